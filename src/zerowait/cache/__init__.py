@@ -1,0 +1,21 @@
+"""Judged replies: one call per question, and none for a question that was answered before."""
+
+from zerowait.cache.flight import Sent, SingleFlight
+from zerowait.cache.memory import Fronted, MemoryStore, NoStore
+from zerowait.cache.open import open_store
+from zerowait.cache.sqlite import SqliteStore
+from zerowait.cache.store import Entry, Store, StoreError, StoreStats
+
+__all__ = [
+    "Entry",
+    "Fronted",
+    "MemoryStore",
+    "NoStore",
+    "Sent",
+    "SingleFlight",
+    "SqliteStore",
+    "Store",
+    "StoreError",
+    "StoreStats",
+    "open_store",
+]

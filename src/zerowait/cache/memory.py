@@ -1,0 +1,144 @@
+"""Stores in memory: a whole one, one that keeps nothing, and a front before a slower store."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+from zerowait.cache.store import Entry, Store, StoreStats
+
+_OVERHEAD_BYTES: Final = 500
+DEFAULT_CAPACITY_BYTES: Final = 64 * 2**20
+
+
+class MemoryStore:
+    """Keeps what was used last, up to `capacity_bytes`; gone when the process ends."""
+
+    def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
+        self._capacity_bytes = capacity_bytes
+        self._entries: OrderedDict[str, Entry] = OrderedDict()
+        self._size_bytes = 0
+        self._hits = self._misses = self._puts = 0
+
+    def peek(self, key: str) -> Entry | None:
+        """The entry, which then counts as used last, or None."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            self._entries.move_to_end(key)
+            self._hits += 1
+        return entry
+
+    def keep(self, key: str, entry: Entry) -> None:
+        """Keep `entry`, and drop what was not used for longest until all fits."""
+        replaced = self._entries.pop(key, None)
+        if replaced is not None:
+            self._size_bytes -= _size_bytes(replaced)
+        self._entries[key] = entry
+        self._size_bytes += _size_bytes(entry)
+        self._puts += 1
+        while self._size_bytes > self._capacity_bytes:
+            _, dropped = self._entries.popitem(last=False)
+            self._size_bytes -= _size_bytes(dropped)
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry, or None."""
+        entry = self.peek(key)
+        self._misses += entry is None
+        return entry
+
+    async def put(self, key: str, entry: Entry) -> None:
+        """Keep `entry` for as long as the process lives and the capacity allows."""
+        self.keep(key, entry)
+
+    async def stats(self) -> StoreStats:
+        """Counts and size."""
+        return StoreStats(
+            entries=len(self._entries),
+            size_bytes=self._size_bytes,
+            hits=self._hits,
+            misses=self._misses,
+            puts=self._puts,
+        )
+
+    async def aclose(self) -> None:
+        """Forget everything. Idempotent."""
+        self._entries.clear()
+        self._size_bytes = 0
+
+
+class NoStore:
+    """Keeps nothing: what ``cache: off`` means."""
+
+    def peek(self, key: str) -> Entry | None:  # noqa: ARG002 - the port's signature
+        """None."""
+        return None
+
+    async def get(self, key: str) -> Entry | None:  # noqa: ARG002
+        """None."""
+        return None
+
+    async def put(self, key: str, entry: Entry) -> None:
+        """Nothing is kept."""
+
+    async def stats(self) -> StoreStats:
+        """Zeros."""
+        return StoreStats(entries=0, size_bytes=0, hits=0, misses=0, puts=0)
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+
+class Fronted:
+    """A store whose hot entries are also in memory, so that `peek` finds them without waiting.
+
+    Args:
+        back: what really keeps the entries; closed with this.
+        capacity_bytes: how much memory the front may use.
+    """
+
+    def __init__(self, back: Store, *, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
+        self._back = back
+        self._front = MemoryStore(capacity_bytes)
+        self._peeked = 0
+
+    def peek(self, key: str) -> Entry | None:
+        """The entry if it is hot."""
+        entry = self._front.peek(key)
+        if entry is not None:
+            self._peeked += 1
+        return entry
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry from memory, else from the store behind."""
+        entry = self.peek(key)
+        if entry is not None:
+            return entry
+        entry = await self._back.get(key)
+        if entry is not None:
+            self._front.keep(key, entry)
+        return entry
+
+    async def put(self, key: str, entry: Entry) -> None:
+        """Keep `entry`; it is hot once the store behind has kept it."""
+        await self._back.put(key, entry)
+        self._front.keep(key, entry)
+
+    async def stats(self) -> StoreStats:
+        """The counts of the store behind, with the hits that never got there."""
+        behind = await self._back.stats()
+        return StoreStats(
+            entries=behind.entries,
+            size_bytes=behind.size_bytes,
+            hits=behind.hits + self._peeked,
+            misses=behind.misses,
+            puts=behind.puts,
+        )
+
+    async def aclose(self) -> None:
+        """Close both."""
+        await self._front.aclose()
+        await self._back.aclose()
+
+
+def _size_bytes(entry: Entry) -> int:
+    return len(entry.reply) + len(entry.verdict) + _OVERHEAD_BYTES

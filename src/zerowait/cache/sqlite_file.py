@@ -1,0 +1,178 @@
+"""Opening the cache's file: where it may lie, whose it is, and which schema it has."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from zerowait.errors import ConfigError
+
+APPLICATION_ID: Final = 0x7A77_6A64
+"""Marks a file as ours, so that somebody else's database is never written to."""
+
+SCHEMA: Final[Sequence[str]] = (
+    # a rowid table with an index beside it: keys are random, and only the small index suffers
+    """
+    CREATE TABLE replies (
+        key BLOB NOT NULL,
+        reply BLOB NOT NULL,
+        verdict BLOB NOT NULL,
+        judge TEXT NOT NULL,
+        model TEXT NOT NULL,
+        fingerprint TEXT NOT NULL,
+        created REAL NOT NULL
+    );
+    CREATE UNIQUE INDEX replies_by_key ON replies (key);
+    """,
+)
+"""Step n turns a file of version n into one of version n + 1."""
+
+_NETWORK: Final = re.compile(
+    r"afs|beegfs|ceph|cifs|coda|gfs2|glusterfs|gpfs|juicefs|lustre|ncpfs|nfs4?|ocfs2|orangefs"
+    r"|panfs|pvfs2|smb3|smbfs|wekafs"
+    r"|fuse\.(?:alluxio|beegfs|blobfuse|ceph|cvmfs|davfs|gcsfuse|geesefs|gluster|goofys|hdfs"
+    r"|juicefs|lizardfs|mfs|moosefs|rclone|s3fs|seaweed|smbnetfs|sshfs|wekafs).*"
+)
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")
+_PAUSE_S: Final = 0.02
+
+
+def open_database(
+    path: Path,
+    *,
+    busy_timeout_s: float,
+    schema: Sequence[str] = SCHEMA,
+    mounts: Path = Path("/proc/mounts"),
+) -> sqlite3.Connection:
+    """A connection to the cache at `path`, created or migrated if need be.
+
+    The file has mode 0600; several processes may have it open.
+
+    Raises:
+        ConfigError: the path is on a network filesystem, cannot be created, or holds something
+            other than a cache that this version can read.
+    """
+    _refuse_network(path, mounts)
+    try:
+        _make_private(path)
+    except OSError as error:
+        raise ConfigError(
+            f"the cache {path} cannot be made ({error.strerror}): set cache.path to a place "
+            "that you may write to, or cache: off"
+        ) from error
+    connection: sqlite3.Connection | None = None
+    try:
+        connection = sqlite3.connect(
+            path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
+        )
+        _refuse_foreign(connection, path, len(schema))
+        _use_wal(connection, busy_timeout_s)
+        _migrate(connection, schema)
+    except BaseException as error:
+        if connection is not None:
+            connection.close()
+        if not isinstance(error, sqlite3.Error):
+            raise
+        raise ConfigError(
+            f"the cache {path} cannot be opened ({error}): if it is damaged, delete it, since "
+            "everything in it can be asked for again; or set cache.path to another file"
+        ) from error
+    return connection
+
+
+def filesystem(path: Path, mounts: str) -> str:
+    r"""The type of the filesystem that holds `path`, by the text of ``/proc/mounts``.
+
+    >>> filesystem(Path("/data/my disk/x.db"), "a / ext4 rw 0 0\nb /data/my\\040disk nfs4 rw 0 0")
+    'nfs4'
+    """
+    found, depth = "", -1
+    for line in mounts.splitlines():
+        _, where, kind, *_ = line.split(" ")
+        at = Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), where))
+        if path.is_relative_to(at) and len(at.parts) >= depth:
+            found, depth = kind, len(at.parts)
+    return found
+
+
+def _refuse_network(path: Path, mounts: Path) -> None:
+    try:
+        text = mounts.read_text()
+    except OSError:
+        return
+    kind = filesystem(path.resolve(), text)
+    if _NETWORK.fullmatch(kind):
+        raise ConfigError(
+            f"the cache {path} would lie on a network filesystem ({kind}), where SQLite can "
+            "lose or damage it: set cache.path to a local disk"
+        )
+
+
+def _make_private(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        # only a new file is opened here: closing a descriptor of a file that SQLite has open in
+        # this process would drop SQLite's locks on it
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if path.stat().st_mode & 0o077 and path.is_file():
+            with suppress(PermissionError):  # somebody else's file, opened to us by its owner
+                path.chmod(0o600)
+
+
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> None:
+    version = _pragma(connection, "user_version")
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if _pragma(connection, "application_id") != APPLICATION_ID and (version or tables):
+        raise ConfigError(
+            f"{path} is the database of another program: set cache.path to a file of its own"
+        )
+    if version > known:
+        raise ConfigError(
+            f"the cache {path} was written by a newer zerowait (schema {version}, this one knows "
+            f"{known}): upgrade zerowait, or set cache.path to another file"
+        )
+
+
+def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
+    """Write-ahead log; committed means safe from a kill, not from a power cut."""
+    connection.execute("PRAGMA synchronous = NORMAL")
+    give_up = time.monotonic() + busy_timeout_s
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            # SQLite does not wait by itself here when another process switches at the same time
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up:
+                raise
+            time.sleep(_PAUSE_S)
+        else:
+            return
+
+
+def _migrate(connection: sqlite3.Connection, schema: Sequence[str]) -> None:
+    if _pragma(connection, "user_version") == len(schema):
+        return
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # read again under the lock: another process may have done it by now
+        for step in schema[_pragma(connection, "user_version") :]:
+            for statement in filter(str.strip, step.split(";")):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {len(schema)}")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> int:
+    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
+    return int(value)

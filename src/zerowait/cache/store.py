@@ -1,0 +1,85 @@
+"""What a cache of judged replies keeps, and the port that every such cache fills."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from zerowait.errors import ZerowaitError
+
+
+class StoreError(ZerowaitError):
+    """The cache could not read or keep a reply: the disk is full, the file locked or damaged."""
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A judge's reply that gave a verdict.
+
+    Args:
+        reply: the raw body, so that another parser can read it again without asking.
+        verdict: what the parser of that day made of it, encoded.
+        judge: the judge's name in the configuration.
+        model: the model that the server says it served.
+        fingerprint: the server's ``system_fingerprint``, or empty.
+        created: Unix time in seconds.
+    """
+
+    reply: bytes
+    verdict: bytes
+    judge: str
+    model: str
+    fingerprint: str
+    created: float
+
+
+class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A store at one moment.
+
+    Args:
+        entries: replies kept.
+        size_bytes: on disk, or in memory for a store that lives there.
+        hits: answered gets since it was opened.
+        misses: gets since then that found nothing.
+        puts: replies kept since then.
+    """
+
+    entries: int
+    size_bytes: int
+    hits: int
+    misses: int
+    puts: int
+
+
+class Store(Protocol):
+    """Keeps judged replies by the key of their request."""
+
+    def peek(self, key: str) -> Entry | None:
+        """The entry if it is at hand without waiting; None says nothing."""
+        ...
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry, or None if there is none.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        ...
+
+    async def put(self, key: str, entry: Entry) -> None:
+        """Keep `entry`; returns when a killed process would find it again.
+
+        An entry that is there is replaced.
+
+        Raises:
+            StoreError: it was not kept.
+        """
+        ...
+
+    async def stats(self) -> StoreStats:
+        """Counts and size."""
+        ...
+
+    async def aclose(self) -> None:
+        """Finish what was begun, then close. Idempotent."""
+        ...

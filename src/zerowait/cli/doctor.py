@@ -1,0 +1,119 @@
+"""``zerowait doctor``: what is wrong with an installation, a configuration, or a verl plug-in."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.metadata
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zerowait.cli.app import app
+from zerowait.cli.preflight import check_reward
+from zerowait.config import load_config
+from zerowait.engine import Engine
+from zerowait.types import Abstain, Reward, Sample
+
+doctor = typer.Typer(help="Say what is wrong, in one line each.", no_args_is_help=True)
+app.add_typer(doctor, name="doctor")
+
+_PACKAGES = ("zerowait", "aiohttp", "msgspec", "uvloop", "torch", "verl", "ray", "transformers")
+
+
+@doctor.command("install")
+def install() -> int:
+    """Show what is installed."""
+    print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
+    for name in _PACKAGES:
+        print(f"{name} {_version(name)}")
+    return 0
+
+
+@doctor.command("config")
+def config(
+    file: Annotated[str, typer.Argument(help="reward.yaml, or recipe.yaml#reward.")],
+    ask: Annotated[bool, typer.Option(help="Also ask each judge one real question.")] = False,
+) -> int:
+    """Check a reward configuration: every name, every key, every endpoint."""
+    loaded = load_config(file)
+    check_reward(loaded)
+    print(f"{file}: {len(loaded.components)} components, {len(loaded.judges)} judges: fine")
+    if not ask:
+        return 0
+    reward = asyncio.run(_ask(file))
+    failed = False
+    for name, outcome in reward.components.items():
+        print(f"{name}: {outcome}")
+        failed = failed or isinstance(outcome, Abstain)
+    return 1 if failed else 0
+
+
+@doctor.command("verl", context_settings={"ignore_unknown_options": True})
+def verl(
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="key=value overrides to look for traps in.")
+    ] = None,
+) -> int:
+    """Prove what verl loaded of us, and name keys that it ignores or that bypass us."""
+    from zerowait.verl.ignored_keys import examine
+    from zerowait.verl.recipe import parse_override
+
+    findings = examine(dict(parse_override(text) for text in overrides or []))
+    for finding in findings:
+        print(f"trap: {finding}")
+    failures = _plugin()
+    return 1 if findings or failures else 0
+
+
+def _plugin() -> int:
+    """How many of our registrations verl does not have; prints each."""
+    os.environ.setdefault("VERL_PLATFORM", "cpu")
+    external = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
+    if external not in ("auto", "") and "zerowait" not in external.split(","):
+        print(f"trap: VERL_USE_EXTERNAL_PLUGINS={external} keeps verl from loading zerowait")
+    try:
+        import verl as host
+    except ImportError as error:
+        print(f"verl cannot be imported ({error}): pip install 'zerowait[verl]'", file=sys.stderr)
+        return 1
+    from zerowait.verl import plugin
+
+    print(f"verl {_version('verl')} at {Path(host.__file__ or '').parent}")
+    if not _entry_point():
+        print("the entry point verl.plugins/zerowait is not installed: pip install zerowait")
+        return 1
+    failures = 0
+    for registration in plugin.registered():
+        failures += registration.problem is not None
+        print(f"{registration.what}: {registration.problem or 'registered'}")
+    return failures
+
+
+def _entry_point() -> bool:
+    points = importlib.metadata.entry_points(group="verl.plugins")
+    return any(point.name == "zerowait" for point in points)
+
+
+async def _ask(file: str) -> Reward:
+    async with Engine(file) as engine:
+        return await engine.score(
+            Sample(
+                "What is the capital of France?",
+                "<answer>Paris</answer>",
+                ground_truth="Paris",
+                group="doctor",
+                group_size=1,
+                response_tokens=5,
+            )
+        )
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed"

@@ -1,0 +1,58 @@
+"""``zerowait judge``: a judge to test against: a fake one with faults, or a small real one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zerowait.cli.app import app
+from zerowait.errors import ConfigError
+
+_WEIGHTS = ("minilm", "smollm2")
+
+
+@app.command()
+def judge(
+    fake: Annotated[
+        bool, typer.Option("--fake", help="Answers by script, faults included.")
+    ] = False,
+    script: Annotated[
+        Path | None, typer.Option("--script", help="YAML of latency, capacity and faults.")
+    ] = None,
+    weights: Annotated[
+        str | None, typer.Option("--weights", help="A real one: minilm or smollm2.")
+    ] = None,
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any free port.")] = 8001,
+) -> int:
+    """Serve a judge behind the OpenAI chat completions contract until interrupted."""
+    if fake == (weights is not None):
+        raise ConfigError("give either --fake or --weights minilm|smollm2")
+    if script is not None and not fake:
+        raise ConfigError("--script goes with --fake")
+    if weights is not None and weights not in _WEIGHTS:
+        raise ConfigError(f"--weights {weights}: must be one of {', '.join(_WEIGHTS)}")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(_fake(script, host, port) if fake else _real(str(weights), host, port))
+    return 0
+
+
+async def _fake(script: Path | None, host: str, port: int) -> None:
+    from zerowait.testing import Script, load_script, serve_forever
+
+    loaded = Script() if script is None else load_script(script)
+    await serve_forever(loaded, host=host, port=port, on_ready=_ready)
+
+
+async def _real(weights: str, host: str, port: int) -> None:
+    from zerowait.testing.small_judge import serve_forever
+
+    await serve_forever(weights=weights, host=host, port=port, ready=_ready)
+
+
+def _ready(url: str) -> None:
+    print(f"a judge answers at {url}", flush=True)

@@ -1,0 +1,24 @@
+"""Tables on the terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+
+def show(rows: Sequence[Sequence[str]]) -> None:
+    """Print a table whose first row is its header; nothing for no rows."""
+    if not rows:
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for index, cell in enumerate(rows[0]):
+        table.add_column(cell, justify="left" if index == 0 else "right", no_wrap=True)
+    for row in rows[1:]:
+        table.add_row(*row)
+    width = None if sys.stdout.isatty() else 200
+    console = Console(width=width)
+    console.print(table)
+    console.print()

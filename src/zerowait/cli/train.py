@@ -1,0 +1,90 @@
+"""``zerowait train``: verl's own trainer with our rewards, from one recipe."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zerowait.cli.app import app
+from zerowait.cli.preflight import check_model, check_reward
+from zerowait.engine import Progress
+from zerowait.errors import MissingExtraError
+from zerowait.verl.launch import compose_overrides, device_of, dry_run, run_trainer, tail
+from zerowait.verl.recipe import Recipe, load_recipe, parse_override
+from zerowait.verl.streaming_rules import refuse_unstreamable
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The recipe's YAML.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(help="verl's own configuration, as key=value.")
+    ] = None,
+    only_print: Annotated[
+        bool, typer.Option("--dry-run", help="Print verl's composed configuration and stop.")
+    ] = False,
+    output: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+) -> int:
+    """Train with GRPO (or any other estimator of verl) as RECIPE says.
+
+    The same command on a CPU, on one GPU and on a Ray cluster.
+    Exit code 2 when something is wrong before the start, 1 when the training failed.
+    """
+    loaded = load_recipe(recipe, output=output, seed=seed)
+    extra = dict(parse_override(text) for text in overrides or [])
+    if only_print:
+        _needs_verl()
+        device = device_of(loaded)
+        print(dry_run(compose_overrides(loaded, device, extra)))
+        return 0
+    preflight(loaded)
+    device = device_of(loaded)
+    composed = compose_overrides(loaded, device, extra)
+    folder = Path(loaded.output)
+    _start_anew(folder)
+    with Progress(loaded.algorithm.steps, shown=True, what=f"training {loaded.name}") as bar:
+        done = 0
+
+        def on_step(step: int) -> None:
+            nonlocal done
+            bar.advance(max(0, step - done))
+            done = max(done, step)
+
+        code = run_trainer(composed, device=device, folder=folder, on_step=on_step)
+    if code != 0:
+        print(tail(folder), file=sys.stderr)
+        print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
+        return 1
+    print(f"{folder}: {loaded.algorithm.steps} steps; zerowait report {folder}")
+    return 0
+
+
+def preflight(recipe: Recipe) -> None:
+    """Raise one clear error for whatever would fail later, before any model is loaded."""
+    refuse_unstreamable(recipe.reward)
+    check_reward(recipe.reward)
+    check_model(recipe.path(recipe.model.path), recipe.model.path)
+    _needs_verl()
+    from zerowait.verl.data_files import check_data_file
+
+    for file in (*recipe.data.train, *recipe.data.validation):
+        check_data_file(recipe.path(file), prompt_key=recipe.data.prompt_key)
+
+
+def _needs_verl() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("verl") is None or find_spec("ray") is None:
+        raise MissingExtraError("Training", extra="verl")
+
+
+def _start_anew(folder: Path) -> None:
+    """Moves an earlier run's record aside, so that a report never mixes two runs."""
+    for name in ("rewards.jsonl", "stats.jsonl"):
+        old = folder / name
+        if old.exists():
+            old.replace(old.with_suffix(".previous.jsonl"))

@@ -1,0 +1,35 @@
+"""The shell around the network: the transport port, retries, the limiter, and the client.
+
+`aiohttp` is loaded when an `AiohttpTransport` is made, not before.
+"""
+
+from zerowait.client.aiohttp_transport import AiohttpTransport
+from zerowait.client.client import Answer, JudgeClient
+from zerowait.client.endpoints import Target, target
+from zerowait.client.limiter import Ending, FixedLimit, Limit, Limiter, Sample, Slot
+from zerowait.client.port import Reply, Request, Transport, TransportError
+from zerowait.client.retry import Effort, GiveUp, Retry, decide
+from zerowait.client.secret import Secret
+
+__all__ = [
+    "AiohttpTransport",
+    "Answer",
+    "Effort",
+    "Ending",
+    "FixedLimit",
+    "GiveUp",
+    "JudgeClient",
+    "Limit",
+    "Limiter",
+    "Reply",
+    "Request",
+    "Retry",
+    "Sample",
+    "Secret",
+    "Slot",
+    "Target",
+    "Transport",
+    "TransportError",
+    "decide",
+    "target",
+]

@@ -1,0 +1,94 @@
+"""Where a judge can be asked, and which of these places is next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from zerowait.client.secret import Secret
+from zerowait.config.schema import Endpoint
+from zerowait.errors import ConfigError
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One endpoint, ready to be sent to; only its `name` is shown.
+
+    Args:
+        name: the URL without the query, which may hold a key.
+        url: the full URL.
+        headers: sent with every request, the key among them.
+        key: what to strike out of messages that quote it.
+    """
+
+    name: str
+    url: str
+    headers: Mapping[str, str]
+    key: Secret | None = None
+
+    def __repr__(self) -> str:
+        return f"Target(name={self.name!r})"
+
+    def __rich_repr__(self) -> Any:
+        yield "name", self.name
+
+    def redact(self, text: str) -> str:
+        """`text` without this endpoint's key."""
+        return text if self.key is None else self.key.redact(text)
+
+
+def target(endpoint: Endpoint, *, key: Secret | None = None) -> Target:
+    """What requests to `endpoint` look like, authorised by `key`.
+
+    Raises:
+        ConfigError: the URL has no host, or has a user name or password in it.
+
+    >>> target(Endpoint(base_url="http://127.0.0.1:8001/v1", model="m")).name
+    'http://127.0.0.1:8001/v1/chat/completions'
+    """
+    parts = urlsplit(endpoint.url)
+    if "@" in parts.netloc:
+        raise ConfigError(
+            f"base_url of {parts.hostname} holds a user name: put the key into api_key_env instead"
+        )
+    if not parts.hostname:
+        raise ConfigError(f"base_url {endpoint.base_url!r} names no host")
+    headers = {"Content-Type": "application/json", "User-Agent": "zerowait", **endpoint.headers}
+    if key is not None:
+        headers["Authorization"] = f"Bearer {key.reveal()}"
+    name = f"{parts.scheme}://{parts.netloc}{parts.path}"
+    return Target(name, endpoint.url, headers, key)
+
+
+class Failover:
+    """Which of `count` endpoints is asked next, by index.
+
+    All judgements follow the endpoint that works: one that failed is left for the next in the
+    order, and is not returned to before the time that it named.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._rest_until_s = [0.0] * count
+        self._current = 0
+
+    def first(self, now_s: float) -> int:
+        """Where a new judgement goes."""
+        if self._rest_until_s[self._current] <= now_s:
+            return self._current
+        beside = self.beside(self._current, now_s)
+        return self._current if beside is None else beside
+
+    def beside(self, index: int, now_s: float) -> int | None:
+        """The next endpoint after `index` that may be asked now, or None."""
+        count = len(self._rest_until_s)
+        others = ((index + step) % count for step in range(1, count))
+        return next((other for other in others if self._rest_until_s[other] <= now_s), None)
+
+    def failed(self, index: int, *, rest_until_s: float, now_s: float) -> None:
+        """Endpoint `index` failed and asks to be left alone until `rest_until_s`."""
+        self._rest_until_s[index] = max(self._rest_until_s[index], rest_until_s)
+        if index == self._current:
+            beside = self.beside(index, now_s)
+            self._current = index if beside is None else beside

@@ -1,0 +1,212 @@
+"""A gate that lets in as many as a rule allows, first come, first served.
+
+The rule for *how many* (`Limit`) sees samples and holds a number. The gate for *may I* (`Limiter`)
+holds slots and waiters. Both belong to one event loop.
+"""
+# ruff: noqa: SLF001 - a slot and its limiter are the two halves of one gate
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from enum import Enum
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+
+class Ending(Enum):
+    """What the end of an attempt says about the limit."""
+
+    SUCCEEDED = "succeeded"
+    OVERLOADED = "overloaded"
+    SAYS_NOTHING = "says nothing"
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One attempt, as a limit rule sees it; times are the loop's, in seconds.
+
+    Args:
+        ending: what its end says.
+        sent_s: when it was sent.
+        ended_s: when it ended.
+        occupancy: held slots / limit at the send: a limit that was not used has proved nothing.
+        on_wire: other attempts that are still unanswered; those that wait to be sent again are
+            not among them.
+    """
+
+    ending: Ending
+    sent_s: float
+    ended_s: float
+    occupancy: float
+    on_wire: int
+
+
+class Limit(Protocol):
+    """A rule for how many slots may be held."""
+
+    @property
+    def limit(self) -> int:
+        """The number of slots, at least 1; it may change with every `observe`."""
+        ...
+
+    def observe(self, sample: Sample) -> None:
+        """Take note of an attempt that ended."""
+        ...
+
+
+class FixedLimit:
+    """Always `limit` slots.
+
+    Raises:
+        ValueError: `limit` is below 1.
+    """
+
+    def __init__(self, limit: int) -> None:
+        if limit < 1:
+            raise ValueError(f"a limit must be at least 1, not {limit}")
+        self.limit = limit
+
+    def observe(self, sample: Sample) -> None:
+        """Nothing: a fixed limit does not learn."""
+
+
+class Limiter:
+    """Slots for work that is in flight, handed out in the order in which they were asked for.
+
+    A waiter that is cancelled gives up its place, or its slot if it was granted one at that very
+    moment. Every operation takes constant time.
+    """
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._held = 0
+        self._on_wire = 0
+        self._peak = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Slots held now."""
+        return self._held
+
+    @property
+    def on_wire(self) -> int:
+        """Attempts sent and not yet ended."""
+        return self._on_wire
+
+    @property
+    def waiting(self) -> int:
+        """Callers that wait for a slot."""
+        return len(self._waiters)
+
+    @property
+    def peak(self) -> int:
+        """The most slots ever held at once."""
+        return self._peak
+
+    @property
+    def limit(self) -> int:
+        """How many slots the rule allows now."""
+        return self._limit.limit
+
+    def slot(self) -> Slot:
+        """A slot to enter with ``async with``; each one serves once."""
+        return Slot(self)
+
+    def follow(self) -> None:
+        """Let in as many as the rule allows; call it after the limit was changed from outside."""
+        limit = self._limit.limit
+        while self._waiters and self._held < limit:
+            waiter, _ = self._waiters.popitem(last=False)
+            if not waiter.done():  # done: its caller was cancelled and has not run since
+                self._take()
+                waiter.set_result(None)
+
+    async def _acquire(self) -> None:
+        if not self._waiters and self._held < self._limit.limit:
+            self._take()
+            return
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = None
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._release()  # granted just as the caller was cancelled
+            else:
+                self._waiters.pop(waiter, None)
+            raise
+
+    def _take(self) -> None:
+        self._held += 1
+        self._peak = max(self._peak, self._held)
+
+    def _release(self) -> None:
+        self._held -= 1
+        self.follow()
+
+
+class Slot:
+    """The right to have one request in flight, held over its attempts and the waits between.
+
+    Args:
+        queue_s: seconds spent waiting for it, once entered.
+    """
+
+    __slots__ = ("_limiter", "_occupancy", "_sent_s", "queue_s")
+
+    def __init__(self, limiter: Limiter) -> None:
+        self.queue_s = 0.0
+        self._limiter = limiter
+        self._sent_s: float | None = None
+        self._occupancy = 0.0
+
+    async def __aenter__(self) -> Self:
+        clock = asyncio.get_running_loop().time
+        asked_s = clock()
+        await self._limiter._acquire()
+        self.queue_s = clock() - asked_s
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self.ended(Ending.SAYS_NOTHING)
+        finally:
+            self._limiter._release()
+
+    def sent(self) -> None:
+        """An attempt leaves now."""
+        limiter = self._limiter
+        self.ended(Ending.SAYS_NOTHING)
+        self._sent_s = asyncio.get_running_loop().time()
+        self._occupancy = limiter.in_flight / limiter.limit
+        limiter._on_wire += 1
+
+    def ended(self, ending: Ending) -> None:
+        """The attempt that was sent last has ended; without one, nothing happens.
+
+        The rule hears of it now and not at the release, because an overload must count before
+        the wait that follows it.
+        """
+        if self._sent_s is None:
+            return
+        limiter = self._limiter
+        limiter._on_wire -= 1
+        limiter._limit.observe(
+            Sample(
+                ending,
+                self._sent_s,
+                asyncio.get_running_loop().time(),
+                self._occupancy,
+                limiter.on_wire,
+            )
+        )
+        self._sent_s = None
+        limiter.follow()

@@ -1,0 +1,91 @@
+"""The port through which requests leave: one method, one error.
+
+An adapter such as `zerowait.client.aiohttp_transport` is the only importer of its library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from zerowait.errors import ZerowaitError
+from zerowait.types import FailureKind
+
+TransportFailure: TypeAlias = Literal[FailureKind.TIMEOUT, FailureKind.UNREACHABLE]
+"""The two ways in which no complete reply comes."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One POST. Its headers hold the key, so they are not shown.
+
+    >>> Request("http://judge/v1", {"Authorization": "Bearer k"}, b"{}")
+    Request(url='http://judge/v1', body=<2 bytes>)
+    """
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Request(url={self.url!r}, body=<{len(self.body)} bytes>)"
+
+    def __rich_repr__(self) -> Any:
+        yield "url", self.url
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """What came back, completely read; the names of `headers` are in lower case.
+
+    >>> Reply(200, {}, b"{}")
+    Reply(status=200, body=<2 bytes>)
+    """
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    def __repr__(self) -> str:
+        return f"Reply(status={self.status}, body=<{len(self.body)} bytes>)"
+
+    def __rich_repr__(self) -> Any:
+        yield "status", self.status
+
+
+class TransportError(ZerowaitError):
+    """No complete reply came.
+
+    Args:
+        kind: ``timeout`` when the attempt's time was over, else ``unreachable``.
+        detail: what happened, for people; holds no header and no part of a body.
+        reused_connection: the connection had served before, so the server may have closed it
+            at the moment of the send, which says nothing about the server's health.
+    """
+
+    def __init__(
+        self, kind: TransportFailure, detail: str, *, reused_connection: bool = False
+    ) -> None:
+        super().__init__(detail)
+        self.kind = kind
+        self.detail = detail
+        self.reused_connection = reused_connection
+
+
+class Transport(Protocol):
+    """Sends requests. Raises `TransportError`, or `ClosedError` after `aclose`."""
+
+    async def send(self, request: Request, *, timeout_s: float) -> Reply:
+        """The whole reply to `request`, within `timeout_s` seconds of this call.
+
+        Redirects are not followed and nothing is sent twice. Cancelling the call closes its
+        connection at once, so that the server stops working for nobody.
+
+        Raises:
+            TransportError: no complete reply came.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Close every connection. Idempotent."""
+        ...

@@ -1,0 +1,218 @@
+"""Whether a failed attempt is worth another, and when. Pure: whoever awaits does the waiting."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from random import Random
+from typing import Final, TypeAlias
+
+import msgspec
+
+from zerowait.client.port import Reply, TransportError
+from zerowait.types import FailureKind
+
+SHORTEST_CAP_S: Final = 0.5
+LONGEST_CAP_S: Final = 8.0
+_RETRIED_BELOW_500: Final = frozenset({408, 409, 429})
+_QUOTED_BYTES: Final = 200
+_READ_BYTES: Final = 4096
+_TOO_LONG: Final = re.compile(
+    rb"context_length|context length|context window|context size|maximum model length"
+    rb"|(?:prompt|input|request|message)s? (?:is|are) too (?:long|large)|too many (?:input )?tokens"
+    rb"|(?:input|prompt) (?:length|tokens?)[^.]{0,40} (?:exceed|should be|too long|longer)"
+    rb"|exceed_context|string_above_max_length",
+    re.IGNORECASE,
+)
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Send again after `after_s` seconds; `counted` is False when that resend is free."""
+
+    after_s: float
+    why: str
+    counted: bool = True
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """Do not send again: the judgement abstains with `kind`."""
+
+    kind: FailureKind
+    why: str
+
+
+Decision: TypeAlias = Retry | GiveUp
+
+
+class Effort(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one judgement has come.
+
+    Args:
+        attempt: the counted attempts so far, the failed one included.
+        attempts: how many there may be.
+        remaining_s: until the judgement's deadline.
+        resent: the free resend was used.
+        elsewhere: the next attempt goes to another endpoint, which the Retry-After of this one
+            does not bind.
+        now_s: Unix time, to read a Retry-After that is a date.
+    """
+
+    attempt: int
+    attempts: int
+    remaining_s: float
+    resent: bool = False
+    elsewhere: bool = False
+    now_s: float = 0.0
+
+
+def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) -> Decision:
+    """What follows on an attempt that failed.
+
+    Retried are 408, 409, 429, every 5xx, every `TransportError`, and a 2xx, which here means that
+    its body was no completion. ``x-should-retry: true`` or ``false`` overrules the status. The wait
+    is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap that
+    doubles from 0.5 s to 8 s. The first failure of a reused connection is resent at once and not
+    counted, because the server may have closed it while idle. A wait that would reach the deadline
+    gives up at once.
+
+    Reference:
+        Brooker 2015, "Exponential backoff and jitter" (full jitter).
+
+    >>> effort = Effort(attempt=1, attempts=6, remaining_s=300.0)
+    >>> decide(Reply(401, {}, b""), effort, jitter=Random(0)).kind
+    <FailureKind.HTTP_ERROR: 'http_error'>
+    >>> limited = Reply(429, {"retry-after": "7"}, b"")
+    >>> 7.0 <= decide(limited, effort, jitter=Random(0)).after_s <= 8.75
+    True
+    """
+    kind, why = _meaning(failed)
+    if not _worth_another(failed):
+        return GiveUp(kind, why)
+    if _is_stale(failed) and not effort.resent and effort.remaining_s > 0:
+        return Retry(0.0, why, counted=False)
+    if effort.attempt >= effort.attempts:
+        return GiveUp(kind, why)
+    wait_s = _wait_s(failed, effort, jitter)
+    if wait_s >= effort.remaining_s:
+        return GiveUp(kind, f"{why}; the deadline comes before the next attempt in {wait_s:.1f} s")
+    return Retry(wait_s, why)
+
+
+def is_endpoint_fault(failed: Reply | TransportError) -> bool:
+    """Whether another endpoint may do better: it could not be reached, or answered 5xx."""
+    if isinstance(failed, TransportError):
+        return failed.kind is FailureKind.UNREACHABLE
+    return failed.status >= 500
+
+
+def is_overload(failed: Reply | TransportError) -> bool:
+    """Whether the failure says that too much was in flight: 429, or 503 with a Retry-After."""
+    if isinstance(failed, TransportError):
+        return False
+    return failed.status == 429 or (failed.status == 503 and "retry-after" in failed.headers)
+
+
+def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
+    """The seconds that the server asks to wait, above 0, or None when it names none.
+
+    Reads ``retry-after-ms``, then ``retry-after`` as seconds or as an HTTP date. A date counts
+    from the reply's own ``date``, if it has one, so that a wrong clock here does no harm.
+
+    >>> retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}, now_s=0.0)
+    1.5
+    >>> retry_after_s({"retry-after": "Thu, 01 Jan 1970 00:00:30 GMT"}, now_s=10.0)
+    20.0
+    """
+    milliseconds = _positive(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    named = headers.get("retry-after")
+    seconds = _positive(named)
+    if seconds is not None:
+        return seconds
+    until_s = _unix_time(named)
+    if until_s is None:
+        return None
+    sent_s = _unix_time(headers.get("date"))
+    wait_s = until_s - (now_s if sent_s is None else sent_s)
+    return wait_s if wait_s > 0 else None
+
+
+def _is_stale(failed: Reply | TransportError) -> bool:
+    """Whether the failure may only mean that the server had closed an idle connection."""
+    return (
+        isinstance(failed, TransportError)
+        and failed.reused_connection
+        and failed.kind is FailureKind.UNREACHABLE
+    )
+
+
+def _worth_another(failed: Reply | TransportError) -> bool:
+    if isinstance(failed, TransportError):
+        return True
+    told = failed.headers.get("x-should-retry", "").strip().lower()
+    if told in {"true", "false"}:
+        return told == "true"
+    status = failed.status
+    return status >= 500 or status in _RETRIED_BELOW_500 or 200 <= status < 300
+
+
+def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> float:
+    if isinstance(failed, Reply) and not effort.elsewhere:
+        named_s = retry_after_s(failed.headers, now_s=effort.now_s)
+        if named_s is not None:
+            return named_s * (1 + jitter.uniform(0, 0.25))
+    cap_s = min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(effort.attempt - 1, 10))
+    return jitter.uniform(0, cap_s)
+
+
+def _meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:
+    """The kind of a failure, and words for it that never hold the key."""
+    if isinstance(failed, TransportError):
+        return failed.kind, failed.detail
+    status = failed.status
+    why = f"status {status}"
+    match status:
+        case 429:
+            return FailureKind.RATE_LIMITED, why
+        case 413:
+            return FailureKind.TOO_LONG, f"{why}: {_quoted(failed.body)}"
+        case 400 | 422 if _TOO_LONG.search(failed.body[:_READ_BYTES]):
+            return FailureKind.TOO_LONG, f"{why}: {_quoted(failed.body)}"
+        case 401 | 403:  # their bodies quote parts of the key
+            why += ": the key was refused; check the endpoint's api_key_env"
+        case 404:
+            why += f": check base_url and model: {_quoted(failed.body)}"
+        case _ if 200 <= status < 300:
+            why += " without a chat completion in its body"
+        case _ if 300 <= status < 400:
+            why += ": redirects are not followed; set base_url to where it leads"
+        case _:
+            why += f": {_quoted(failed.body)}"
+    return FailureKind.HTTP_ERROR, why
+
+
+def _quoted(body: bytes) -> str:
+    start = body[:_QUOTED_BYTES].decode("utf-8", "replace")
+    return " ".join(start.split()) or "no further words"
+
+
+def _positive(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _unix_time(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,41 @@
+"""The configuration: what it may say (`schema`), and how it is read (`load`)."""
+
+from zerowait.config.load import build, load_config, read_config
+from zerowait.config.schema import (
+    Cache,
+    Component,
+    Endpoint,
+    FailurePolicy,
+    Judge,
+    JudgeComponent,
+    Policy,
+    RewardConfig,
+    ScorerComponent,
+    ShapeComponent,
+    Traffic,
+    Value,
+    VerdictRule,
+)
+from zerowait.config.source import Source, parse_yaml, read_yaml
+
+__all__ = [
+    "Cache",
+    "Component",
+    "Endpoint",
+    "FailurePolicy",
+    "Judge",
+    "JudgeComponent",
+    "Policy",
+    "RewardConfig",
+    "ScorerComponent",
+    "ShapeComponent",
+    "Source",
+    "Traffic",
+    "Value",
+    "VerdictRule",
+    "build",
+    "load_config",
+    "parse_yaml",
+    "read_config",
+    "read_yaml",
+]

@@ -1,0 +1,116 @@
+"""From outcomes to a reward: the only place where a number is made of judgements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from zerowait.config import FailurePolicy, Policy, Value
+from zerowait.errors import JudgementError
+from zerowait.types import Abstain, Outcome, Reward, Score
+
+_SEVERITY = {"neutral": 0, "mask": 1, "drop_group": 2}
+
+
+class Term(msgspec.Struct, frozen=True):
+    """How one component enters the sum: its name and its factor; factor 0 is a shadow component."""
+
+    name: str
+    factor: float
+
+
+def policy_for(on_failure: FailurePolicy, component: str, outcome: Abstain) -> Policy:
+    """The policy for this failure: the component's own, else the kind's, else the default.
+
+    Without any word from the user it is ``neutral``.
+    """
+    own = on_failure.components.get(component)
+    for level in (own, on_failure):
+        if level is None:
+            continue
+        if outcome.kind in level.kinds:
+            return level.kinds[outcome.kind]
+        if level.default is not None:
+            return level.default
+    return "neutral"
+
+
+def combine(
+    outcomes: Mapping[str, Outcome], terms: list[Term], on_failure: FailurePolicy
+) -> Reward:
+    """The reward of one sample: the weighted sum of what was reached, or an abstention.
+
+    A `Skipped` component contributes 0. A component that abstained abstains the sample, unless its
+    policy is an explicit value; then it counts as that value times its factor. Weights are never
+    re-normalised: rewards are sums, and a row that lost a positive component would be punished.
+    A shadow component (factor 0) can neither change nor abstain a reward.
+
+    Raises:
+        JudgementError: a component abstained and its policy is ``raise``.
+    """
+    total, policy, why = 0.0, "", ""
+    for term in terms:
+        outcome = outcomes[term.name]
+        if term.factor == 0:
+            continue
+        if isinstance(outcome, Score):
+            total += term.factor * outcome.value
+        elif isinstance(outcome, Abstain):
+            chosen = policy_for(on_failure, term.name, outcome)
+            if isinstance(chosen, Value):
+                total += term.factor * chosen.value
+                continue
+            reason = f"{term.name}: {outcome.kind}: {outcome.detail}"
+            if chosen == "raise":
+                raise JudgementError(f"{reason} (on_failure says raise)")
+            if not policy or _SEVERITY[chosen] > _SEVERITY[policy]:
+                policy = chosen
+            why = f"{why}; {reason}" if why else reason
+    ordered = {term.name: outcomes[term.name] for term in terms}
+    if policy:
+        return Reward(None, ordered, _metrics(ordered), policy, why)
+    return Reward(total, ordered, _metrics(ordered))
+
+
+def _metrics(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+    """Finite numbers that every sample of a run has under the same names."""
+    metrics: dict[str, float] = {}
+    for name, outcome in outcomes.items():
+        metrics[f"{name}/scored"] = float(isinstance(outcome, Score))
+        metrics[f"{name}/abstained"] = float(isinstance(outcome, Abstain))
+    return metrics
+
+
+def settle_groups(rewards: list[Reward], groups: list[str | None], quorum: float) -> list[Reward]:
+    """The rewards after ``drop_group``: a group below the quorum loses all its values.
+
+    In a group at or above the quorum (the share of members that have a value) a ``drop_group``
+    failure is ``neutral``. Rows without a group are a group of one.
+    """
+    asked = [i for i, reward in enumerate(rewards) if reward.policy == "drop_group"]
+    if not asked:
+        return rewards
+    members: dict[str, list[int]] = {}
+    for index, group in enumerate(groups):
+        members.setdefault(f"#{index}" if group is None else f"={group}", []).append(index)
+    settled = list(rewards)
+    for indices in members.values():
+        if not any(rewards[i].policy == "drop_group" for i in indices):
+            continue
+        survivors = sum(rewards[i].value is not None for i in indices)
+        dropped = survivors < quorum * len(indices)
+        for i in indices:
+            settled[i] = _dropped(rewards[i]) if dropped else _kept(rewards[i])
+    return settled
+
+
+def _dropped(reward: Reward) -> Reward:
+    why = reward.why or "its group fell below the quorum"
+    return msgspec.structs.replace(reward, value=None, policy="drop_group", why=why)
+
+
+def _kept(reward: Reward) -> Reward:
+    if reward.policy != "drop_group":
+        return reward
+    return msgspec.structs.replace(reward, policy="neutral")

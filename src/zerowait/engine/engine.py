@@ -1,0 +1,250 @@
+"""The engine: samples in, rewards out, inside any running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from zerowait.cache import SingleFlight, Store, open_store
+from zerowait.client import AiohttpTransport, FixedLimit, JudgeClient, Limiter, Secret, Transport
+from zerowait.config import RewardConfig, load_config
+from zerowait.engine.combine import combine, settle_groups
+from zerowait.engine.judging import Bench, Settled, Shared
+from zerowait.engine.plan import compile_plan, credentials
+from zerowait.engine.pool import ScorerPool
+from zerowait.engine.shapes import Shapes
+from zerowait.engine.steps import Steps
+from zerowait.engine.tally import Stats, Tally
+from zerowait.errors import ClosedError
+from zerowait.events import Event, Listener, RewardSettled, nobody
+from zerowait.judge import well_formed
+from zerowait.types import Reward, Sample
+
+_STREAM = "stream"
+_AT_ONCE = 8192
+
+
+class Tokenizer(Protocol):
+    """Anything that can encode text, such as a transformers tokenizer."""
+
+    def encode(self, text: str, /) -> Sequence[Any]:
+        """The tokens of `text`."""
+
+
+class Engine:
+    """Computes rewards on the running event loop; opened and closed with ``async with``.
+
+    Args:
+        config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
+        tokenizer: counts a response's tokens where a sample does not say how many it has.
+        listener: called with every event, on the loop; must be quick.
+        transport: how requests travel; aiohttp when None.
+        environ: where ``api_key_env`` variables are looked up.
+
+    Raises:
+        ConfigError: on construction, before any work starts.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | RewardConfig,
+        *,
+        tokenizer: Tokenizer | None = None,
+        listener: Listener = nobody,
+        transport: Transport | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self.config = load_config(config)
+        self.plan = compile_plan(self.config)
+        self._keys = credentials(self.config, environ)
+        self._given_transport = transport
+        self._user_listener = listener
+        self._tally = Tally()
+        self._limiter = Limiter(FixedLimit(self.config.traffic.concurrency))
+        self._shapes = Shapes(
+            self.plan,
+            deadline_s=self.config.traffic.group_deadline_s,
+            count_tokens=None if tokenizer is None else lambda text: len(tokenizer.encode(text)),
+        )
+        self._open: AsyncExitStack | None = None
+        self._flights: SingleFlight[Settled] = SingleFlight()
+        self._steps: Steps | None = None
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as stack:
+            pool = ScorerPool()
+            stack.push_async_callback(pool.aclose)
+            benches: dict[str, Bench] = {}
+            if self.config.judges:
+                transport = self._given_transport or AiohttpTransport()
+                stack.push_async_callback(transport.aclose)
+                store = await open_store(self.config.cache)
+                stack.push_async_callback(store.aclose)
+                await stack.enter_async_context(self._flights)
+                benches = {name: self._bench(name, transport, store) for name in self.config.judges}
+            self._steps = Steps(self.plan, benches, pool)
+            self._open = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self, *, drain_s: float = 0.0) -> None:
+        """Close everything the engine owns. Idempotent.
+
+        Args:
+            drain_s: how long requests that were already sent may still bring their answer into
+                the cache; what was not sent yet is given up at once.
+        """
+        stack, self._open, self._steps = self._open, None, None
+        if stack is None:
+            return
+        try:
+            await self._flights.aclose(drain_s)
+        finally:
+            await stack.aclose()
+
+    async def score(self, sample: Sample) -> Reward:
+        """The reward of one sample.
+
+        Where the configuration has a shape, the sample needs ``group`` and ``group_size``, and
+        the reward comes when all its siblings have been submitted.
+
+        Raises:
+            DataError: the sample lacks what a shape needs.
+            JudgementError: a judgement failed and its policy is ``raise``.
+            ClosedError: the engine is not open.
+        """
+        return await self._score(sample, _STREAM, sample.group_size)
+
+    async def score_all(
+        self,
+        samples: Iterable[Sample],
+        *,
+        on_reward: Callable[[int, Reward], None] | None = None,
+    ) -> list[Reward]:
+        """The rewards of all samples, in order; groups are the rows that share a ``group``.
+
+        `on_reward` is called with a sample's index and reward as soon as it is known, before
+        ``drop_group`` had its say.
+
+        Raises:
+            DataError, JudgementError, ClosedError: as `score`; the first one ends the rest.
+        """
+        rows = list(samples)
+        sizes = Counter(row.group for row in rows if row.group is not None)
+        for row in rows:
+            self._shapes.check(row, size=1)
+        rewards: list[Reward | None] = [None] * len(rows)
+        room = asyncio.Semaphore(max(_AT_ONCE, max(sizes.values(), default=0)))
+        scope = object()
+
+        async def one(index: int) -> None:
+            row = rows[index]
+            try:
+                size = None if row.group is None else sizes[row.group]
+                reward = rewards[index] = await self._score(row, scope, size)
+            finally:
+                room.release()
+            if on_reward is not None:
+                on_reward(index, reward)
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for index in _group_by_group(rows):
+                    await room.acquire()
+                    tasks.create_task(one(index))
+        except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
+            raise _first(errors) from None
+        done = [reward for reward in rewards if reward is not None]
+        return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
+
+    def stats(self) -> Stats:
+        """A frozen snapshot of what happened so far."""
+        limiter = self._limiter
+        return self._tally.snapshot(
+            in_flight=limiter.in_flight,
+            waiting=limiter.waiting,
+            peak_in_flight=limiter.peak,
+            limit=limiter.limit,
+        )
+
+    async def _score(self, sample: Sample, scope: Hashable, size: int | None) -> Reward:
+        steps = self._steps
+        if steps is None:
+            raise ClosedError("the engine is not open: use it inside `async with`")
+        submitted_at = time.time()
+        self._tally.submitted += 1
+        if self._shapes:
+            self._shapes.check(sample, size=size)
+            outcomes = await self._shaped(steps, sample, scope, size or 1)
+        else:
+            outcomes = await steps.outcomes(sample)
+        reward = combine(outcomes, self.plan.terms, self.config.on_failure)
+        self._tell(
+            RewardSettled(
+                sample=sample, reward=reward, submitted_at=submitted_at, settled_at=time.time()
+            )
+        )
+        return reward
+
+    async def _shaped(
+        self, steps: Steps, sample: Sample, scope: Hashable, size: int
+    ) -> dict[str, Any]:
+        group, member = self._shapes.enter(scope, sample, size)
+        try:
+            outcomes = await steps.outcomes(sample)
+            outcomes.update(await self._shapes.outcomes(group, member, outcomes))
+        finally:
+            group.judged(member, None)
+            self._shapes.leave(scope, sample)
+        return outcomes
+
+    def _bench(self, name: str, transport: Transport, store: Store) -> Bench:
+        judge = self.config.judges[name]
+        client = JudgeClient(
+            endpoints=judge.endpoints,
+            keys=[None if key is None else Secret(key) for key in self._keys[name]],
+            traffic=self.config.traffic,
+            transport=transport,
+            limiter=self._limiter,
+            well_formed=well_formed,
+            listener=self._tell,
+        )
+        shared = Shared(flights=self._flights, store=store, listener=self._tell)
+        return Bench(name, judge, self.plan.rubrics[name], client, shared)
+
+    def _tell(self, event: Event) -> None:
+        self._tally(event)
+        self._user_listener(event)
+
+
+def _group_by_group(rows: list[Sample]) -> list[int]:
+    """The rows' indices with siblings side by side.
+
+    A bounded window then never splits a group into those who wait and those who cannot start.
+    """
+    first: dict[str, int] = {}
+    keys = []
+    for index, row in enumerate(rows):
+        keys.append(index if row.group is None else first.setdefault(row.group, index))
+    return sorted(range(len(rows)), key=keys.__getitem__)
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

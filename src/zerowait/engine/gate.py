@@ -1,0 +1,122 @@
+"""A gate: the condition under which a component is wanted, such as ``answer > 0``."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from zerowait.types import Abstain, Outcome, Score
+
+_COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+}
+
+
+class Gate:
+    """A condition over the values of other components.
+
+    Grammar: comparisons (``> >= < <= == !=``) of component names and numbers, joined by ``and``,
+    ``or``, ``not`` and parentheses. A component that was skipped counts as 0.
+
+    Raises:
+        ValueError: the text is no such condition.
+
+    >>> gate = Gate("answer > 0 and not style <= 2")
+    >>> sorted(gate.names)
+    ['answer', 'style']
+    >>> gate.is_open({"answer": Score(1.0), "style": Score(3.0)})
+    True
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        names: set[str] = set()
+        try:
+            tree = ast.parse(text.strip(), mode="eval").body
+        except SyntaxError:
+            raise ValueError(f"{text!r} is no condition such as 'answer > 0'") from None
+        self._test = _condition(tree, text, names)
+        self.names = frozenset(names)
+        if not names:
+            raise ValueError(f"{text!r} names no component")
+
+    def is_open(self, outcomes: Mapping[str, Outcome]) -> bool | Abstain:
+        """Whether the condition holds; the first abstention it depends on instead, if any."""
+        values: dict[str, float] = {}
+        for name in self.names:
+            outcome = outcomes[name]
+            if isinstance(outcome, Abstain):
+                return Abstain(
+                    outcome.kind, f"its gate {self.text!r} needs {name}, which abstained"
+                )
+            values[name] = outcome.value if isinstance(outcome, Score) else 0.0
+        return self._test(values)
+
+
+_Test = Callable[[Mapping[str, float]], bool]
+
+
+def _condition(node: ast.expr, text: str, names: set[str]) -> _Test:
+    match node:
+        case ast.BoolOp(op=op, values=parts):
+            tests = [_condition(part, text, names) for part in parts]
+            decide = all if isinstance(op, ast.And) else any
+            return lambda values: decide(test(values) for test in tests)
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            test = _condition(inner, text, names)
+            return lambda values: not test(values)
+        case ast.Compare(left=left, ops=ops, comparators=rights) if all(
+            type(op) in _COMPARE for op in ops
+        ):
+            terms = [_term(term, text, names) for term in (left, *rights)]
+            pairs = list(zip(ops, terms, terms[1:], strict=False))
+            return lambda values: all(
+                _COMPARE[type(op)](a(values), b(values)) for op, a, b in pairs
+            )
+    raise ValueError(f"{text!r} is no condition such as 'answer > 0'")
+
+
+def _term(node: ast.expr, text: str, names: set[str]) -> Callable[[Mapping[str, float]], float]:
+    match node:
+        case ast.Name(id=name):
+            names.add(name)
+            return lambda values: values[name]
+        case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+            return lambda _values: number
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
+            return lambda _values: -number
+    raise ValueError(f"{ast.unparse(node)!r} in {text!r} is neither a component nor a number")
+
+
+def order(gates: Mapping[str, Gate | None]) -> list[str]:
+    """The components in an order in which every gate's components come before it.
+
+    Raises:
+        ValueError: the gates form a cycle; the message names it.
+
+    >>> order({"b": Gate("a > 0"), "a": None})
+    ['a', 'b']
+    """
+    done: dict[str, None] = {}
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        if name in done:
+            return
+        if name in path:
+            cycle = " -> ".join((*path[path.index(name) :], name))
+            raise ValueError(f"the gates form a cycle: {cycle}")
+        gate: Any = gates[name]
+        for needed in sorted(gate.names) if gate else ():
+            visit(needed, (*path, name))
+        done[name] = None
+
+    for name in gates:
+        visit(name, ())
+    return list(done)

@@ -1,0 +1,192 @@
+"""A configuration, made ready to run: every name resolved and every option checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from zerowait.config import (
+    JudgeComponent,
+    RewardConfig,
+    ScorerComponent,
+    ShapeComponent,
+)
+from zerowait.engine.combine import Term
+from zerowait.engine.gate import Gate, order
+from zerowait.errors import ConfigError
+from zerowait.judge import Rubric, load_rubric
+from zerowait.scorers import check_options, needs_pool, resolve
+from zerowait.shaping import Shape, resolve_shape
+from zerowait.types import Outcome, Sample
+
+
+class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule; `call` is pure and runs in place, `target` is a user's function for the pool."""
+
+    name: str
+    gate: Gate | None
+    sources: frozenset[str]
+    call: Callable[[Sample], Outcome] | None
+    target: str
+    options: dict[str, object]
+    timeout_s: float
+    factor: float
+
+
+class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's verdict."""
+
+    name: str
+    gate: Gate | None
+    sources: frozenset[str]
+    judge: str
+    normalize: bool
+
+
+class ShapeStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A term over the whole group."""
+
+    name: str
+    sources: frozenset[str]
+    shape: Shape
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is done for each sample, in an order in which gates find what they need."""
+
+    rules: list[RuleStep | JudgeStep]
+    shapes: list[ShapeStep]
+    terms: list[Term]
+    rubrics: dict[str, Rubric]
+
+
+def compile_plan(config: RewardConfig) -> Plan:
+    """The plan of a configuration.
+
+    Raises:
+        ConfigError: a scorer, judge, shape, rubric, gate or option does not exist or does not fit.
+    """
+    gates = {
+        name: _gate(config, name, component)
+        for name, component in config.components.items()
+        if not isinstance(component, ShapeComponent)
+    }
+    try:
+        ordered = order(gates)
+    except ValueError as error:
+        config.fail(("components",), str(error))
+    steps = [_step(config, name, gates[name]) for name in ordered]
+    shapes = [
+        ShapeStep(name=name, sources=frozenset(c.sources), shape=_shape(config, name, c))
+        for name, c in config.components.items()
+        if isinstance(c, ShapeComponent)
+    ]
+    _every_judge_is_used(config)
+    return Plan(
+        rules=steps,
+        shapes=shapes,
+        terms=[Term(name, _factor(c)) for name, c in config.components.items()],
+        rubrics={name: _rubric(config, name) for name in config.judges},
+    )
+
+
+def credentials(config: RewardConfig, environ: Mapping[str, str]) -> dict[str, list[str | None]]:
+    """The API key of each judge's endpoints, in their order; None where none is configured.
+
+    Raises:
+        ConfigError: a variable that should hold a key is not set; the message names it.
+    """
+    keys: dict[str, list[str | None]] = {}
+    for name, judge in config.judges.items():
+        keys[name] = []
+        for index, endpoint in enumerate(judge.endpoints):
+            key = endpoint.api_key
+            if key is None and endpoint.api_key_env is not None:
+                key = environ.get(endpoint.api_key_env)
+                if not key:
+                    config.fail(
+                        ("judges", name, "endpoints", index, "api_key_env"),
+                        f"names the environment variable {endpoint.api_key_env}, which is not set",
+                    )
+            keys[name].append(key)
+    return keys
+
+
+def _gate(
+    config: RewardConfig, name: str, component: ScorerComponent | JudgeComponent
+) -> Gate | None:
+    if component.gate is None:
+        return None
+    at = ("components", name, "gate")
+    try:
+        gate = Gate(component.gate)
+    except ValueError as error:
+        config.fail(at, str(error))
+    for needed in sorted(gate.names):
+        other = config.components.get(needed)
+        if other is None:
+            config.fail(at, f"names {needed!r}; components: {', '.join(config.components)}")
+        if isinstance(other, ShapeComponent):
+            config.fail(at, f"names {needed!r}, a shape: gates see per-sample components only")
+    return gate
+
+
+def _step(config: RewardConfig, name: str, gate: Gate | None) -> RuleStep | JudgeStep:
+    component = config.components[name]
+    sources = frozenset(getattr(component, "sources", ()))
+    if isinstance(component, JudgeComponent):
+        if component.judge not in config.judges:
+            known = ", ".join(config.judges) or "none"
+            config.fail(
+                ("components", name, "judge"), f"names {component.judge!r}; judges: {known}"
+            )
+        return JudgeStep(
+            name=name,
+            gate=gate,
+            sources=sources,
+            judge=component.judge,
+            normalize=component.normalize,
+        )
+    assert isinstance(component, ScorerComponent)  # noqa: S101 - shapes have no step
+    try:
+        scorer = resolve(component.scorer)
+        check_options(component.scorer, component.options)
+    except ConfigError as error:
+        config.fail(("components", name), str(error))
+    in_place = None if needs_pool(component.scorer, component.options) else scorer
+    return RuleStep(
+        name=name,
+        gate=gate,
+        sources=sources,
+        call=in_place,
+        target=component.scorer,
+        options=component.options,
+        timeout_s=component.timeout_s,
+        factor=component.weight,
+    )
+
+
+def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
+    try:
+        return resolve_shape(component.shape, component.options)
+    except (ConfigError, ValueError) as error:
+        config.fail(("components", name), str(error))
+
+
+def _rubric(config: RewardConfig, judge: str) -> Rubric:
+    try:
+        return load_rubric(config.judges[judge].rubric, base=config.base)
+    except ConfigError as error:
+        config.fail(("judges", judge, "rubric"), str(error))
+
+
+def _factor(component: ScorerComponent | JudgeComponent | ShapeComponent) -> float:
+    return component.scale if isinstance(component, ShapeComponent) else component.weight
+
+
+def _every_judge_is_used(config: RewardConfig) -> None:
+    used = {c.judge for c in config.components.values() if isinstance(c, JudgeComponent)}
+    for name in config.judges:
+        if name not in used:
+            config.fail(("judges", name), "is used by no component")

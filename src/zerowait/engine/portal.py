@@ -1,0 +1,129 @@
+"""The one bridge between synchronous callers and the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from zerowait.errors import ClosedError, PortalMisuseError
+
+T = TypeVar("T")
+
+
+class Portal:
+    """An event loop in a thread of its own; opened and closed with ``with`` or `close`.
+
+    Every asyncio object of an engine is created and used on this loop only, so callers may come
+    from any thread, from inside any other loop, and from many ``asyncio.run`` calls in a row.
+    """
+
+    def __init__(self, name: str = "zerowait") -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._closing = threading.Lock()
+        started: Future[None] = Future()
+        # A daemon, because Python joins the others before any atexit handler could close them.
+        self._thread = threading.Thread(target=self._run, args=(started,), name=name, daemon=True)
+        self._thread.start()
+        started.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether work can be submitted from this process."""
+        return self._loop is not None and self._pid == os.getpid() and self._thread.is_alive()
+
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+        """Start `work` on the loop; the future is cancelled if the portal closes first.
+
+        Raises:
+            ClosedError: the portal is closed, or was opened before a fork.
+        """
+        if self._pid != os.getpid():
+            raise ClosedError("this was opened before a fork; open it again in the child process")
+        loop = self._loop
+        if loop is None or not self.is_open:
+            raise ClosedError("this has been closed; open it again")
+        coroutine = work()
+        try:
+            return asyncio.run_coroutine_threadsafe(coroutine, loop)
+        except RuntimeError:
+            coroutine.close()
+            raise ClosedError("this has been closed; open it again") from None
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The result of `work`, which runs on the loop while this thread waits.
+
+        Raises:
+            PortalMisuseError: called on the loop's own thread, which would wait for itself.
+        """
+        if threading.current_thread() is self._thread:
+            raise PortalMisuseError(
+                "a blocking call on zerowait's own loop waits for itself: await"
+            )
+        future = self.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self) -> None:
+        """Cancel what is left, stop the loop and join its thread. Idempotent, from any thread."""
+        if self._pid != os.getpid():
+            return
+        with self._closing:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.call_soon_threadsafe(loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self, started: Future[None]) -> None:
+        loop = _new_loop()
+        asyncio.set_event_loop(loop)
+        self._loop = loop
+        loop.call_soon(started.set_result, None)
+        try:
+            loop.run_forever()
+        finally:
+            self._loop = None
+            try:
+                _cancel_all(loop)
+                loop.run_until_complete(loop.shutdown_asyncgens())
+                loop.run_until_complete(loop.shutdown_default_executor())
+            finally:
+                asyncio.set_event_loop(None)
+                loop.close()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    tasks = asyncio.all_tasks(loop)
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        loop.run_until_complete(asyncio.wait(tasks))

@@ -1,0 +1,118 @@
+"""The face for synchronous callers: an engine on a loop thread of its own."""
+
+from __future__ import annotations
+
+import atexit
+import concurrent.futures
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from zerowait.config import RewardConfig
+from zerowait.engine.engine import Engine, Tokenizer
+from zerowait.engine.portal import Portal
+from zerowait.engine.progress import Progress
+from zerowait.engine.tally import Stats
+from zerowait.events import Listener, nobody
+from zerowait.types import Reward, Sample
+
+
+class Rewards:
+    """Rewards for synchronous code; made by `open`, closed by ``with`` or `close`.
+
+    Usable from any thread, inside a running loop (a notebook), and from many calls in a row.
+    """
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | RewardConfig,
+        *,
+        tokenizer: Tokenizer | None = None,
+        listener: Listener = nobody,
+    ) -> None:
+        self._engine = Engine(config, tokenizer=tokenizer, listener=listener)
+        self._portal = Portal()
+        try:
+            self._portal.call(self._engine.__aenter__)
+        except BaseException:
+            self._portal.close()
+            raise
+        atexit.register(self.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def submit(self, sample: Sample) -> concurrent.futures.Future[Reward]:
+        """A future of the sample's reward; returns at once.
+
+        The future raises what `Engine.score` raises. Cancelling it gives up this caller's wait,
+        never a call that others share.
+        """
+        return self._portal.submit(lambda: self._engine.score(sample))
+
+    def score(
+        self,
+        samples: Iterable[Sample],
+        *,
+        progress: bool = False,
+        on_reward: Callable[[int, Reward], None] | None = None,
+    ) -> list[Reward]:
+        """The rewards of all samples, in order.
+
+        Args:
+            samples: rows that share a ``group`` form a prompt group.
+            progress: a bar on a terminal, else a line at least every 10 s while it waits.
+            on_reward: called on the loop thread with a row's index and reward as they come.
+        """
+        rows = list(samples)
+        with Progress(len(rows), shown=progress) as bar:
+
+            def tell(index: int, reward: Reward) -> None:
+                bar.advance()
+                if on_reward is not None:
+                    on_reward(index, reward)
+
+            return self._portal.call(lambda: self._engine.score_all(rows, on_reward=tell))
+
+    def stats(self) -> Stats:
+        """A frozen snapshot of what happened so far."""
+        return self._engine.stats()
+
+    def close(self, *, drain_s: float = 0.0) -> None:
+        """Close the engine and its thread. Idempotent, from any thread.
+
+        Args:
+            drain_s: how long requests already sent may still bring their answer into the cache.
+        """
+        atexit.unregister(self.close)
+        if self._portal.is_open:
+            self._portal.call(lambda: self._engine.aclose(drain_s=drain_s))
+        self._portal.close()
+
+
+def open(  # noqa: A001 - users write zerowait.open
+    config: str | Path | Mapping[str, Any] | RewardConfig,
+    *,
+    tokenizer: Tokenizer | None = None,
+    listener: Listener = nobody,
+) -> Rewards:
+    """Rewards by `config` (a path, a mapping or a `RewardConfig`), on one loop thread of their own.
+
+    Args:
+        config: see ``docs/concepts.md`` for what it may say.
+        tokenizer: counts a response's tokens where a sample does not say how many it has.
+        listener: called with every event, on the loop thread; must be quick.
+
+    Raises:
+        ConfigError: names the file, the line, the key and the nearest right one.
+    """
+    return Rewards(config, tokenizer=tokenizer, listener=listener)

@@ -1,0 +1,85 @@
+"""One sample's own components: rules in place or in the pool, judges on their benches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from zerowait.engine.gate import Gate
+from zerowait.engine.judging import Bench
+from zerowait.engine.plan import JudgeStep, Plan, RuleStep
+from zerowait.engine.pool import ScorerPool
+from zerowait.judge import normalise
+from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
+
+
+class Steps:
+    """Runs the plan's per-sample components, everything that may overlap at once."""
+
+    def __init__(self, plan: Plan, benches: Mapping[str, Bench], pool: ScorerPool) -> None:
+        self._steps = plan.rules
+        self._benches = benches
+        self._pool = pool
+        slow = [step for step in plan.rules if not (isinstance(step, RuleStep) and step.call)]
+        self._one_after_another = len(slow) <= 1
+
+    async def outcomes(self, sample: Sample) -> dict[str, Outcome]:
+        """Each component's outcome for `sample`; raises nothing of its own."""
+        if self._one_after_another:
+            outcomes: dict[str, Outcome] = {}
+            for step in self._steps:
+                outcomes[step.name] = await self._run(step, sample, outcomes)
+            return outcomes
+        return await self._all_at_once(sample)
+
+    async def _all_at_once(self, sample: Sample) -> dict[str, Outcome]:
+        tasks: dict[str, asyncio.Task[Outcome]] = {}
+
+        async def when_gate_is_known(step: RuleStep | JudgeStep) -> Outcome:
+            needed = step.gate.names if step.gate else ()
+            return await self._run(step, sample, {name: await tasks[name] for name in needed})
+
+        async with asyncio.TaskGroup() as group:
+            for step in self._steps:
+                tasks[step.name] = group.create_task(when_gate_is_known(step))
+        return {name: task.result() for name, task in tasks.items()}
+
+    async def _run(
+        self, step: RuleStep | JudgeStep, sample: Sample, known: Mapping[str, Outcome]
+    ) -> Outcome:
+        unwanted = _unwanted(step.sources, step.gate, sample, known)
+        if unwanted is not None:
+            return unwanted
+        if isinstance(step, JudgeStep):
+            bench = self._benches[step.judge]
+            outcome = await bench.judge(sample)
+            if step.normalize and isinstance(outcome, Score):
+                return Score(normalise(outcome.value, bench.rule), outcome.why, outcome.detail)
+            return outcome
+        if step.call is not None:
+            return in_place(step, sample)
+        return await self._pool.run(
+            step.target, sample, options=step.options, timeout_s=step.timeout_s
+        )
+
+
+def in_place(step: RuleStep, sample: Sample) -> Outcome:
+    """A built-in rule's outcome; a rule that raised abstains and says what happened."""
+    assert step.call is not None  # noqa: S101 - the caller looked
+    try:
+        return step.call(sample, **step.options)
+    except Exception as error:  # noqa: BLE001 - the boundary between scorers and the engine
+        return Abstain(FailureKind.CRASHED, f"{step.target} raised {type(error).__name__}: {error}")
+
+
+def _unwanted(
+    sources: frozenset[str], gate: Gate | None, sample: Sample, known: Mapping[str, Outcome]
+) -> Outcome | None:
+    if sources and sample.data_source not in sources:
+        return Skipped(f"not for data source {sample.data_source!r}")
+    if gate is None:
+        return None
+    state = gate.is_open(known)
+    if isinstance(state, Abstain):
+        return state
+    return None if state else Skipped(f"gate {gate.text!r} is closed")

@@ -1,0 +1,16 @@
+"""One hub per job: limits, single flight, cache and statistics are true for all its workers."""
+
+from zerowait.hub.job import Hub, JobHub
+from zerowait.hub.records import RewardRecord, StatsRecord, read_rewards, read_stats
+from zerowait.hub.streaming import Stream, Streamed
+
+__all__ = [
+    "Hub",
+    "JobHub",
+    "RewardRecord",
+    "StatsRecord",
+    "Stream",
+    "Streamed",
+    "read_rewards",
+    "read_stats",
+]

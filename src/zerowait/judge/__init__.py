@@ -1,0 +1,33 @@
+"""The judge's side of a reward, without the network: sample to request, reply to outcome."""
+
+from zerowait.judge.reply import (
+    Origin,
+    Usage,
+    read_reply,
+    reply_origin,
+    reply_usage,
+    wants_more_tokens,
+    well_formed,
+)
+from zerowait.judge.request import ChatRequest, request_for, request_key
+from zerowait.judge.rubric import Rubric, load_rubric
+from zerowait.judge.verdict import check_rule, normalise, parse, reply_format
+
+__all__ = [
+    "ChatRequest",
+    "Origin",
+    "Rubric",
+    "Usage",
+    "check_rule",
+    "load_rubric",
+    "normalise",
+    "parse",
+    "read_reply",
+    "reply_format",
+    "reply_origin",
+    "reply_usage",
+    "request_for",
+    "request_key",
+    "wants_more_tokens",
+    "well_formed",
+]

@@ -1,0 +1,98 @@
+"""The part of a judge's text that is meant as its answer, in plain characters."""
+
+from __future__ import annotations
+
+import re
+
+_TAG = re.compile(r"<(/?)(?:think|thinking|thoughts?|reasoning|analysis)>", re.IGNORECASE)
+_BLANK_TO_LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
+_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_]{1,32}\|>|</s>")
+_CHANNEL = "<|channel|>"
+_FINAL_CHANNEL = "<|channel|>final<|message|>"
+
+_PLAIN: dict[int, str] = {
+    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},  # full-width ASCII
+    **dict.fromkeys((0x00A0, 0x202F, 0x3000, *range(0x2000, 0x200B)), " "),
+    **dict.fromkeys((0x0085, 0x2028, 0x2029), "\n"),
+    **dict.fromkeys((0x00AD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFE0F, 0xFEFF), ""),  # invisible
+    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
+    **dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2212), "-"),  # an em dash is no minus
+    **dict.fromkeys((0x2018, 0x2019), "'"),
+    **dict.fromkeys((0x201C, 0x201D), '"'),
+    0x00D7: "*",
+    0x25C1: "<",  # Kimi writes its thinking tags with triangles
+    0x25B7: ">",
+}
+_ODD = re.compile(f"[{re.escape(''.join(map(chr, _PLAIN)))}]")
+_ASCII_LOWER = {code: chr(code + 32) for code in range(ord("A"), ord("Z") + 1)}
+
+
+def plain(text: str) -> str:
+    """`text` in the characters that labels and verdicts are looked for in.
+
+    Full-width forms, typographic quotes and dashes become ASCII, line ends become newlines, and
+    characters that nobody sees are left out. Other digits stay as they are, so that no
+    superscript turns into part of a number.
+    """
+    if not text.isascii():
+        text = _ODD.sub(_plain_character, text)  # several times faster than str.translate
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text
+
+
+def folded(text: str) -> str:
+    """`text` in lower case, each character in its place.
+
+    >>> folded("Score: I\u0130")
+    'score: iİ'
+    """
+    lower = text.lower()
+    return lower if len(lower) == len(text) else text.translate(_ASCII_LOWER)
+
+
+def answer_text(text: str) -> str | None:
+    r"""`text`, plain and without its thinking, or None when the thinking never ended.
+
+    Thinking is what stands before a closing tag that begins or ends a line, or between tags when
+    the text begins with one; a tag mentioned inside a sentence is no thinking.
+
+    >>> answer_text("<think>\n3? no\n</think>\n\nScore\uff1a\uff17")
+    '\n\nScore:7'
+    >>> answer_text("<think>\nScore: 3") is None
+    True
+    """
+    text = plain(text)
+    return _after_thinking(text) if "<" in text else text
+
+
+def _after_thinking(text: str) -> str | None:
+    if _CHANNEL in text:
+        _, final, text = text.rpartition(_FINAL_CHANNEL)
+        if not final:
+            return None
+    text = _CONTROL_TOKEN.sub("", text)
+    tags = list(_TAG.finditer(text))
+    closing = [tag for tag in tags if tag[1]]
+    at_edge = [
+        tag
+        for tag in closing
+        if _begins_line(text, tag.start()) or _BLANK_TO_LINE_END.match(text, tag.end())
+    ]
+    if closing and not at_edge and not text[: tags[0].start()].strip():
+        at_edge = closing
+    end = at_edge[-1].end() if at_edge else 0
+    unfinished = any(
+        not tag[1] and tag.start() >= end and _begins_line(text, tag.start()) for tag in tags
+    )
+    return None if unfinished else text[end:]
+
+
+def _begins_line(text: str, position: int) -> bool:
+    while position and text[position - 1] in " \t":
+        position -= 1
+    return position == 0 or text[position - 1] == "\n"
+
+
+def _plain_character(match: re.Match[str]) -> str:
+    return _PLAIN[ord(match[0])]

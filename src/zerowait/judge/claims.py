@@ -1,0 +1,170 @@
+"""What a text claims as its verdict: labelled values, and a last line that is only a value.
+
+Everything here looks at one place at a time with a regular expression that cannot backtrack far,
+so the time is linear in the text. What a *value* looks like is the `Reader`'s business. Texts are
+`folded` before they come here, because matching without regard to case is several times slower.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol, TypeAlias
+
+Verdict: TypeAlias = float | str
+
+
+class Reading(NamedTuple):
+    """A value found at one place; None is something that is not a verdict: a range, say."""
+
+    verdict: Verdict | None
+    end: int
+
+
+class Claim(NamedTuple):
+    """A verdict that the text claims.
+
+    Args:
+        verdict: the value, or None where the text claims something that is not a verdict.
+        start: where the claim begins.
+        end: where it ends.
+        final: whether it fills the last line, so that it overrules what was claimed before.
+        reason: the reason that came with it, where it has a place of its own.
+    """
+
+    verdict: Verdict | None
+    start: int
+    end: int
+    final: bool
+    reason: str = ""
+
+
+class Reader(Protocol):
+    """Reads the values of one verdict rule."""
+
+    @property
+    def label(self) -> re.Pattern[str]:
+        """Finds the places where a verdict is labelled."""
+
+    @property
+    def key(self) -> re.Pattern[str]:
+        """Matches the JSON keys that label a verdict."""
+
+    def at(self, text: str, position: int) -> Reading | None:
+        """The value that begins at `position`, if one does."""
+
+    def of(self, value: float) -> Verdict | None:
+        """The verdict that a bare JSON number stands for."""
+
+
+OPENING = r" \t*_`\"'$(\[«"
+CLOSING = r"*_`\"'$)\]}»"
+
+_NUMBER_LABELS = (
+    r"scores?|rating|grade|mark|verdict|judge?ment|evaluation|assessment|overall"
+    r"|评分|得分|分数|打分|评级|评价|总分|スコア|評価|得点|点数|점수|평점"
+    r"|bewertung|punktzahl|puntuaci[oó]n|calificaci[oó]n|оценка"
+)
+_CHOICE_LABELS = (
+    rf"{_NUMBER_LABELS}|answer|choice|decision|prediction|conclusion|result|label|classification"
+    r"|判断|判定|结论|答案|预测|结果|antwort|urteil|respuesta"
+)
+_LEADS = (
+    r"(?:(?:the|my|your|our|its|so|thus|therefore|hence|final|overall|total|weighted|combined"
+    r"|composite|aggregate)(?:[ \t]+|[_-])|(?:最终|最后|综合|总体|整体|总)的?){0,4}"
+)
+_LABEL = rf"""
+    [\n.!?;,({{。、…]                                     # a line or a clause begins
+    (?: (?<=\n) [ \t]*+ (?P<bullet> [-*+•][ \t]++ | [0-9]{{1,2}}[.)][ \t]++ ) )?
+    [ \t\#*_`|]*+
+    (?P<quote>["'<])?
+    {_LEADS} (?P<label>%s)
+    (?(quote)["'>])
+    (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
+    [*_`]*+
+    (?: [ \t]*+[(\[](?:[0-9 .,/~-]|to|out|of|from|points?|满分|分)*+[)\]]
+      | [ \t]*+(?:out[ ]of|/)[ \t]*+[0-9]++ )?
+    [ \t*_`]*+
+    (?P<word> is\b | are\b | 为 | 是 | -(?=[ \t]) | — )?
+    [ \t]*+
+    (?P<sign> => | [:=]++ | -> | → | \| )?
+"""
+_LINE_ENDS = re.compile(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
+_BLANK_TO_NEXT_LINE = re.compile(r"[ \t*_`]*\n\s*")
+_KEY_QUOTES = ('"', "'")
+_BARE_OPENS = re.compile(r"[ \t#]*")
+_AFTER_LAST_WORD = " \t\n`*_-=~.!。|$)]}>\"'"
+
+
+def label_pattern(*, numeric: bool) -> re.Pattern[str]:
+    """Finds the place where a verdict is labelled; the value may begin at the match's end."""
+    return re.compile(_LABEL % (_NUMBER_LABELS if numeric else _CHOICE_LABELS), re.VERBOSE)
+
+
+def key_pattern(*, numeric: bool) -> re.Pattern[str]:
+    """Matches a JSON key that labels a verdict."""
+    labels = _NUMBER_LABELS if numeric else _CHOICE_LABELS
+    return re.compile(rf"{_LEADS}(?:{labels})")
+
+
+def text_claims(text: str, reader: Reader, skip: tuple[int, int]) -> Iterator[Claim]:
+    """The labelled verdicts of `text` outside the span `skip`, then its bare last line if any.
+
+    `text` is folded and begins with a newline, so that every label has a character before it to be
+    found by.
+    """
+    last_line = _last_line_start(text)
+    nested = text.count("{") > 1  # in broken JSON a key may belong to an inner object
+    for match in reader.label.finditer(text):
+        if skip[0] <= match.start() < skip[1] or (nested and match["quote"] in _KEY_QUOTES):
+            continue
+        claim = _labelled(text, match, reader, last_line)
+        if claim is not None:
+            yield claim
+    inside = skip[0] <= last_line < skip[1]
+    if not inside and (reading := bare_line(text, last_line, reader, whole=last_line == 1)):
+        yield Claim(reading.verdict, last_line, reading.end, final=False)
+
+
+def bare_line(text: str, start: int, reader: Reader, *, whole: bool) -> Reading | None:
+    """The value that is all there is on the line that begins at `start`.
+
+    "3." may end a text that says nothing else, but as a last line it is a list that broke off.
+    """
+    opened = _BARE_OPENS.match(text, start)
+    reading = reader.at(text, opened.end() if opened else start)
+    if reading is None or not _LINE_ENDS.match(text, reading.end):
+        return None
+    if not whole and text[reading.end : reading.end + 1] == "." and text[reading.end - 1].isdigit():
+        return None
+    return reading
+
+
+def says_nothing_after(text: str, position: int) -> bool:
+    """Whether no word follows `position`."""
+    return len(text.rstrip(_AFTER_LAST_WORD)) <= position
+
+
+def _labelled(text: str, match: re.Match[str], reader: Reader, last_line: int) -> Claim | None:
+    end = match.end()
+    reading = reader.at(text, end)
+    if reading is None:  # the value may stand alone on the next line
+        gap = _BLANK_TO_NEXT_LINE.match(text, end)
+        if gap is None or match["word"]:
+            return None
+        reading = bare_line(text, gap.end(), reader, whole=False)
+        if reading is None:
+            return None
+    fills_line = _LINE_ENDS.match(text, reading.end) is not None
+    signed = match["sign"] is not None or match["quote"] == "<"
+    weak = not signed or match["label"] == "overall"
+    if weak and not fills_line:
+        return None
+    start = match.start()
+    final = fills_line and reading.end > last_line and text[start] == "\n" and not match["bullet"]
+    return Claim(reading.verdict, start, reading.end, final=final)
+
+
+def _last_line_start(text: str) -> int:
+    """Where the last line that has a word on it begins."""
+    return text.rfind("\n", 0, len(text.rstrip(_AFTER_LAST_WORD))) + 1

@@ -1,0 +1,137 @@
+"""What a verdict looks like: a number of a range, or a word of a choice.
+
+A reader looks at one place of a folded text. It finds nothing there, or a verdict, or something
+that claims to be one and is not: a range, a number on another scale, one of two words.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+
+import msgspec
+
+from zerowait.config.schema import VerdictRule
+from zerowait.judge.answer import folded, plain
+from zerowait.judge.claims import (
+    CLOSING,
+    OPENING,
+    Reader,
+    Reading,
+    Verdict,
+    key_pattern,
+    label_pattern,
+)
+
+_WRAPPED = rf"[{OPENING}]*+(?:\\(?:boxed|text|mathbf|mathrm)\{{[{OPENING}]*+)*+"
+_CLOSED = rf"[{CLOSING}]*+(?:</[a-z_]{{1,24}}>)?[{CLOSING}]*+"
+_NUMBER = re.compile(
+    rf"""
+    {_WRAPPED}
+    (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++)? | \.[0-9]++ ) )
+    (?: [{CLOSING}]*+ [ \t]*+ [(\[]?
+        (?: / | out[ ]of\b | of\b | von\b | sur\b )
+        [ \t*_`]*+ (?P<scale> [0-9]++ (?:\.[0-9]++)? )
+      | [ \t]*+ (?P<percent> % ) )?
+    (?: [ \t]*+ (?: 分(?!之) | 点(?![0-9]) | 점 | points?\b | pts\b | stars?\b ) )?
+    {_CLOSED}
+    """,
+    re.VERBOSE,
+)
+_NUMBER_GOES_ON = re.compile(
+    r"""
+      \w | [.,:'][0-9] | [-+±^°?]
+    | [ \t]*+ (?: % | → | -> | => | = | \? | / | \\/ | out[ ]of\b )
+    | [ \t]*+ (?: [-—~,;|&+*] | (?:to|or|and|bis|until|through|vs|minus|plus)\b | [至到或和、] )?
+      [ \t*_`"']*+ [0-9]
+    | [ \t]++ (?: if | only | when | would | means? | unless )\b
+    | [ \t]*+ \( [ \t]*+ [0-9.]++ [ \t]*+ \)
+    """,
+    re.VERBOSE,
+)
+_WORD_GOES_ON = (
+    r"\w|[-']\w|[ \t]*+\?|[ \t]++(?!(?:because|since)\b)\w"
+    rf"|[ \t]*+[-—/|,&+;][{OPENING}]*+(?:%s)(?!\w)"
+)
+
+
+class NumberReader(msgspec.Struct, frozen=True):
+    """Reads numbers; `whole` means that only whole ones are verdicts."""
+
+    high: float
+    whole: bool
+    label: re.Pattern[str] = label_pattern(numeric=True)
+    key: re.Pattern[str] = key_pattern(numeric=True)
+
+    def at(self, text: str, position: int) -> Reading | None:
+        """The number that begins at `position`, if one does."""
+        match = _NUMBER.match(text, position)
+        if match is None:
+            return None
+        end = match.end()
+        scale = 100.0 if match["percent"] else float(match["scale"] or self.high)
+        if scale != self.high or _NUMBER_GOES_ON.match(text, end):
+            return Reading(None, end)
+        return Reading(self.of(float(match["number"])), end)
+
+    def of(self, value: float) -> Verdict | None:
+        """The number itself, or None where a whole one was asked for and this is none."""
+        if self.whole and math.isfinite(value) and not float(value).is_integer():
+            return None
+        return float(value)
+
+
+class ChoiceReader(msgspec.Struct, frozen=True):
+    """Reads words; whatever the case and the marks around them."""
+
+    words: dict[str, str]
+    word: re.Pattern[str]
+    goes_on: re.Pattern[str]
+    label: re.Pattern[str] = label_pattern(numeric=False)
+    key: re.Pattern[str] = key_pattern(numeric=False)
+
+    def at(self, text: str, position: int) -> Reading | None:
+        """The word that begins at `position`, if one does."""
+        match = self.word.match(text, position)
+        if match is None:
+            return None
+        if self.goes_on.match(text, match.end()):
+            return Reading(None, match.end())
+        return Reading(self.words.get(match["word"]), match.end())
+
+    def of(self, value: float) -> Verdict | None:
+        """The word that a JSON number stands for, where numbers are among the words."""
+        return self.words.get(f"{value:.15g}")
+
+
+def reader_for(rule: VerdictRule) -> Reader:
+    """The reader of the verdicts that `rule` asks for."""
+    if rule.choice is not None:
+        return _choice_reader(tuple(rule.choice))
+    _, high = bounds(rule)
+    return _number_reader(float(high), rule.integer is not None)
+
+
+def bounds(rule: VerdictRule) -> tuple[float, float]:
+    """The least and the greatest verdict of `rule`; of a choice, the least and greatest worth."""
+    return rule.integer or rule.number or (0.0, 1.0)
+
+
+@lru_cache(maxsize=64)
+def _number_reader(high: float, whole: bool) -> NumberReader:  # noqa: FBT001 - a cache key
+    return NumberReader(high=high, whole=whole)
+
+
+@lru_cache(maxsize=64)
+def _choice_reader(choice: tuple[str, ...]) -> ChoiceReader:
+    words: dict[str, str] = {}
+    for word in choice:
+        words.setdefault(folded(plain(word).strip()), word)
+    longest_first = sorted(filter(None, words), key=len, reverse=True)
+    either = "|".join(re.escape(word) for word in longest_first) or r"(?!)"
+    return ChoiceReader(
+        words=words,
+        word=re.compile(rf"{_WRAPPED}(?P<word>{either}){_CLOSED}"),
+        goes_on=re.compile(_WORD_GOES_ON % either),
+    )

@@ -1,0 +1,197 @@
+"""From a sample to the request that a judge is sent, and the key under which it is remembered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from zerowait.config.schema import Judge
+from zerowait.errors import ConfigError
+from zerowait.judge.fence import GUARD, fenced
+from zerowait.judge.rubric import REPLY_FORMAT, Rubric, fill
+from zerowait.judge.verdict import reply_format
+from zerowait.types import Abstain, FailureKind, Message, Sample, content_text
+
+_OWN_FIELDS = {
+    "model": "the endpoint's 'model'",
+    "messages": "the rubric",
+    "max_tokens": "the judge's 'max_tokens'",
+    "n": "nothing: one judgement is one call",
+    "stream": "nothing: replies are read whole",
+}
+_NEWER_LIMIT = "max_completion_tokens"
+_CANONICAL = msgspec.json.Encoder(order="sorted")
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """A chat completion request.
+
+    Args:
+        model: the model's name at the endpoint.
+        messages: the system message and the user message.
+        temperature: sampling temperature.
+        max_tokens: the longest answer, in tokens.
+        parameters: further fields of the body. A null one is left out, so that
+            ``{temperature: null}`` sends no temperature; with ``max_completion_tokens`` among
+            them `max_tokens` is sent under that name, which some models insist on.
+
+    Raises:
+        ConfigError: `parameters` sets a field that has another place.
+    """
+
+    model: str
+    messages: list[dict[str, str]]
+    temperature: float
+    max_tokens: int
+    parameters: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        for name in self.parameters:
+            if name in _OWN_FIELDS:
+                raise ConfigError(
+                    f"parameters cannot set {name!r}; its place is {_OWN_FIELDS[name]}"
+                )
+
+    def body(self) -> bytes:
+        """The canonical JSON body: equal requests are equal bytes, whatever the order of keys.
+
+        >>> ChatRequest("m", [{"role": "user", "content": "?"}], 0.0, 8, {"top_p": 1}).body()
+        b'{"max_tokens":8,"messages":[{"content":"?","role":"user"}],"model":"m","temperature":0.0,"top_p":1}'
+        """
+        fields: dict[str, Any] = {"temperature": self.temperature, **self.parameters}
+        fields["max_tokens" if _NEWER_LIMIT not in fields else _NEWER_LIMIT] = self.max_tokens
+        fields["model"] = self.model
+        fields["messages"] = self.messages
+        if None in fields.values():
+            fields = {name: value for name, value in fields.items() if value is not None}
+        return _CANONICAL.encode(fields)
+
+
+def request_for(
+    sample: Sample, judge: Judge, rubric: Rubric, *, vote: int = 0, max_tokens: int | None = None
+) -> ChatRequest | Abstain:
+    """The request that asks `judge` about `sample`, or Abstain(bad_input) naming what is missing.
+
+    Args:
+        sample: what is judged.
+        judge: who is asked.
+        rubric: what it is told.
+        vote: index of this call among the votes on one sample; a ``seed`` among the judge's
+            parameters is shifted by it, or every vote would be the same answer.
+        max_tokens: instead of the judge's own.
+
+    Raises:
+        ConfigError: the judge's parameters set a field that has another place.
+    """
+    texts: dict[str, str] = {}
+    for name in rubric.needs:
+        text = _value(sample, name)
+        if text is None:
+            return Abstain(
+                FailureKind.BAD_INPUT,
+                f"the rubric {rubric.name!r} needs {{{{{name}}}}}, which this sample does not have",
+            )
+        texts[name] = text
+    filled = fenced(texts)
+    filled[REPLY_FORMAT] = reply_format(judge.verdict, reason_first=rubric.reason_first)
+    parameters = judge.parameters
+    seed = parameters.get("seed")
+    if vote and isinstance(seed, int):
+        parameters = {**parameters, "seed": seed + vote}
+    return ChatRequest(
+        model=judge.endpoints[0].model,
+        messages=[
+            {"role": "system", "content": f"{fill(rubric.system, filled)}\n\n{GUARD}"},
+            {"role": "user", "content": fill(rubric.user, filled)},
+        ],
+        temperature=judge.temperature,
+        max_tokens=max_tokens or parameters.get(_NEWER_LIMIT) or judge.max_tokens,
+        parameters=parameters,
+    )
+
+
+def request_key(body: bytes, rubric_version: str, vote: int = 0) -> str:
+    """The 64 hexadecimal digits under which the answer to `body` is remembered.
+
+    Model, messages and parameters are in `body`; endpoint and API key are in neither.
+
+    >>> request_key(b"{}", "1")[:12], request_key(b"{}", "1", vote=1)[:12]
+    ('170c84fc41b9', '0047ae4e66a2')
+    """
+    digest = sha256(body)
+    digest.update(f"\0{rubric_version}\0{vote}".encode())
+    return digest.hexdigest()
+
+
+def _value(sample: Sample, name: str) -> str | None:
+    """The sample's text for a placeholder, or None where it has none that a judge could read."""
+    match name:
+        case "response":
+            return sample.response  # an empty response is a response, and is judged
+        case "prompt":
+            return _conversation(sample.prompt)
+        case "ground_truth":
+            return _text(sample.ground_truth)
+        case _:
+            return _text(sample.extra.get(name.removeprefix("extra.")))
+
+
+def _conversation(prompt: str | Sequence[Message]) -> str | None:
+    if isinstance(prompt, str):
+        return prompt if prompt.strip() else None
+    try:
+        turns = [(str(message.get("role", "?")), _said(message)) for message in prompt]
+    except (AttributeError, TypeError):  # rows of a data set hold whatever they hold
+        return None
+    if not any(said.strip() for _, said in turns):
+        return None
+    if len(turns) == 1:
+        return turns[0][1]
+    return "\n\n".join(f"[{role}]\n{said}" for role, said in turns)
+
+
+def _said(message: Message) -> str:
+    text = content_text(message.get("content"))
+    calls = message.get("tool_calls")
+    if not calls:
+        return text
+    return f"{text}\n{_text(calls) or ''}".strip()
+
+
+def _text(value: Any) -> str | None:
+    """A value as the judge reads it; None for nothing, NaN, blank text and empty collections."""
+    if isinstance(value, str):
+        return value if value.strip() else None
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, (int, float)):
+        return str(value)
+    try:
+        return _structured(value)
+    except (TypeError, ValueError, RecursionError):  # no text form that is the same in every run
+        return None
+
+
+def _structured(value: Any) -> str | None:
+    """Several strings as lines, anything else as JSON."""
+    plain = msgspec.to_builtins(value, enc_hook=_plain, str_keys=True, order="sorted")
+    if not isinstance(plain, (list, dict)):
+        return _text(plain)
+    if not plain:
+        return None
+    if isinstance(plain, list) and all(isinstance(item, str) for item in plain):
+        return _text("\n".join(plain))
+    return _CANONICAL.encode(plain).decode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    tolist = getattr(value, "tolist", None)  # numpy's and torch's arrays and scalars
+    if tolist is None:
+        raise TypeError(f"{type(value).__name__} has no text form")
+    return tolist()

@@ -1,0 +1,248 @@
+"""Rubrics: what a judge is told, read from Markdown and checked before anything runs.
+
+The format of a rubric file::
+
+    ---
+    version: 1
+    reason: first
+    ---
+    Notes for people, which are not sent.
+
+    ## System
+    What the judge is and how it judges.
+
+    ## User
+    {{prompt}}
+
+    {{response}}
+
+    {{reply_format}}
+
+The block between the ``---`` lines may be missing, and so may each of its keys. ``version`` is a
+word of yours; a hash of the text is added to it, so that any edit asks the judge anew. ``reason``
+is ``first`` (the default: the judge gives its reasons, then its verdict) or ``none`` (the verdict
+alone). The headings are exactly ``## System`` and ``## User``, each once; use ``###`` below them.
+
+Placeholders: ``{{prompt}}``, ``{{response}}``, ``{{ground_truth}}`` and ``{{extra.NAME}}`` stand
+for the sample's values and belong in the user section, best on lines of their own, since each is
+put between marker lines. ``{{reply_format}}`` is required: it says how to answer, in the form that
+the parser reads, and is made from the judge's ``verdict`` setting.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import sha256
+from importlib import resources
+from pathlib import Path
+
+import msgspec
+
+from zerowait.errors import ConfigError, did_you_mean
+
+BUILT_IN = ("quality", "reference", "tool_reasoning")
+
+REPLY_FORMAT = "reply_format"
+_SAMPLE_NAMES = ("prompt", "response", "ground_truth")
+_EXTRA = "extra."
+_PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*\}\}")
+_SECTIONS = ("System", "User")
+
+
+class Rubric(msgspec.Struct, frozen=True):
+    """What a judge is told; valid or it does not exist.
+
+    Args:
+        name: for messages to people.
+        version: changes whenever the text does; part of every cache key.
+        system: the system message, with at most ``{{reply_format}}`` in it.
+        user: the user message, with placeholders.
+        reason_first: whether the judge writes its reasons before its verdict.
+
+    Raises:
+        ConfigError: a placeholder is unknown, misplaced or missing.
+    """
+
+    name: str
+    version: str
+    system: str
+    user: str
+    reason_first: bool = True
+
+    def __post_init__(self) -> None:
+        where = f"rubric {self.name!r}"
+        _check(where, {"System": (1, self.system), "User": (1, self.user)})
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The placeholders that stand for values of the sample, each once, in order."""
+        return _needs(self.user)
+
+
+def load_rubric(name_or_path: str, *, base: Path) -> Rubric:
+    """The built-in rubric of that name, or the one in the Markdown file at that path.
+
+    Args:
+        name_or_path: a built-in name; or a path that ends in ``.md`` or has a folder in it.
+        base: the folder that a relative path starts from.
+
+    Raises:
+        ConfigError: there is no such rubric, or it is not in the format; names file and line.
+
+    >>> load_rubric("quality", base=Path()).needs
+    ('prompt', 'response')
+    """
+    if name_or_path in BUILT_IN:
+        source = resources.files(__package__).joinpath("prompts", f"{name_or_path}.md")
+        return read_rubric(source.read_text("utf-8"), name=name_or_path, where=name_or_path)
+    if not name_or_path.endswith(".md") and not set(name_or_path) & set("/\\"):
+        raise ConfigError(
+            f"there is no built-in rubric {name_or_path!r}{did_you_mean(name_or_path, BUILT_IN)}; "
+            "a rubric of your own is a path that ends in .md"
+        )
+    path = base / Path(name_or_path).expanduser()
+    try:
+        text = path.read_text("utf-8-sig")
+    except OSError as error:
+        raise ConfigError(f"the rubric {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the rubric {path} is not UTF-8 text: {error}") from error
+    return read_rubric(text, name=path.stem, where=str(path))
+
+
+def read_rubric(text: str, *, name: str, where: str) -> Rubric:
+    """The rubric written in `text`; `where` names the file in errors.
+
+    Raises:
+        ConfigError: the text is not in the format that the module's docstring gives.
+    """
+    lines = text.splitlines()
+    settings, start = _front_matter(lines, where)
+    sections = _sections(lines, start, where)
+    _check(where, sections)
+    digest = sha256(text.encode()).hexdigest()[:12]
+    declared = settings.get("version")
+    return Rubric(
+        name=name,
+        version=f"{declared}+{digest}" if declared else digest,
+        system=sections["System"][1].strip(),
+        user=sections["User"][1].strip(),
+        reason_first=settings.get("reason", "first") == "first",
+    )
+
+
+def fill(template: str, values: Mapping[str, str]) -> str:
+    """`template` with each placeholder replaced, in one pass: braces in values mean nothing.
+
+    Raises:
+        KeyError: a placeholder has no value.
+
+    >>> fill("{{ response }} and {{prompt}}", {"response": "{{prompt}}", "prompt": "p"})
+    '{{prompt}} and p'
+    """
+    pieces = _pieces(template)
+    return "".join(values[piece] if odd % 2 else piece for odd, piece in enumerate(pieces))
+
+
+@lru_cache(maxsize=256)
+def _pieces(template: str) -> tuple[str, ...]:
+    """Text and placeholder names by turns."""
+    return tuple(_PLACEHOLDER.split(template))
+
+
+@lru_cache(maxsize=256)
+def _needs(template: str) -> tuple[str, ...]:
+    names = dict.fromkeys(_pieces(template)[1::2])
+    return tuple(name for name in names if name != REPLY_FORMAT)
+
+
+def _front_matter(lines: list[str], where: str) -> tuple[dict[str, str], int]:
+    """The settings at the top, and the index of the first line after them."""
+    settings: dict[str, str] = {}
+    if not lines or lines[0].strip() != "---":
+        return settings, 0
+    for index, line in enumerate(lines[1:], start=1):
+        if line.strip() == "---":
+            return settings, index + 1
+        key, colon, value = (part.strip() for part in line.partition(":"))
+        if not line.strip() or key.startswith("#"):
+            continue
+        at = f"{where}:{index + 1}"
+        if key not in ("version", "reason"):
+            hint = did_you_mean(key, ("version", "reason"))
+            raise ConfigError(f"{at}: a rubric has no setting {key!r}{hint}")
+        value = value.strip("\"'")
+        if not colon or not value:
+            raise ConfigError(f"{at}: {key} needs a value, such as '{key}: 1'")
+        if key == "reason" and value not in ("first", "none"):
+            raise ConfigError(f"{at}: reason is 'first' or 'none', not {value!r}")
+        settings[key] = value
+    raise ConfigError(f"{where}:1: the settings that begin with '---' need a second '---' line")
+
+
+def _sections(lines: list[str], start: int, where: str) -> dict[str, tuple[int, str]]:
+    """Each section's first line number, counted from 1, and text."""
+    found: dict[str, tuple[int, list[str]]] = {}
+    current: list[str] = []  # notes before the first heading are for people
+    for number, line in enumerate(lines[start:], start=start + 1):
+        if not line.startswith("## "):
+            current.append(line)
+            continue
+        title = line[3:].strip()
+        if title not in _SECTIONS:
+            hint = did_you_mean(title, _SECTIONS)
+            raise ConfigError(
+                f"{where}:{number}: a rubric has no section {title!r}{hint}; "
+                "use ### for a heading inside a section"
+            )
+        if title in found:
+            raise ConfigError(f"{where}:{number}: there is a second section '## {title}'")
+        current = []
+        found[title] = (number + 1, current)
+    for title in _SECTIONS:
+        if title not in found:
+            raise ConfigError(f"{where}: a rubric needs a section that begins '## {title}'")
+        if not any(line.strip() for line in found[title][1]):
+            raise ConfigError(f"{where}:{found[title][0] - 1}: the section '## {title}' is empty")
+    return {title: (number, "\n".join(body)) for title, (number, body) in found.items()}
+
+
+def _check(where: str, sections: Mapping[str, tuple[int, str]]) -> None:
+    names = {title: _checked(where, title, *section) for title, section in sections.items()}
+    if REPLY_FORMAT not in names["System"] | names["User"]:
+        raise ConfigError(
+            f"{where}: {{{{{REPLY_FORMAT}}}}} is missing; without it the judge is never told "
+            "the form in which it has to answer"
+        )
+    if not any(name == "response" or name.startswith(_EXTRA) for name in names["User"]):
+        raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge")
+
+
+def _checked(where: str, title: str, first_line: int, text: str) -> set[str]:
+    """The placeholders of one section, all of them well formed, known and in their place."""
+    names: set[str] = set()
+    for number, line in enumerate(text.split("\n"), start=first_line):
+        at = f"{where}:{number}"
+        if "{{" in _PLACEHOLDER.sub("", line):
+            raise ConfigError(
+                f"{at}: '{{{{' begins a placeholder such as {{{{response}}}}: {line!r}"
+            )
+        for name in _PLACEHOLDER.findall(line):
+            _check_placeholder(at, title, name)
+            names.add(name)
+    return names
+
+
+def _check_placeholder(at: str, title: str, name: str) -> None:
+    is_extra = name.startswith(_EXTRA) and len(name) > len(_EXTRA)
+    if not is_extra and name not in (*_SAMPLE_NAMES, REPLY_FORMAT):
+        column = name.partition(".")[2] or "NAME"
+        hint = did_you_mean(name, (*_SAMPLE_NAMES, REPLY_FORMAT, f"{_EXTRA}{column}"))
+        raise ConfigError(f"{at}: there is no placeholder {{{{{name}}}}}{hint}")
+    if title == "System" and name != REPLY_FORMAT:
+        raise ConfigError(
+            f"{at}: {{{{{name}}}}} belongs in the section '## User'; the system message is for "
+            "your own words, never for text from a sample"
+        )

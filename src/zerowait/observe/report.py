@@ -1,0 +1,200 @@
+"""A run as tables for the terminal, and as one page with the reward curve as a picture."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zerowait.errors import DataError, MissingExtraError
+from zerowait.hub import StatsRecord, read_rewards, read_stats
+from zerowait.observe.steps import StepSummary, summarise
+
+Row = Sequence[str]
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, summed up.
+
+    Args:
+        folder: where its records are. training, validation: one summary per step.
+        stats: the engine's counters at the end.
+    """
+
+    folder: Path
+    training: list[StepSummary]
+    validation: list[StepSummary]
+    stats: dict[str, Any]
+
+    @property
+    def before(self) -> StepSummary | None:
+        """The first validation, if there were two."""
+        return self.validation[0] if len(self.validation) > 1 else None
+
+    @property
+    def after(self) -> StepSummary | None:
+        """The last validation, if there were two."""
+        return self.validation[-1] if len(self.validation) > 1 else None
+
+
+def read_report(folder: Path) -> Report:
+    """The report of the run in `folder`.
+
+    Raises:
+        DataError: nothing was recorded there.
+    """
+    steps = summarise(read_rewards(folder))
+    if not steps:
+        raise DataError(f"{folder} has no rewards yet")
+    stats: list[StatsRecord] = list(read_stats(folder))
+    return Report(
+        folder=folder,
+        training=[step for step in steps if step.split == "train"],
+        validation=[step for step in steps if step.split != "train"],
+        stats=stats[-1].stats if stats else {},
+    )
+
+
+def comparison(report: Report) -> list[Row]:
+    """Held-out prompts before and after training: a header and one row per figure."""
+    before, after = report.before, report.after
+    if before is None or after is None:
+        return []
+    rows: list[Row] = [("held-out prompts", "before", "after")]
+    rows.append(("reward", number(before.reward), number(after.reward)))
+    rows += [
+        (name, number(value), number(after.components.get(name)))
+        for name, value in before.components.items()
+    ]
+    tokens = (number(before.response_tokens, 1), number(after.response_tokens, 1))
+    rows.append(("response tokens", *tokens))
+    rows.append(("judged", f"{before.scored}/{before.rows}", f"{after.scored}/{after.rows}"))
+    return rows
+
+
+def by_step(report: Report) -> list[Row]:
+    """Training step by step: a header and one row per step."""
+    names = list(report.training[0].components) if report.training else []
+    rows: list[Row] = [("step", "reward", *names, "tokens", "abstained", "exposed_reward_s")]
+    rows += [
+        (
+            str(step.step),
+            number(step.reward),
+            *(number(step.components.get(name)) for name in names),
+            number(step.response_tokens, 1),
+            f"{step.rows - step.scored}/{step.rows}",
+            number(step.exposed_s, 2),
+        )
+        for step in report.training
+    ]
+    return rows
+
+
+def traffic(report: Report) -> list[Row]:
+    """What the judge was asked: a header and one row per figure."""
+    stats = report.stats
+    abstentions = stats.get("abstentions", {})
+    return [
+        ("judge", ""),
+        ("asked", str(stats.get("asked", 0))),
+        ("cache hits", str(stats.get("cached", 0))),
+        ("joined a call in flight", str(stats.get("joined", 0))),
+        ("retries", str(stats.get("retries", 0))),
+        ("peak in flight", str(stats.get("peak_in_flight", 0))),
+        ("latency p50 / p99", f"{_s(stats, 'latency_p50_s')} / {_s(stats, 'latency_p99_s')} s"),
+        (
+            "abstentions",
+            ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
+        ),
+        ("exposed_reward_s, all steps", number(sum(s.exposed_s for s in report.training), 2)),
+    ]
+
+
+def write_page(report: Report) -> Path:
+    """Write ``report.html`` and ``rewards.png`` into the run's folder; the page's path.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    picture = reward_curve(report)
+    (report.folder / "rewards.png").write_bytes(picture)
+    encoded = base64.b64encode(picture).decode()
+    tables = "\n".join(
+        _table(rows) for rows in (comparison(report), traffic(report), by_step(report))
+    )
+    page = report.folder / "report.html"
+    page.write_text(
+        "<!doctype html><html lang=en><meta charset=utf-8>"
+        f"<title>{html.escape(report.folder.name)}</title>"
+        "<style>body{font:15px system-ui;margin:2rem auto;max-width:60rem}"
+        "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:right;"
+        "border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
+        "img{max-width:100%}</style>"
+        f"<h1>{html.escape(report.folder.name)}</h1>"
+        f'<img alt="Reward by step" src="data:image/png;base64,{encoded}">{tables}</html>',
+        encoding="utf-8",
+    )
+    return page
+
+
+def reward_curve(report: Report) -> bytes:
+    """The reward by step as a PNG: training with its spread, validation as points."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtraError("The picture", extra="report") from None
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    known = [s for s in report.training if s.reward is not None]
+    steps = [s.step or 0 for s in known]
+    means = [s.reward or 0.0 for s in known]
+    spread = [s.reward_std or 0.0 for s in known]
+    axes.plot(steps, means, label="training: mean reward")
+    low = [m - d for m, d in zip(means, spread, strict=True)]
+    high = [m + d for m, d in zip(means, spread, strict=True)]
+    axes.fill_between(steps, low, high, alpha=0.15, linewidth=0)
+    held_out = [s for s in report.validation if s.reward is not None]
+    axes.plot(
+        [s.step or 0 for s in held_out],
+        [s.reward for s in held_out],
+        "o--",
+        label="held-out prompts: mean reward",
+    )
+    axes.set_xlabel("step")
+    axes.set_ylabel("reward")
+    axes.grid(alpha=0.3)
+    axes.legend()
+    out = io.BytesIO()
+    figure.savefig(out, format="png", dpi=120)
+    return out.getvalue()
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A figure for people; a mean over nothing is a dash, never 0.
+
+    >>> number(None), number(0.5)
+    ('-', '0.500')
+    """
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _s(stats: dict[str, Any], name: str) -> str:
+    return f"{stats.get(name, 0.0):.2f}"
+
+
+def _table(rows: list[Row]) -> str:
+    if not rows:
+        return ""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in rows[1:]
+    )
+    return f"<table><tr>{head}</tr>{body}</table>"

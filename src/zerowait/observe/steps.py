@@ -1,0 +1,85 @@
+"""A run's records, summed up per step."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from zerowait.hub import RewardRecord
+from zerowait.types import Abstain, Score
+
+
+class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What was rewarded in one step of one split.
+
+    Args:
+        rows: how many responses. scored: how many of them have a value.
+        reward, reward_std: mean and standard deviation over the scored rows; None without any.
+        components: mean value of each component over the rows it judged; None without any.
+        abstentions: how often each component abstained for which reason, ``component/kind``.
+        exposed_s: how long rewards were waited for after the step's last row was handed in: the
+            part of the judge's time that nothing else hid.
+        response_tokens: mean over all rows that say it.
+    """
+
+    split: str
+    step: int | None
+    rows: int
+    scored: int
+    reward: float | None
+    reward_std: float | None
+    components: dict[str, float | None]
+    abstentions: dict[str, int]
+    exposed_s: float
+    response_tokens: float | None
+
+
+def summarise(records: Iterable[RewardRecord]) -> list[StepSummary]:
+    """One summary for each split and step, validation of a step before its training."""
+    places: dict[tuple[str, int | None], list[RewardRecord]] = {}
+    for record in records:
+        places.setdefault((record.sample.split, record.sample.step), []).append(record)
+    ordered = sorted(places, key=lambda place: (place[1] or 0, place[0] == "train"))
+    return [_summary(split, step, places[split, step]) for split, step in ordered]
+
+
+def _summary(split: str, step: int | None, records: list[RewardRecord]) -> StepSummary:
+    values = [r.reward.value for r in records if r.reward.value is not None]
+    names = list(records[0].reward.components)
+    abstentions: Counter[str] = Counter()
+    judged: dict[str, list[float]] = {name: [] for name in names}
+    for record in records:
+        for name, outcome in record.reward.components.items():
+            if isinstance(outcome, Score):
+                judged.setdefault(name, []).append(outcome.value)
+            elif isinstance(outcome, Abstain):
+                abstentions[f"{name}/{outcome.kind.value}"] += 1
+    tokens = [float(t) for r in records if (t := r.sample.response_tokens) is not None]
+    last_submit = max(record.submitted_at for record in records)
+    return StepSummary(
+        split=split,
+        step=step,
+        rows=len(records),
+        scored=len(values),
+        reward=mean(values),
+        reward_std=_std(values),
+        components={name: mean(judged[name]) for name in judged},
+        abstentions=dict(sorted(abstentions.items())),
+        exposed_s=max(0.0, max(r.settled_at for r in records) - last_submit),
+        response_tokens=mean(tokens),
+    )
+
+
+def mean(values: list[float]) -> float | None:
+    """The mean, or None for no values: a mean over nothing is not 0."""
+    return math.fsum(values) / len(values) if values else None
+
+
+def _std(values: list[float]) -> float | None:
+    centre = mean(values)
+    if centre is None:
+        return None
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / len(values))

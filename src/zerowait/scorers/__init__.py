@@ -1,0 +1,36 @@
+"""Scoring by rule: a sample in, a Score or an Abstain out. Pure, and listed in `table`."""
+
+from __future__ import annotations
+
+from zerowait.scorers.adapt import call_arguments, is_async, outcome_of
+from zerowait.scorers.by_data_source import DEFAULT_RULES, SourceRule, rule_for
+from zerowait.scorers.options import option_names
+from zerowait.scorers.table import (
+    SCORERS,
+    Scorer,
+    check_options,
+    is_user_function,
+    needs_pool,
+    resolve,
+    selected,
+)
+from zerowait.scorers.user import UserScorer, import_scorer
+
+__all__ = [
+    "DEFAULT_RULES",
+    "SCORERS",
+    "Scorer",
+    "SourceRule",
+    "UserScorer",
+    "call_arguments",
+    "check_options",
+    "import_scorer",
+    "is_async",
+    "is_user_function",
+    "needs_pool",
+    "option_names",
+    "outcome_of",
+    "resolve",
+    "rule_for",
+    "selected",
+]

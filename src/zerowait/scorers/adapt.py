@@ -1,0 +1,236 @@
+"""The pure part of calling a user's function: what it is given, and what its answer means.
+
+Two faces are understood, told apart by the signature: ``f(sample, **options)``, and verl's
+``f(data_source, solution_str, ground_truth, extra_info, **options)``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
+from numbers import Real
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from zerowait.errors import ConfigError, did_you_mean
+from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
+
+Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments of one call."""
+
+_VERL_NAMES = ("data_source", "solution_str", "ground_truth", "extra_info")
+_LONGEST_MESSAGE_CHARS = 300
+_FACES = "f(sample, **options) or f(data_source, solution_str, ground_truth, extra_info, **options)"
+
+
+class Convention(msgspec.Struct, frozen=True):
+    """How a function wants to be called.
+
+    Args:
+        face: ``sample``, or ``verl`` for the four named columns.
+        columns: the columns of verl's face that the function takes.
+        options: names of its further parameters.
+        required: those of `options` without a default.
+        open_ended: it takes any further keyword.
+    """
+
+    face: Literal["sample", "verl"]
+    columns: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+    open_ended: bool = False
+
+    def arguments(self, sample: Sample, options: Mapping[str, Any]) -> Arguments:
+        """What the function is called with; the mapping it gets as extra_info is its own copy."""
+        if self.face == "sample":
+            return (sample,), dict(options)
+        row = {
+            "data_source": sample.data_source,
+            "solution_str": sample.response,
+            "ground_truth": sample.ground_truth,
+            "extra_info": dict(sample.extra),
+        }
+        return (), {name: row[name] for name in self.columns} | dict(options)
+
+    def check(self, options: Mapping[str, Any], *, where: str) -> None:
+        """Raises a ConfigError unless the function takes exactly these `options`."""
+        for name in options:
+            if name not in self.options and not self.open_ended:
+                hint = did_you_mean(name, self.options) if self.options else "; it has none"
+                raise ConfigError(f"{where} has no option {name!r}{hint}")
+        for name in self.required:
+            if name not in options:
+                raise ConfigError(f"{where} needs the option {name!r}")
+
+
+def convention_of(function: Callable[..., Any], name: str = "the function") -> Convention:
+    """How `function` wants to be called.
+
+    Raises:
+        ConfigError: its signature is neither of the two faces.
+
+    >>> def score(data_source, solution_str, ground_truth, extra_info=None): ...
+    >>> convention_of(score).face
+    'verl'
+    >>> convention_of(lambda sample: 1.0).face
+    'sample'
+    """
+    parameters = _parameters(function, name)
+    if "solution_strs" in parameters:
+        raise ConfigError(f"{name} takes lists; a scorer takes one sample: {_FACES}")
+    named = {key: each for key, each in parameters.items() if not _is_star(each)}
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    if "solution_str" in named or (open_ended and len(parameters) == 1):
+        columns = _VERL_NAMES if open_ended else tuple(key for key in named if key in _VERL_NAMES)
+        rest = {key: each for key, each in named.items() if key not in _VERL_NAMES}
+        return _convention("verl", rest, columns=columns, open_ended=open_ended)
+    first = next(iter(named), None)
+    if first is None or named[first].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise ConfigError(f"cannot tell how to call {name}{_signature_text(function)}: {_FACES}")
+    rest = {key: each for key, each in named.items() if key != first}
+    needs = [key for key, each in rest.items() if _positional(each) and _is_required(each)]
+    if needs:
+        raise ConfigError(f"{name} also needs {', '.join(needs)}; a scorer is {_FACES}")
+    return _convention("sample", rest, columns=(), open_ended=open_ended)
+
+
+def call_arguments(
+    function: Callable[..., Any], sample: Sample, options: Mapping[str, Any] | None = None
+) -> Arguments:
+    """The positional and keyword arguments with which `function` judges `sample`.
+
+    >>> call_arguments(lambda solution_str, ground_truth: 0.0, Sample("2+2?", "4", "4"))
+    ((), {'solution_str': '4', 'ground_truth': '4'})
+    """
+    return convention_of(function).arguments(sample, options or {})
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling `function` is known to give an awaitable: also of partials and objects.
+
+    >>> async def judge(sample): ...
+    >>> is_async(judge), is_async(partial(judge)), is_async(print)
+    (True, True, False)
+    """
+    while isinstance(function, partial):
+        function = function.func
+    if inspect.iscoroutinefunction(function):
+        return True
+    return inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def outcome_of(returned: Any, name: str) -> Outcome:
+    """The outcome that a scorer called `name` meant by what it returned.
+
+    A finite number is a Score; an outcome is itself; None is an Abstain (``bad_input``); a mapping
+    is the outcome of its ``score``, the other keys become the detail. Anything else, NaN and
+    infinity included, is an Abstain (``crashed``): never a number nobody chose.
+
+    >>> outcome_of({"score": True, "acc": 1}, "my:f")
+    Score(value=1.0, why='', detail={'acc': 1})
+    >>> outcome_of(float("nan"), "my:f").detail
+    'my:f returned nan; expected a finite number'
+    """
+    if isinstance(returned, Score | Abstain | Skipped):
+        return returned
+    if isinstance(returned, Mapping):
+        return _outcome_of_mapping(returned, name)
+    if returned is None:
+        return Abstain(FailureKind.BAD_INPUT, f"{name} returned None")
+    if inspect.isawaitable(returned):
+        _discard(returned)
+        return _crashed(f"{name} returned a {_type(returned)} that was not awaited")
+    return _outcome_of_number(returned, name)
+
+
+def crash(error: BaseException, name: str) -> Abstain:
+    """The abstention of a scorer called `name` that raised `error`.
+
+    >>> crash(ValueError("no digits"), "my:f").detail
+    'my:f raised ValueError: no digits'
+    """
+    message = f": {error}" if str(error) else ""
+    return _crashed(f"{name} raised {_type(error)}{message}")
+
+
+def _outcome_of_mapping(returned: Mapping[Any, Any], name: str) -> Outcome:
+    if "score" not in returned:
+        keys = ", ".join(map(str, returned)) or "none"
+        return _crashed(f"{name} returned a {_type(returned)} without 'score'; its keys: {keys}")
+    if isinstance(returned["score"], Mapping):
+        return _crashed(f"{name} returned a {_type(returned['score'])} as 'score'")
+    outcome = outcome_of(returned["score"], name)
+    if not isinstance(outcome, Score):
+        return outcome
+    rest = {str(key): value for key, value in returned.items() if key != "score"}
+    return Score(outcome.value, outcome.why, outcome.detail | rest)
+
+
+def _outcome_of_number(returned: Any, name: str) -> Outcome:
+    # Scalars of NumPy and PyTorch are not all of Python's number types.
+    if not isinstance(returned, Real) and getattr(returned, "shape", None) == ():
+        returned = returned.item()
+    if not isinstance(returned, Real):
+        return _crashed(f"{name} returned a {_type(returned)}; expected a number")
+    try:
+        value = float(returned)
+    except OverflowError:
+        value = math.inf
+    if not math.isfinite(value):
+        return _crashed(f"{name} returned {value}; expected a finite number")
+    return Score(value)
+
+
+def _crashed(message: str) -> Abstain:
+    if len(message) > _LONGEST_MESSAGE_CHARS:
+        message = f"{message[: _LONGEST_MESSAGE_CHARS - 1]}…"
+    return Abstain(FailureKind.CRASHED, message)
+
+
+def _discard(awaitable: Any) -> None:
+    """Ends what nobody will await, so that it does not complain at some later time."""
+    if inspect.iscoroutine(awaitable):
+        awaitable.close()
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__
+
+
+def _parameters(function: Callable[..., Any], name: str) -> dict[str, inspect.Parameter]:
+    if inspect.isclass(function):
+        raise ConfigError(f"{name} is a class; name a function, or an object that can be called")
+    try:
+        return dict(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        raise ConfigError(f"{name} has no signature to read; wrap it: {_FACES}") from None
+
+
+def _signature_text(function: Callable[..., Any]) -> str:
+    return str(inspect.signature(function))
+
+
+def _convention(
+    face: Literal["sample", "verl"],
+    rest: Mapping[str, inspect.Parameter],
+    *,
+    columns: tuple[str, ...],
+    open_ended: bool,
+) -> Convention:
+    required = tuple(key for key, each in rest.items() if _is_required(each))
+    return Convention(face, columns, tuple(rest), required, open_ended)
+
+
+def _is_star(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+
+
+def _positional(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty

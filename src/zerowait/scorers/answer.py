@@ -1,0 +1,65 @@
+"""The answer inside a response, and the form in which short answers are compared."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Iterable
+
+_OPEN = "<answer>"
+_CLOSE = "</answer>"
+_NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_SHOWN_CHARS = 80
+
+
+def last_answer(response: str) -> str | None:
+    """What stands in the last complete ``<answer>…</answer>``, stripped; None when there is none.
+
+    An opening tag that is never closed hides no earlier answer, and of nested tags the innermost
+    pair counts.
+
+    >>> last_answer("<answer>Rome</answer> no: <answer> Paris </answer> <answer>or")
+    'Paris'
+    >>> last_answer("<answer>Paris") is None
+    True
+    """
+    end = len(response)
+    while (start := response.rfind(_OPEN, 0, end)) >= 0:
+        inside = start + len(_OPEN)
+        close = response.find(_CLOSE, inside, end)
+        if close >= 0:
+            return response[inside:close].strip()
+        end = start
+    return None
+
+
+def normalise(text: str) -> str:
+    """`text` in lower case without punctuation, the articles a, an, the, and extra white space.
+
+    Reference:
+        Rajpurkar et al. 2016, SQuAD (arXiv:1606.05250), evaluation script.
+
+    >>> normalise("The  Eiffel-Tower, a. k. a. 'la Dame'!")
+    'eiffeltower k la dame'
+    """
+    bare = text.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", bare).split())
+
+
+def normalised_golds(golds: Iterable[str]) -> list[str]:
+    """The gold answers in normal form; those of which nothing is left are left out.
+
+    >>> normalised_golds(["The Who", "The", "!!"])
+    ['who']
+    """
+    return [bare for gold in golds if (bare := normalise(gold))]
+
+
+def shown(text: str) -> str:
+    """`text` in quotes and short enough for one line of a log.
+
+    >>> shown("Paris")
+    "'Paris'"
+    """
+    return repr(text if len(text) <= _SHOWN_CHARS else f"{text[: _SHOWN_CHARS - 3]}...")

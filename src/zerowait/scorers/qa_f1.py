@@ -1,0 +1,45 @@
+"""Overlap of a short answer's words with the gold answer's."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
+from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.types import Abstain, Sample, Score
+
+
+def token_f1(answer: str, golds: Sequence[str]) -> float:
+    """The best F1 over the gold answers, in [0, 1], of the normalised words.
+
+    An answer or a gold of which normalisation leaves nothing has F1 0.
+
+    Reference:
+        Rajpurkar et al. 2016, SQuAD (arXiv:1606.05250).
+
+    >>> token_f1("tower of Eiffel", ["the Eiffel Tower"])
+    0.8
+    """
+    said = Counter(normalise(answer).split())
+    return max((_f1(said, Counter(gold.split())) for gold in normalised_golds(golds)), default=0.0)
+
+
+def qa_f1(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
+    """`score` times the word F1 of the response's last ``<answer>``; 0 without an answer.
+
+    >>> qa_f1(Sample("", "<answer>Paris, France</answer>", ["Paris"])).value
+    0.6666666666666666
+    """
+    golds = gold_texts(sample.ground_truth)
+    if not golds:
+        return no_gold(sample.ground_truth)
+    answer = last_answer(sample.response)
+    if answer is None:
+        return Score(0.0, "no <answer>…</answer> in the response")
+    return Score(score * token_f1(answer, golds), f"answered {shown(answer)}")
+
+
+def _f1(said: Counter[str], gold: Counter[str]) -> float:
+    common = (said & gold).total()
+    return 2 * common / (said.total() + gold.total())

@@ -1,0 +1,54 @@
+"""A short answer that contains the gold answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
+from zerowait.scorers.compat import Compat, published_answer, published_subem, published_text
+from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.types import Abstain, Sample, Score
+
+
+def substring_match(answer: str, golds: Sequence[str]) -> bool:
+    """Whether `answer` contains a gold answer after normalisation of both.
+
+    A gold of which normalisation leaves nothing is contained in no answer.
+
+    Reference:
+        Jin et al. 2025, Search-R1 (arXiv:2503.09516).
+
+    >>> substring_match("It is Paris, France", ["Paris"]), substring_match("Paris", ["The"])
+    (True, False)
+    """
+    said = normalise(answer)
+    return any(gold in said for gold in normalised_golds(golds))
+
+
+def qa_subem(
+    sample: Sample,
+    *,
+    score: float = 1.0,
+    format_score: float = 0.0,
+    compat: Compat | None = None,
+) -> Score | Abstain:
+    """`score` when the response's last ``<answer>`` contains a gold answer, else `format_score`.
+
+    A response without an answer is worth 0. `compat` scores as the published code does.
+
+    >>> qa_subem(Sample("", "<answer>It is Paris.</answer>", ["Paris"])).value
+    1.0
+    """
+    golds = gold_texts(sample.ground_truth)
+    if not golds:
+        return no_gold(sample.ground_truth)
+    if compat is None:
+        answer = last_answer(sample.response)
+        matches = substring_match
+    else:
+        answer = published_answer(published_text(sample, compat), compat)
+        matches = published_subem
+    if answer is None:
+        return Score(0.0, "no answer in the response")
+    right = matches(answer, golds)
+    return Score(score if right else format_score, f"answered {shown(answer)}")

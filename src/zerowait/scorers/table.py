@@ -1,0 +1,139 @@
+"""The scorers by name. Every name is here; there is no registry."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+from zerowait.errors import ConfigError, did_you_mean
+from zerowait.scorers.by_data_source import (
+    SourceRule,
+    check_by_data_source,
+    read_rule,
+    rule_for,
+    unknown_source,
+)
+from zerowait.scorers.contains import contains
+from zerowait.scorers.format import check_format, tag_format
+from zerowait.scorers.gsm8k import gsm8k
+from zerowait.scorers.multiple_choice import multiple_choice
+from zerowait.scorers.options import check_signature
+from zerowait.scorers.qa_em import qa_em
+from zerowait.scorers.qa_f1 import qa_f1
+from zerowait.scorers.qa_subem import qa_subem
+from zerowait.scorers.regex import check_regex, regex
+from zerowait.scorers.toolcall import toolcall
+from zerowait.scorers.user import UserScorer, import_scorer
+from zerowait.types import Abstain, Outcome, Sample
+
+Scorer: TypeAlias = Callable[..., Outcome]
+"""``(sample, **options) -> Score | Abstain``."""
+
+
+def by_data_source(sample: Sample, *, table: Mapping[str, Any] | None = None) -> Outcome:
+    """What the scorer for the sample's `data_source` says; an abstention when there is none.
+
+    `table` extends the built-in rules: an exact source, or a prefix that ends in ``*``, to the
+    name of a scorer or to ``{scorer: name, option: value}``.
+
+    >>> by_data_source(Sample("", "#### 4", "4", data_source="openai/gsm8k")).value
+    1.0
+    """
+    rule = selected("by_data_source", sample, {"table": table})
+    if isinstance(rule, Abstain):
+        return rule
+    return resolve(rule.scorer)(sample, **rule.options)
+
+
+SCORERS: Final[dict[str, Scorer]] = {
+    "by_data_source": by_data_source,
+    "contains": contains,
+    "format": tag_format,
+    "gsm8k": gsm8k,
+    "multiple_choice": multiple_choice,
+    "qa_em": qa_em,
+    "qa_f1": qa_f1,
+    "qa_subem": qa_subem,
+    "regex": regex,
+    "toolcall": toolcall,
+}
+
+_CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
+    "by_data_source": lambda options: check_by_data_source(options, check_options),
+    "format": check_format,
+    "regex": check_regex,
+}
+
+
+def resolve(name: str) -> Scorer:
+    """The scorer called `name`: a built-in one, or the user's ``module:function``.
+
+    Raises:
+        ConfigError: there is none; the message names the nearest.
+
+    >>> resolve("qa_emm")
+    Traceback (most recent call last):
+    zerowait.errors.ConfigError: there is no scorer 'qa_emm'; did you mean 'qa_em'?
+    """
+    found = SCORERS.get(name)
+    if found is not None:
+        return found
+    if ":" in name:
+        return import_scorer(name)
+    raise ConfigError(f"there is no scorer {name!r}{did_you_mean(name, SCORERS)}")
+
+
+def selected(name: str, sample: Sample, options: Mapping[str, Any]) -> SourceRule | Abstain:
+    """The scorer that judges `sample` in the end, and its options.
+
+    That is `name` itself unless it is ``by_data_source``, which selects another one.
+
+    >>> selected("by_data_source", Sample("", "", data_source="nq"), {}).scorer
+    'qa_em'
+    """
+    if name != "by_data_source":
+        return SourceRule(name, dict(options))
+    table = options.get("table")
+    return rule_for(sample.data_source, table) or unknown_source(sample.data_source, table)
+
+
+def is_user_function(name: str) -> bool:
+    """Whether `name` is a user's ``module:function`` and no built-in scorer.
+
+    >>> is_user_function("my_rewards:score"), is_user_function("gsm8k")
+    (True, False)
+    """
+    return ":" in name
+
+
+def needs_pool(name: str, options: Mapping[str, Any]) -> bool:
+    """Whether the scorer runs what a user wrote, so that it may hang and belongs into a pool.
+
+    That are users' functions, users' patterns, and a table that selects one of them.
+
+    >>> needs_pool("by_data_source", {"table": {"mine": "my_rewards:score"}})
+    True
+    >>> needs_pool("regex", {"pattern": "(a+)+b"}), needs_pool("by_data_source", {})
+    (True, False)
+    """
+    if name == "by_data_source":
+        rules = map(read_rule, (options.get("table") or {}).values())
+        return any(needs_pool(rule.scorer, rule.options) for rule in rules)
+    return is_user_function(name) or name == "regex"
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> None:
+    """Raises a ConfigError unless the scorer called `name` takes these `options`.
+
+    >>> check_options("gsm8k", {"metod": "strict"})
+    Traceback (most recent call last):
+    zerowait.errors.ConfigError: gsm8k has no option 'metod'; did you mean 'method'?
+    """
+    scorer = resolve(name)
+    if isinstance(scorer, UserScorer):
+        scorer.convention.check(options, where=name)
+        return
+    check_signature(scorer, options, where=name)
+    check = _CHECKS.get(name)
+    if check is not None:
+        check(options)

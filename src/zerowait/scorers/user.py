@@ -1,0 +1,111 @@
+"""Scorers that the user wrote, named as ``module:function``."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from zerowait.errors import ConfigError, did_you_mean
+from zerowait.scorers.adapt import Convention, convention_of, crash, is_async, outcome_of
+from zerowait.types import Outcome, Sample
+
+
+@dataclass(frozen=True)
+class UserScorer:
+    """A user's function behind the face of a scorer.
+
+    It runs in this process: use a pool where it may hang, block the loop or end the process.
+
+    Args:
+        target: ``module:function``, its name in every message.
+        function: what was imported.
+        convention: how it wants to be called.
+    """
+
+    target: str
+    function: Callable[..., Any]
+    convention: Convention
+
+    @property
+    def is_async(self) -> bool:
+        """Whether it is known to be asynchronous before it is called."""
+        return is_async(self.function)
+
+    def start(self, sample: Sample, **options: Any) -> Any:
+        """What the function returns: an answer, or an awaitable of one."""
+        positional, keywords = self.convention.arguments(sample, options)
+        return self.function(*positional, **keywords)
+
+    def __call__(self, sample: Sample, **options: Any) -> Outcome:
+        """The outcome for `sample`; an abstention if the function turns out to be asynchronous."""
+        try:
+            returned = self.start(sample, **options)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the boundary to foreign code)
+            return crash(error, self.target)
+        return outcome_of(returned, self.target)
+
+    async def acall(self, sample: Sample, **options: Any) -> Outcome:
+        """The outcome for `sample`, awaited on the running loop where that is needed."""
+        try:
+            returned = await settled(self.start(sample, **options))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the boundary to foreign code)
+            return crash(error, self.target)
+        return outcome_of(returned, self.target)
+
+
+async def settled(returned: Any) -> Any:
+    """What `returned` gives when it is awaited, for as long as it can be."""
+    while inspect.isawaitable(returned):
+        returned = await returned
+    return returned
+
+
+def import_scorer(target: str) -> UserScorer:
+    """The user's scorer that ``module:function`` names.
+
+    Raises:
+        ConfigError: it cannot be imported, is not there, cannot be called, or takes neither a
+            sample nor verl's columns.
+    """
+    function = _imported(target)
+    if not callable(function):
+        raise ConfigError(f"{target} is a {type(function).__name__}, which cannot be called")
+    return UserScorer(target, function, convention_of(function, target))
+
+
+def _imported(target: str) -> Any:
+    module_name, _, path = target.partition(":")
+    if not module_name or not path:
+        raise ConfigError(f"{target!r} names no function; write module:function")
+    if module_name == "__main__":
+        raise ConfigError(
+            f"{target}: worker processes do not run your script again; "
+            "move the function into a module of its own"
+        )
+    found: Any = _module(module_name, target)
+    for attribute in path.split("."):
+        try:
+            found = getattr(found, attribute)
+        except AttributeError:
+            words = [word for word in dir(found) if not word.startswith("_")]
+            hint = did_you_mean(attribute, words) if words else ""
+            raise ConfigError(f"{target}: there is no {attribute!r}{hint}") from None
+    return found
+
+
+def _module(name: str, target: str) -> Any:
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name and (name == error.name or name.startswith(f"{error.name}.")):
+            raise ConfigError(
+                f"{target}: there is no module {error.name!r}; is it installed, or on PYTHONPATH?"
+            ) from None
+        raise ConfigError(f"{target}: importing {name} needs {error.name!r}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{target}: importing {name} raised {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,114 @@
+"""What a shape sees of a prompt group, and what it is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from zerowait.types import Abstain, FailureKind, Score
+
+Penalties: TypeAlias = list[Score | Abstain]
+"""One outcome per member of the group, in its order; a Score's value is minus the penalty."""
+
+
+class GroupView(msgspec.Struct, frozen=True):
+    """All finished responses to one prompt, as far as a shape looks at them.
+
+    Args:
+        lengths: tokens that the model wrote, per member; None where that is not known.
+        rule_scores: what the rules made of each member; None where they abstained.
+        targets: the length each member was asked for; None where there is none.
+        responses: the texts.
+
+    Raises:
+        ValueError: the sequences differ in length.
+    """
+
+    lengths: Sequence[int | None]
+    rule_scores: Sequence[float | None] = ()
+    targets: Sequence[Any] = ()
+    responses: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        size = len(self.lengths)
+        for name in ("rule_scores", "targets", "responses"):
+            given = getattr(self, name)
+            if given and len(given) != size:
+                raise ValueError(f"a group of {size} has {len(given)} {name}")
+
+
+class Shape(Protocol):
+    """A term that depends on a whole prompt group."""
+
+    @property
+    def needs_scores(self) -> bool:
+        """Whether it looks at the members' rule scores."""
+
+    def penalties(self, group: GroupView) -> Penalties:
+        """Minus the penalty of each member, or why there is none."""
+
+
+def known_lengths(group: GroupView) -> list[int] | None:
+    """The lengths of all members; None when one of them is not known."""
+    lengths = [length for length in group.lengths if length is not None]
+    return lengths if len(lengths) == len(group.lengths) else None
+
+
+def known_scores(group: GroupView) -> list[float | None]:
+    """The members' rule scores; None for all where the group brings none."""
+    return list(group.rule_scores) or [None] * len(group.lengths)
+
+
+def target_of(group: GroupView, index: int) -> float | None:
+    """The length that a member was asked for; None when there is no such number."""
+    target = group.targets[index] if group.targets else None
+    if isinstance(target, bool) or not isinstance(target, int | float):
+        return None
+    return float(target) if math.isfinite(target) and target > 0 else None
+
+
+def contribution(penalty: float, length: int | None, **detail: float) -> Score:
+    """The score of a member with this `penalty`: minus it, with what led there.
+
+    >>> contribution(0.5, 120, median_length=100.0).detail
+    {'penalty': 0.5, 'response_length': 120, 'median_length': 100.0}
+    """
+    shown: dict[str, Any] = {"penalty": penalty}
+    if length is not None:
+        shown["response_length"] = length
+    return Score(-penalty if penalty else 0.0, "", shown | detail)
+
+
+def no_length() -> Abstain:
+    """The abstention where a length is not known."""
+    return Abstain(FailureKind.BAD_INPUT, "response_tokens is missing in the group")
+
+
+def no_score() -> Abstain:
+    """The abstention where the rules abstained."""
+    return Abstain(FailureKind.BAD_INPUT, "the rules reached no score, which the shape needs")
+
+
+def no_target() -> Abstain:
+    """The abstention where nobody said how long the response should be."""
+    return Abstain(FailureKind.BAD_INPUT, "target_tokens is no number greater than 0")
+
+
+def require(condition: object, message: str) -> None:
+    """Raises a ValueError with `message` unless `condition` holds."""
+    if not condition:
+        raise ValueError(message)
+
+
+def finite(**numbers: float) -> None:
+    """Raises a ValueError that names the first of `numbers` that is NaN or infinite."""
+    for name, number in numbers.items():
+        require(math.isfinite(number), f"{name} must be a finite number, not {number}")
+
+
+def clipped(value: float, low: float, high: float) -> float:
+    """`value`, but not below `low` and not above `high`."""
+    return min(max(value, low), high)

@@ -1,0 +1,121 @@
+"""Penalties for missing a length that was asked for."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from zerowait.shaping.group import (
+    GroupView,
+    Penalties,
+    clipped,
+    contribution,
+    finite,
+    known_scores,
+    no_length,
+    no_score,
+    no_target,
+    require,
+    target_of,
+)
+
+
+def lcpo_exact(length: int, target: float, *, alpha: float = 0.0003) -> float:
+    """Penalty for a response of `length` tokens: alpha per token that it is off `target`.
+
+    Reference:
+        Aggarwal and Welleck 2025, L1 (arXiv:2503.04697), equation 1.
+
+    >>> lcpo_exact(1200, 1000.0, alpha=0.001)
+    0.2
+    """
+    return alpha * abs(target - length)
+
+
+def lcpo_max(
+    length: int, target: float, score: float, *, alpha: float = 0.0003, delta: float = 0.5
+) -> float:
+    """Penalty in [0, score] that leaves ``score x clip(alpha (target - length) + delta, 0, 1)``.
+
+    The published reward multiplies; taken off the rule score this penalty gives that product. A
+    score of 0 or less is left as it is.
+
+    Reference:
+        Aggarwal and Welleck 2025, L1 (arXiv:2503.04697), equation 2.
+
+    >>> [lcpo_max(length, 1000.0, 1.0, alpha=0.001) for length in (500, 1000, 1500)]
+    [0.0, 0.5, 1.0]
+    """
+    return max(score, 0.0) * (1.0 - clipped(alpha * (target - length) + delta, 0.0, 1.0))
+
+
+class LcpoExact(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape ``lcpo_exact``: the targets are the samples' ``target_tokens``.
+
+    Args:
+        alpha: penalty per token off the target.
+
+    Raises:
+        ValueError: `alpha` is not greater than 0.
+    """
+
+    needs_scores: ClassVar[bool] = False
+
+    alpha: float = 0.0003
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.alpha)
+
+    def penalties(self, group: GroupView) -> Penalties:
+        """Minus the penalty of each member; one without a length or a target abstains."""
+        found: Penalties = []
+        for index, length in enumerate(group.lengths):
+            target = target_of(group, index)
+            if length is None or target is None:
+                found.append(no_length() if length is None else no_target())
+            else:
+                penalty = lcpo_exact(length, target, alpha=self.alpha)
+                found.append(contribution(penalty, length, target_length=target))
+        return found
+
+
+class LcpoMax(msgspec.Struct, frozen=True, kw_only=True):
+    """The shape ``lcpo_max``: the targets are the samples' ``target_tokens``.
+
+    Args:
+        alpha: how fast the factor falls per token.
+        delta: the factor at the target itself.
+
+    Raises:
+        ValueError: `alpha` is not greater than 0, or `delta` is not in [0, 1].
+    """
+
+    needs_scores: ClassVar[bool] = True
+
+    alpha: float = 0.0003
+    delta: float = 0.5
+
+    def __post_init__(self) -> None:
+        _check_alpha(self.alpha)
+        require(0 <= self.delta <= 1, f"delta must be in [0, 1], but is {self.delta}")
+
+    def penalties(self, group: GroupView) -> Penalties:
+        """Minus the penalty of each member; one without length, target or score abstains."""
+        found: Penalties = []
+        scores = known_scores(group)
+        for index, (length, score) in enumerate(zip(group.lengths, scores, strict=True)):
+            target = target_of(group, index)
+            if length is None or target is None:
+                found.append(no_length() if length is None else no_target())
+            elif score is None:
+                found.append(no_score())
+            else:
+                penalty = lcpo_max(length, target, score, alpha=self.alpha, delta=self.delta)
+                found.append(contribution(penalty, length, target_length=target))
+        return found
+
+
+def _check_alpha(alpha: float) -> None:
+    finite(alpha=alpha)
+    require(alpha > 0, f"alpha must be greater than 0, but is {alpha}")

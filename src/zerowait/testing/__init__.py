@@ -1,0 +1,43 @@
+"""Tools for tests of judges and trainers: a fake judge with faults, and time that jumps."""
+
+from zerowait.testing.fake_judge import FakeJudge, serve_forever
+from zerowait.testing.faults import (
+    Empty,
+    Garbage,
+    Hang,
+    Length,
+    OutOfRange,
+    Refusal,
+    Reset,
+    Status,
+    TruncatedJson,
+    WrongTypes,
+)
+from zerowait.testing.script import Capacity, Change, Latency, Script, load_script
+from zerowait.testing.tally import Seen
+from zerowait.testing.verdicts import verdict_for
+from zerowait.testing.virtual import DeadlockError, virtually
+
+__all__ = [
+    "Capacity",
+    "Change",
+    "DeadlockError",
+    "Empty",
+    "FakeJudge",
+    "Garbage",
+    "Hang",
+    "Latency",
+    "Length",
+    "OutOfRange",
+    "Refusal",
+    "Reset",
+    "Script",
+    "Seen",
+    "Status",
+    "TruncatedJson",
+    "WrongTypes",
+    "load_script",
+    "serve_forever",
+    "verdict_for",
+    "virtually",
+]

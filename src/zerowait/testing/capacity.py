@@ -1,0 +1,138 @@
+"""What the fake judge bears: the part of it that depends on time and on who else is asking."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+
+from zerowait.testing.script import Capacity
+
+_ROUNDING = 1e-6  # who waited as long as he was told is let in
+
+
+class Busy(msgspec.Struct, frozen=True):
+    """A request was turned away; `headers` say when to come back, if the script lets them."""
+
+    headers: dict[str, str]
+
+
+class Bucket:
+    """A token bucket: holds `capacity`, refills by `rate` each second, starts full."""
+
+    def __init__(self, name: str, *, per_minute: float, burst_s: float) -> None:
+        self._name = name
+        self._per_minute = per_minute
+        self._rate = per_minute / 60.0
+        self._capacity = max(self._rate * burst_s, 1.0)
+        self._level = self._capacity
+        self._at_s: float | None = None
+
+    def missing_s(self, cost: float, now_s: float) -> float:
+        """Seconds until `cost` may be taken; 0 when it may be taken now."""
+        if self._at_s is not None:
+            gained = (now_s - self._at_s) * self._rate
+            self._level = min(self._level + gained, self._capacity)
+        self._at_s = now_s
+        # more than the bucket ever holds is let through when it is full, and paid back afterwards
+        missing = min(cost, self._capacity) - self._level
+        return missing / self._rate if missing > _ROUNDING else 0.0
+
+    def take(self, cost: float) -> None:
+        """Take `cost`, which `missing_s` allowed."""
+        self._level -= cost
+
+    def headers(self) -> dict[str, str]:
+        """The x-ratelimit headers as of the last look."""
+        reset_s = (self._capacity - self._level) / self._rate
+        return {
+            f"x-ratelimit-limit-{self._name}": f"{self._per_minute:.0f}",
+            f"x-ratelimit-remaining-{self._name}": str(max(math.floor(self._level), 0)),
+            f"x-ratelimit-reset-{self._name}": duration(reset_s),
+        }
+
+
+class Gate:
+    """Lets requests in while there is capacity; `now_s` is the loop's time."""
+
+    def __init__(self, capacity: Capacity) -> None:
+        self._capacity = capacity
+        self._concurrency = capacity.concurrency
+        self._knee = capacity.knee
+        self._changes = list(reversed(capacity.changes))
+        self._began_s: float | None = None
+        self._inside = 0
+        self._requests = _bucket("requests", capacity.rpm, capacity.burst_s)
+        self._tokens = _bucket("tokens", capacity.tpm, capacity.burst_s)
+
+    @property
+    def full(self) -> bool:
+        """Whether the next request would be turned away for `concurrency`."""
+        return self._concurrency is not None and self._inside >= self._concurrency
+
+    def enter(self, *, tokens: int, now_s: float) -> Busy | None:
+        """None when the request may come in (then `leave` must follow), else why not."""
+        self._follow_changes(now_s)
+        if self.full:
+            wait_s = self._capacity.retry_after_s
+            return Busy({} if wait_s is None else {"Retry-After": f"{wait_s:g}"})
+        wait_s = max(
+            self._requests.missing_s(1, now_s) if self._requests else 0.0,
+            self._tokens.missing_s(tokens, now_s) if self._tokens else 0.0,
+        )
+        if wait_s > 0:
+            return Busy(self.headers() | _come_back(wait_s))
+        if self._requests:
+            self._requests.take(1)
+        if self._tokens:
+            self._tokens.take(tokens)
+        self._inside += 1
+        return None
+
+    def leave(self) -> None:
+        """A request that came in is done."""
+        self._inside -= 1
+
+    def slowdown(self) -> float:
+        """Factor on the latency of a request that comes in now, at least 1."""
+        return 1.0 if self._knee is None else max(1.0, self._inside / self._knee)
+
+    def headers(self) -> dict[str, str]:
+        """The x-ratelimit headers; empty when there are no buckets."""
+        headers: dict[str, str] = {}
+        for bucket in (self._requests, self._tokens):
+            if bucket:
+                headers |= bucket.headers()
+        return headers
+
+    def _follow_changes(self, now_s: float) -> None:
+        if self._began_s is None:
+            self._began_s = now_s
+        while self._changes and now_s - self._began_s >= self._changes[-1].at_s:
+            change = self._changes.pop()
+            self._concurrency = change.concurrency or self._concurrency
+            self._knee = change.knee or self._knee
+
+
+def duration(seconds: float) -> str:
+    """A duration as providers write it in x-ratelimit-reset headers.
+
+    >>> duration(0.25), duration(1.5), duration(361)
+    ('250ms', '1.5s', '6m1s')
+    """
+    if seconds < 1:
+        return f"{math.ceil(seconds * 1000)}ms"
+    minutes, rest_s = divmod(seconds, 60)
+    rest = f"{math.ceil(rest_s * 1000) / 1000:g}s"
+    return f"{minutes:.0f}m{rest}" if minutes else rest
+
+
+def _bucket(name: str, per_minute: float | None, burst_s: float) -> Bucket | None:
+    return None if per_minute is None else Bucket(name, per_minute=per_minute, burst_s=burst_s)
+
+
+def _come_back(wait_s: float) -> dict[str, str]:
+    return {
+        "Retry-After": str(math.ceil(wait_s)),
+        "retry-after-ms": str(math.ceil(wait_s * 1000)),
+    }

@@ -1,0 +1,123 @@
+"""From a request to what the fake judge will do about it: pure, and the same on every run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+
+from zerowait.testing.asks import Ask
+from zerowait.testing.draws import Draws, attempt_draws, content_draws, pick
+from zerowait.testing.faults import (
+    AnyFault,
+    Empty,
+    Garbage,
+    Hang,
+    Length,
+    OutOfRange,
+    Refusal,
+    Reset,
+    Status,
+    TruncatedJson,
+    WrongTypes,
+    chosen,
+)
+from zerowait.testing.replies import Reply, Said, completion, failed, wrong_types
+from zerowait.testing.script import Script
+from zerowait.testing.verdicts import (
+    EMPTY,
+    PROSE,
+    REFUSALS,
+    content_for,
+    outside_content_for,
+    wrong_content_for,
+)
+
+Answer: TypeAlias = Callable[[dict[str, Any]], str]
+"""A test's own judge: from the request's decoded body to the content of the reply."""
+
+
+def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | None = None) -> Reply:
+    """The reply to the `nth` admitted attempt (from 1) of the body with this `key`.
+
+    Raises:
+        Exception: whatever `answer` raises.
+    """
+    content, attempt = (
+        content_draws(script.seed, ask.messages),
+        attempt_draws(script.seed, key, nth),
+    )
+    fault = chosen(script.faults, content=content, attempt=attempt, nth=nth, tokens=ask.tokens)
+    latency_s = script.latency.of(attempt)
+    if isinstance(fault, Status):
+        return _status(fault, latency_s)
+    said = _said(script, fault, content)
+    if said is None:
+        right = content_for(script, content) if answer is None else answer(ask.body)
+        said = Said(content=right)
+    whole = completion(script, ask, said, name=f"{key.hex()[:16]}-{nth}")
+    reply = Reply(body=b"", latency_s=latency_s, fault="" if fault is None else fault.name)
+    return _on_the_wire(reply, fault, whole, attempt.variant)
+
+
+def _status(fault: Status, latency_s: float) -> Reply:
+    wait_s = fault.retry_after_s
+    headers = {} if wait_s is None else {"Retry-After": f"{wait_s:g}"}
+    reply = failed(fault.status, headers=headers, fault=fault.name)
+    # a judge that turns requests away does so at the door
+    return reply if fault.status == 429 else msgspec.structs.replace(reply, latency_s=latency_s)
+
+
+def _said(script: Script, fault: AnyFault | None, content: Draws) -> Said | None:
+    """What the judge says instead of the right content; None when the words are not at fault."""
+    said: Said | None = None
+    match fault:
+        case Empty():
+            said = Said(content=pick(content.variant, EMPTY))
+        case Garbage():
+            said = Said(content=pick(content.variant, PROSE))
+        case OutOfRange():
+            said = Said(content=outside_content_for(script, content))
+        case Length(thinking=True):
+            said = Said(content=None, finish_reason="length", thinking=PROSE[0])
+        case Length():
+            # one of the three looks like a verdict, and is another than the right one
+            cut = pick(content.variant, ("", PROSE[0][:27], wrong_content_for(script, content)))
+            said = Said(content=cut, finish_reason="length")
+        case Refusal():
+            said = _refusal(fault, content)
+    return said
+
+
+def _refusal(fault: Refusal, content: Draws) -> Said:
+    form = fault.form
+    if form == "mixed":
+        form = pick(content.variant, ("field", "text", "filter"))
+    text = pick(content.second, REFUSALS)
+    match form:
+        case "field":
+            return Said(content=None, refusal=text)
+        case "text":
+            return Said(content=text)
+    return Said(content="", finish_reason="content_filter")
+
+
+def _on_the_wire(
+    reply: Reply, fault: AnyFault | None, whole: dict[str, Any], variant: float
+) -> Reply:
+    """`reply` with its body, and with the faults that are not in the words."""
+    replace = msgspec.structs.replace
+    if isinstance(fault, WrongTypes):
+        return replace(reply, body=msgspec.json.encode(wrong_types(whole, variant)))
+    body = msgspec.json.encode(whole)
+    match fault:
+        case None:
+            return replace(reply, body=body, verdict=True)
+        case TruncatedJson():
+            return replace(reply, body=body[: 1 + int(variant * (len(body) - 1))])
+        case Reset(sent=sent, graceful=graceful):
+            return replace(reply, body=body, sent=sent, then="close" if graceful else "reset")
+        case Hang(sent=sent):
+            return replace(reply, body=body, sent=sent, then="hang")
+    return replace(reply, body=body)

@@ -1,0 +1,184 @@
+"""The words of the package: what is scored, what came of it, and what it is worth.
+
+``Outcome = Score | Abstain | Skipped``. A `Score` is a judgement that was reached. An `Abstain` is
+one that was not reached: it has no value, on purpose. A `Skipped` was not wanted, because a gate
+was closed. Only `zerowait.engine.combine` turns outcomes into a number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from zerowait.errors import did_you_mean
+
+Message: TypeAlias = Mapping[str, Any]
+"""One chat message: at least ``role`` and ``content``."""
+
+
+class FailureKind(StrEnum):
+    """Why a judgement was not reached."""
+
+    TIMEOUT = "timeout"
+    RATE_LIMITED = "rate_limited"
+    HTTP_ERROR = "http_error"
+    UNREACHABLE = "unreachable"
+    UNPARSEABLE = "unparseable"
+    OUT_OF_RANGE = "out_of_range"
+    TRUNCATED = "truncated"
+    TOO_LONG = "too_long"
+    REFUSED = "refused"
+    BUDGET = "budget"
+    CRASHED = "crashed"
+    BAD_INPUT = "bad_input"
+    CANCELLED = "cancelled"
+
+
+POLICY_CAUSED: frozenset[FailureKind] = frozenset(
+    {
+        FailureKind.REFUSED,
+        FailureKind.UNPARSEABLE,
+        FailureKind.TRUNCATED,
+        FailureKind.OUT_OF_RANGE,
+        FailureKind.TOO_LONG,
+    }
+)
+"""Kinds that the trained policy's own text can bring about, so that a silent "no push" would be a
+safe harbour for it: a training recipe has to choose what they mean."""
+
+
+class Score(msgspec.Struct, frozen=True, tag="score", tag_field="outcome"):
+    """A judgement that was reached; `value` is finite and in the range its rule declares.
+
+    Raises:
+        ValueError: `value` is NaN or infinite.
+
+    >>> Score(1.0, "matches 'Paris'").value
+    1.0
+    """
+
+    value: float
+    why: str = ""
+    detail: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.value):
+            raise ValueError(f"a score must be a finite number, not {self.value!r}")
+
+
+class Abstain(msgspec.Struct, frozen=True, tag="abstain", tag_field="outcome"):
+    """A judgement that was not reached. It carries no value, on purpose.
+
+    Raises:
+        ValueError: `kind` is not one of `FailureKind`.
+
+    >>> Abstain("timeout", "no answer in 60 s").kind
+    <FailureKind.TIMEOUT: 'timeout'>
+    """
+
+    kind: FailureKind
+    detail: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, FailureKind):
+            msgspec.structs.force_setattr(self, "kind", _failure_kind(self.kind))
+
+
+class Skipped(msgspec.Struct, frozen=True, tag="skipped", tag_field="outcome"):
+    """A judgement that was not wanted: its gate was closed, or the data source is not its own."""
+
+    why: str
+
+
+Outcome: TypeAlias = Score | Abstain | Skipped
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One response of the policy, with all that a reward may look at.
+
+    Args:
+        prompt: text, or chat messages.
+        response: what the policy wrote (the last assistant turn, without prompt or tool output).
+        ground_truth: the gold answer(s), in the form the scorer expects.
+        data_source: selects the rule in ``by_data_source`` and in ``sources:``.
+        group: identity of the prompt group; all responses to one prompt share it.
+        response_tokens: number of tokens that the model wrote.
+        extra: any further columns of the data set.
+        id: name of this row in results and records.
+        group_size: how many responses the group has; needed by group work on single submissions.
+        split: ``train``, ``validation`` or any other name of the data's part.
+        step: the training step the response belongs to.
+    """
+
+    prompt: str | list[dict[str, Any]]
+    response: str
+    ground_truth: Any = None
+    data_source: str = ""
+    group: str | None = None
+    response_tokens: int | None = None
+    extra: dict[str, Any] = {}
+    id: str | None = None
+    group_size: int | None = None
+    split: str = "train"
+    step: int | None = None
+
+
+class Reward(msgspec.Struct, frozen=True):
+    """What a sample is worth, and where that came from.
+
+    Args:
+        value: the reward, or None when the sample abstained.
+        components: each component's outcome, in the order of the configuration.
+        metrics: finite numbers worth logging; keys are the same for every sample of a run.
+        policy: what the failure policy asks for when `value` is None: ``neutral``, ``mask`` or
+            ``drop_group``; empty when there is a value.
+        why: which component abstained and how, for people; empty when nothing abstained.
+    """
+
+    value: float | None
+    components: dict[str, Outcome]
+    metrics: dict[str, float] = {}
+    policy: str = ""
+    why: str = ""
+
+    @property
+    def abstained(self) -> bool:
+        """Whether no value was reached."""
+        return self.value is None
+
+
+def prompt_text(prompt: str | Sequence[Message]) -> str:
+    """The prompt as plain text: itself, or the messages' texts, one paragraph each.
+
+    >>> prompt_text([{"role": "user", "content": "2+2?"}])
+    '2+2?'
+    """
+    if isinstance(prompt, str):
+        return prompt
+    return "\n\n".join(content_text(message.get("content")) for message in prompt)
+
+
+def content_text(content: Any) -> str:
+    """A message's content as text; content parts that are not text are left out.
+
+    >>> content_text([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}])
+    'a'
+    """
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return content
+    parts = [part.get("text", "") if isinstance(part, Mapping) else str(part) for part in content]
+    return "\n".join(part for part in parts if part)
+
+
+def _failure_kind(given: str) -> FailureKind:
+    try:
+        return FailureKind(given)
+    except ValueError:
+        hint = did_you_mean(str(given), [kind.value for kind in FailureKind])
+        raise ValueError(f"there is no failure kind {given!r}{hint}") from None

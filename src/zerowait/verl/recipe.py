@@ -1,0 +1,234 @@
+"""A training recipe: model, data, rollout, algorithm, reward and resources in one YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from zerowait.config import FailurePolicy, RewardConfig, Source, build, read_config, read_yaml
+from zerowait.errors import ConfigError
+from zerowait.types import POLICY_CAUSED
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The policy: a folder in Hugging Face format, or a name on a hub."""
+
+    path: str
+
+
+class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Questions: Parquet or JSONL files in verl's columns.
+
+    Args:
+        batch: prompts per step.
+        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses end there.
+        prompt_key: the column of chat messages.
+    """
+
+    train: list[str]
+    validation: list[str]
+    batch: int
+    max_prompt_tokens: int = 512
+    max_response_tokens: int = 512
+    prompt_key: str = "prompt"
+
+
+class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How responses are sampled.
+
+    Args:
+        engine: ``transformers`` is ours and runs anywhere; ``vllm`` and ``sglang`` need a GPU.
+        n: responses per prompt. temperature: of training responses; validation is greedy.
+    """
+
+    engine: Literal["auto", "transformers", "vllm", "sglang"] = "auto"
+    n: int = 8
+    temperature: float = 1.0
+
+
+class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is learned from the rewards.
+
+    Args:
+        estimator: verl's name of the advantage estimator.
+        steps: training steps. learning_rate: of AdamW.
+        kl_loss: coefficient of the KL term in the loss; 0 needs no reference model.
+        micro_batch: sequences per forward and backward pass on one device.
+    """
+
+    steps: int
+    learning_rate: float = 1e-6
+    estimator: str = "grpo"
+    kl_loss: float = 0.0
+    micro_batch: int = 8
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where it runs.
+
+    Args:
+        device: ``auto`` takes the GPU if there is one.
+        devices: GPUs per node, or logical devices on the CPU. nodes: machines.
+        reward_workers: verl's reward processes; they only pass samples on to the hub.
+        ray_address: a running cluster; None starts Ray on this machine.
+    """
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    devices: int = 1
+    nodes: int = 1
+    reward_workers: int = 1
+    ray_address: str | None = None
+
+
+class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When there is validation and a checkpoint, in steps; 0 is never.
+
+    Validation also runs before the first step and after the last.
+    """
+
+    validate_every: int = 0
+    save_every: int = 0
+    logger: list[str] = ["console"]
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole training recipe.
+
+    Args:
+        output: the run's folder; relative paths start where the command runs.
+        verl: overrides of verl's own configuration, by their Hydra keys; they win.
+    """
+
+    name: str
+    model: Model
+    data: Data
+    algorithm: Algorithm
+    reward: RewardConfig
+    reward_path: str
+    output: str
+    seed: int = 0
+    rollout: Rollout = Rollout()
+    resources: Resources = Resources()
+    schedule: Schedule = Schedule()
+    verl: dict[str, Any] = {}
+    source: Source
+
+    def path(self, text: str) -> Path:
+        """A path of the recipe: relative ones start at the recipe's folder."""
+        return (self.source.base / Path(text).expanduser()).resolve()
+
+
+_PARTS: dict[str, type[msgspec.Struct]] = {
+    "model": Model,
+    "data": Data,
+    "algorithm": Algorithm,
+    "rollout": Rollout,
+    "resources": Resources,
+    "schedule": Schedule,
+}
+_NEEDED = ("model", "data", "algorithm", "reward")
+_TOP = ["name", "seed", "output", *_PARTS, "reward", "verl"]
+
+
+def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = None) -> Recipe:
+    """The recipe in `path`; `output` and `seed` replace what it says.
+
+    Raises:
+        ConfigError: names the file, the line, the key and the nearest right one.
+    """
+    source = read_yaml(path)
+    tree = source.tree
+    if not isinstance(tree, dict):
+        source.fail((), f"a recipe is a mapping with the keys {', '.join(_NEEDED)}")
+    for key in tree:
+        if key not in _TOP:
+            source.unknown_key((), key, _TOP)
+    for key in _NEEDED:
+        if key not in tree:
+            source.fail((key,), "is missing")
+    parts = {key: build(source, (key,), kind) for key, kind in _PARTS.items() if key in tree}
+    reward, reward_path = _reward(source, path)
+    _every_policy_caused_failure_was_chosen(reward)
+    name = _text(source, "name", path.stem if path.stem != "recipe" else path.parent.name)
+    recipe: dict[str, Any] = {
+        "name": name,
+        "seed": _seed(source) if seed is None else seed,
+        "output": str(Path(output or _text(source, "output", f"runs/{name}")).resolve()),
+        "reward": reward,
+        "reward_path": reward_path,
+        "verl": _overrides(source),
+        "source": source,
+        **parts,
+    }
+    return Recipe(**recipe)
+
+
+def _reward(source: Source, path: Path) -> tuple[RewardConfig, str]:
+    reward = source.tree["reward"]
+    if isinstance(reward, dict):
+        return read_config(source, ("reward",)), f"{path.resolve()}#reward"
+    if not isinstance(reward, str):
+        source.fail(("reward",), "must be the path of a reward.yaml, or what such a file holds")
+    file = (source.base / Path(reward).expanduser()).resolve()
+    return read_config(read_yaml(file)), str(file)
+
+
+def _every_policy_caused_failure_was_chosen(reward: RewardConfig) -> None:
+    """A policy that can escape its judge at no cost will learn to: the recipe has to choose."""
+    judged = [name for name, part in reward.components.items() if hasattr(part, "judge")]
+    for name in judged:
+        own = reward.on_failure.components.get(name, FailurePolicy())
+        for level in (own, reward.on_failure):
+            if level.default is not None:
+                break
+        else:
+            chosen = own.kinds.keys() | reward.on_failure.kinds.keys()
+            silent = sorted(kind.value for kind in POLICY_CAUSED - chosen)
+            if silent:
+                reward.fail(
+                    ("on_failure",),
+                    f"does not say what {', '.join(silent)} of {name!r} are worth: the trained "
+                    "model can cause them with its own text. Say `on_failure: neutral`, or give "
+                    "each kind neutral, raise or {value: x}",
+                )
+
+
+def _text(source: Source, key: str, default: str) -> str:
+    value = source.tree.get(key, default)
+    if not isinstance(value, str) or not value:
+        source.fail((key,), f"must be text, not {value!r}")
+    return value
+
+
+def _seed(source: Source) -> int:
+    value = source.tree.get("seed", 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        source.fail(("seed",), f"must be a whole number, not {value!r}")
+    return value
+
+
+def _overrides(source: Source) -> dict[str, Any]:
+    tree = source.tree.get("verl") or {}
+    if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
+        source.fail(("verl",), "must be a mapping of verl's Hydra keys to values")
+    return dict(tree)
+
+
+class Verbatim(str):
+    """A value that is in Hydra's own syntax already."""
+
+    __slots__ = ()
+
+
+def parse_override(text: str) -> tuple[str, Verbatim]:
+    """A ``key=value`` from the command line, the value as Hydra reads it.
+
+    Raises:
+        ConfigError: there is no ``=``.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key:
+        raise ConfigError(f"{text!r}: an override of verl's configuration is key=value")
+    return key, Verbatim(value)

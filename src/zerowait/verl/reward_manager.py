@@ -1,0 +1,133 @@
+"""verl's reward manager ``zerowait``: each finished trajectory goes to the job's hub.
+
+Selected with ``reward.reward_manager.name=zerowait`` and configured with::
+
+    +reward.zerowait.config=/path/reward.yaml     # or recipe.yaml#reward
+    +reward.zerowait.record=/path/run             # optional: rewards.jsonl and stats.jsonl
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from verl import DataProto
+from verl.experimental.reward_loop.reward_manager import register
+from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
+
+from zerowait.errors import ConfigError
+from zerowait.hub.ray import RayHub
+from zerowait.hub.streaming import Streamed
+from zerowait.types import Abstain, Outcome, Sample, Score
+from zerowait.verl.streaming_rules import check_streaming
+
+SPLIT, GROUP_SIZE, MODEL_TOKENS = "split", "group_size", "model_tokens"
+
+
+@register("zerowait")
+class RewardManager(RewardManagerBase):
+    """Rewards under verl's own trainers, one row at a time, always finite.
+
+    Raises:
+        ConfigError: ``reward.zerowait.config`` is missing or wrong, or asks for something that a
+            streaming trainer cannot do.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        tokenizer: Any,
+        compute_score: Any = None,
+        reward_router_address: str | None = None,
+        reward_model_tokenizer: Any = None,
+    ) -> None:
+        super().__init__(config, tokenizer, compute_score)
+        del reward_router_address, reward_model_tokenizer
+        own = config.reward.get("zerowait") or {}
+        path = own.get("config")
+        if not path:
+            raise ConfigError(
+                "reward.zerowait.config is not set: give the path of a reward.yaml with "
+                "+reward.zerowait.config=/path/reward.yaml"
+            )
+        self._shaped = check_streaming(str(path), config)
+        record = own.get("record")
+        self._hub = RayHub(str(path), record=None if record is None else str(record))
+
+    async def run_single(self, data: DataProto) -> dict[str, Any]:
+        """``reward_score``, finite, and ``reward_extra_info`` with the same keys for every row."""
+        row = data[-1]
+        sample = self._sample(row)
+        streamed = await self._hub.reward(sample)
+        return {"reward_score": streamed.value, "reward_extra_info": extra_info(streamed)}
+
+    def _sample(self, row: Any) -> Sample:
+        columns = row.non_tensor_batch
+        extra = plain(columns.get("extra_info") or {})
+        if SPLIT not in extra or GROUP_SIZE not in extra:
+            raise ConfigError(
+                "rows carry no split and group size: set data.custom_cls.path="
+                "pkg://zerowait.verl.dataset data.custom_cls.name=RewardDataset"
+            )
+        response = row.batch["responses"]
+        written = int(row.batch["attention_mask"][-response.shape[-1] :].sum())
+        return Sample(
+            prompt=plain(columns["raw_prompt"]),
+            response=self.tokenizer.decode(response[:written], skip_special_tokens=True),
+            ground_truth=plain(columns["reward_model"]).get("ground_truth"),
+            data_source=str(columns.get("data_source", "")),
+            group=str(columns["uid"]),
+            response_tokens=self._model_tokens(columns, written),
+            extra={k: v for k, v in extra.items() if k not in (SPLIT, GROUP_SIZE)},
+            id=f"{columns['uid']}_{columns.get('session_id', 0)}",
+            group_size=int(extra[GROUP_SIZE]),
+            split=str(extra[SPLIT]),
+            step=int(columns["global_steps"]) if "global_steps" in columns else None,
+        )
+
+    def _model_tokens(self, columns: Mapping[str, Any], written: int) -> int:
+        """Tokens that the model wrote: the agent loop's count, or all where it wrote every one."""
+        told = plain(columns.get("tool_extra_fields") or {}).get(MODEL_TOKENS)
+        if told is not None:
+            return int(told)
+        turns = columns.get("__num_turns__")
+        if self._shaped and turns is not None and int(turns) > 2:
+            raise ConfigError(
+                "a shape counts the tokens that the model wrote, and this agent loop does not say "
+                f"how many those are: put {MODEL_TOKENS!r} into AgentLoopOutput.extra_fields"
+            )
+        return written
+
+
+def extra_info(streamed: Streamed) -> dict[str, Any]:
+    """What verl logs beside the reward: finite numbers or None, the same keys for every row.
+
+    ``score`` and each component's name hold values that were judged, None where they were not;
+    ``abstained`` is 1 where ``score`` is None, and ``abstained_why`` says which and how.
+    """
+    reward = streamed.reward
+    info: dict[str, Any] = {
+        "score": reward.value,
+        "abstained": float(reward.value is None),
+        "abstained_why": reward.why,
+        "stand_in": streamed.stand_in,
+    }
+    for name, outcome in reward.components.items():
+        info[name] = outcome.value if isinstance(outcome, Score) else None
+        info[f"{name}_abstained"] = _kind(outcome)
+    return info
+
+
+def _kind(outcome: Outcome) -> str:
+    return outcome.kind.value if isinstance(outcome, Abstain) else ""
+
+
+def plain(value: Any) -> Any:
+    """Python values from what data frames bring: numpy scalars, arrays and nested mappings."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value

@@ -1,0 +1,63 @@
+"""Starts the rollout server of one data-parallel rank, beside the worker that trains there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from verl.utils.device import get_device_name, get_resource_name
+from verl.workers.rollout.replica import RolloutReplica
+
+from zerowait.errors import ConfigError
+from zerowait.verl.rollout.server import TransformersServer
+from zerowait.verl.rollout.settings import NAME, check_parallelism, server_name
+
+class TransformersReplica(RolloutReplica):
+    """One server, on the node and the device of its training worker."""
+
+    async def launch_servers(self) -> None:
+        """Start the server and wait until its model is loaded.
+
+        Raises:
+            ConfigError: the model would have to be split, or is not the policy.
+        """
+        check_parallelism(self.config)
+        if self.is_reward_model or self.is_teacher_model:
+            raise ConfigError("the transformers rollout serves the policy only")
+        node_id, device = await self._place()
+        environment = {}
+        if get_device_name() == "cuda":
+            # The actor asks Ray for no GPU, because its training worker holds the one it shares;
+            # Ray hides every GPU from such an actor unless it is told to leave the variable alone.
+            environment = {
+                "CUDA_VISIBLE_DEVICES": device,
+                "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            }
+        server = ray.remote(TransformersServer).options(
+            name=server_name(self.replica_rank),
+            num_cpus=0,
+            max_concurrency=self.max_concurrency,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
+            runtime_env={"env_vars": environment},
+        ).remote(
+            self.config,
+            self.model_config,
+            device=get_device_name(),
+            replica_rank=self.replica_rank,
+        )
+        await server.stats.remote()
+        self.servers = [server]
+        self._server_handle = server
+        self._server_address = f"{NAME}:{self.replica_rank}"
+
+    async def _place(self) -> tuple[str, str]:
+        """The node of our training worker, and its device there."""
+
+        def here(_: Any) -> tuple[str, str]:
+            context = ray.get_runtime_context()
+            devices = context.get_accelerator_ids().get(get_resource_name()) or ["0"]
+            return context.get_node_id(), str(devices[0])
+
+        place: tuple[str, str] = await self.workers[0].__ray_call__.remote(here)
+        return place

@@ -1,0 +1,56 @@
+"""What verl's own trainers, which take one finite number per row, can and cannot do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from zerowait.config import FailurePolicy, Policy, RewardConfig, load_config
+from zerowait.engine.plan import compile_plan
+from zerowait.errors import ConfigError
+
+_ROWS_PER_WORKER = 1000
+"""Ray runs at most so many calls of one asynchronous actor at a time."""
+
+
+def check_streaming(path: str | Path, verl_config: Any) -> bool:
+    """Whether the configuration has a shape, after checking that verl's own trainers can run it.
+
+    Raises:
+        ConfigError: the reward configuration is wrong, has a policy that needs the trainer mode
+            ``zerowait``, or more rows would wait for each other than the reward workers can hold.
+    """
+    config = load_config(path)
+    compile_plan(config)
+    refuse_unstreamable(config)
+    shaped = any(hasattr(component, "shape") for component in config.components.values())
+    rows = int(verl_config.data.train_batch_size) * int(verl_config.actor_rollout_ref.rollout.n)
+    workers = int(verl_config.reward.num_workers)
+    if shaped and rows > workers * _ROWS_PER_WORKER:
+        needed = -(-rows // _ROWS_PER_WORKER)
+        raise ConfigError(
+            f"{rows} rows of a step wait for their siblings, and {workers} reward workers hold "
+            f"{workers * _ROWS_PER_WORKER}: set reward.num_workers={needed}"
+        )
+    return shaped
+
+
+def refuse_unstreamable(config: RewardConfig) -> None:
+    """Raise a ConfigError for a failure policy that verl's own trainers cannot carry out."""
+    for path, policy in _policies(config.on_failure):
+        if policy in ("mask", "drop_group"):
+            config.fail(
+                ("on_failure", *path),
+                f"is {policy!r}, which verl's own trainers cannot do; they can do "
+                "neutral, raise and {value: x}",
+            )
+
+
+def _policies(on_failure: FailurePolicy) -> list[tuple[tuple[str, ...], Policy]]:
+    found: list[tuple[tuple[str, ...], Policy]] = []
+    if on_failure.default is not None:
+        found.append((("default",), on_failure.default))
+    found += [((kind.value,), policy) for kind, policy in on_failure.kinds.items()]
+    for name, own in on_failure.components.items():
+        found += [((name, *path), policy) for path, policy in _policies(own)]
+    return found

@@ -1,0 +1,130 @@
+import textwrap
+
+import pytest
+
+from zerowait.config import Cache, Value, load_config
+from zerowait.errors import ConfigError
+from zerowait.types import FailureKind
+
+JUDGES = """
+judges:
+  quality:
+    endpoints: [{base_url: "http://127.0.0.1:8001/v1", model: m}]
+    verdict: {integer: [1, 10]}
+"""
+ANSWER = "components:\n  answer: {scorer: qa_em}\n"
+
+
+def load(tmp_path, text):
+    path = tmp_path / "reward.yaml"
+    path.write_text(textwrap.dedent(text))
+    return load_config(path)
+
+
+def problem(tmp_path, text):
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path, text)
+    return str(caught.value).removeprefix(f"{tmp_path}/")
+
+
+def test_a_reward_file_is_read_with_every_part_of_the_documented_example(tmp_path):
+    config = load(
+        tmp_path,
+        """
+        components:
+          answer:  {scorer: by_data_source, weight: 1.0}
+          quality: {judge: quality, weight: 0.1, gate: answer > 0}
+          length:  {shape: median_band, peak_ratio: 0.3, outer_ratio: 0.5, max_penalty: 1.0, scale: 1.0}
+        judges:
+          quality:
+            endpoints: [{base_url: "http://127.0.0.1:8001/v1", model: deepseek-v3, api_key_env: KEY}]
+            rubric: tool_reasoning
+            verdict: {integer: [1, 10]}
+            max_tokens: 1024
+        traffic: {concurrency: 60, timeout_s: 60, deadline_s: 300}
+        cache: {path: "~/judgements.db"}
+        on_failure: {default: neutral, refused: {value: 0}, quality: {timeout: raise}}
+        """,
+    )
+    assert list(config.components) == ["answer", "quality", "length"]
+    assert config.components["length"].options == {
+        "peak_ratio": 0.3,
+        "outer_ratio": 0.5,
+        "max_penalty": 1.0,
+    }
+    assert config.on_failure.kinds == {FailureKind.REFUSED: Value(0)}
+    assert config.on_failure.components["quality"].kinds == {FailureKind.TIMEOUT: "raise"}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("components:\n  a: {judge: x, wieght: 1}\n", "reward.yaml:2: components.a has no key 'wieght'; did you mean 'weight'?"),
+        ("componentz: {}\n", "reward.yaml:1: it has no key 'componentz'; did you mean 'components'?"),
+        (ANSWER + "traffic: {concurency: 4}\n", "reward.yaml:3: traffic has no key 'concurency'; did you mean 'concurrency'?"),
+        (ANSWER + "traffic:\n  concurrency: 0\n", "reward.yaml:3: traffic is wrong: concurrency must be greater than 0, not 0"),
+        (ANSWER + "on_failure: {timout: mask}\n", "reward.yaml:3: on_failure has no key 'timout'; did you mean 'timeout'?"),
+        (ANSWER + "on_failure: zero\n", "reward.yaml:3: on_failure must be one of neutral, mask, drop_group, raise or {value: x}, not 'zero'"),
+        ("components:\n  a: {scorer: x, weight: heavy}\n", "reward.yaml:2: components.a.weight must be a number, not text"),
+        ("components:\n  a: {scorer: x, judge: y}\n", "reward.yaml:2: components.a needs exactly one of scorer, judge, shape; it has ['scorer', 'judge']"),
+        ("components:\n  a: {scorer: x}\n  a: {scorer: y}\n", "reward.yaml:3: components.a is given twice"),
+        ("components:\n  1-a: {scorer: x}\n", "reward.yaml:2: components.1-a is no name for a component: use letters, digits and _"),
+        ("components: []\n", "reward.yaml:1: components must name at least one component"),
+        ("", "reward.yaml: must be a mapping with the key 'components', not nothing"),
+        ("a: [b\n", "reward.yaml:2: is not YAML: expected ',' or ']', but got '<stream end>'"),
+        (ANSWER + "judges:\n  q:\n    endpoints: [{base_url: 'http://x', modle: 1}]\n    verdict: {integer: [1, 10]}\n", "reward.yaml:5: judges.q.endpoints[0] has no key 'modle'; did you mean 'model'?"),
+        (ANSWER + "judges:\n  q:\n    endpoints: [{base_url: 'x', model: m}]\n    verdict: {integer: [1, 10]}\n", "reward.yaml:5: judges.q.endpoints[0] is wrong: base_url must start with http:// or https://, not 'x'"),
+        (ANSWER + "judges:\n  q:\n    endpoints: [{base_url: 'http://x'}]\n    verdict: {integer: [1, 10]}\n", "reward.yaml:5: judges.q.endpoints[0] needs the key 'model'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_its_line_and_the_nearest_right_key(tmp_path, text, says):
+    assert problem(tmp_path, text) == says
+
+
+@pytest.mark.parametrize("off", ["off", "false", '"off"', "null"])
+def test_every_way_of_writing_off_means_no_cache(tmp_path, off):
+    assert load(tmp_path, ANSWER + f"cache: {off}\n").cache == Cache(path=None)
+
+
+def test_without_a_word_about_it_there_is_a_cache(tmp_path):
+    assert load(tmp_path, ANSWER).cache == Cache()
+
+
+def test_a_mapping_is_read_like_a_file():
+    config = load_config({"components": {"answer": {"scorer": "qa_em", "weight": 2}}})
+    assert config.components["answer"].weight == 2
+    with pytest.raises(ConfigError, match=r"reward: components.a has no key 'gat'"):
+        load_config({"components": {"a": {"judge": "x", "gat": "b > 0"}}})
+
+
+def test_a_key_inside_another_file_can_be_named(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("name: x\nreward:\n  components:\n    a: {scorer: qa_em}\n")
+    assert list(load_config(f"{path}#reward").components) == ["a"]
+    with pytest.raises(ConfigError, match=r"rewards is missing"):
+        load_config(f"{path}#rewards")
+
+
+def test_a_missing_file_is_one_clear_line(tmp_path):
+    with pytest.raises(ConfigError, match=r"nowhere.yaml: cannot be read: No such file"):
+        load_config(tmp_path / "nowhere.yaml")
+
+
+def test_a_literal_key_never_shows_in_a_repr(tmp_path):
+    text = ANSWER + JUDGES.replace("model: m", "model: m, api_key: sk-planted")
+    config = load(tmp_path, text)
+    assert config.judges["quality"].endpoints[0].api_key == "sk-planted"
+    assert "sk-planted" not in f"{config!r} {config} {config.judges}"
+
+
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://h/v1", "http://h/v1/chat/completions"),
+        ("http://h/v1/", "http://h/v1/chat/completions"),
+        ("https://h/v2/chat/completions", "https://h/v2/chat/completions"),
+    ],
+)
+def test_a_base_url_and_a_full_endpoint_url_are_both_accepted(tmp_path, given, url):
+    config = load(tmp_path, ANSWER + JUDGES.replace("http://127.0.0.1:8001/v1", given))
+    assert config.judges["quality"].endpoints[0].url == url

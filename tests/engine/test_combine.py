@@ -1,0 +1,125 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zerowait.config import FailurePolicy, Value
+from zerowait.engine.combine import Term, combine, policy_for, settle_groups
+from zerowait.errors import JudgementError
+from zerowait.types import Abstain, FailureKind, Reward, Score, Skipped
+
+TERMS = [Term("answer", 1.0), Term("quality", 0.5)]
+FAILED = Abstain("timeout", "no answer in 60 s")
+
+
+def test_a_reward_is_the_weighted_sum_of_its_components():
+    reward = combine({"answer": Score(1.0), "quality": Score(7.0)}, TERMS, FailurePolicy())
+    assert reward.value == 4.5
+
+
+def test_a_skipped_component_contributes_nothing_and_abstains_nothing():
+    reward = combine({"answer": Score(1.0), "quality": Skipped("gate")}, TERMS, FailurePolicy())
+    assert reward.value == 1.0
+    assert reward.policy == ""
+
+
+@pytest.mark.parametrize("kind", list(FailureKind))
+def test_no_kind_of_failure_becomes_a_number_that_nobody_chose(kind):
+    outcomes = {"answer": Score(1.0), "quality": Abstain(kind, "x")}
+    reward = combine(outcomes, TERMS, FailurePolicy())
+    assert reward.value is None
+    assert reward.policy == "neutral"
+    assert kind.value in reward.why
+
+
+def test_weights_are_not_renormalised_over_the_survivors():
+    """The row would be punished for the judge's failure: 1.0 of a possible 6.0."""
+    assert combine({"answer": Score(1.0), "quality": FAILED}, TERMS, FailurePolicy()).value is None
+
+
+def test_an_explicit_value_counts_as_the_components_score():
+    policy = FailurePolicy(kinds={FailureKind.TIMEOUT: Value(2.0)})
+    reward = combine({"answer": Score(1.0), "quality": FAILED}, TERMS, policy)
+    assert reward.value == 2.0
+
+
+def test_raise_raises_and_names_the_component():
+    with pytest.raises(JudgementError, match="quality: timeout: no answer in 60 s"):
+        combine({"answer": Score(1.0), "quality": FAILED}, TERMS, FailurePolicy(default="raise"))
+
+
+def test_the_most_severe_policy_of_several_failures_counts():
+    policy = FailurePolicy(kinds={FailureKind.REFUSED: "mask"})
+    outcomes = {"answer": FAILED, "quality": Abstain("refused", "no")}
+    assert combine(outcomes, TERMS, policy).policy == "mask"
+
+
+@given(st.sampled_from(list(FailureKind)), st.booleans())
+def test_a_shadow_component_can_neither_change_nor_abstain_a_reward(kind, fails):
+    shadow = Abstain(kind, "x") if fails else Score(9.0)
+    reward = combine(
+        {"answer": Score(1.0), "quality": shadow},
+        [Term("answer", 1.0), Term("quality", 0.0)],
+        FailurePolicy(default="raise"),
+    )
+    assert reward.value == 1.0
+    assert reward.components["quality"] == shadow
+
+
+def test_the_components_own_policy_comes_before_the_kinds_and_the_default():
+    policy = FailurePolicy(
+        default="mask",
+        kinds={FailureKind.TIMEOUT: "drop_group"},
+        components={"quality": FailurePolicy(kinds={FailureKind.TIMEOUT: "raise"})},
+    )
+    assert policy_for(policy, "quality", FAILED) == "raise"
+    assert policy_for(policy, "answer", FAILED) == "drop_group"
+    assert policy_for(policy, "answer", Abstain("refused")) == "mask"
+
+
+def test_metrics_have_the_same_names_whatever_happened():
+    names = [
+        sorted(combine({"answer": Score(1.0), "quality": outcome}, TERMS, FailurePolicy()).metrics)
+        for outcome in (Score(1.0), Skipped("x"), FAILED)
+    ]
+    assert names[0] == names[1] == names[2]
+
+
+OUTCOME = st.one_of(
+    st.floats(-1e6, 1e6).map(Score),
+    st.sampled_from(list(FailureKind)).map(Abstain),
+    st.just(Skipped("x")),
+)
+
+
+@given(OUTCOME, OUTCOME)
+def test_a_reward_is_a_finite_number_exactly_when_nothing_abstained(answer, quality):
+    reward = combine({"answer": answer, "quality": quality}, TERMS, FailurePolicy())
+    failed = isinstance(answer, Abstain) or isinstance(quality, Abstain)
+    assert (reward.value is None) is failed
+    assert reward.value is None or math.isfinite(reward.value)
+
+
+def drop(policy="drop_group"):
+    return Reward(None, {}, {}, policy, "x")
+
+
+def test_a_group_below_its_quorum_loses_every_value():
+    rewards = [Reward(1.0, {}), drop(), drop()]
+    settled = settle_groups(rewards, ["g", "g", "g"], 0.5)
+    assert [reward.value for reward in settled] == [None, None, None]
+    assert {reward.policy for reward in settled} == {"drop_group"}
+
+
+def test_a_group_at_its_quorum_keeps_its_values_and_the_failure_is_neutral():
+    settled = settle_groups([Reward(1.0, {}), drop()], ["g", "g"], 0.5)
+    assert [reward.value for reward in settled] == [1.0, None]
+    assert settled[1].policy == "neutral"
+
+
+def test_other_groups_are_left_alone():
+    rewards = [Reward(1.0, {}), drop(), Reward(2.0, {}), drop("neutral")]
+    settled = settle_groups(rewards, ["a", "a", "b", "b"], 1.0)
+    assert settled[2:] == rewards[2:]
+    assert settled[0].value is None

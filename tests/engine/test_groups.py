@@ -1,0 +1,85 @@
+import asyncio
+
+import pytest
+
+from zerowait.engine.groups import Group, Groups
+from zerowait.testing import virtually
+from zerowait.types import Abstain, Sample
+
+ROW = Sample("q", "a", group="g")
+
+
+def test_a_group_is_whole_when_its_last_member_has_come():
+    async def scenario():
+        group = Group(2)
+        group.join(ROW)
+        waiting = asyncio.create_task(group.whole(scores=False, deadline_s=10))
+        await asyncio.sleep(3)
+        assert not waiting.done()
+        group.join(ROW)
+        return await waiting
+
+    result, elapsed_s = virtually(scenario())
+    assert result is None
+    assert elapsed_s == 3
+
+
+def test_a_sibling_that_never_comes_abstains_the_shape_at_its_deadline():
+    async def scenario():
+        group = Group(3)
+        group.join(ROW)
+        return await group.whole(scores=False, deadline_s=30)
+
+    result, elapsed_s = virtually(scenario())
+    assert isinstance(result, Abstain)
+    assert "1 of 3" in result.detail
+    assert elapsed_s == 30
+
+
+def test_a_group_that_needs_scores_waits_until_everybody_is_judged():
+    async def scenario():
+        group = Group(2)
+        first, second = group.join(ROW), group.join(ROW)
+        group.judged(first, 1.0)
+        waiting = asyncio.create_task(group.whole(scores=True, deadline_s=10))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        group.judged(second, None)
+        return await waiting
+
+    assert virtually(scenario())[0] is None
+
+
+def test_more_members_than_announced_are_refused():
+    groups = Groups()
+    groups.enter("s", "g", 1, ROW)
+    with pytest.raises(ValueError, match="must be unique"):
+        groups.enter("s", "g", 1, ROW)
+
+
+def test_two_calls_that_score_the_same_rows_do_not_meet():
+    groups = Groups()
+    one, _ = groups.enter("a", "g", 1, ROW)
+    two, _ = groups.enter("b", "g", 1, ROW)
+    assert one is not two
+
+
+def test_a_group_is_forgotten_when_all_have_left():
+    groups = Groups()
+    for _ in range(2):
+        groups.enter("s", "g", 2, ROW)
+    groups.leave("s", "g")
+    assert len(groups) == 1
+    groups.leave("s", "g")
+    assert len(groups) == 0
+
+
+def test_a_group_whose_siblings_never_came_is_forgotten_too():
+    async def scenario():
+        groups = Groups()
+        group, _ = groups.enter("s", "g", 5, ROW)
+        await group.whole(scores=False, deadline_s=1)
+        groups.leave("s", "g")
+        return len(groups)
+
+    assert virtually(scenario())[0] == 0

@@ -1,0 +1,122 @@
+import asyncio
+import contextvars
+import os
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+
+import pytest
+
+from zerowait.engine import Portal
+from zerowait.errors import ClosedError, PortalMisuseError
+
+
+async def double(number):
+    await asyncio.sleep(0)
+    return 2 * number
+
+
+def test_work_runs_on_a_thread_of_its_own():
+    async def where():
+        return threading.current_thread()
+
+    with Portal() as portal:
+        assert portal.call(where) is not threading.current_thread()
+
+
+def test_many_threads_may_call_at_once():
+    with Portal() as portal, ThreadPoolExecutor(8) as pool:
+        results = pool.map(lambda n: portal.call(lambda: double(n)), range(64))
+        assert list(results) == [2 * n for n in range(64)]
+
+
+def test_an_error_reaches_the_caller():
+    async def fail():
+        raise KeyError("lost")
+
+    with Portal() as portal, pytest.raises(KeyError, match="lost"):
+        portal.call(fail)
+
+
+def test_a_blocking_call_from_its_own_thread_is_refused_instead_of_waiting_for_itself():
+    with Portal() as portal:
+
+        async def misuse():
+            portal.call(lambda: double(1))
+
+        with pytest.raises(PortalMisuseError):
+            portal.call(misuse)
+
+
+def test_it_works_inside_a_running_loop_and_from_many_loops_in_a_row():
+    with Portal() as portal:
+
+        async def notebook_cell(n):
+            return portal.call(lambda: double(n))
+
+        assert [asyncio.run(notebook_cell(n)) for n in range(3)] == [0, 2, 4]
+
+
+def test_a_cancelled_future_cancels_its_work():
+    with Portal() as portal:
+        cancelled = threading.Event()
+
+        async def wait():
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cancelled.set()
+
+        future = portal.submit(wait)
+        portal.call(lambda: double(0))
+        future.cancel()
+        assert cancelled.wait(5)
+
+
+def test_closing_cancels_what_is_left_and_joins_the_thread():
+    portal = Portal()
+    future = portal.submit(asyncio.Event().wait)
+    portal.close()
+    with pytest.raises(CancelledError):
+        future.result(5)
+    assert not portal.is_open
+
+
+def test_a_closed_portal_refuses_work_and_closes_again():
+    portal = Portal()
+    portal.close()
+    portal.close()
+    with pytest.raises(ClosedError):
+        portal.call(lambda: double(1))
+
+
+def test_it_can_be_closed_from_another_thread():
+    portal = Portal()
+    closer = threading.Thread(target=portal.close)
+    closer.start()
+    closer.join(5)
+    assert not closer.is_alive()
+    assert not portal.is_open
+
+
+def test_context_variables_do_not_leak_into_the_caller():
+    variable = contextvars.ContextVar("variable", default="outside")
+
+    async def change():
+        variable.set("inside")
+
+    with Portal() as portal:
+        portal.call(change)
+    assert variable.get() == "outside"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_after_a_fork_the_child_is_told_to_open_it_again():
+    with Portal() as portal:
+        child = os.fork()
+        if child == 0:
+            try:
+                portal.submit(lambda: double(1))
+            except ClosedError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

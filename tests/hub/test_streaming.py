@@ -1,0 +1,168 @@
+"""What a trainer that needs a finite number for every row gets for an abstained one."""
+
+import asyncio
+import math
+
+import pytest
+
+from zerowait import Abstain, Engine, JudgementError, Sample, Score
+from zerowait.client import Reply
+from zerowait.hub import Stream
+from zerowait.testing import virtually
+
+CONFIG = {
+    "components": {"quality": {"judge": "q"}},
+    "judges": {
+        "q": {
+            "endpoints": [{"base_url": "http://judge/v1", "model": "m"}],
+            "verdict": {"integer": [1, 10]},
+        }
+    },
+    "traffic": {"attempts": 1},
+    "cache": "off",
+}
+
+
+class Verdicts:
+    """A judge on the wire: says what the response asks for, after the seconds it asks for."""
+
+    async def send(self, request, *, timeout_s):
+        said, after_s = request.body.decode().split("SAY ")[1].split()[:2]
+        await asyncio.sleep(float(after_s))
+        if said == "fail":
+            return Reply(400, {}, b"{}")
+        content = b'{"choices": [{"message": {"content": "Score: %s"}}]}' % said.encode()
+        return Reply(200, {}, content)
+
+    async def aclose(self):
+        pass
+
+
+def row(say, after_s=1, *, group="g", size=4, **fields):
+    return Sample("q", f"SAY {say} {after_s} .", group=group, group_size=size, step=1, **fields)
+
+
+def streamed(rows, config=CONFIG, patience_s=60):
+    """Each row's streamed reward or exception, and how long it took together."""
+
+    async def scenario():
+        async with Engine(config, transport=Verdicts()) as engine:
+            stream = Stream(engine, patience_s=patience_s)
+
+            async def one(sample):
+                try:
+                    return await stream.reward(sample)
+                except JudgementError as error:
+                    return error
+
+            async with asyncio.TaskGroup() as tasks:
+                started = [tasks.create_task(one(sample)) for sample in rows]
+            assert len(stream._groups) == 0
+            return [task.result() for task in started]
+
+    return virtually(scenario())
+
+
+def test_a_judged_row_gets_its_reward_without_waiting_for_its_siblings():
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, patience_s=60)
+            return await stream.reward(row(7, 1))
+
+    result, elapsed_s = virtually(scenario())
+    assert result.value == 7
+    assert result.stand_in == ""
+    assert elapsed_s == pytest.approx(1)
+
+
+def test_an_abstained_row_gets_the_mean_of_its_surviving_siblings():
+    results, _ = streamed([row(9), row("fail"), row(1, 5), row(2)])
+    assert [result.value for result in results] == [9, 4, 1, 2]
+    assert results[1].stand_in == "group"
+    assert results[1].reward.value is None
+    assert isinstance(results[1].reward.components["quality"], Abstain)
+
+
+def test_mean_centred_advantages_are_those_of_the_survivors_alone():
+    """[1, 1, 0, 0] with the second abstaining: [2/3, 0, -1/3, -1/3]."""
+    config = CONFIG | {"judges": {"q": CONFIG["judges"]["q"] | {"verdict": {"integer": [0, 10]}}}}
+    results, _ = streamed([row(1), row("fail"), row(0), row(0)], config)
+    values = [result.value for result in results]
+    mean = math.fsum(values) / 4
+    assert [value - mean for value in values] == pytest.approx([2 / 3, 0, -1 / 3, -1 / 3])
+
+
+def test_a_group_without_survivors_gets_one_number_for_all_and_so_no_push():
+    lost = [row("fail", group="lost", size=2) for _ in range(2)]
+    results, _ = streamed([*lost, row(8, 3, group="other", size=1)])
+    assert [result.value for result in results] == [8, 8, 8]
+    assert {result.stand_in for result in results[:2]} == {"step"}
+
+
+def test_no_abstention_is_ever_nought():
+    results, _ = streamed([row("fail"), row(5), row("fail"), row(5)])
+    assert 0.0 not in [result.value for result in results]
+
+
+def test_when_nothing_was_ever_judged_there_is_no_number_to_make_up():
+    results, _ = streamed([row("fail", size=2), row("fail", size=2)])
+    assert all(isinstance(result, JudgementError) for result in results)
+    assert "nothing a neutral reward could be" in str(results[0])
+    assert "http_error" in str(results[0])
+
+
+def test_validation_and_training_never_stand_in_for_each_other():
+    rows = [row(9, size=1, group="t"), row("fail", 2, size=1, group="v", split="validation")]
+    results, _ = streamed(rows)
+    assert isinstance(results[1], JudgementError)
+
+
+def test_raise_stops_every_later_row_too():
+    config = CONFIG | {"on_failure": "raise"}
+
+    async def scenario():
+        async with Engine(config, transport=Verdicts()) as engine:
+            stream = Stream(engine, patience_s=60)
+            with pytest.raises(JudgementError):
+                await stream.reward(row("fail", size=1))
+            with pytest.raises(JudgementError, match="on_failure says raise"):
+                await stream.reward(row(7, size=1))
+
+    virtually(scenario())
+
+
+def test_a_sibling_that_never_comes_is_waited_for_only_so_long():
+    results, elapsed_s = virtually_patient()
+    assert results.value == 6
+    assert results.stand_in == "group"
+    assert elapsed_s == pytest.approx(61)
+
+
+def virtually_patient():
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, patience_s=60)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(stream.reward(row(6)))
+                abstained = tasks.create_task(stream.reward(row("fail")))
+            return abstained.result()
+
+    return virtually(scenario())
+
+
+def test_the_clock_of_a_step_knows_what_was_not_hidden():
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, patience_s=60)
+            await stream.reward(row(7, 1, size=1))
+            return stream.clocks["train", 1]
+
+    clock, _ = virtually(scenario())
+    assert clock.exposed_s == clock.last_settled - clock.last_submit >= 0
+
+
+def test_scores_are_scores():
+    results, _ = streamed([row(3, size=1)])
+    assert results[0].reward.components["quality"] == Score(
+        3.0, results[0].reward.components["quality"].why, {"verdict": 3}
+    )

@@ -1,0 +1,126 @@
+"""The house rules that a machine can check."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import zerowait
+
+SOURCE = Path(zerowait.__file__).parent
+MODULES = sorted(SOURCE.rglob("*.py"))
+
+# A layer may import itself and what is listed; the list only points down.
+WORDS = {"types", "errors"}
+FLOOR = WORDS | {"events", "config"}
+LEAVES = {"scorers", "shaping", "judge", "client", "cache"}
+CORE = FLOOR | LEAVES | {"engine"}
+MAY_IMPORT = {
+    "types": {"errors"},
+    "errors": set(),
+    "events": WORDS,
+    "config": WORDS,
+    **dict.fromkeys(LEAVES, FLOOR),
+    "engine": FLOOR | LEAVES,
+    "hub": CORE,
+    "observe": CORE | {"hub"},
+    "testing": FLOOR | {"judge"},
+    "verl": CORE | {"hub"},
+    "cli": CORE | {"hub", "observe", "testing", "verl"},
+    "__init__": FLOOR | {"engine"},
+}
+
+
+def layer(module: Path) -> str:
+    return module.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_layers(module: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+        found |= {n.split(".")[1] for n in names if n.startswith("zerowait.")}
+    return found
+
+
+def code_lines(node: ast.AST) -> int:
+    """Lines of a function without its docstring."""
+    body = node.body[1:] if ast.get_docstring(node) else node.body
+    return (body[-1].end_lineno - body[0].lineno + 1) if body else 0
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(SOURCE)))
+def test_imports_only_point_down(module):
+    here = layer(module)
+    assert imported_layers(module) <= MAY_IMPORT[here] | {here}
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(SOURCE)))
+def test_modules_and_functions_stay_small(module):
+    source = module.read_text()
+    assert source.count("\n") <= 320
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert code_lines(node) <= 42, node.name
+
+
+def test_the_public_names_are_exactly_the_ones_listed():
+    shown = {
+        name
+        for name, value in vars(zerowait).items()
+        if not name.startswith("_") and not isinstance(value, ModuleType)
+    }
+    assert zerowait.__all__ == sorted(zerowait.__all__)
+    assert set(zerowait.__all__) == shown
+
+
+def in_a_fresh_process(code: str) -> str:
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    ).stdout
+
+
+def test_importing_zerowait_loads_nothing_heavy():
+    heavy = {"torch", "ray", "verl", "trl", "transformers", "redis", "aiohttp", "numpy", "rich"}
+    loaded = in_a_fresh_process("import zerowait, sys; print(*sys.modules)").split()
+    assert not heavy & set(loaded)
+
+
+def test_importing_zerowait_takes_under_three_tenths_of_a_second_of_cpu():
+    """CPU time of the import alone, the best of three: the machine may be busy."""
+    code = (
+        "import time; start = time.process_time(); import zerowait;"
+        "print(time.process_time() - start)"
+    )
+    assert min(float(in_a_fresh_process(code)) for _ in range(3)) < 0.3
+
+
+def test_every_module_says_what_it_is():
+    silent = [
+        str(m.relative_to(SOURCE))
+        for m in MODULES
+        if not ast.get_docstring(ast.parse(m.read_text()))
+    ]
+    assert silent == []
+
+
+def test_nobody_prints_but_the_command_line():
+    """The library tells events; only commands and progress write to a terminal."""
+    allowed = {"cli", "progress.py"}
+    offenders = [
+        str(module.relative_to(SOURCE))
+        for module in MODULES
+        if not allowed & set(module.relative_to(SOURCE).parts)
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert offenders == []

@@ -1,0 +1,326 @@
+"""Every fault, over a real socket."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from zerowait.config import VerdictRule
+from zerowait.testing import (
+    Capacity,
+    Empty,
+    FakeJudge,
+    Garbage,
+    Hang,
+    Latency,
+    Length,
+    OutOfRange,
+    Refusal,
+    Reset,
+    Script,
+    Status,
+    TruncatedJson,
+    WrongTypes,
+    verdict_for,
+)
+
+
+def messages(text):
+    return [{"role": "user", "content": text}]
+
+
+def test_a_judge_without_faults_answers_in_the_form_of_chat_completions(client):
+    script = Script(seed=7)
+    with FakeJudge(script) as judge:
+        got = client.ask(judge.url, client.chat("What is 2+2?", max_tokens=5))
+    right = verdict_for(script, messages("What is 2+2?"))
+    assert got.status == 200
+    assert got.headers["Content-Type"] == "application/json"
+    assert got.json == {
+        "id": got.json["id"],
+        "object": "chat.completion",
+        "created": got.json["created"],
+        "model": "judge-1",
+        "system_fingerprint": "fp_fake",
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": right, "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4},
+    }
+
+
+def test_the_script_names_the_model_the_fingerprint_and_the_form_of_the_reply(client):
+    script = Script(model="other", fingerprint="fp_2", reply='{"score": {verdict}}')
+    with FakeJudge(script) as judge:
+        got = client.ask(judge.url, "a")
+    assert (got.json["model"], got.json["system_fingerprint"]) == ("other", "fp_2")
+    assert 1 <= json.loads(got.content)["score"] <= 10
+
+
+def test_a_test_can_answer_itself(client):
+    def answer(body):
+        return f"{body['model']}: {body['messages'][0]['content'].upper()}"
+
+    with FakeJudge(answer=answer) as judge:
+        assert client.ask(judge.url, "abc").content == "judge-1: ABC"
+
+
+@pytest.mark.parametrize("status", [400, 429, 500, 502, 503])
+def test_an_error_status_comes_with_an_error_body(client, status):
+    with FakeJudge(Script(faults=(Status(status=status),))) as judge:
+        got = client.ask(judge.url, "a")
+    assert got.status == status
+    assert got.json["error"]["message"]
+    assert "Retry-After" not in got.headers
+
+
+def test_an_error_status_names_the_wait_that_the_script_names(client):
+    with FakeJudge(Script(faults=(Status(status=503, retry_after_s=1.5),))) as judge:
+        assert client.ask(judge.url, "a").headers["Retry-After"] == "1.5"
+
+
+def test_after_the_first_attempts_the_question_is_answered(client):
+    with FakeJudge(Script(faults=(Status(status=503, first=2),))) as judge:
+        gots = client.ask_all(judge.url, [client.chat("a")] * 4)
+    assert [got.status for got in gots] == [503, 503, 200, 200]
+
+
+@pytest.mark.parametrize("sent", ["nothing", "headers", "half"])
+@pytest.mark.parametrize("graceful", [True, False])
+def test_a_broken_connection_is_an_error_and_the_next_question_is_answered(client, sent, graceful):
+    script = Script(faults=(Reset(sent=sent, graceful=graceful, first=1),))
+    with FakeJudge(script) as judge:
+        gots = client.ask_all(judge.url, [client.chat("a")] * 2)
+        seen = judge.seen
+    # aiohttp itself asks once more when a connection closes before the first byte of a reply
+    assert gots[0].error or seen.requests == 3
+    assert gots[1].status == 200
+    assert seen.by_fault == {"reset": 1}
+    assert seen.in_flight == 0
+
+
+def test_a_reset_in_the_middle_lets_the_headers_and_a_part_of_the_body_through():
+    async def work(url):
+        body = {"model": "m", "messages": messages("a")}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(f"{url}/chat/completions", json=body) as response,
+        ):
+            assert response.status == 200
+            part = await response.content.readany()
+            with pytest.raises(aiohttp.ClientError):
+                await response.content.read()
+            return part, response.content_length
+
+    with FakeJudge(Script(faults=(Reset(sent="half", graceful=True),))) as judge:
+        part, length = asyncio.run(work(judge.url))
+    assert 0 < len(part) < length
+
+
+def test_a_truncated_body_is_a_whole_reply_that_is_no_json(client):
+    with FakeJudge(Script(faults=(TruncatedJson(),))) as judge:
+        gots = client.ask_all(judge.url, [client.chat(str(n)) for n in range(10)])
+    for got in gots:
+        assert got.status == 200
+        with pytest.raises(json.JSONDecodeError):
+            json.loads(got.body)
+    assert len({len(got.body) for got in gots}) > 1
+
+
+def test_wrong_types_are_json_without_a_text_where_the_content_belongs(client):
+    with FakeJudge(Script(faults=(WrongTypes(),))) as judge:
+        gots = client.ask_all(judge.url, [client.chat(str(n)) for n in range(40)])
+    forms = set()
+    for got in gots:
+        forms.add(str(type(got.json)))
+        with pytest.raises((KeyError, TypeError, IndexError, AssertionError)):
+            assert isinstance(got.json["choices"][0]["message"]["content"], str)
+    assert len(forms) == 3
+
+
+def test_an_empty_reply_is_empty_blank_or_null(client):
+    with FakeJudge(Script(faults=(Empty(),))) as judge:
+        gots = client.ask_all(judge.url, [client.chat(str(n)) for n in range(20)])
+    assert {got.content for got in gots} == {"", " \n", None}
+    assert {got.finish_reason for got in gots} == {"stop"}
+
+
+def test_a_reply_that_was_too_long_never_holds_the_right_verdict(client):
+    script = Script(seed=2, faults=(Length(),))
+    with FakeJudge(script) as judge:
+        texts = [str(n) for n in range(20)]
+        bodies = [client.chat(text, max_tokens=16) for text in texts]
+        gots = client.ask_all(judge.url, bodies)
+    assert {got.finish_reason for got in gots} == {"length"}
+    assert {got.json["usage"]["completion_tokens"] for got in gots} == {16}
+    assert any(got.content.isdigit() for got in gots)
+    for text, got in zip(texts, gots, strict=True):
+        assert got.content != verdict_for(script, messages(text))
+
+
+def test_a_reply_that_was_too_long_is_right_with_more_tokens(client):
+    script = Script(faults=(Length(cured_at=32, thinking=True),))
+    with FakeJudge(script) as judge:
+        bodies = [client.chat("a", max_tokens=tokens) for tokens in (16, 32)]
+        short, long = client.ask_all(judge.url, bodies)
+    assert (short.content, short.finish_reason) == (None, "length")
+    assert short.json["choices"][0]["message"]["reasoning_content"]
+    assert (long.content, long.finish_reason) == (verdict_for(script, messages("a")), "stop")
+
+
+@pytest.mark.parametrize("form", ["field", "text", "filter"])
+def test_a_refusal_is_in_the_field_in_the_text_or_in_the_finish_reason(client, form):
+    with FakeJudge(Script(faults=(Refusal(form=form),))) as judge:
+        got = client.ask(judge.url, "a")
+    refusal = got.json["choices"][0]["message"]["refusal"]
+    assert bool(refusal) is (form == "field")
+    assert bool(got.content) is (form == "text")
+    assert got.finish_reason == ("content_filter" if form == "filter" else "stop")
+
+
+def test_mixed_refusals_come_in_all_forms(client):
+    with FakeJudge(Script(faults=(Refusal(),))) as judge:
+        gots = client.ask_all(judge.url, [client.chat(str(n)) for n in range(30)])
+    forms = {(got.finish_reason, got.content is None) for got in gots}
+    assert forms == {("stop", True), ("stop", False), ("content_filter", False)}
+
+
+def test_garbage_stays_garbage_however_it_is_asked_again(client):
+    script = Script(seed=5, faults=(Garbage(share=0.5),))
+    with FakeJudge(script) as judge:
+        for text in map(str, range(10)):
+            again = [client.chat(text), client.chat(text), client.chat(text, max_tokens=99)]
+            gots = client.ask_all(judge.url, again)
+            assert len({got.content for got in gots}) == 1
+        seen = judge.seen
+    assert 0 < seen.by_fault["garbage"] < 30
+    assert seen.answered == 30 - seen.by_fault["garbage"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        VerdictRule(integer=(1, 10)),
+        VerdictRule(number=(0.0, 1.0)),
+        VerdictRule(choice=["yes", "no"]),
+    ],
+)
+def test_a_verdict_out_of_range_is_one_that_the_rule_does_not_allow(client, rule):
+    with FakeJudge(Script(verdict=rule, faults=(OutOfRange(),))) as judge:
+        content = client.ask(judge.url, "a").content
+    if rule.choice is not None:
+        assert content not in rule.choice
+    else:
+        low, high = rule.integer or rule.number
+        assert not low <= float(content) <= high
+
+
+@pytest.mark.parametrize("sent", ["nothing", "headers", "half"])
+def test_a_judge_that_hangs_is_left_by_the_client_and_forgets_it(client, sent):
+    async def work(judge):
+        async with aiohttp.ClientSession() as session:
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await client.post(session, judge.url, client.chat("a"))
+        await client.until(lambda: not judge.seen.in_flight)
+
+    with FakeJudge(Script(faults=(Hang(sent=sent),))) as judge:
+        asyncio.run(work(judge))
+        assert judge.seen.cancelled_by_client == 1
+        assert judge.seen.by_status == {}
+
+
+def test_more_at_once_than_the_cap_are_turned_away_and_none_of_the_others(client):
+    script = Script(latency=Latency(0.1), capacity=Capacity(concurrency=3, retry_after_s=2))
+    with FakeJudge(script) as judge:
+        bodies = [client.chat(str(n)) for n in range(8)]
+        gots = client.ask_all(judge.url, bodies, at_once=8)
+        seen = judge.seen
+    assert sorted(got.status for got in gots) == [200] * 3 + [429] * 5
+    assert {got.headers.get("Retry-After") for got in gots} == {None, "2"}
+    assert seen.by_fault == {"capacity": 5}
+    assert seen.peak_in_flight >= 3
+
+
+def test_a_rate_limited_judge_says_how_much_is_left_and_when_to_come_back(client):
+    script = Script(capacity=Capacity(rpm=2, tpm=6000, burst_s=60))
+    with FakeJudge(script) as judge:
+        gots = client.ask_all(judge.url, [client.chat(str(n)) for n in range(3)])
+    assert [got.status for got in gots] == [200, 200, 429]
+    left = [got.headers["x-ratelimit-remaining-requests"] for got in gots]
+    assert left == ["1", "0", "0"]
+    assert all(int(got.headers["x-ratelimit-remaining-tokens"]) <= 6000 for got in gots)
+    assert 1 <= int(gots[2].headers["Retry-After"]) <= 30
+    assert float(gots[2].headers["retry-after-ms"]) <= 30_000
+
+
+def test_another_key_than_the_right_one_is_refused_and_no_key_is_kept(client):
+    with FakeJudge(api_key="sk-right") as judge:
+        statuses = [
+            client.ask(judge.url, "a").status,
+            client.ask(judge.url, "a", Authorization="Bearer sk-wrong").status,
+            client.ask(judge.url, "a", Authorization="Bearer sk-right").status,
+        ]
+        seen = judge.seen
+    assert statuses == [401, 401, 200]
+    assert (seen.requests, seen.with_key) == (3, 2)
+    assert "sk-" not in repr(seen) + repr(vars(judge))
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"{", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"[]", "JSON object"),
+        (b'{"model": "m"}', "messages"),
+        (b'{"model": "m", "messages": []}', "messages"),
+        (b'{"model": "m", "messages": ["a"]}', "role"),
+        (b'{"messages": [{"role": "user", "content": "a"}]}', "model"),
+        (b'{"model": "m", "stream": true, "messages": [{"role": "user"}]}', "streams"),
+        (b'{"model": "m", "max_tokens": "9", "messages": [{"role": "user"}]}', "max_tokens"),
+    ],
+)
+def test_a_request_that_is_none_is_answered_with_400_and_a_reason(client, body, says):
+    with FakeJudge() as judge:
+        got = client.ask(judge.url, body)
+    assert got.status == 400
+    assert says in got.json["error"]["message"]
+
+
+def test_contents_may_be_parts_or_null(client):
+    parts = [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:,"}}]
+    body = {"model": "m", "messages": messages(parts) + messages(None)}
+    with FakeJudge() as judge:
+        assert client.ask(judge.url, json.dumps(body).encode()).status == 200
+
+
+def test_a_body_of_several_megabytes_is_read(client):
+    with FakeJudge() as judge:
+        assert client.ask(judge.url, "x" * 3_000_000).status == 200
+
+
+def test_the_other_pages_exist_and_nothing_else_does():
+    async def get(url, method, path):
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(method, url.removesuffix("/v1") + path) as response,
+        ):
+            return response.status, await response.json()
+
+    with FakeJudge(Script(model="judge-9")) as judge:
+
+        def ask(path, method="GET"):
+            return asyncio.run(get(judge.url, method, path))
+
+        assert ask("/healthz") == (200, {"status": "ok"})
+        assert ask("/v1/models")[1]["data"][0]["id"] == "judge-9"
+        assert ask("/v1/chat/completions")[0] == 405
+        assert ask("/healthz", "POST")[0] == 405
+        assert ask("/v2")[0] == 404
