@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import pytest
+
+from zerowait.testing import FakeJudge
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,17 @@ async def until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
+@asynccontextmanager
+async def held(judge: FakeJudge, bodies: Sequence[bytes]) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session; meanwhile `bodies` are in flight at a judge that hangs."""
+    async with aiohttp.ClientSession() as session, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(post(session, judge.url, body)) for body in bodies]
+        await until(lambda: judge.seen.in_flight == len(bodies))
+        yield session
+        for task in tasks:
+            task.cancel()
+
+
 class Client:
     """Blocking calls for tests that need no more."""
 
@@ -75,6 +89,7 @@ class Client:
     post = staticmethod(post)
     post_all = staticmethod(post_all)
     until = staticmethod(until)
+    held = staticmethod(held)
 
     def ask(self, url: str, body: bytes | str, **headers: str) -> Got:
         body = chat(body) if isinstance(body, str) else body

@@ -81,15 +81,15 @@ def test_another_seed_is_another_judge(client):
 
 
 def test_being_turned_away_for_capacity_does_not_use_up_an_attempt(client):
-    script = Script(
-        latency=Latency(0.05),
-        capacity=Capacity(concurrency=1),
-        faults=(Status(status=503, first=1),),
-    )
-    with FakeJudge(script) as judge:
-        crowd = client.ask_all(judge.url, [client.chat("a")] * 5, at_once=5)
-        assert sorted(got.status for got in crowd) == [429] * 4 + [503]
-        assert client.ask(judge.url, "a").status == 200
+    async def work(judge):
+        async with client.held(judge, [client.chat("a")]) as session:
+            crowd = [await client.post(session, judge.url, client.chat("a")) for _ in range(4)]
+        await client.until(lambda: not judge.seen.in_flight)
+        return crowd
+
+    with FakeJudge(Script(capacity=Capacity(concurrency=1), faults=(Hang(first=1),))) as judge:
+        assert [got.status for got in asyncio.run(work(judge))] == [429] * 4
+        assert client.ask(judge.url, "a").json["id"].endswith("-2")
 
 
 def test_everything_is_counted_once(client):
@@ -144,10 +144,14 @@ def test_who_has_read_the_reply_finds_it_counted(client):
 
 
 def test_the_peak_is_what_the_client_had_in_flight(client):
-    script = Script(latency=Latency(0.1))
-    with FakeJudge(script) as judge:
-        client.ask_all(judge.url, [client.chat(str(n)) for n in range(12)], at_once=6)
-        assert judge.seen.peak_in_flight == 6
+    async def work(judge):
+        async with client.held(judge, [client.chat(str(n)) for n in range(6)]):
+            assert judge.seen.in_flight == 6
+        await client.until(lambda: not judge.seen.in_flight)
+
+    with FakeJudge(Script(faults=(Hang(),))) as judge:
+        asyncio.run(work(judge))
+        assert (judge.seen.peak_in_flight, judge.seen.cancelled_by_client) == (6, 6)
 
 
 def test_a_client_that_goes_away_frees_its_slot(client):

@@ -13,7 +13,6 @@ from zerowait.testing import (
     FakeJudge,
     Garbage,
     Hang,
-    Latency,
     Length,
     OutOfRange,
     Refusal,
@@ -236,16 +235,18 @@ def test_a_judge_that_hangs_is_left_by_the_client_and_forgets_it(client, sent):
         assert judge.seen.by_status == {}
 
 
-def test_more_at_once_than_the_cap_are_turned_away_and_none_of_the_others(client):
-    script = Script(latency=Latency(0.1), capacity=Capacity(concurrency=3, retry_after_s=2))
-    with FakeJudge(script) as judge:
-        bodies = [client.chat(str(n)) for n in range(8)]
-        gots = client.ask_all(judge.url, bodies, at_once=8)
+def test_one_more_at_once_than_the_cap_is_turned_away(client):
+    async def work(judge):
+        async with client.held(judge, [client.chat(str(n)) for n in range(3)]) as session:
+            return await client.post(session, judge.url, client.chat("one more"))
+
+    capacity = Capacity(concurrency=3, retry_after_s=2)
+    with FakeJudge(Script(capacity=capacity, faults=(Hang(),))) as judge:
+        got = asyncio.run(work(judge))
         seen = judge.seen
-    assert sorted(got.status for got in gots) == [200] * 3 + [429] * 5
-    assert {got.headers.get("Retry-After") for got in gots} == {None, "2"}
-    assert seen.by_fault == {"capacity": 5}
-    assert seen.peak_in_flight >= 3
+    assert got.status == 429
+    assert got.headers["Retry-After"] == "2"
+    assert seen.by_fault == {"capacity": 1}
 
 
 def test_a_rate_limited_judge_says_how_much_is_left_and_when_to_come_back(client):

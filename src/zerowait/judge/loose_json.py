@@ -20,7 +20,6 @@ _REASONS = frozenset(
         *("feedback", "justification", "analysis", "理由", "原因", "解释", "评语"),
     )
 )
-_LONGEST = 200_000
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -52,7 +51,7 @@ def _candidates(text: str) -> Iterator[tuple[int, int]]:
     )
     for start in dict.fromkeys(starts):
         inside = text.count("{", 0, start) > text.count("}", 0, start)
-        if text.startswith("{", start) and not inside and end - start <= _LONGEST:
+        if text.startswith("{", start) and not inside:
             yield start, end
 
 

@@ -179,11 +179,11 @@ def _text(value: Any) -> str | None:
 def _structured(value: Any) -> str | None:
     """Several strings as lines, anything else as JSON."""
     plain = msgspec.to_builtins(value, enc_hook=_plain, str_keys=True, order="sorted")
-    if not isinstance(plain, (list, dict)):
+    if not isinstance(plain, (list, tuple, dict)):
         return _text(plain)
     if not plain:
         return None
-    if isinstance(plain, list) and all(isinstance(item, str) for item in plain):
+    if not isinstance(plain, dict) and all(isinstance(item, str) for item in plain):
         return _text("\n".join(plain))
     return _CANONICAL.encode(plain).decode()
 

@@ -90,7 +90,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     validate_every: int = 0
     save_every: int = 0
-    logger: list[str] = ["console"]
+    logger: tuple[str, ...] = ("console",)
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,269 @@
+"""verl's configuration for a CPU, and for GPUs without flash-attention, as overrides of its own.
+
+Nothing else has to be said to ``verl.trainer.main_ppo``::
+
+    env $(environment) python -m verl.trainer.main_ppo $(arguments(base_overrides(setup)))
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+DATASET = "pkg://zerowait.verl.dataset"
+_BUCKET_MEGABYTES = 256
+_RAY_CPUS = 16
+_WORDS = frozenset({"true", "false", "null", "nan", "inf"})
+
+
+class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run of verl's trainer needs to know.
+
+    Args:
+        model_path: a folder in Hugging Face format.
+        train_files, val_files: Parquet or JSONL files in verl's columns.
+        device: where it runs. devices: GPUs per node, or logical devices on the CPU.
+        nodes: machines.
+        engine: verl's rollout: ours, or one that needs a GPU.
+        prompt_key: the column of chat messages.
+        prompts: per step. responses: per prompt. val_responses: per prompt in validation.
+        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses end there.
+        steps: training steps. learning_rate: of AdamW.
+        temperature: of training responses; validation is greedy.
+        estimator: verl's advantage estimator.
+        kl_loss: coefficient of the KL term in the loss; 0 needs no reference model.
+        micro_batch: sequences per forward and backward pass on one device.
+        half_precision: compute in bfloat16; None does so on GPUs only.
+        flash_attention: whether the flash-attn package is there for the trainer.
+        validate_every, save_every: in steps; 0 is never. Validation also runs before the first
+            step and after the last.
+        name: of the run. folder: where checkpoints go. logger: verl's trackers.
+        seed: of data order and sampling.
+        reward_workers, agent_workers, storage_units: verl's helper processes, about 0.4 GB each.
+        ray_address: a running cluster; None starts Ray on this machine.
+    """
+
+    model_path: str
+    train_files: list[str]
+    val_files: list[str]
+    device: Literal["cpu", "cuda"] = "cpu"
+    devices: int = 1
+    nodes: int = 1
+    engine: Literal["transformers", "vllm", "sglang"] = "transformers"
+    prompt_key: str = "prompt"
+    prompts: int = 4
+    responses: int = 4
+    val_responses: int = 1
+    max_prompt_tokens: int = 512
+    max_response_tokens: int = 512
+    steps: int = 10
+    learning_rate: float = 1e-6
+    temperature: float = 1.0
+    estimator: str = "grpo"
+    kl_loss: float = 0.0
+    micro_batch: int = 8
+    half_precision: bool | None = None
+    flash_attention: bool = False
+    validate_every: int = 0
+    save_every: int = 0
+    name: str = "run"
+    folder: str = "runs"
+    logger: list[str] = ["console"]
+    seed: int = 0
+    reward_workers: int = 1
+    agent_workers: int = 1
+    storage_units: int = 1
+    ray_address: str | None = None
+
+    @property
+    def bfloat16(self) -> bool:
+        """Whether actor and rollout compute in bfloat16."""
+        return self.device == "cuda" if self.half_precision is None else self.half_precision
+
+
+def environment(setup: TrainingSetup) -> dict[str, str]:
+    """The variables of the process that runs the trainer, before it imports verl.
+
+    OpenMP's threads must sleep while they wait: verl's processes share the cores, and spinning
+    threads of one stop the others.
+    """
+    variables = {
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "HYDRA_FULL_ERROR": "1",
+    }
+    if setup.device == "cpu":
+        variables |= {
+            "VERL_PLATFORM": "cpu",
+            "OMP_WAIT_POLICY": "PASSIVE",
+            "OMP_NUM_THREADS": str(threads(setup)),
+        }
+    return variables
+
+
+def threads(setup: TrainingSetup) -> int:
+    """Threads for each of the processes that compute."""
+    return max(1, len(os.sched_getaffinity(0)) // setup.devices)
+
+
+def base_overrides(setup: TrainingSetup) -> dict[str, object]:
+    """verl's Hydra keys and their values; a key that verl's own files do not name starts with +."""
+    return {
+        **_data(setup),
+        **_model(setup),
+        **_actor(setup),
+        **_rollout(setup),
+        **_trainer(setup),
+        **_ray(setup),
+    }
+
+
+def arguments(overrides: Mapping[str, object]) -> list[str]:
+    """The overrides as Hydra reads them on a command line.
+
+    >>> arguments({"trainer.logger": ["console"], "trainer.save_freq": -1, "a.b": None})
+    ['trainer.logger=["console"]', 'trainer.save_freq=-1', 'a.b=null']
+    """
+    return [f"{key}={_written(value)}" for key, value in overrides.items()]
+
+
+def merged(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
+    """`base` with the values of `over`; a key is the same with and without its leading +.
+
+    >>> merged({"+a": 1, "b": 2}, {"a": 3})
+    {'+a': 3, 'b': 2}
+    """
+    spelled = {key.lstrip("+"): key for key in base}
+    result = dict(base)
+    for key, value in over.items():
+        result[spelled.get(key.lstrip("+"), key)] = value
+    return result
+
+
+def _data(setup: TrainingSetup) -> dict[str, object]:
+    return {
+        "data.train_files": setup.train_files,
+        "data.val_files": setup.val_files,
+        "data.prompt_key": setup.prompt_key,
+        "data.train_batch_size": setup.prompts,
+        "data.max_prompt_length": setup.max_prompt_tokens,
+        "data.max_response_length": setup.max_response_tokens,
+        "data.filter_overlong_prompts": True,
+        "data.seed": setup.seed,
+        "data.dataloader_num_workers": 0,
+        "data.custom_cls.path": DATASET,
+        "data.custom_cls.name": "RewardDataset",
+    }
+
+
+def _model(setup: TrainingSetup) -> dict[str, object]:
+    attention = "flash_attention_2" if setup.flash_attention else "sdpa"
+    return {
+        "actor_rollout_ref.model.path": setup.model_path,
+        "actor_rollout_ref.model.use_remove_padding": setup.flash_attention,
+        "actor_rollout_ref.model.enable_gradient_checkpointing": setup.device == "cuda",
+        "+actor_rollout_ref.model.override_config.attn_implementation": attention,
+    }
+
+
+def _actor(setup: TrainingSetup) -> dict[str, object]:
+    actor, ref = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
+    overrides: dict[str, object] = {
+        "algorithm.adv_estimator": setup.estimator,
+        f"{actor}.strategy": "fsdp2",
+        f"{actor}.optim.lr": setup.learning_rate,
+        f"{actor}.ppo_mini_batch_size": setup.prompts,
+        f"{actor}.ppo_micro_batch_size_per_gpu": setup.micro_batch,
+        f"{actor}.use_kl_loss": setup.kl_loss > 0,
+        f"{actor}.kl_loss_coef": setup.kl_loss,
+        f"{actor}.use_torch_compile": False,
+        f"{actor}.fsdp_config.use_torch_compile": False,
+        f"{ref}.fsdp_config.use_torch_compile": False,
+        f"{ref}.log_prob_micro_batch_size_per_gpu": setup.micro_batch,
+    }
+    if not setup.bfloat16:
+        # verl's default computes in bfloat16 on every device, under autocast.
+        for part in (actor, ref):
+            for kind in ("param_dtype", "reduce_dtype", "buffer_dtype"):
+                overrides[f"+{part}.fsdp_config.mixed_precision.{kind}"] = "fp32"
+    return overrides
+
+
+def _rollout(setup: TrainingSetup) -> dict[str, object]:
+    rollout = "actor_rollout_ref.rollout"
+    overrides: dict[str, object] = {
+        f"{rollout}.name": setup.engine,
+        f"{rollout}.n": setup.responses,
+        f"{rollout}.temperature": setup.temperature,
+        f"{rollout}.seed": setup.seed,
+        f"{rollout}.dtype": "bfloat16" if setup.bfloat16 else "float32",
+        f"{rollout}.tensor_model_parallel_size": 1,
+        f"{rollout}.calculate_log_probs": True,
+        f"{rollout}.val_kwargs.n": setup.val_responses,
+        f"{rollout}.log_prob_micro_batch_size_per_gpu": setup.micro_batch,
+        f"{rollout}.agent.num_workers": setup.agent_workers,
+        f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _BUCKET_MEGABYTES,
+    }
+    if setup.device == "cpu":
+        overrides[f"+{rollout}.engine_kwargs.transformers.threads"] = threads(setup)
+    return overrides
+
+
+def _trainer(setup: TrainingSetup) -> dict[str, object]:
+    return {
+        "reward.num_workers": setup.reward_workers,
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units": setup.storage_units,
+        "trainer.device": setup.device,
+        "trainer.n_gpus_per_node": setup.devices,
+        "trainer.nnodes": setup.nodes,
+        "trainer.total_training_steps": setup.steps,
+        # An epoch has at least one step, so the steps always end the run before the epochs do.
+        "trainer.total_epochs": setup.steps,
+        "trainer.val_before_train": True,
+        "trainer.test_freq": setup.validate_every or setup.steps,
+        "trainer.save_freq": setup.save_every or -1,
+        "trainer.project_name": "zerowait",
+        "trainer.experiment_name": setup.name,
+        "trainer.default_local_dir": setup.folder,
+        "trainer.logger": setup.logger,
+    }
+
+
+def _ray(setup: TrainingSetup) -> dict[str, object]:
+    init = "ray_kwargs.ray_init"
+    if setup.ray_address is not None:
+        variables = environment(setup).items()
+        return {
+            f"+{init}.address": setup.ray_address,
+            **{f"+{init}.runtime_env.env_vars.{name}": value for name, value in variables},
+        }
+    overrides: dict[str, object] = {f"+{init}.include_dashboard": False}
+    if setup.device == "cpu":
+        # Logical numbers: verl reserves several CPUs per device, and counts devices as GPUs.
+        overrides[f"{init}.num_cpus"] = _RAY_CPUS + 8 * setup.devices
+        overrides[f"+{init}.num_gpus"] = setup.devices
+    return overrides
+
+
+def _written(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value if value.isidentifier() and value.lower() not in _WORDS else _quoted(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_item(item) for item in value)}]"
+    return str(value)
+
+
+def _item(value: object) -> str:
+    return _quoted(value) if isinstance(value, str) else _written(value)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace('"', '\\"')
+    return f'"{escaped}"'

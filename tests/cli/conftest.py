@@ -1,0 +1,48 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
+
+
+@pytest.fixture
+def zerowait(tmp_path):
+    """Runs the command in `tmp_path`; the finished process with its output."""
+
+    def run(*arguments, **options):
+        return subprocess.run(
+            [*COMMAND, *map(str, arguments)],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | options.pop("env", {}),
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def start_zerowait(tmp_path):
+    """Starts the command in `tmp_path` and kills it at the end if it still runs."""
+    started = []
+
+    def start(*arguments):
+        process = subprocess.Popen(
+            [*COMMAND, *map(str, arguments)],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

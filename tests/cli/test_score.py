@@ -1,0 +1,191 @@
+"""``zerowait score`` as a person runs it: a real process, a real server, a real cache file."""
+
+import json
+import signal
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
+
+
+def write_config(path, url, **parts):
+    config = {
+        "components": {
+            "answer": {"scorer": "contains"},
+            "quality": {"judge": "q", "weight": 0.1},
+        },
+        "judges": {
+            "q": {"endpoints": [{"base_url": url, "model": "m"}], "verdict": {"integer": [1, 10]}}
+        },
+        "traffic": {"concurrency": 16},
+        "cache": {"path": str(path.parent / "judgements.db")},
+    } | parts
+    path.write_text(json.dumps(config))  # JSON is YAML
+    return path
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def read_rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def questions(count, distinct=None):
+    distinct = distinct or count
+    return [
+        {
+            "id": str(i),
+            "prompt": "Capital?",
+            "response": f"Paris {i % distinct}",
+            "ground_truth": "Paris",
+        }
+        for i in range(count)
+    ]
+
+
+def test_every_row_comes_back_in_order_with_its_reward_and_the_reasons(tmp_path, zerowait):
+    data = write_rows(tmp_path / "rows.jsonl", questions(20))
+    with FakeJudge() as judge:
+        done = zerowait("score", data, "-c", write_config(tmp_path / "reward.yaml", judge.url))
+    assert done.returncode == 0, done.stderr
+    rows = read_rows(tmp_path / "rows.rewards.jsonl")
+    assert [row["id"] for row in rows] == [str(i) for i in range(20)]
+    for row in rows:
+        verdict = row["reward_components"]["quality"]["value"]
+        assert row["reward"] == pytest.approx(1 + 0.1 * verdict)
+    assert "20 rows" in done.stdout
+    assert not list(tmp_path.glob(".*partial"))
+
+
+def test_an_abstention_is_null_with_its_reason_and_shows_in_the_exit_code(tmp_path, zerowait):
+    data = write_rows(tmp_path / "rows.jsonl", questions(40))
+    faults = (Status(status=429, share=0.2), Garbage(share=0.2, always=True))
+    with FakeJudge(Script(seed=3, faults=faults)) as judge:
+        done = zerowait("score", data, "-c", write_config(tmp_path / "reward.yaml", judge.url))
+    assert done.returncode == 3, done.stderr
+    rows = read_rows(tmp_path / "rows.rewards.jsonl")
+    lost = [row for row in rows if row["reward"] is None]
+    assert 0 < len(lost) < len(rows)
+    assert all(row["reward_why"].startswith("quality: unparseable") for row in lost)
+    assert all(row["reward"] != 0 for row in rows)
+    assert f"unparseable {len(lost)}" in done.stdout
+
+
+@pytest.mark.parametrize("cache", ["judgements.db", "off"])
+def test_interrupted_and_run_again_it_asks_for_each_distinct_request_once_in_total(
+    tmp_path, start_zerowait, zerowait, cache
+):
+    data = write_rows(tmp_path / "rows.jsonl", questions(1024, distinct=512))
+    with FakeJudge(Script(latency=Latency(median_s=0.05))) as judge:
+        store = "off" if cache == "off" else {"path": str(tmp_path / cache)}
+        config = write_config(tmp_path / "reward.yaml", judge.url, cache=store)
+        first = start_zerowait("score", data, "-c", config, "-q")
+        while judge.seen.answered < 100:
+            assert first.poll() is None, first.communicate()
+            time.sleep(0.01)
+        first.send_signal(signal.SIGINT)
+        _, said = first.communicate(timeout=30)
+        assert first.returncode == 130
+        assert "Traceback" not in said
+        assert not (tmp_path / "rows.rewards.jsonl").exists()
+        second = zerowait("score", data, "-c", config, "-q")
+        seen = judge.seen
+    assert second.returncode == 0, second.stderr
+    assert len(read_rows(tmp_path / "rows.rewards.jsonl")) == 1024
+    if cache != "off":
+        assert seen.requests == seen.distinct_bodies == 512
+        assert seen.repeats == 0
+    else:  # what was in flight at the interrupt is known to nobody, everything else is kept
+        assert seen.requests <= 512 + 2 * 16
+
+
+def test_parquet_in_parquet_out(tmp_path, zerowait):
+    pq.write_table(pa.Table.from_pylist(questions(4)), tmp_path / "rows.parquet")
+    with FakeJudge() as judge:
+        config = write_config(tmp_path / "reward.yaml", judge.url)
+        done = zerowait("score", "rows.parquet", "-c", config)
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(tmp_path / "rows.rewards.parquet").to_pylist()
+    assert [row["reward"] > 1 for row in rows] == [True] * 4
+
+
+def test_verls_dumps_and_a_runs_record_are_read_as_they_are(tmp_path, zerowait):
+    write_rows(
+        tmp_path / "dump.jsonl",
+        [{"input": "q", "output": "Paris", "gts": "Paris", "score": 9, "step": 1}],
+    )
+    write_rows(
+        tmp_path / "record.jsonl",
+        [{"sample": {"prompt": "q", "response": "Rome", "ground_truth": "Paris"}, "trained_on": 1}],
+    )
+    (tmp_path / "reward.yaml").write_text("components: {answer: {scorer: contains}}")
+    for name, reward in (("dump", 1), ("record", 0)):
+        done = zerowait("score", f"{name}.jsonl", "-c", "reward.yaml")
+        assert done.returncode == 0, done.stderr
+        assert read_rows(tmp_path / f"{name}.rewards.jsonl")[0]["reward"] == reward
+
+
+def test_columns_can_be_named(tmp_path, zerowait):
+    write_rows(tmp_path / "rows.jsonl", [{"frage": "q", "antwort": "Paris", "gold": "Paris"}])
+    (tmp_path / "reward.yaml").write_text("components: {answer: {scorer: contains}}")
+    names = ["prompt=frage", "response=antwort", "ground_truth=gold"]
+    options = [part for name in names for part in ("--column", name)]
+    done = zerowait("score", "rows.jsonl", "-c", "reward.yaml", *options)
+    assert done.returncode == 0, done.stderr
+    assert read_rows(tmp_path / "rows.rewards.jsonl")[0]["reward"] == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "arguments", "says"),
+    [
+        ({}, ["rows.jsonl", "-c", "reward.yaml"], "reward.yaml: cannot be read: No such file or directory"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}"}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl does not exist"),
+        ({"reward.yaml": "components: {a: {scorer: contain}}", "rows.jsonl": '{"prompt": "q", "response": "a"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "reward.yaml:1: components.a there is no scorer 'contain'; did you mean 'contains'?"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"promt": "q"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: has no 'prompt'"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": "{broken\n"}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: is no JSON object"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": ""}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl has no rows"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"prompt": "q", "response": 3}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: Expected `str`, got `int` - at `$.response`"),
+        ({"reward.yaml": "components: {a: {shape: median_band}}", "rows.jsonl": '{"prompt": "q", "response": "a", "group": "g"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "no response_tokens, which the shape 'a' needs"),
+    ],
+)  # fmt: skip
+def test_wrong_input_is_one_clear_line_and_exit_code_2(tmp_path, zerowait, files, arguments, says):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    done = zerowait("score", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_planted_key_is_nowhere_in_what_is_printed_or_written(tmp_path, zerowait):
+    data = write_rows(tmp_path / "rows.jsonl", questions(4))
+    with FakeJudge(api_key="sk-right") as judge:
+        config = write_config(tmp_path / "reward.yaml", judge.url)
+        text = json.loads(config.read_text())
+        text["judges"]["q"]["endpoints"][0]["api_key_env"] = "PLANTED"
+        config.write_text(json.dumps(text))
+        refused = zerowait("score", data, "-c", config, env={"PLANTED": "sk-planted-secret"})
+        served = zerowait("score", data, "-c", config, env={"PLANTED": "sk-right"})
+    assert refused.returncode == 3
+    assert served.returncode == 0
+    for done in (refused, served):
+        assert "sk-" not in done.stdout + done.stderr
+    for file in tmp_path.rglob("*"):
+        assert not file.is_file() or b"sk-" not in file.read_bytes(), file
+
+
+def test_a_missing_key_is_one_clear_line(tmp_path, zerowait):
+    data = write_rows(tmp_path / "rows.jsonl", questions(1))
+    config = write_config(tmp_path / "reward.yaml", "http://127.0.0.1:9/v1")
+    text = json.loads(config.read_text())
+    text["judges"]["q"]["endpoints"][0]["api_key_env"] = "NOT_SET_ANYWHERE"
+    config.write_text(json.dumps(text))
+    done = zerowait("score", data, "-c", config)
+    assert done.returncode == 2
+    assert "the environment variable NOT_SET_ANYWHERE, which is not set" in done.stderr

@@ -1,0 +1,412 @@
+"""The engine over a judge that is scripted on the wire, on a clock that jumps."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+import zerowait
+from zerowait import Abstain, ConfigError, DataError, Engine, JudgementError, Sample, Score, Skipped
+from zerowait.cache import open_store
+from zerowait.client import Reply
+from zerowait.config import Cache
+from zerowait.errors import ClosedError
+from zerowait.events import JudgementSettled, RewardSettled
+from zerowait.testing import virtually
+
+JUDGE = {
+    "endpoints": [{"base_url": "http://judge/v1", "model": "m"}],
+    "verdict": {"integer": [1, 10]},
+}
+
+
+def config(**parts):
+    base = {"components": {"quality": {"judge": "q"}}, "judges": {"q": JUDGE}, "cache": "off"}
+    return base | parts
+
+
+class Wire:
+    """Replies with `script(body)`: (seconds, status, content)."""
+
+    def __init__(self, script, pace=1):
+        self.script = script
+        self.pace = pace
+        self.bodies = []
+        self.in_flight = self.peak = 0
+        self.closed = False
+
+    async def send(self, request, *, timeout_s):
+        self.bodies.append(request.body)
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        try:
+            after_s, status, content = self.script(request.body.decode())
+            await asyncio.sleep(after_s * self.pace)
+        finally:
+            self.in_flight -= 1
+        body = b'{"choices": [{"message": {"content": "%s"}}]}' % content.encode()
+        return Reply(status, {}, body)
+
+    async def aclose(self):
+        self.closed = True
+
+
+def seven(_body):
+    return 1, 200, "Score: 7"
+
+
+def scored(settings, samples, script=seven, **options):
+    """Rewards, stats, elapsed seconds, and the wire.
+
+    With a cache it runs in real time, a hundred times faster: the cache works in a thread.
+    """
+    cached = settings.get("cache", "off") != "off"
+    wire = Wire(script, pace=0.01 if cached else 1)
+
+    async def scenario():
+        async with Engine(settings, transport=wire, **options) as engine:
+            return await engine.score_all(samples), engine.stats()
+
+    if cached:
+        return *asyncio.run(scenario()), None, wire
+    (rewards, stats), elapsed_s = virtually(scenario())
+    return rewards, stats, elapsed_s, wire
+
+
+def rows(count, **fields):
+    return [Sample("q", f"answer {i}", **fields) for i in range(count)]
+
+
+def test_rewards_come_in_the_order_of_the_samples():
+    def slower_first(body):
+        return (3 if "answer 0" in body else 1), 200, f"Score: {1 + ('answer 1' in body)}"
+
+    rewards, *_ = scored(config(), rows(3), slower_first)
+    assert [reward.value for reward in rewards] == [1, 2, 1]
+
+
+def test_many_slow_judgements_take_as_long_as_the_slowest_and_not_their_sum():
+    _, _, elapsed_s, _ = scored(config(), rows(64))
+    assert elapsed_s == pytest.approx(1)
+
+
+def test_the_concurrency_limit_is_kept():
+    _, stats, elapsed_s, wire = scored(config(traffic={"concurrency": 4}), rows(16))
+    assert wire.peak == stats.peak_in_flight == 4
+    assert elapsed_s == pytest.approx(4)
+
+
+def test_identical_requests_in_flight_are_asked_once():
+    rewards, stats, _, wire = scored(config(), [Sample("q", "same")] * 50)
+    assert len(wire.bodies) == 1
+    assert {reward.value for reward in rewards} == {7}
+    assert (stats.asked, stats.joined) == (1, 49)
+
+
+def test_answered_requests_are_not_asked_again_even_by_another_engine(tmp_path):
+    settings = config(cache={"path": str(tmp_path / "j.db")})
+    scored(settings, rows(8))
+    _, stats, _, wire = scored(settings, rows(8))
+    assert wire.bodies == []
+    assert stats.cached == 8
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"endpoints": [{"base_url": "http://judge/v1", "model": "other"}]},
+        {"max_tokens": 7},
+        {"temperature": 0.5},
+        {"rubric": "tool_reasoning"},
+    ],
+)
+def test_the_cache_never_answers_for_another_model_parameter_or_rubric(tmp_path, change):
+    cache = {"cache": {"path": str(tmp_path / "j.db")}}
+    scored(config(**cache), rows(1))
+    *_, wire = scored(config(judges={"q": JUDGE | change}, **cache), rows(1))
+    assert len(wire.bodies) == 1
+
+
+def test_a_failure_is_never_remembered_as_a_verdict(tmp_path):
+    settings = config(cache={"path": str(tmp_path / "j.db")})
+    rewards, *_ = scored(settings, rows(1), lambda _body: (0, 200, "no idea"))
+    assert rewards[0].value is None
+    rewards, *_ = scored(settings, rows(1))
+    assert rewards[0].value == 7
+
+
+def test_a_kept_reply_is_read_anew_and_asked_for_again_when_it_cannot_be_read(tmp_path):
+    """The raw reply is the record; the verdict is what today's parser makes of it."""
+    path = tmp_path / "j.db"
+    events = []
+    scored(config(cache={"path": str(path)}), rows(1), listener=events.append)
+    (key,) = {e.key for e in events if isinstance(e, JudgementSettled)}
+
+    async def damage():
+        store = await open_store(Cache(path=str(path)))
+        entry = await store.get(key)
+        await store.put(key, msgspec.structs.replace(entry, reply=b"{}"))
+        await store.aclose()
+
+    asyncio.run(damage())
+    rewards, _, _, wire = scored(config(cache={"path": str(path)}), rows(1))
+    assert len(wire.bodies) == 1
+    assert rewards[0].value == 7
+
+
+def test_a_truncated_verdict_is_asked_for_once_more_with_twice_the_tokens():
+    def thinks_long(body):
+        return 0, 200, "Score: 8" if '"max_tokens":2048' in body else ""
+
+    wire = Wire(thinks_long)
+    original = wire.send
+
+    async def send(request, *, timeout_s):
+        reply = await original(request, timeout_s=timeout_s)
+        if b'"max_tokens":1024' in request.body:
+            body = b'{"choices": [{"message": {"content": ""}, "finish_reason": "length"}]}'
+            return Reply(200, {}, body)
+        return reply
+
+    wire.send = send
+
+    async def scenario():
+        async with Engine(config(), transport=wire) as engine:
+            return await engine.score(rows(1)[0])
+
+    reward, _ = virtually(scenario())
+    assert reward.value == 8
+    assert len(wire.bodies) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        ("15", "out_of_range"),
+        ("Score: 15", "out_of_range"),
+        ("", "unparseable"),
+        ("fine", "unparseable"),
+    ],
+)
+def test_what_the_judge_did_not_say_is_an_abstention_and_never_a_number(content, kind):
+    rewards, stats, *_ = scored(config(), rows(1), lambda _body: (0, 200, content))
+    assert rewards[0].value is None
+    assert rewards[0].components["quality"].kind == kind
+    assert stats.abstentions == {kind: 1}
+
+
+def test_a_closed_gate_skips_and_asks_nobody():
+    settings = config(
+        components={
+            "answer": {"scorer": "contains"},
+            "quality": {"judge": "q", "gate": "answer > 0"},
+        }
+    )
+    samples = [Sample("q", "Paris", "Paris"), Sample("q", "Rome", "Paris")]
+    rewards, _, _, wire = scored(settings, samples)
+    assert [reward.value for reward in rewards] == [8, 0]
+    assert isinstance(rewards[1].components["quality"], Skipped)
+    assert len(wire.bodies) == 1
+
+
+def test_an_abstaining_gate_abstains_the_sample_and_asks_nobody():
+    settings = config(
+        components={
+            "answer": {"scorer": "contains"},
+            "quality": {"judge": "q", "gate": "answer > 0"},
+        }
+    )
+    rewards, _, _, wire = scored(settings, [Sample("q", "Paris", None)])
+    assert rewards[0].value is None
+    assert isinstance(rewards[0].components["quality"], Abstain)
+    assert wire.bodies == []
+
+
+def test_a_component_is_skipped_for_other_data_sources():
+    settings = config(components={"quality": {"judge": "q", "sources": ["math"]}})
+    samples = [Sample("q", "a", data_source="math"), Sample("q", "b", data_source="chat")]
+    rewards, *_ = scored(settings, samples)
+    assert [reward.value for reward in rewards] == [7, 0]
+
+
+def test_a_normalised_verdict_is_mapped_to_nought_to_one():
+    settings = config(components={"quality": {"judge": "q", "normalize": True}})
+    rewards, *_ = scored(settings, rows(1))
+    assert rewards[0].value == pytest.approx(6 / 9)
+
+
+def test_two_judges_of_one_sample_are_asked_at_once():
+    settings = config(
+        components={"a": {"judge": "a"}, "b": {"judge": "b"}},
+        judges={"a": JUDGE, "b": JUDGE | {"max_tokens": 9}},
+    )
+    rewards, _, elapsed_s, _ = scored(settings, rows(1))
+    assert rewards[0].value == 14
+    assert elapsed_s == pytest.approx(1)
+
+
+def test_the_median_band_sees_the_whole_group_and_charges_the_outlier():
+    settings = {
+        "components": {
+            "answer": {"scorer": "contains"},
+            "length": {"shape": "median_band", "scale": 0.5},
+        },
+        "cache": "off",
+    }
+    lengths = [100, 100, 100, 300]
+    samples = [Sample("q", "Paris", "Paris", group="g", response_tokens=n) for n in lengths]
+    rewards, *_ = scored(settings, samples)
+    assert [reward.value for reward in rewards] == [1, 1, 1, 0.5]
+
+
+def test_groups_are_shaped_apart_even_when_their_rows_are_mixed():
+    settings = {"components": {"length": {"shape": "median_band"}}, "cache": "off"}
+    samples = [
+        Sample("q", "x", group=str(i % 2), response_tokens=100 if i % 2 else 900) for i in range(8)
+    ]
+    rewards, *_ = scored(settings, samples)
+    assert [reward.value for reward in rewards] == [0] * 8
+
+
+def test_an_abstained_siblings_length_still_counts_in_the_median():
+    settings = config(components={"quality": {"judge": "q"}, "length": {"shape": "median_band"}})
+    samples = [
+        Sample("q", f"answer {i}", group="g", response_tokens=n)
+        for i, n in enumerate([100, 100, 10])
+    ]
+    rewards, *_ = scored(
+        settings, samples, lambda body: (1, 400 if "answer 0" in body else 200, "Score: 7")
+    )
+    assert [reward.value for reward in rewards] == [None, 7, 6]
+
+
+def test_a_shape_without_lengths_or_groups_is_a_clear_error_before_any_work():
+    settings = config(components={"quality": {"judge": "q"}, "length": {"shape": "median_band"}})
+    wire = Wire(seven)
+
+    async def scenario(sample):
+        async with Engine(settings, transport=wire) as engine:
+            await engine.score_all([sample])
+
+    with pytest.raises(DataError, match=r"no response_tokens, which the shape 'length' needs"):
+        virtually(scenario(Sample("q", "a", group="g")))
+    with pytest.raises(DataError, match="has no group"):
+        virtually(scenario(Sample("q", "a", response_tokens=3)))
+    assert wire.bodies == []
+
+
+def test_a_tokenizer_counts_where_the_sample_does_not_say():
+    class Words:
+        def encode(self, text):
+            return text.split()
+
+    settings = {"components": {"length": {"shape": "median_band"}}, "cache": "off"}
+    samples = [Sample("q", "one two three", group="g"), Sample("q", "one", group="g")]
+    rewards, *_ = scored(settings, samples, tokenizer=Words())
+    assert [outcome.components["length"].detail["response_length"] for outcome in rewards] == [3, 1]
+
+
+def test_raise_ends_the_batch_with_the_failure_itself():
+    with pytest.raises(JudgementError, match="on_failure says raise"):
+        scored(config(on_failure="raise"), rows(4), lambda _body: (0, 400, "x"))
+
+
+def test_a_cancelled_caller_does_not_take_the_answer_from_another():
+    wire = Wire(seven)
+
+    async def scenario():
+        async with Engine(config(), transport=wire) as engine:
+            first = asyncio.create_task(engine.score(Sample("q", "same")))
+            await asyncio.sleep(0.1)
+            second = asyncio.create_task(engine.score(Sample("q", "same")))
+            await asyncio.sleep(0.1)
+            first.cancel()
+            return await second
+
+    reward, _ = virtually(scenario())
+    assert reward.value == 7
+    assert len(wire.bodies) == 1
+
+
+def test_closing_with_a_drain_lets_paid_answers_reach_the_cache(tmp_path):
+    settings = config(cache={"path": str(tmp_path / "j.db")}, traffic={"concurrency": 2})
+    wire = Wire(seven, pace=0.2)
+
+    async def interrupted():
+        engine = Engine(settings, transport=wire)
+        await engine.__aenter__()
+        batch = asyncio.create_task(engine.score_all(rows(6)))
+        while len(wire.bodies) < 2:
+            await asyncio.sleep(0)
+        batch.cancel()
+        await engine.aclose(drain_s=5)
+
+    asyncio.run(interrupted())
+    assert len(wire.bodies) == 2
+    _, stats, _, again = scored(settings, rows(6))
+    assert len(again.bodies) == 4
+    assert stats.cached == 2
+
+
+def test_closing_closes_the_transport_and_refuses_more_work():
+    wire = Wire(seven)
+
+    async def scenario():
+        async with Engine(config(), transport=wire) as engine:
+            pass
+        await engine.aclose()
+        with pytest.raises(ClosedError):
+            await engine.score(rows(1)[0])
+
+    virtually(scenario())
+    assert wire.closed
+
+
+def test_every_reward_and_every_judgement_is_told():
+    events = []
+    scored(config(), [Sample("q", "same")] * 3, listener=events.append)
+    sources = sorted(e.source for e in events if isinstance(e, JudgementSettled))
+    assert sources == ["asked", "joined", "joined"]
+    assert sum(isinstance(e, RewardSettled) for e in events) == 3
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"components": {"quality": {"judge": "nobody"}}}, "components.quality.judge names 'nobody'; judges: q"),
+        ({"components": {"a": {"scorer": "qa_emm"}, "quality": {"judge": "q"}}}, "there is no scorer 'qa_emm'; did you mean 'qa_em'"),
+        ({"components": {"a": {"scorer": "gsm8k", "metod": "strict"}, "quality": {"judge": "q"}}}, "no option 'metod'; did you mean 'method'"),
+        ({"components": {"quality": {"judge": "q", "gate": "answr > 0"}}}, "components.quality.gate names 'answr'"),
+        ({"components": {"a": {"shape": "median_band"}, "quality": {"judge": "q", "gate": "a > 0"}}}, "gates see per-sample components only"),
+        ({"components": {"a": {"judge": "q", "gate": "b > 0"}, "b": {"judge": "q", "gate": "a > 0"}}}, "the gates form a cycle"),
+        ({"components": {"a": {"shape": "median_bandd"}, "quality": {"judge": "q"}}}, "did you mean 'median_band'"),
+        ({"components": {"a": {"shape": "median_band", "outer_ratio": 0.1}, "quality": {"judge": "q"}}}, "outer_ratio"),
+        ({"components": {"a": {"scorer": "qa_em"}}}, "judges.q is used by no component"),
+        ({"judges": {"q": JUDGE | {"rubric": "qualitty"}}}, "did you mean 'quality'"),
+    ],
+)  # fmt: skip
+def test_a_configuration_that_cannot_run_is_refused_before_any_work(parts, says):
+    with pytest.raises(ConfigError) as caught:
+        Engine(config(**parts))
+    assert says in str(caught.value)
+
+
+def test_a_missing_api_key_names_its_variable():
+    endpoint = JUDGE["endpoints"][0] | {"api_key_env": "JUDGE_KEY"}
+    settings = config(judges={"q": JUDGE | {"endpoints": [endpoint]}})
+    with pytest.raises(ConfigError, match="variable JUDGE_KEY, which is not set"):
+        Engine(settings, environ={})
+    Engine(settings, environ={"JUDGE_KEY": "sk"})
+
+
+def test_the_synchronous_face_returns_a_future_at_once_and_scores_in_order():
+    settings = {"components": {"answer": {"scorer": "contains"}}}
+    with zerowait.open(settings) as rewards:
+        future = rewards.submit(Sample("q", "Paris", "Paris"))
+        batch = rewards.score([Sample("q", "Paris", "Paris"), Sample("q", "Rome", "Paris")])
+        assert future.result(10).value == 1
+        assert [reward.value for reward in batch] == [1, 0]
+        assert rewards.stats().settled == 3
+    with pytest.raises(ClosedError):
+        rewards.submit(Sample("q", "a", "b"))
+    assert isinstance(batch[0].components["answer"], Score)

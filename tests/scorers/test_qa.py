@@ -1,0 +1,124 @@
+"""Short answers: exact match, containment, word overlap."""
+
+import numpy as np
+import pytest
+
+from zerowait.scorers.answer import last_answer, normalise
+from zerowait.scorers.gold import gold_texts
+from zerowait.scorers.qa_em import qa_em
+from zerowait.scorers.qa_f1 import qa_f1, token_f1
+from zerowait.scorers.qa_subem import qa_subem
+from zerowait.types import Abstain, FailureKind, Sample, Score
+
+
+def sample(response, gold, prompt="Q?"):
+    return Sample(prompt, response, gold)
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "value"),
+    [
+        ("<answer>Paris</answer>", "Paris", 1.0),
+        ("<answer> the PARIS! </answer>", ["London", "Paris"], 1.0),
+        ("<answer>Paris, France</answer>", ["Paris"], 0.0),
+        ("Paris", ["Paris"], 0.0),
+        ("<answer>Rome</answer> no, <answer>Paris</answer>", ["Paris"], 1.0),
+        ("<answer>Paris</answer> or <answer>Rome</answer>", ["Paris"], 0.0),
+        ("<answer>Paris</answer> as <answer>I said", ["Paris"], 1.0),
+        ("<answer>one <answer>Paris</answer></answer>", ["Paris"], 1.0),
+        ("<answer></answer>", ["Paris"], 0.0),
+        ("<answer>!!</answer>", ["The"], 0.0),
+        ("<answer></answer>", ["An"], 0.0),
+        ("<answer>42</answer>", 42, 1.0),
+        ("<answer>42</answer>", [42.0], 1.0),
+        ("<answer>a b</answer>", {"target": np.array(["b"], dtype=object)}, 1.0),
+    ],
+)
+def test_exact_match_has_these_values(response, gold, value):
+    assert qa_em(sample(response, gold)).value == value
+
+
+def test_an_answer_in_the_prompt_is_never_the_response_s_answer():
+    """Search-R1's prompt shows <answer> Beijing </answer>; a silent response must not earn it."""
+    prompt = "Write it inside <answer> and </answer>, as in <answer> Beijing </answer>."
+    assert qa_em(sample("I do not know.", "Beijing", prompt)).value == 0
+    assert qa_em(sample("<answer>Rome</answer>", "Beijing", prompt)).value == 0
+    assert qa_subem(sample("", "Beijing", prompt)).value == 0
+    assert qa_f1(sample("", "Beijing", prompt)).value == 0
+
+
+def test_a_format_score_is_paid_for_a_wrong_answer_and_not_for_none():
+    assert qa_em(sample("<answer>Rome</answer>", "Paris"), format_score=0.1).value == 0.1
+    assert qa_em(sample("Rome", "Paris"), format_score=0.1).value == 0
+    assert qa_em(sample("<answer>Paris</answer>", "Paris"), score=2.0).value == 2.0
+
+
+@pytest.mark.parametrize("scorer", [qa_em, qa_subem, qa_f1])
+@pytest.mark.parametrize(
+    "gold", [None, "", " \n", [], [None], {}, {"target": []}, [{"a": 1}], True, float("nan"), b"x"]
+)
+def test_a_gold_that_cannot_be_read_is_an_abstention_and_not_a_zero(scorer, gold):
+    outcome = scorer(sample("<answer>Paris</answer>", gold))
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind is FailureKind.BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    ("response", "gold", "value"),
+    [
+        ("<answer>It is Paris, France.</answer>", ["Paris"], 1.0),
+        ("<answer>Paris</answer>", ["Paris France"], 0.0),
+        ("<answer>Paris</answer>", ["The"], 0.0),
+        ("<answer></answer>", ["A"], 0.0),
+        ("It is Paris", ["Paris"], 0.0),
+    ],
+)
+def test_containment_has_these_values(response, gold, value):
+    assert qa_subem(sample(response, gold)).value == value
+
+
+@pytest.mark.parametrize(
+    ("answer", "golds", "value"),
+    [
+        ("Paris", ["Paris"], 1.0),
+        ("Paris France", ["Paris"], 2 / 3),
+        ("x x y", ["x y y"], 2 / 3),
+        ("Rome", ["Paris", "Rome Italy"], 2 / 3),
+        ("Rome", ["Paris"], 0.0),
+        ("the", ["the"], 0.0),
+        ("", ["Paris"], 0.0),
+    ],
+)
+def test_word_overlap_has_these_values(answer, golds, value):
+    assert token_f1(answer, golds) == pytest.approx(value)
+
+
+def test_a_long_answer_is_shortened_in_the_explanation():
+    outcome = qa_em(sample(f"<answer>{'x' * 10_000}</answer>", "Paris"))
+    assert isinstance(outcome, Score)
+    assert len(outcome.why) < 120
+
+
+def test_a_million_unclosed_tags_are_read_in_one_pass():
+    """A search from the end for each opening tag over the same text would take hours."""
+    assert last_answer("<answer>Paris</answer>" + "<answer>" * 200_000) == "Paris"
+
+
+def test_normalisation_keeps_words_that_only_begin_like_an_article():
+    assert normalise("A theatre, an anthem") == "theatre anthem"
+
+
+@pytest.mark.parametrize(
+    ("ground_truth", "texts"),
+    [
+        (np.array(["a", "b"]), ["a", "b"]),
+        (np.float64(3.0), ["3"]),
+        (("a", "", None), ["a"]),
+        ({"target": "a"}, ["a"]),
+        ({"target": {"target": ["a"]}}, ["a"]),
+        ({"answer": "a"}, []),
+        (3.5, ["3.5"]),
+    ],
+)
+def test_gold_answers_are_read_from_the_forms_data_sets_use(ground_truth, texts):
+    assert gold_texts(ground_truth) == texts

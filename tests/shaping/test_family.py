@@ -1,0 +1,148 @@
+"""The other shapes, and the table."""
+
+import pytest
+
+from zerowait.errors import ConfigError
+from zerowait.shaping import (
+    SHAPES,
+    GroupView,
+    group_linear,
+    hard_cap,
+    kimi_length_reward,
+    lcpo_exact,
+    lcpo_max,
+    repetition,
+    resolve_shape,
+    soft_overlong,
+)
+from zerowait.types import Abstain, Score
+
+NEEDS = {"cosine": {"limit": 100}, "hard_cap": {"limit": 100}}
+NEEDS["soft_overlong"] = {"limit": 100, "buffer": 20}
+
+
+def values(name, options, **group):
+    outcomes = resolve_shape(name, options).penalties(GroupView(**group))
+    return [outcome.value if isinstance(outcome, Score) else None for outcome in outcomes]
+
+
+def test_soft_overlong_rises_over_the_buffer_and_stops_at_one():
+    """verl's own goes on falling; a response of twice the limit would cost -6 here."""
+    penalties = [soft_overlong(n, limit=100, buffer=20) for n in (0, 80, 85, 100, 101, 200)]
+    assert penalties == [0, 0, 0.25, 1, 1, 1]
+    options = {"limit": 100, "buffer": 20, "max_penalty": 2.0}
+    assert values("soft_overlong", options, lengths=[80, 90, 300, None]) == [0, -1, -2, None]
+
+
+def test_a_hard_cap_costs_only_beyond_the_limit():
+    assert [hard_cap(n, limit=100) for n in (0, 100, 101)] == [0, 0, 1]
+    assert values("hard_cap", {"limit": 100}, lengths=[100, 101, None]) == [0, -1, None]
+
+
+@pytest.mark.parametrize(
+    ("lengths", "scores", "only_correct", "penalties"),
+    [
+        ([100, 50], [1, 1], False, [0.25, 0.125]),
+        ([100, 50], [1, 0], False, [0.125, 0.0625]),
+        ([100, 50], [1, 0], True, [0.125, 0]),
+        ([100, 50], [0, 0], False, [0, 0]),
+        ([100, 50], [-1, -1], False, [0, 0]),
+        ([100, 50], [None, 1], False, [0.25, 0.125]),
+        ([100, 50], [None, None], False, [0, 0]),
+        ([100, 50], [7, 7], False, [0.25, 0.125]),
+        ([0, 0], [1, 1], False, [0, 0]),
+        ([], [], False, []),
+    ],
+)
+def test_the_linear_penalty_scales_with_the_pass_rate(lengths, scores, only_correct, penalties):
+    assert group_linear(lengths, scores, only_correct=only_correct) == pytest.approx(penalties)
+
+
+def test_the_linear_shape_abstains_where_the_rules_did():
+    group = {"lengths": [100, 50], "rule_scores": [1.0, None]}
+    assert values("group_linear", {"coefficient": 0.5}, **group) == [-0.5, None]
+    assert values("group_linear", {}, lengths=[100, None], rule_scores=[1, 1]) == [None, None]
+
+
+def test_kimi_s_reward_prefers_short_and_never_pays_a_wrong_answer():
+    assert kimi_length_reward([100, 150, 200], [True] * 3) == [0.5, 0, -0.5]
+    assert kimi_length_reward([100, 150, 200], [False] * 3) == [0, 0, -0.5]
+    assert kimi_length_reward([100, 100], [True, False]) == [0, 0]
+    assert kimi_length_reward([], []) == []
+    group = {"lengths": [100, 200, 150], "rule_scores": [1.0, 0.0, None]}
+    assert values("kimi", {}, **group) == [0.5, -0.5, None]
+
+
+def test_the_cosine_reward_has_the_published_values():
+    group = {"lengths": [0, 50, 0, 50, 100, 99], "rule_scores": [1, 1, 0, 0, 1, None]}
+    assert values("cosine", {"limit": 100}, **group) == pytest.approx([2, 1.5, -10, -5, -10, None])
+
+
+def test_lcpo_exact_pays_for_each_token_off_the_target():
+    assert lcpo_exact(900, 1000, alpha=0.001) == lcpo_exact(1100, 1000, alpha=0.001) == 0.1
+    group = {"lengths": [900, 900, 900, 900], "targets": [1000, None, "1000", True]}
+    assert values("lcpo_exact", {"alpha": 0.001}, **group) == [-0.1, None, None, None]
+
+
+def test_lcpo_max_leaves_the_published_product():
+    for length in (0, 400, 1000, 1400, 5000):
+        for score in (1.0, 0.5, 0.0, -1.0):
+            factor = min(max(0.001 * (1000 - length) + 0.5, 0), 1)
+            left = score - lcpo_max(length, 1000, score, alpha=0.001)
+            assert left == pytest.approx(score * factor if score > 0 else score)
+    group = {"lengths": [1000, 1000], "targets": [1000, 1000], "rule_scores": [1.0, None]}
+    assert values("lcpo_max", {}, **group) == [-0.5, None]
+
+
+def test_repetition_is_the_share_of_n_grams_that_were_there_before():
+    assert repetition("a b c d") == repetition("a b") == repetition("") == 0
+    assert repetition("a b a b a b", ngram=2) == pytest.approx(1 - 2 / 5)
+    assert repetition("A a a a", ngram=1) == 0.75
+    group = {"lengths": [4, None], "responses": ["a a a a", "a b"]}
+    assert values("repetition", {"ngram": 1, "max_penalty": 2.0}, **group) == [-1.5, 0]
+    assert values("repetition", {}, lengths=[4]) == [None]
+
+
+def test_every_shape_answers_once_per_member_and_abstains_without_lengths():
+    for name in SHAPES:
+        shape = resolve_shape(name, NEEDS.get(name, {}))
+        group = GroupView([None, None], [1.0, 1.0], [10, 10], ["a", "b"])
+        outcomes = shape.penalties(group)
+        assert len(outcomes) == 2
+        if name != "repetition":
+            assert all(isinstance(outcome, Abstain) for outcome in outcomes)
+        assert isinstance(shape.needs_scores, bool)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("median_bnad", {}, "there is no shape 'median_bnad'; did you mean 'median_band'?"),
+        ("zzz", {}, "known: cosine, group_linear"),
+        ("median_band", {"peak_rato": 0.2}, "did you mean 'peak_ratio'?"),
+        ("median_band", {"needs_scores": True}, "has no parameter 'needs_scores'"),
+        ("median_band", {"outer_ratio": 0.3}, "outer_ratio must be greater than peak_ratio"),
+        ("median_band", {"peak_ratio": "0.2"}, "Expected `float`, got `str`"),
+        ("hard_cap", {}, "missing required field `limit`"),
+        ("hard_cap", {"limit": 0}, "limit must be greater than 0"),
+        ("hard_cap", {"limit": 10.5}, "Expected `int`"),
+        ("hard_cap", {"limit": 10, "max_penalty": float("inf")}, "must be a finite number"),
+        ("soft_overlong", {"limit": 10, "buffer": 20}, "buffer must be from 1 to limit (10)"),
+        ("soft_overlong", {"limit": 10, "buffer": 0}, "buffer must be from 1 to limit"),
+        ("cosine", {"limit": 0}, "limit must be greater than 0"),
+        ("group_linear", {"coefficient": -1}, "coefficient must not be negative"),
+        ("kimi", {"x": 1}, "kimi has no parameter 'x'; it has none"),
+        ("lcpo_exact", {"alpha": 0}, "alpha must be greater than 0"),
+        ("lcpo_max", {"delta": 2}, "delta must be in [0, 1]"),
+        ("repetition", {"ngram": 0}, "ngram must be greater than 0"),
+    ],
+)
+def test_a_wrong_shape_says_what_to_change(name, options, message):
+    with pytest.raises(ConfigError) as caught:
+        resolve_shape(name, options)
+    assert message in str(caught.value)
+
+
+def test_a_group_s_sequences_belong_together():
+    with pytest.raises(ValueError, match="a group of 2 has 1 rule_scores"):
+        GroupView(lengths=[1, 2], rule_scores=[1.0])
