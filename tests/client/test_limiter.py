@@ -360,6 +360,6 @@ class LimiterAgainstModel(RuleBasedStateMachine):
 
 
 LimiterAgainstModel.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None
+    max_examples=40, stateful_step_count=40, deadline=None
 )
 TestLimiterAgainstModel = LimiterAgainstModel.TestCase

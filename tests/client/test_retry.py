@@ -238,6 +238,11 @@ def test_a_date_counts_from_the_servers_own_clock_when_it_tells_it():
     assert retry_after_s(headers, now_s=5e8) == 30.0
 
 
+def test_a_date_without_a_zone_is_in_universal_time():
+    headers = {"retry-after": "Thu, 01 Jan 1970 00:00:30 -0000"}
+    assert retry_after_s(headers, now_s=10.0) == 20.0
+
+
 def test_milliseconds_go_before_seconds():
     assert retry_after_s({"retry-after-ms": "250", "retry-after": "3"}, now_s=0.0) == 0.25
 

@@ -34,9 +34,12 @@ class Wire:
         self.bodies = []
         self.in_flight = self.peak = 0
         self.closed = False
+        self.busy = asyncio.Event()
 
     async def send(self, request, *, timeout_s):
         self.bodies.append(request.body)
+        if len(self.bodies) == 2:
+            self.busy.set()
         self.in_flight += 1
         self.peak = max(self.peak, self.in_flight)
         try:
@@ -336,8 +339,7 @@ def test_closing_with_a_drain_lets_paid_answers_reach_the_cache(tmp_path):
         engine = Engine(settings, transport=wire)
         await engine.__aenter__()
         batch = asyncio.create_task(engine.score_all(rows(6)))
-        while len(wire.bodies) < 2:
-            await asyncio.sleep(0)
+        await wire.busy.wait()
         batch.cancel()
         await engine.aclose(drain_s=5)
 

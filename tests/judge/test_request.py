@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from zerowait.config.schema import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
-from zerowait.judge import ChatRequest, Rubric, load_rubric, request_for, request_key
+from zerowait.judge import ChatRequest, Rubric, check_judge, load_rubric, request_for, request_key
 from zerowait.judge.fence import GUARD
 from zerowait.types import Abstain, FailureKind, Sample
 
@@ -215,8 +215,15 @@ def test_a_null_parameter_is_left_out():
 @pytest.mark.parametrize("name", ["model", "messages", "max_tokens", "stream", "n"])
 def test_a_parameter_that_has_another_place_is_an_error(name):
     wrong = msgspec.structs.replace(JUDGE, parameters={name: 1})
-    with pytest.raises(ConfigError, match=f"parameters cannot set '{name}'"):
-        request_for(SAMPLE, wrong, ALL)
+    for uses in (check_judge, lambda judge: request_for(SAMPLE, judge, ALL)):
+        with pytest.raises(ConfigError, match=f"parameters cannot set '{name}'"):
+            uses(wrong)
+
+
+def test_a_judge_is_checked_before_it_is_asked():
+    check_judge(msgspec.structs.replace(JUDGE, parameters={"top_p": 0.5, "temperature": None}))
+    with pytest.raises(ConfigError, match="cannot be told apart"):
+        check_judge(msgspec.structs.replace(JUDGE, verdict=VerdictRule(choice=["yes", "Yes"])))
 
 
 def test_a_sample_is_not_changed_by_being_judged():

@@ -18,7 +18,7 @@ from zerowait.shaping import (
     soft_overlong,
 )
 
-lengths_G = st.lists(st.integers(0, 40_000), min_size=1, max_size=16)
+group_lengths = st.lists(st.integers(0, 40_000), min_size=1, max_size=16)
 ratios = st.tuples(st.integers(0, 150), st.integers(1, 150)).map(
     lambda pair: (pair[0] / 100, (pair[0] + pair[1]) / 100)
 )
@@ -45,21 +45,21 @@ def slow_band(lengths, peak, outer, most):
     return [float(penalty) for penalty in penalties]
 
 
-@given(lengths_G, ratios, st.integers(0, 5))
+@given(group_lengths, ratios, st.integers(0, 5))
 def test_the_band_agrees_with_an_exact_and_slow_version(lengths, ratio, most):
     peak, outer = ratio
     found = median_band(lengths, peak_ratio=peak, outer_ratio=outer, max_penalty=most)
     assert found == pytest.approx(slow_band(lengths, peak, outer, most), abs=1e-7)
 
 
-@given(lengths_G, ratios)
+@given(group_lengths, ratios)
 def test_a_band_penalty_stays_in_its_bounds(lengths, ratio):
     peak, outer = ratio
     found = median_band(lengths, peak_ratio=peak, outer_ratio=outer, max_penalty=0.7)
     assert all(0 <= penalty <= 0.7 for penalty in found)
 
 
-@given(lengths_G, st.randoms(use_true_random=False))
+@given(group_lengths, st.randoms(use_true_random=False))
 def test_a_band_penalty_belongs_to_the_length_and_not_to_its_place(lengths, random):
     order = list(range(len(lengths)))
     random.shuffle(order)
@@ -67,13 +67,13 @@ def test_a_band_penalty_belongs_to_the_length_and_not_to_its_place(lengths, rand
     assert median_band([lengths[i] for i in order]) == [found[i] for i in order]
 
 
-@given(lengths_G, st.integers(1, 50))
+@given(group_lengths, st.integers(1, 50))
 def test_a_band_does_not_change_when_all_lengths_are_scaled(lengths, factor):
     scaled = median_band([length * factor for length in lengths])
     assert scaled == pytest.approx(median_band(lengths), abs=1e-9)
 
 
-@given(lengths_G)
+@given(group_lengths)
 def test_farther_from_the_median_never_costs_less(lengths):
     ordered = sorted(lengths)
     middle = (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
@@ -97,7 +97,9 @@ def test_kimi_s_reward_stays_in_its_bounds_and_falls_with_length(members):
     assert all(-0.5 <= reward <= 0.5 for reward in rewards)
     assert all(reward <= 0 for reward, right in zip(rewards, correct, strict=True) if not right)
     for kind in (True, False):
-        same = sorted((n, -r) for n, r, c in zip(lengths, rewards, correct, strict=True) if c == kind)
+        same = sorted(
+            (n, -r) for n, r, c in zip(lengths, rewards, correct, strict=True) if c == kind
+        )
         losses = [loss for _, loss in same]
         assert losses == sorted(losses)
 

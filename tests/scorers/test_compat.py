@@ -37,12 +37,13 @@ EM = [
 ]
 
 
-@pytest.mark.parametrize(("prompt", "response", "golds", "ours", "verl", "search_r1"), EM)
-def test_exact_match_reproduces_each_published_rule(prompt, response, golds, ours, verl, search_r1):
+@pytest.mark.parametrize("row", EM)
+def test_exact_match_reproduces_each_published_rule(row):
+    prompt, response, golds, *expected = row
     sample = Sample(prompt, response, {"target": golds})
     modes = (None, "verl", "search_r1")
     values = [qa_em(sample, format_score=0.1, compat=mode).value for mode in modes]
-    assert values == [ours, verl, search_r1]
+    assert values == expected
 
 
 def test_search_r1_reads_a_chat_prompt_too():
@@ -83,12 +84,13 @@ GSM8K = [
 ]
 
 
-@pytest.mark.parametrize(("method", "response", "gold", "ours", "verl", "search_r1"), GSM8K)
-def test_gsm8k_reproduces_each_published_rule(method, response, gold, ours, verl, search_r1):
+@pytest.mark.parametrize("row", GSM8K)
+def test_gsm8k_reproduces_each_published_rule(row):
+    method, response, gold, *expected = row
     sample = Sample("", response, gold)
     modes = (None, "verl", "search_r1")
     values = [gsm8k(sample, method=method, format_score=0.1, compat=mode).value for mode in modes]
-    assert values == [ours, verl, search_r1]
+    assert values == expected
 
 
 def test_search_r1_s_number_may_stand_in_the_prompt():
@@ -140,7 +142,9 @@ NUMBERS = ["#### ", "72", "-", "$", "1,080", ".", ",", " ", "72.", "x" * 200, "\
 def test_exact_match_agrees_with_the_installed_verl(pieces, gold):
     response, truth = "".join(pieces), {"target": [gold]}
     with contextlib.redirect_stdout(io.StringIO()):
-        theirs = published("search_r1_like_qa_em.py").compute_score(response, truth, format_score=0.1)
+        theirs = published("search_r1_like_qa_em.py").compute_score(
+            response, truth, format_score=0.1
+        )
     ours = qa_em(Sample("", response, truth), compat="verl", format_score=0.1)
     assert ours.value == theirs
 

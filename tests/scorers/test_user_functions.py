@@ -138,9 +138,7 @@ def test_a_coroutine_never_passes_for_a_score_and_leaves_no_warning():
 
     outcome = outcome_of(later(), "my:f")
     gc.collect()
-    assert outcome == Abstain(
-        FailureKind.CRASHED, "my:f returned a coroutine that was not awaited"
-    )
+    assert outcome == Abstain(FailureKind.CRASHED, "my:f returned a coroutine that was not awaited")
 
 
 @pytest.mark.usefixtures("mine")

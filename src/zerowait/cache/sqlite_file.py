@@ -93,8 +93,7 @@ def filesystem(path: Path, mounts: str) -> str:
     'nfs4'
     """
     found, depth = "", -1
-    for line in mounts.splitlines():
-        _, where, kind, *_ = line.split(" ")
+    for _, where, kind, *_ in map(str.split, filter(str.strip, mounts.splitlines())):
         at = Path(_OCTAL.sub(lambda octal: chr(int(octal[1], 8)), where))
         if path.is_relative_to(at) and len(at.parts) >= depth:
             found, depth = kind, len(at.parts)
@@ -103,7 +102,7 @@ def filesystem(path: Path, mounts: str) -> str:
 
 def _refuse_network(path: Path, mounts: Path) -> None:
     try:
-        text = mounts.read_text()
+        text = mounts.read_text(errors="replace")
     except OSError:
         return
     kind = filesystem(path.resolve(), text)

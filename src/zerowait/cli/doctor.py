@@ -88,8 +88,8 @@ def _plugin() -> int:
         return 1
     failures = 0
     for registration in plugin.registered():
-        failures += registration.problem is not None
-        print(f"{registration.what}: {registration.problem or 'registered'}")
+        failures += registration.status == "failed"
+        print(f"{registration.what}: {registration.status} {registration.error}".rstrip())
     return failures
 
 

@@ -12,7 +12,16 @@ from zerowait.cli.app import app
 from zerowait.cli.preflight import check_model, check_reward
 from zerowait.engine import Progress
 from zerowait.errors import MissingExtraError
-from zerowait.verl.launch import compose_overrides, device_of, dry_run, run_trainer, tail
+from zerowait.verl.columns import check_data_file
+from zerowait.verl.launch import (
+    compose_arguments,
+    device_of,
+    dry_run,
+    run_trainer,
+    setup_of,
+    tail,
+)
+from zerowait.verl.overrides import environment
 from zerowait.verl.recipe import Recipe, load_recipe, parse_override
 from zerowait.verl.streaming_rules import refuse_unstreamable
 
@@ -36,14 +45,14 @@ def train(
     """
     loaded = load_recipe(recipe, output=output, seed=seed)
     extra = dict(parse_override(text) for text in overrides or [])
+    if not only_print:
+        preflight(loaded)
+    _needs_verl()
+    setup = setup_of(loaded, device_of(loaded))
+    command = compose_arguments(loaded, setup, extra)
     if only_print:
-        _needs_verl()
-        device = device_of(loaded)
-        print(dry_run(compose_overrides(loaded, device, extra)))
+        print(dry_run(command))
         return 0
-    preflight(loaded)
-    device = device_of(loaded)
-    composed = compose_overrides(loaded, device, extra)
     folder = Path(loaded.output)
     _start_anew(folder)
     with Progress(loaded.algorithm.steps, shown=True, what=f"training {loaded.name}") as bar:
@@ -54,7 +63,7 @@ def train(
             bar.advance(max(0, step - done))
             done = max(done, step)
 
-        code = run_trainer(composed, device=device, folder=folder, on_step=on_step)
+        code = run_trainer(command, env=environment(setup), folder=folder, on_step=on_step)
     if code != 0:
         print(tail(folder), file=sys.stderr)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
@@ -68,9 +77,6 @@ def preflight(recipe: Recipe) -> None:
     refuse_unstreamable(recipe.reward)
     check_reward(recipe.reward)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
-    _needs_verl()
-    from zerowait.verl.data_files import check_data_file
-
     for file in (*recipe.data.train, *recipe.data.validation):
         check_data_file(recipe.path(file), prompt_key=recipe.data.prompt_key)
 

@@ -59,7 +59,7 @@ class _Course:
     resent: bool = False
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class JudgeClient:
     """Asks one judge, at one or several endpoints that serve the same model.
 
@@ -163,7 +163,8 @@ class JudgeClient:
         try:
             return await self.transport.send(request, timeout_s=min(self.traffic.timeout_s, left_s))
         except TransportError as error:
-            return error
+            # a value from here on; its frames would hold it, and it them, until the next collection
+            return error.with_traceback(None)
 
     def _answer(self, result: Reply | TransportError) -> Reply | None:
         if isinstance(result, TransportError) or not 200 <= result.status < 300:

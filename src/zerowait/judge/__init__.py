@@ -9,16 +9,16 @@ from zerowait.judge.reply import (
     wants_more_tokens,
     well_formed,
 )
-from zerowait.judge.request import ChatRequest, request_for, request_key
+from zerowait.judge.request import ChatRequest, check_judge, request_for, request_key
 from zerowait.judge.rubric import Rubric, load_rubric
-from zerowait.judge.verdict import check_rule, normalise, parse, reply_format
+from zerowait.judge.verdict import normalise, parse, reply_format
 
 __all__ = [
     "ChatRequest",
     "Origin",
     "Rubric",
     "Usage",
-    "check_rule",
+    "check_judge",
     "load_rubric",
     "normalise",
     "parse",

@@ -11,11 +11,9 @@ _CHANNEL = "<|channel|>"
 _FINAL_CHANNEL = "<|channel|>final<|message|>"
 
 _PLAIN: dict[int, str] = {
-    **{code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)},  # full-width ASCII
     **dict.fromkeys((0x00A0, 0x202F, 0x3000, *range(0x2000, 0x200B)), " "),
     **dict.fromkeys((0x0085, 0x2028, 0x2029), "\n"),
     **dict.fromkeys((0x00AD, 0x200B, 0x200C, 0x200D, 0x2060, 0xFE0F, 0xFEFF), ""),  # invisible
-    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
     **dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2212), "-"),  # an em dash is no minus
     **dict.fromkeys((0x2018, 0x2019), "'"),
     **dict.fromkeys((0x201C, 0x201D), '"'),
@@ -23,7 +21,7 @@ _PLAIN: dict[int, str] = {
     0x25C1: "<",  # Kimi writes its thinking tags with triangles
     0x25B7: ">",
 }
-_ODD = re.compile(f"[{re.escape(''.join(map(chr, _PLAIN)))}]")
+_ODD = re.compile(f"[\uff01-\uff5e\ud800-\udfff{''.join(map(chr, _PLAIN))}]")
 _ASCII_LOWER = {code: chr(code + 32) for code in range(ord("A"), ord("Z") + 1)}
 
 
@@ -95,4 +93,7 @@ def _begins_line(text: str, position: int) -> bool:
 
 
 def _plain_character(match: re.Match[str]) -> str:
-    return _PLAIN[ord(match[0])]
+    code = ord(match[0])
+    if 0xFF01 <= code <= 0xFF5E:  # full-width ASCII
+        return chr(code - 0xFEE0)
+    return _PLAIN.get(code, "\ufffd")  # what is left is half of a surrogate pair

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple, Protocol, TypeAlias
 
 Verdict: TypeAlias = float | str
@@ -61,13 +62,14 @@ OPENING = r" \t*_`\"'$(\[«"
 CLOSING = r"*_`\"'$)\]}»"
 
 _NUMBER_LABELS = (
-    r"scores?|rating|grade|mark|verdict|judge?ment|evaluation|assessment|overall"
+    r"(?:scores?|rating|grade|mark|verdict|judge?ment|evaluation|assessment|overall|bewertung"
+    r"|punktzahl|puntuaci[oó]n|calificaci[oó]n|оценка)(?![^\W_])"
     r"|评分|得分|分数|打分|评级|评价|总分|スコア|評価|得点|点数|점수|평점"
-    r"|bewertung|punktzahl|puntuaci[oó]n|calificaci[oó]n|оценка"
 )
 _CHOICE_LABELS = (
-    rf"{_NUMBER_LABELS}|answer|choice|decision|prediction|conclusion|result|label|classification"
-    r"|判断|判定|结论|答案|预测|结果|antwort|urteil|respuesta"
+    r"(?:answer|choice|decision|prediction|conclusion|result|label|classification|antwort|urteil"
+    r"|respuesta)(?![^\W_])"
+    rf"|判断|判定|结论|答案|预测|结果|{_NUMBER_LABELS}"
 )
 _LEADS = (
     r"(?:(?:the|my|your|our|its|so|thus|therefore|hence|final|overall|total|weighted|combined"
@@ -85,7 +87,7 @@ _LABEL = rf"""
     (?: [ \t]*+[(\[](?:[0-9 .,/~-]|to|out|of|from|points?|满分|分)*+[)\]]
       | [ \t]*+(?:out[ ]of|/)[ \t]*+[0-9]++ )?
     [ \t*_`]*+
-    (?P<word> is\b | are\b | 为 | 是 | -(?=[ \t]) | — )?
+    (?P<word> is\b | are\b | 为 | 是(?!否) | -(?=[ \t]) | — )?
     [ \t]*+
     (?P<sign> => | [:=]++ | -> | → | \| )?
 """
@@ -96,11 +98,13 @@ _BARE_OPENS = re.compile(r"[ \t#]*")
 _AFTER_LAST_WORD = " \t\n`*_-=~.!。|$)]}>\"'"
 
 
+@cache
 def label_pattern(*, numeric: bool) -> re.Pattern[str]:
     """Finds the place where a verdict is labelled; the value may begin at the match's end."""
     return re.compile(_LABEL % (_NUMBER_LABELS if numeric else _CHOICE_LABELS), re.VERBOSE)
 
 
+@cache
 def key_pattern(*, numeric: bool) -> re.Pattern[str]:
     """Matches a JSON key that labels a verdict."""
     labels = _NUMBER_LABELS if numeric else _CHOICE_LABELS

@@ -51,7 +51,7 @@ def _candidates(text: str) -> Iterator[tuple[int, int]]:
     )
     for start in dict.fromkeys(starts):
         inside = text.count("{", 0, start) > text.count("}", 0, start)
-        if text.startswith("{", start) and not inside:
+        if start >= 0 and text[start] == "{" and not inside:
             yield start, end
 
 

@@ -61,8 +61,8 @@ class NumberReader(msgspec.Struct, frozen=True):
 
     high: float
     whole: bool
-    label: re.Pattern[str] = label_pattern(numeric=True)
-    key: re.Pattern[str] = key_pattern(numeric=True)
+    label: re.Pattern[str]
+    key: re.Pattern[str]
 
     def at(self, text: str, position: int) -> Reading | None:
         """The number that begins at `position`, if one does."""
@@ -88,8 +88,8 @@ class ChoiceReader(msgspec.Struct, frozen=True):
     words: dict[str, str]
     word: re.Pattern[str]
     goes_on: re.Pattern[str]
-    label: re.Pattern[str] = label_pattern(numeric=False)
-    key: re.Pattern[str] = key_pattern(numeric=False)
+    label: re.Pattern[str]
+    key: re.Pattern[str]
 
     def at(self, text: str, position: int) -> Reading | None:
         """The word that begins at `position`, if one does."""
@@ -120,7 +120,9 @@ def bounds(rule: VerdictRule) -> tuple[float, float]:
 
 @lru_cache(maxsize=64)
 def _number_reader(high: float, whole: bool) -> NumberReader:  # noqa: FBT001 - a cache key
-    return NumberReader(high=high, whole=whole)
+    return NumberReader(
+        high, whole, label=label_pattern(numeric=True), key=key_pattern(numeric=True)
+    )
 
 
 @lru_cache(maxsize=64)
@@ -134,4 +136,6 @@ def _choice_reader(choice: tuple[str, ...]) -> ChoiceReader:
         words=words,
         word=re.compile(rf"{_WRAPPED}(?P<word>{either}){_CLOSED}"),
         goes_on=re.compile(_WORD_GOES_ON % either),
+        label=label_pattern(numeric=False),
+        key=key_pattern(numeric=False),
     )

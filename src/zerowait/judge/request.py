@@ -13,7 +13,7 @@ from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
 from zerowait.judge.fence import GUARD, fenced
 from zerowait.judge.rubric import REPLY_FORMAT, Rubric, fill
-from zerowait.judge.verdict import reply_format
+from zerowait.judge.verdict import check_rule, reply_format
 from zerowait.types import Abstain, FailureKind, Message, Sample, content_text
 
 _OWN_FIELDS = {
@@ -50,11 +50,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        for name in self.parameters:
-            if name in _OWN_FIELDS:
-                raise ConfigError(
-                    f"parameters cannot set {name!r}; its place is {_OWN_FIELDS[name]}"
-                )
+        _check_parameters(self.parameters)
 
     def body(self) -> bytes:
         """The canonical JSON body: equal requests are equal bytes, whatever the order of keys.
@@ -69,6 +65,17 @@ class ChatRequest(msgspec.Struct, frozen=True):
         if None in fields.values():
             fields = {name: value for name, value in fields.items() if value is not None}
         return _CANONICAL.encode(fields)
+
+
+def check_judge(judge: Judge) -> None:
+    """Nothing, for a judge whose requests can be made and whose verdicts can be told apart.
+
+    Raises:
+        ConfigError: its parameters set a field that has another place, or two words of its
+            choice are the same to a reader.
+    """
+    check_rule(judge.verdict)
+    _check_parameters(judge.parameters)
 
 
 def request_for(
@@ -125,6 +132,12 @@ def request_key(body: bytes, rubric_version: str, vote: int = 0) -> str:
     digest = sha256(body)
     digest.update(f"\0{rubric_version}\0{vote}".encode())
     return digest.hexdigest()
+
+
+def _check_parameters(parameters: Mapping[str, Any]) -> None:
+    for name in parameters:
+        if name in _OWN_FIELDS:
+            raise ConfigError(f"parameters cannot set {name!r}; its place is {_OWN_FIELDS[name]}")
 
 
 def _value(sample: Sample, name: str) -> str | None:

@@ -20,10 +20,10 @@ Method: TypeAlias = Literal["strict", "flexible"]
 
 _DIGITS = r"(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
 _AFTER_HASHES = re.compile(rf"####[ \t]*([-+\u2212]?\$?[-\u2212]?{_DIGITS})")
+_RUN = re.compile(r"\d[\d,.]*")
+_UNSIGNED = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+")
 # A minus belongs to the number only where no operand stands before it: 10-5 ends in 5.
-_NUMBER = re.compile(
-    r"(?:(?<![\w.)\]])[-\u2212])?\$?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+"
-)
+_SIGN = re.compile(r"(?:^|[^\w.)\]])[-\u2212]\$?$")
 
 
 def final_number(response: str, method: Method = "strict") -> Decimal | None:
@@ -42,9 +42,10 @@ def final_number(response: str, method: Method = "strict") -> Decimal | None:
     >>> final_number("the answer is 5") is None
     True
     """
-    pattern = _AFTER_HASHES if method == "strict" else _NUMBER
-    numbers = pattern.findall(response)
-    return read_number(numbers[-1]) if numbers else None
+    if method == "strict":
+        marked = _AFTER_HASHES.findall(response)
+        return read_number(marked[-1]) if marked else None
+    return _last_number(response)
 
 
 def read_number(text: str) -> Decimal | None:
@@ -90,6 +91,18 @@ def gsm8k(
     if number is None:
         return Score(0.0, f"no number by the {method} rule")
     return Score(score if number == gold else format_score, f"answered {shown(str(number))}")
+
+
+def _last_number(text: str) -> Decimal | None:
+    # Runs of digits are found ten times faster than numbers; only the last run is looked at.
+    runs = _RUN.findall(text)
+    if not runs:
+        return None
+    run_start = text.rindex(runs[-1])
+    *_, last = _UNSIGNED.finditer(runs[-1])
+    start = run_start + last.start()
+    number = Decimal(last[0].replace(",", ""))
+    return -number if _SIGN.search(text[max(start - 3, 0) : start]) else number
 
 
 def _gold_number(ground_truth: Any) -> Decimal | None:

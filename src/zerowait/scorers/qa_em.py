@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
+from zerowait.scorers.answer import last_answer, normalise, shown
 from zerowait.scorers.compat import (
     Compat,
     em_share,
@@ -30,7 +30,7 @@ def exact_match(answer: str, golds: Sequence[str]) -> bool:
     False
     """
     said = normalise(answer)
-    return bool(said) and said in normalised_golds(golds)
+    return bool(said) and any(said == normalise(gold) for gold in golds)
 
 
 def qa_em(

@@ -76,21 +76,22 @@ def toolcall(
     gold = _gold_items(sample.ground_truth)
     if gold is None:
         return no_gold(sample.ground_truth, wanted="a list of {name, arguments}")
+    items, wanted = gold
     if compat is not None:
-        right = _published(sample.response, gold)
+        right = _published(sample.response, items)
         return Score(score if right else 0.0, "equal" if right else "not equal by Tool-N1's rule")
     try:
         said = calls_of(sample.response)
     except (ValueError, RecursionError) as error:
         return Score(0.0, f"malformed: {error}")
-    if said == read_calls(gold):
+    if said == wanted:
         return Score(score, f"{said.total()} calls, all right")
     # Text without a call has no form that could be paid for.
     return Score(format_score if said else 0.0, f"{said.total()} calls, not the gold ones")
 
 
-def _gold_items(ground_truth: Any) -> list[Any] | None:
-    """The gold calls as a list; None when they cannot be read."""
+def _gold_items(ground_truth: Any) -> tuple[list[Any], Calls] | None:
+    """The gold calls as they are and as a multiset; None when they cannot be read."""
     if ground_truth is None:
         return None
     try:
@@ -98,10 +99,9 @@ def _gold_items(ground_truth: Any) -> list[Any] | None:
         if hasattr(value, "tolist"):
             value = value.tolist()
         items = list(value) if isinstance(value, list | tuple) else [value]
-        read_calls(items)
+        return items, read_calls(items)
     except (ValueError, RecursionError):
         return None
-    return items
 
 
 def _decoded(value: Any) -> Any:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import ListConfig, OmegaConf
+from omegaconf.errors import ConfigKeyError
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from zerowait.errors import ConfigError
@@ -100,7 +101,10 @@ def group_size_of(split: str, config: Any) -> int:
     Raises:
         ConfigError: the whole configuration cannot be reached from it.
     """
-    size = OmegaConf.select(config, f"..{_SIZE_OF[split]}")
+    try:
+        size = OmegaConf.select(config, f"..{_SIZE_OF[split]}")
+    except ConfigKeyError:
+        size = None
     if size is None:
         raise ConfigError(
             f"the data set cannot see {_SIZE_OF[split]}: it has to be built from verl's whole "

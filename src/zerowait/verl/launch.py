@@ -9,18 +9,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from zerowait.errors import ConfigError
 from zerowait.verl.ignored_keys import examine
-from zerowait.verl.recipe import Recipe, Verbatim
+from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, merged
+from zerowait.verl.recipe import Recipe
 
 LOG = "train.log"
 _STEP = re.compile(r"\bstep:(\d+) - ")
 _KILL_AFTER_S = 20.0
 
 
-def device_of(recipe: Recipe) -> str:
+def device_of(recipe: Recipe) -> Literal["cpu", "cuda"]:
     """``cuda`` or ``cpu``: as the recipe says, or what this machine has."""
     if recipe.resources.device != "auto":
         return recipe.resources.device
@@ -29,53 +30,77 @@ def device_of(recipe: Recipe) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def compose_overrides(recipe: Recipe, device: str, extra: Mapping[str, Any]) -> dict[str, Any]:
-    """Every override of verl's configuration: ours, then the recipe's, then `extra`; later wins.
+def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
+    """What the recipe says, in the terms of verl's configuration."""
+    data, algorithm, resources = recipe.data, recipe.algorithm, recipe.resources
+    return TrainingSetup(
+        model_path=_model_path(recipe),
+        train_files=[str(recipe.path(file)) for file in data.train],
+        val_files=[str(recipe.path(file)) for file in data.validation],
+        device=device,
+        devices=resources.devices,
+        nodes=resources.nodes,
+        engine="transformers" if recipe.rollout.engine == "auto" else recipe.rollout.engine,
+        prompt_key=data.prompt_key,
+        prompts=data.batch,
+        responses=recipe.rollout.n,
+        max_prompt_tokens=data.max_prompt_tokens,
+        max_response_tokens=data.max_response_tokens,
+        steps=algorithm.steps,
+        learning_rate=algorithm.learning_rate,
+        temperature=recipe.rollout.temperature,
+        estimator=algorithm.estimator,
+        kl_loss=algorithm.kl_loss,
+        micro_batch=algorithm.micro_batch,
+        validate_every=recipe.schedule.validate_every,
+        save_every=recipe.schedule.save_every,
+        name=recipe.name,
+        folder=recipe.output,
+        logger=recipe.schedule.logger,
+        seed=recipe.seed,
+        reward_workers=resources.reward_workers,
+        ray_address=resources.ray_address,
+    )
+
+
+def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, str]) -> list[str]:
+    """The trainer's command line: ours, then the recipe's ``verl:``, then `extra`; later wins.
+
+    Args:
+        recipe: the recipe.
+        setup: the same in verl's terms.
+        extra: overrides in Hydra's own syntax, from the command line.
 
     Raises:
         ConfigError: an override would be ignored by verl, or would bypass the reward manager.
     """
-    from zerowait.verl.overrides import base_overrides
-
-    chosen = {**recipe.verl, **extra}
-    findings = examine(chosen)
+    findings = examine({**recipe.verl, **extra})
     if findings:
         raise ConfigError("; ".join(str(finding) for finding in findings))
-    overrides = base_overrides(recipe, device=device)
-    for key, value in chosen.items():
-        bare = key.lstrip("+")
-        for ours in (bare, f"+{bare}", f"++{bare}"):
-            overrides.pop(ours, None)
-        overrides[key] = value
-    return overrides
+    composed = merged({**base_overrides(setup), **_reward(recipe)}, recipe.verl)
+    given = {key.lstrip("+"): value for key, value in extra.items()}
+    spelled = {key.lstrip("+"): key for key in [*extra, *composed]}
+    kept = {key: value for key, value in composed.items() if key.lstrip("+") not in given}
+    return [*arguments(kept), *(f"{spelled[key]}={value}" for key, value in given.items())]
 
 
-def hydra_arguments(overrides: Mapping[str, Any]) -> list[str]:
-    """The overrides as Hydra's command line wants them.
-
-    >>> hydra_arguments({"trainer.logger": ["console"], "a.b": None, "c": True, "d": "x y"})
-    ['trainer.logger=[console]', 'a.b=null', 'c=True', "d='x y'"]
-    """
-    return [f"{key}={_hydra(value)}" for key, value in overrides.items()]
-
-
-def environment(device: str, base: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """The trainer's environment: what verl's processes need, without losing what the user set."""
-    env = {
-        "HYDRA_FULL_ERROR": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",
-        "RAY_DEDUP_LOGS": "0",
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "TOKENIZERS_PARALLELISM": "false",
-        "PYTHONUNBUFFERED": "1",
-        **base,
+def _reward(recipe: Recipe) -> dict[str, object]:
+    folder = Path(recipe.output)
+    return {
+        "reward.reward_manager.name": "zerowait",
+        "+reward.zerowait.config": recipe.reward_path,
+        "+reward.zerowait.record": str(folder),
+        "trainer.rollout_data_dir": str(folder / "rollouts"),
+        "trainer.validation_data_dir": str(folder / "validation"),
     }
-    if device == "cpu":
-        env["VERL_PLATFORM"] = "cpu"
-    return env
 
 
-def dry_run(overrides: Mapping[str, Any]) -> str:
+def _model_path(recipe: Recipe) -> str:
+    local = recipe.path(recipe.model.path)
+    return str(local) if local.is_dir() else recipe.model.path
+
+
+def dry_run(command: list[str]) -> str:
     """The whole configuration that the trainer would get, as YAML.
 
     Raises:
@@ -89,7 +114,7 @@ def dry_run(overrides: Mapping[str, Any]) -> str:
     folder = Path(verl.__file__ or "").parent / "trainer" / "config"
     try:
         with initialize_config_dir(config_dir=str(folder), version_base=None):
-            composed = compose("ppo_trainer", overrides=hydra_arguments(overrides))
+            composed = compose("ppo_trainer", overrides=command)
     except HydraException as error:
         reason = str(error.__cause__ or error).splitlines()[0]
         raise ConfigError(f"verl's configuration: {reason}") from None
@@ -98,27 +123,22 @@ def dry_run(overrides: Mapping[str, Any]) -> str:
 
 
 def run_trainer(
-    overrides: Mapping[str, Any],
-    *,
-    device: str,
-    folder: Path,
-    on_step: Callable[[int], None],
+    command: list[str], *, env: Mapping[str, str], folder: Path, on_step: Callable[[int], None]
 ) -> int:
     """The exit code of verl's trainer; its output goes to ``train.log`` in `folder`.
 
     `on_step` is called with each finished step's number. An interrupt is passed on to the trainer,
     which gets 20 s to end.
     """
-    command = [sys.executable, "-m", "verl.trainer.main_ppo", *hydra_arguments(overrides)]
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / LOG).open("w", encoding="utf-8") as log:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
-            command,
+            [sys.executable, "-m", "verl.trainer.main_ppo", *command],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            env=environment(device),
+            env={"PYTHONUNBUFFERED": "1", **env, **os.environ},
             start_new_session=True,  # so that an interrupt reaches it once, through us
         )
         try:
@@ -157,17 +177,3 @@ def _end(process: subprocess.Popen[str]) -> None:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _hydra(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_hydra(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_hydra(item) for item in value) + "]"
-    if isinstance(value, Verbatim):
-        return str(value)
-    if isinstance(value, str) and not re.fullmatch(r"[\w./:@#+\-]*", value):
-        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    return str(value)

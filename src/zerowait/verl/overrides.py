@@ -71,7 +71,7 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
     save_every: int = 0
     name: str = "run"
     folder: str = "runs"
-    logger: list[str] = ["console"]
+    logger: tuple[str, ...] = ("console",)
     seed: int = 0
     reward_workers: int = 1
     agent_workers: int = 1

@@ -216,13 +216,7 @@ def _overrides(source: Source) -> dict[str, Any]:
     return dict(tree)
 
 
-class Verbatim(str):
-    """A value that is in Hydra's own syntax already."""
-
-    __slots__ = ()
-
-
-def parse_override(text: str) -> tuple[str, Verbatim]:
+def parse_override(text: str) -> tuple[str, str]:
     """A ``key=value`` from the command line, the value as Hydra reads it.
 
     Raises:
@@ -231,4 +225,4 @@ def parse_override(text: str) -> tuple[str, Verbatim]:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError(f"{text!r}: an override of verl's configuration is key=value")
-    return key, Verbatim(value)
+    return key, value

@@ -1,0 +1,197 @@
+"""The whole client against the fake judge, over real sockets."""
+
+import asyncio
+import gc
+from random import Random
+
+import msgspec
+import pytest
+
+from zerowait.client import AiohttpTransport, Answer, FixedLimit, JudgeClient, Limiter, Secret
+from zerowait.config import Endpoint, Traffic
+from zerowait.testing import (
+    Capacity,
+    FakeJudge,
+    Hang,
+    Latency,
+    Reset,
+    Script,
+    Status,
+    TruncatedJson,
+    WrongTypes,
+)
+from zerowait.types import Abstain, FailureKind
+
+KEY = "sk-planted-0123456789"
+
+
+class Hasty(Random):
+    """Jitter that hardly ever waits, so that retries over real sockets are quick."""
+
+    def uniform(self, a, b):
+        return a + (b - a) * 0.002
+
+
+class _Message(msgspec.Struct):
+    content: str
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice]
+
+
+def content(body):
+    return msgspec.json.decode(body, type=_Completion).choices[0].message.content
+
+
+def well_formed(body):
+    try:
+        content(body)
+    except (msgspec.MsgspecError, IndexError):
+        return False
+    return True
+
+
+def question(number):
+    messages = [{"role": "user", "content": f"question {number}"}]
+    return msgspec.json.encode({"model": "m", "messages": messages})
+
+
+async def until(true):
+    async with asyncio.timeout(5.0):
+        while not true():  # noqa: ASYNC110 - the judge lives in another thread
+            await asyncio.sleep(0.002)
+
+
+def ask_all(judge, count, *, limit=12, **traffic):
+    """The outcomes of `count` questions, and the limiter that they went through."""
+    limiter = Limiter(FixedLimit(limit))
+
+    async def main():
+        transport = AiohttpTransport()
+        client = JudgeClient(
+            endpoints=[Endpoint(base_url=judge.url, model="m")],
+            keys=[Secret(KEY)],
+            transport=transport,
+            limiter=limiter,
+            well_formed=well_formed,
+            traffic=Traffic(**traffic),
+            jitter=Hasty(),
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(client.ask(question(n))) for n in range(count)]
+        finally:
+            await transport.aclose()
+        return [task.result() for task in tasks]
+
+    outcomes = asyncio.run(main())
+    gc.collect()
+    return outcomes, limiter
+
+
+def test_faults_that_pass_cost_resends_and_never_an_answer():
+    script = Script(
+        seed=3,
+        latency=Latency(median_s=0.002),
+        faults=(
+            Reset(share=0.08, sent="half"),
+            Reset(share=0.08, sent="nothing"),
+            Reset(share=0.08, sent="headers", graceful=True),
+            Status(share=0.08, status=503),
+            Status(share=0.08, status=429, retry_after_s=0.01),
+            TruncatedJson(share=0.08),
+            WrongTypes(share=0.08),
+        ),
+    )
+    with FakeJudge(script, api_key=KEY) as judge:
+        outcomes, limiter = ask_all(judge, 80, attempts=50)
+        seen = judge.seen
+    with FakeJudge(Script(seed=3)) as calm:
+        expected, _ = ask_all(calm, 80)
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    found = [content(outcome.reply.body) for outcome in outcomes]
+    assert found == [content(answer.reply.body) for answer in expected]
+    assert len(seen.by_fault) >= 5
+    assert seen.answered == seen.distinct_bodies == 80
+    assert seen.repeats == 0
+    assert seen.peak_in_flight <= 12
+    assert (limiter.in_flight, limiter.on_wire) == (0, 0)
+
+
+def test_a_judge_that_turns_the_crowd_away_still_answers_everybody():
+    script = Script(
+        latency=Latency(median_s=0.005),
+        capacity=Capacity(concurrency=4, retry_after_s=0.01),
+    )
+    with FakeJudge(script) as judge:
+        outcomes, _ = ask_all(judge, 30, limit=8, attempts=100)
+        seen = judge.seen
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert seen.by_status[429] > 0
+    assert seen.answered == 30
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (Status(status=429), FailureKind.RATE_LIMITED),
+        (Status(status=500), FailureKind.HTTP_ERROR),
+        (Status(status=529), FailureKind.HTTP_ERROR),
+        (Reset(), FailureKind.UNREACHABLE),
+        (TruncatedJson(), FailureKind.HTTP_ERROR),
+        (Hang(), FailureKind.TIMEOUT),
+        (Hang(sent="half"), FailureKind.TIMEOUT),
+    ],
+)
+def test_a_fault_that_does_not_pass_abstains_with_its_kind_and_without_the_key(fault, kind):
+    with FakeJudge(Script(faults=(fault,))) as judge:
+        url = judge.url
+        (outcome,), _ = ask_all(judge, 1, attempts=2, timeout_s=0.05)
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind is kind
+    assert url in outcome.detail
+    assert "planted" not in outcome.detail
+
+
+def test_a_refused_key_is_asked_once_and_never_shown():
+    with FakeJudge(api_key="another") as judge:
+        (outcome,), _ = ask_all(judge, 1)
+        assert judge.seen.requests == 1
+    assert isinstance(outcome, Abstain)
+    assert "key was refused" in outcome.detail
+    assert "planted" not in outcome.detail
+
+
+def test_a_judge_that_is_gone_is_unreachable():
+    with FakeJudge() as judge:
+        url = judge.url
+    gone = type("Gone", (), {"url": url})
+    (outcome,), _ = ask_all(gone, 1, attempts=2)
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind is FailureKind.UNREACHABLE
+
+
+def test_the_judge_stops_working_for_a_call_that_was_cancelled():
+    async def main(judge):
+        transport = AiohttpTransport()
+        limiter = Limiter(FixedLimit(1))
+        client = JudgeClient(
+            endpoints=[Endpoint(base_url=judge.url, model="m")],
+            transport=transport,
+            limiter=limiter,
+            well_formed=well_formed,
+        )
+        task = asyncio.create_task(client.ask(question(0)))
+        await until(lambda: judge.seen.in_flight)
+        task.cancel()
+        await until(lambda: judge.seen.cancelled_by_client)
+        assert limiter.in_flight == 0
+        await transport.aclose()
+
+    with FakeJudge(Script(faults=(Hang(),))) as judge:
+        asyncio.run(main(judge))
