@@ -128,3 +128,8 @@ def test_a_literal_key_never_shows_in_a_repr(tmp_path):
 def test_a_base_url_and_a_full_endpoint_url_are_both_accepted(tmp_path, given, url):
     config = load(tmp_path, ANSWER + JUDGES.replace("http://127.0.0.1:8001/v1", given))
     assert config.judges["quality"].endpoints[0].url == url
+
+
+def test_an_unquoted_yes_and_no_are_words_and_no_booleans(tmp_path):
+    text = ANSWER + JUDGES.replace("{integer: [1, 10]}", "{choice: [yes, no]}")
+    assert load(tmp_path, text).judges["quality"].verdict.choice == ["yes", "no"]

@@ -127,7 +127,7 @@ def test_options_reach_the_function_and_built_in_names_work():
 
 
 def test_asynchronous_functions_keep_their_loop_from_call_to_call():
-    """A session that a user keeps in a module belongs to the loop it was made on."""
+    """An HTTP client that a user keeps in a module belongs to the loop it was made on."""
     first, second = judged("same_loop", "same_loop")
     assert first.detail["loop"] == second.detail["loop"]
 

@@ -88,10 +88,19 @@ def build(source: Source, at: KeyPath, kind: type[StructT]) -> StructT:
         source.fail(at, f"must be a mapping, not {_kind(tree)}")
     _refuse_unknown_keys(source, at, tree, kind)
     try:
-        return msgspec.convert(tree, kind)
+        return msgspec.convert(_with_words(tree), kind)
     except msgspec.ValidationError as error:
         path, problem = _locate(str(error))
         source.fail((*at, *path), _plain_words(problem))
+
+
+def _with_words(tree: dict[str, Any]) -> dict[str, Any]:
+    """A judge's tree with its words back: YAML reads an unquoted yes and no as booleans."""
+    verdict = tree.get("verdict")
+    if not isinstance(verdict, dict) or not isinstance(verdict.get("choice"), list):
+        return tree
+    words = [("yes" if w else "no") if isinstance(w, bool) else w for w in verdict["choice"]]
+    return tree | {"verdict": verdict | {"choice": words}}
 
 
 def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> None:

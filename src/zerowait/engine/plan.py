@@ -15,7 +15,7 @@ from zerowait.config import (
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
 from zerowait.errors import ConfigError
-from zerowait.judge import Rubric, load_rubric
+from zerowait.judge import Rubric, check_judge, load_rubric
 from zerowait.scorers import check_options, needs_pool, resolve
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
@@ -82,7 +82,7 @@ def compile_plan(config: RewardConfig) -> Plan:
         for name, c in config.components.items()
         if isinstance(c, ShapeComponent)
     ]
-    _every_judge_is_used(config)
+    _check_judges(config)
     return Plan(
         rules=steps,
         shapes=shapes,
@@ -185,8 +185,12 @@ def _factor(component: ScorerComponent | JudgeComponent | ShapeComponent) -> flo
     return component.scale if isinstance(component, ShapeComponent) else component.weight
 
 
-def _every_judge_is_used(config: RewardConfig) -> None:
+def _check_judges(config: RewardConfig) -> None:
     used = {c.judge for c in config.components.values() if isinstance(c, JudgeComponent)}
-    for name in config.judges:
+    for name, judge in config.judges.items():
         if name not in used:
             config.fail(("judges", name), "is used by no component")
+        try:
+            check_judge(judge)
+        except ConfigError as error:
+            config.fail(("judges", name), str(error))

@@ -22,6 +22,8 @@ _DIGITS = r"(?:\d[\d,]*(?:\.\d+)?|\.\d+)"
 _AFTER_HASHES = re.compile(rf"####[ \t]*([-+\u2212]?\$?[-\u2212]?{_DIGITS})")
 _RUN = re.compile(r"\d[\d,.]*")
 _UNSIGNED = re.compile(r"(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?|\.\d+")
+# The 5 of .5 is a fraction, the 5 of "end.5" is not.
+_POINT = re.compile(r"(?:^|[^\w.])\.$")
 # A minus belongs to the number only where no operand stands before it: 10-5 ends in 5.
 _SIGN = re.compile(r"(?:^|[^\w.)\]])[-\u2212]\$?$")
 
@@ -98,11 +100,12 @@ def _last_number(text: str) -> Decimal | None:
     runs = _RUN.findall(text)
     if not runs:
         return None
-    run_start = text.rindex(runs[-1])
     *_, last = _UNSIGNED.finditer(runs[-1])
-    start = run_start + last.start()
-    number = Decimal(last[0].replace(",", ""))
-    return -number if _SIGN.search(text[max(start - 3, 0) : start]) else number
+    digits, start = last[0].replace(",", ""), text.rindex(runs[-1]) + last.start()
+    if "." not in digits and _POINT.search(text[max(start - 2, 0) : start]):
+        digits, start = f".{digits}", start - 1
+    number = Decimal(digits)
+    return number.copy_negate() if _SIGN.search(text[max(start - 3, 0) : start]) else number
 
 
 def _gold_number(ground_truth: Any) -> Decimal | None:

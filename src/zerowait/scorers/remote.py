@@ -106,7 +106,7 @@ def _scorer(name: str) -> Scorer:
 
 @cache
 def _runner() -> asyncio.Runner:
-    """One loop for the life of the worker: users' sessions and locks belong to a loop."""
+    """One loop for the life of the worker: users' HTTP clients and locks belong to a loop."""
     return asyncio.Runner()
 
 

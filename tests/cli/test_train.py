@@ -1,0 +1,107 @@
+"""What ``zerowait train`` says before any model is loaded."""
+
+import json
+
+import pytest
+
+from zerowait.testing import FakeJudge
+
+RECIPE = """\
+name: test
+model: {path: model}
+data: {train: [train.jsonl], validation: [val.jsonl], batch: 2}
+rollout: {n: 2}
+algorithm: {steps: 1}
+reward: reward.yaml
+resources: {device: cpu}
+"""
+REWARD = """\
+components:
+  answer: {scorer: contains}
+  quality: {judge: q, weight: 0.1}
+judges:
+  q:
+    endpoints: [{base_url: "URL", model: m}]
+    verdict: {integer: [1, 10]}
+on_failure: neutral
+"""
+ROW = {"prompt": [{"role": "user", "content": "q"}], "reward_model": {"ground_truth": "a"}}
+
+
+@pytest.fixture(scope="module")
+def judge():
+    with FakeJudge() as running:
+        yield running
+
+
+@pytest.fixture
+def project(tmp_path, judge):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").write_text("{}")
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(ROW) + "\n")
+    (tmp_path / "reward.yaml").write_text(REWARD.replace("URL", judge.url))
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return tmp_path
+
+
+def change(path, old, new):
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "says"),
+    [
+        ("recipe.yaml", "rollout: {n: 2}", "rolout: {n: 2}", "recipe.yaml:4: it has no key 'rolout'; did you mean 'rollout'?"),
+        ("recipe.yaml", "{n: 2}", "{nn: 2}", "recipe.yaml:4: rollout has no key 'nn'; did you mean 'n'?"),
+        ("recipe.yaml", "steps: 1", "steps: many", "recipe.yaml:5: algorithm.steps must be a whole number, not text"),
+        ("recipe.yaml", "algorithm: {steps: 1}\n", "", "recipe.yaml:1: algorithm is missing"),
+        ("recipe.yaml", "reward.yaml", "rewards.yaml", "rewards.yaml: cannot be read: No such file or directory"),
+        ("recipe.yaml", "path: model", "path: ./modle", "model.path ./modle: there is no folder"),
+        ("recipe.yaml", "[train.jsonl]", "[nowhere.parquet]", "nowhere.parquet: there is no such file"),
+        ("reward.yaml", "model: m", "model: m, api_key_env: NOT_SET_ANYWHERE", "names the environment variable NOT_SET_ANYWHERE, which is not set"),
+        ("reward.yaml", "wei", "wie", "reward.yaml:3: components.quality has no key 'wieght'; did you mean 'weight'?"),
+        ("reward.yaml", "on_failure: neutral\n", "", "on_failure does not say what out_of_range, refused, too_long, truncated, unparseable of 'quality' are worth"),
+        ("reward.yaml", "on_failure: neutral", "on_failure: mask", "reward.yaml:8: on_failure.default is 'mask', which verl's own trainers cannot do"),
+        ("train.jsonl", "ground_truth", "groundtruth", "train.jsonl, row 1"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_clear_line_and_exit_code_2(project, zerowait, file, old, new, says):
+    change(project / file, old, new)
+    done = zerowait("train", "recipe.yaml")
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_unreachable_endpoint_is_one_clear_line(project, judge, zerowait):
+    change(project / "reward.yaml", judge.url, "http://127.0.0.1:9/v1")
+    done = zerowait("train", "recipe.yaml")
+    assert done.returncode == 2
+    assert "base_url http://127.0.0.1:9/v1 cannot be reached: Connection refused" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_an_override_that_verl_would_ignore_is_refused_with_its_translation(project, zerowait):
+    done = zerowait("train", "recipe.yaml", "reward_model.reward_manager=batch")
+    assert done.returncode == 2
+    assert "write reward.reward_manager.name=zerowait" in done.stderr
+
+
+def test_an_override_that_would_bypass_the_rewards_is_refused(project, zerowait):
+    done = zerowait("train", "recipe.yaml", "reward.reward_model.enable=True")
+    assert done.returncode == 2
+    assert "never asks the reward manager" in done.stderr
+
+
+@pytest.mark.e2e
+def test_a_dry_run_prints_the_composed_configuration_with_every_override(project, zerowait):
+    done = zerowait(
+        "train", "recipe.yaml", "--dry-run", "trainer.total_training_steps=7", "+reward.mine=1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "total_training_steps: 7" in done.stdout
+    assert "mine: 1" in done.stdout
+    assert "name: zerowait" in done.stdout
