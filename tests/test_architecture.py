@@ -72,13 +72,20 @@ def test_modules_and_functions_stay_small(module):
 
 
 def test_the_public_names_are_exactly_the_ones_listed():
+    for name in zerowait.__all__:
+        getattr(zerowait, name)
     shown = {
         name
         for name, value in vars(zerowait).items()
         if not name.startswith("_") and not isinstance(value, ModuleType)
     }
     assert zerowait.__all__ == sorted(zerowait.__all__)
-    assert set(zerowait.__all__) == shown
+    assert set(zerowait.__all__) == shown - {"Any", "TYPE_CHECKING", "import_module"}
+
+
+def test_a_public_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="Enigne"):
+        zerowait.Enigne  # noqa: B018
 
 
 def in_a_fresh_process(code: str) -> str:

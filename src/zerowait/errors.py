@@ -6,6 +6,8 @@
     ├── MissingExtraError    an optional package is not installed
     ├── ClosedError          the engine, portal or hub was closed
     ├── PortalMisuseError    a blocking call from the thread that would have to answer it
+    ├── StoreError           the cache could not be read or written (zerowait.cache)
+    ├── TransportError       one HTTP attempt brought no reply (zerowait.client)
     └── JudgementError       a judgement failed and the policy says ``raise``
 
 All of them survive pickling, because Ray and multiprocessing move them between processes.

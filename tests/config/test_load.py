@@ -86,8 +86,13 @@ def test_every_way_of_writing_off_means_no_cache(tmp_path, off):
     assert load(tmp_path, ANSWER + f"cache: {off}\n").cache == Cache(path=None)
 
 
-def test_without_a_word_about_it_there_is_a_cache(tmp_path):
-    assert load(tmp_path, ANSWER).cache == Cache()
+def test_without_a_word_about_it_there_is_a_cache_in_the_home_folder(tmp_path):
+    assert load(tmp_path, ANSWER).cache.path.endswith("/.cache/zerowait/judgements.db")
+    assert "~" not in load(tmp_path, ANSWER).cache.path
+
+
+def test_a_relative_cache_path_starts_at_the_files_folder(tmp_path):
+    assert load(tmp_path, ANSWER + "cache: {path: j.db}\n").cache.path == f"{tmp_path}/j.db"
 
 
 def test_a_mapping_is_read_like_a_file():

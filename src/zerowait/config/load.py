@@ -151,9 +151,12 @@ def _component(source: Source, at: KeyPath) -> Component:
 def _cache(source: Source, at: KeyPath, tree: Any) -> Cache:
     if tree is False or tree is None or tree == "off":
         return Cache(path=None)
-    if isinstance(tree, str):
-        return Cache(path=tree)
-    return build(source, at, Cache) if tree else Cache()
+    cache = Cache(path=tree) if isinstance(tree, str) else Cache()
+    if isinstance(tree, dict) and tree:
+        cache = build(source, at, Cache)
+    if cache.path is None:
+        return cache
+    return Cache(path=str(source.base / Path(cache.path).expanduser()))
 
 
 def _on_failure(

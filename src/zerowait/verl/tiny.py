@@ -1,9 +1,9 @@
 """A policy, a tokenizer and questions small enough to train with verl in a minute on two cores.
 
-The questions ask for the number before or after another. The policy is a Qwen2 of about a hundred
-thousand parameters whose teaching was cut short: it knows the form of an answer, gives the right
-number about four times in ten, and goes on with idle words. So there is something to learn from
-rewards at once: being right, and being brief.
+The questions ask which number comes after another. The policy is a Qwen2 of about a hundred thousand
+parameters that was taught, for a few seconds, to know the number, to name its answer by one of three
+tags at random, and to go on with idle words. A rule that reads ``<answer>`` gives it about one point
+in three at first, and there is something to learn from rewards at once: the form, and to be brief.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 
 NUMBERS = "zero one two three four five six seven eight nine ten eleven".split()
 IDLE_WORDS = "well hmm so now okay right".split()
+TAGS = ("answer", "reply", "result")
 DATA_SOURCE = "tiny/neighbours"
 
 _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
@@ -29,8 +30,7 @@ _TEMPLATE = (
 _VOCABULARY = 384
 _LESSONS = 500
 _LESSON = 32
-_ENOUGH = 0.4
-_OPENING = "<answer>"
+_ENOUGH = 0.9
 
 
 class Tiny(msgspec.Struct, frozen=True):
@@ -54,18 +54,17 @@ def questions() -> list[Question]:
     >>> questions()[0]
     Question(text='What comes after zero?', answer='one')
     """
-    pairs = list(zip(NUMBERS, NUMBERS[1:], strict=False))
-    after = [Question(f"What comes after {one}?", two) for one, two in pairs]
-    return after + [Question(f"What comes before {two}?", one) for one, two in pairs]
+    pairs = zip(NUMBERS, NUMBERS[1:], strict=False)
+    return [Question(f"What comes after {one}?", two) for one, two in pairs]
 
 
-def response(answer: str, idle: Sequence[str] = ()) -> str:
-    """The text of a response in the form the policy was taught.
+def response(answer: str, *, tag: str = TAGS[0], idle: Sequence[str] = ()) -> str:
+    """The text of a response in one of the forms that the policy was taught.
 
-    >>> response("one", ["well"])
+    >>> response("one", idle=["well"])
     '<answer>one</answer> well'
     """
-    return " ".join([f"{_OPENING}{answer}</answer>", *idle])
+    return " ".join([f"<{tag}>{answer}</{tag}>", *idle])
 
 
 def make_tiny(folder: str | Path, *, rows: int = 256, seed: int = 0) -> Tiny:
@@ -119,7 +118,7 @@ def _tokenizer() -> Any:
         show_progress=False,
     )
     texts = [question.text for question in questions()]
-    texts += [response(number, IDLE_WORDS) for number in NUMBERS]
+    texts += [response(number, tag=tag, idle=IDLE_WORDS) for number in NUMBERS for tag in TAGS]
     core.train_from_iterator([*texts, "user\n", "assistant\n"], trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>"
@@ -155,7 +154,7 @@ def _teach(model: Any, tokenizer: Any, asked: Sequence[Question], draw: random.R
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    opening = len(tokenizer.encode(_OPENING, add_special_tokens=False))
+    opening = len(tokenizer.encode(f"<{TAGS[0]}>", add_special_tokens=False))
     right = 0.0
     model.train()
     for lesson in _lessons(tokenizer, asked, draw):
@@ -197,7 +196,10 @@ def _lessons(
         for _ in range(_LESSON):
             question = draw.choice(asked)
             idle = [draw.choice(IDLE_WORDS) for _ in range(draw.randint(0, 4))]
-            said = tokenizer.encode(response(question.answer, idle), add_special_tokens=False)
+            said = tokenizer.encode(
+                response(question.answer, tag=draw.choice(TAGS), idle=idle),
+                add_special_tokens=False,
+            )
             prompt = prompts[question]
             lesson.append(([*prompt, *said, tokenizer.eos_token_id], len(prompt)))
         yield lesson
