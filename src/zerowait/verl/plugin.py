@@ -76,11 +76,19 @@ def _on_cpu() -> bool:
     return os.environ.get("VERL_PLATFORM", "").strip().lower() == PLATFORM
 
 
+def _trains() -> bool:
+    """Whether this process is one of verl's training workers, as verl's own variables tell."""
+    return os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ
+
+
 def _trains_on_cpu() -> bool:
     """Engines are heavy to import, and only a training worker asks for them."""
-    from zerowait.verl.platform import in_training_worker
+    return _on_cpu() and _trains()
 
-    return _on_cpu() and in_training_worker()
+
+def _may_score() -> bool:
+    """Reward managers are heavy to import, and a training worker never asks for one."""
+    return not _trains()
 
 
 def _attempt(
@@ -110,7 +118,7 @@ _REGISTRATIONS: tuple[Registration, ...] = tuple(
             f"reward manager {REWARD_MANAGER}",
             "reward_loop.reward_manager.registry",
             _register_reward_manager,
-            _always,
+            _may_score,
         ),
     )
 )

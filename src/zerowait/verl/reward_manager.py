@@ -102,12 +102,12 @@ class RewardManager(RewardManagerBase):
 def extra_info(streamed: Streamed) -> dict[str, Any]:
     """What verl logs beside the reward: finite numbers or None, the same keys for every row.
 
-    ``score`` and each component's name hold values that were judged, None where they were not;
-    ``abstained`` is 1 where ``score`` is None, and ``abstained_why`` says which and how.
+    ``judged_reward`` and each component hold values that were judged, None where they were not;
+    ``abstained`` is 1 where there is none, and ``abstained_why`` says which and how.
     """
     reward = streamed.reward
     info: dict[str, Any] = {
-        "score": reward.value,
+        "judged_reward": reward.value,
         "abstained": float(reward.value is None),
         "abstained_why": reward.why,
         "stand_in": streamed.stand_in,
