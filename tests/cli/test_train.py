@@ -105,3 +105,9 @@ def test_a_dry_run_prints_the_composed_configuration_with_every_override(project
     assert "total_training_steps: 7" in done.stdout
     assert "mine: 1" in done.stdout
     assert "name: zerowait" in done.stdout
+
+
+def test_a_setting_that_keeps_verl_from_loading_us_is_named(project, zerowait):
+    done = zerowait("train", "recipe.yaml", env={"VERL_USE_EXTERNAL_PLUGINS": "none"})
+    assert done.returncode == 2
+    assert "VERL_USE_EXTERNAL_PLUGINS=none keeps verl from loading zerowait" in done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from typing import Any, NoReturn
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 def run(args: list[str] | None = None) -> NoReturn:
     """Run the command with `args` (those of the process when None) and exit."""
     _add_commands()
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         code: Any = app(args, standalone_mode=False)
     except (ConfigError, DataError, MissingExtraError) as error:
@@ -40,6 +42,11 @@ def run(args: list[str] | None = None) -> NoReturn:
         show()
         sys.exit(getattr(error, "exit_code", WRONG_INPUT))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _terminate(_signal: int, _frame: object) -> NoReturn:
+    """Ends like an interrupt, so that whatever a command started is ended with it."""
+    raise KeyboardInterrupt
 
 
 def _end(problem: str, code: int) -> NoReturn:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +14,7 @@ import typer
 from zerowait.cli.app import app
 from zerowait.cli.preflight import check_model, check_reward
 from zerowait.engine import Progress
-from zerowait.errors import MissingExtraError
+from zerowait.errors import ConfigError, MissingExtraError
 from zerowait.verl.columns import check_data_file
 from zerowait.verl.launch import (
     compose_arguments,
@@ -82,10 +85,19 @@ def preflight(recipe: Recipe) -> None:
 
 
 def _needs_verl() -> None:
-    from importlib.util import find_spec
-
     if find_spec("verl") is None or find_spec("ray") is None:
         raise MissingExtraError("Training", extra="verl")
+    if not any(point.name == "zerowait" for point in entry_points(group="verl.plugins")):
+        raise ConfigError(
+            "verl cannot find zerowait: the entry point verl.plugins/zerowait is not installed; "
+            "install the package (pip install zerowait), not only its source"
+        )
+    allowed = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto").strip()
+    if allowed not in ("", "auto") and "zerowait" not in allowed.split(","):
+        raise ConfigError(
+            f"VERL_USE_EXTERNAL_PLUGINS={allowed} keeps verl from loading zerowait: unset it, or "
+            "add zerowait to it"
+        )
 
 
 def _start_anew(folder: Path) -> None:

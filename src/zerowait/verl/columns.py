@@ -36,7 +36,7 @@ def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> None:
     if columns is not None:
         _check_columns(file, columns, prompt_key)
     count = 0
-    for count, row in enumerate(rows, start=1):  # noqa: B007 - the last number is the count
+    for count, row in enumerate(rows, start=1):
         _check_row(file, count, row, prompt_key)
     if not count:
         raise DataError(f"{file}: has no rows")

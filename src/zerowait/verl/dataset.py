@@ -48,7 +48,9 @@ class RewardDataset(RLHFDataset):
     ) -> None:
         for path in _paths(data_files):
             if "://" not in path:
-                check_data_file(Path(path).expanduser(), prompt_key=config.get("prompt_key", "prompt"))
+                check_data_file(
+                    Path(path).expanduser(), prompt_key=config.get("prompt_key", "prompt")
+                )
         self.split = split_of(data_files, config)
         self.group_size = group_size_of(self.split, config)
         super().__init__(data_files, tokenizer, config, *args, **kwargs)

@@ -35,7 +35,8 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
         temperature: of training responses; validation is greedy.
         estimator: verl's advantage estimator.
         kl_loss: coefficient of the KL term in the loss; 0 needs no reference model.
-        micro_batch: sequences per forward and backward pass on one device.
+        micro_batch: sequences per forward and backward pass on one device, at full length; of
+            shorter ones there are more.
         half_precision: compute in bfloat16; None does so on GPUs only.
         flash_attention: whether the flash-attn package is there for the trainer.
         validate_every, save_every: in steps; 0 is never. Validation also runs before the first
@@ -79,6 +80,11 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
     ray_address: str | None = None
 
     @property
+    def longest(self) -> int:
+        """Tokens of the longest prompt and response together."""
+        return self.max_prompt_tokens + self.max_response_tokens
+
+    @property
     def bfloat16(self) -> bool:
         """Whether actor and rollout compute in bfloat16."""
         return self.device == "cuda" if self.half_precision is None else self.half_precision
@@ -110,7 +116,7 @@ def threads(setup: TrainingSetup) -> int:
 
 
 def base_overrides(setup: TrainingSetup) -> dict[str, object]:
-    """verl's Hydra keys and their values; a key that verl's own files do not name starts with +."""
+    """Values by verl's Hydra keys; a key that verl's own files do not name starts with +."""
     return {
         **_data(setup),
         **_model(setup),
@@ -176,13 +182,14 @@ def _actor(setup: TrainingSetup) -> dict[str, object]:
         f"{actor}.strategy": "fsdp2",
         f"{actor}.optim.lr": setup.learning_rate,
         f"{actor}.ppo_mini_batch_size": setup.prompts,
-        f"{actor}.ppo_micro_batch_size_per_gpu": setup.micro_batch,
+        # By tokens, not by rows: a number of rows has to divide the batch of every device.
+        f"{actor}.use_dynamic_bsz": True,
+        f"{actor}.ppo_max_token_len_per_gpu": setup.micro_batch * setup.longest,
         f"{actor}.use_kl_loss": setup.kl_loss > 0,
         f"{actor}.kl_loss_coef": setup.kl_loss,
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
         f"{ref}.fsdp_config.use_torch_compile": False,
-        f"{ref}.log_prob_micro_batch_size_per_gpu": setup.micro_batch,
     }
     if not setup.bfloat16:
         # verl's default computes in bfloat16 on every device, under autocast.
@@ -203,7 +210,6 @@ def _rollout(setup: TrainingSetup) -> dict[str, object]:
         f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.calculate_log_probs": True,
         f"{rollout}.val_kwargs.n": setup.val_responses,
-        f"{rollout}.log_prob_micro_batch_size_per_gpu": setup.micro_batch,
         f"{rollout}.agent.num_workers": setup.agent_workers,
         f"{rollout}.checkpoint_engine.update_weights_bucket_megabytes": _BUCKET_MEGABYTES,
     }

@@ -12,6 +12,7 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 
 from zerowait.verl import cpu_device
+from zerowait.verl.role import in_training_worker
 
 
 class CpuPlatform(PlatformBase):
@@ -120,11 +121,6 @@ class CpuPlatform(PlatformBase):
     def cudart(self) -> Any:
         """No CUDA runtime."""
         return None
-
-
-def in_training_worker() -> bool:
-    """Whether this process is a member of one of verl's Ray worker groups."""
-    return os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ
 
 
 def _join_process_group() -> None:

@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from zerowait.verl.role import in_training_worker
+
 REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
 PLATFORM = "cpu"
@@ -76,19 +78,14 @@ def _on_cpu() -> bool:
     return os.environ.get("VERL_PLATFORM", "").strip().lower() == PLATFORM
 
 
-def _trains() -> bool:
-    """Whether this process is one of verl's training workers, as verl's own variables tell."""
-    return os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ
-
-
 def _trains_on_cpu() -> bool:
     """Engines are heavy to import, and only a training worker asks for them."""
-    return _on_cpu() and _trains()
+    return _on_cpu() and in_training_worker()
 
 
 def _may_score() -> bool:
     """Reward managers are heavy to import, and a training worker never asks for one."""
-    return not _trains()
+    return not in_training_worker()
 
 
 def _attempt(

@@ -1,9 +1,10 @@
 """A policy, a tokenizer and questions small enough to train with verl in a minute on two cores.
 
-The questions ask which number comes after another. The policy is a Qwen2 of about a hundred thousand
-parameters that was taught, for a few seconds, to know the number, to name its answer by one of three
-tags at random, and to go on with idle words. A rule that reads ``<answer>`` gives it about one point
-in three at first, and there is something to learn from rewards at once: the form, and to be brief.
+The questions ask which number comes after another. The policy is a Qwen2 of about a hundred
+thousand parameters that was taught, for a few seconds, to know the number, to wrap it in one of
+three tags at random, and to go on with idle words. A rule that reads ``<answer>`` gives it one or
+two points in ten at first, so there is something to learn from rewards at once: the form, and to be
+brief.
 """
 
 from __future__ import annotations
@@ -11,13 +12,18 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-NUMBERS = "zero one two three four five six seven eight nine ten eleven".split()
-IDLE_WORDS = "well hmm so now okay right".split()
+# fmt: off
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+           "eleven")
+# fmt: on
+IDLE_WORDS = ("well", "hmm", "so", "now", "okay", "right")
 TAGS = ("answer", "reply", "result")
 DATA_SOURCE = "tiny/neighbours"
 
@@ -54,7 +60,7 @@ def questions() -> list[Question]:
     >>> questions()[0]
     Question(text='What comes after zero?', answer='one')
     """
-    pairs = zip(NUMBERS, NUMBERS[1:], strict=False)
+    pairs = pairwise(NUMBERS)
     return [Question(f"What comes after {one}?", two) for one, two in pairs]
 
 
@@ -83,7 +89,8 @@ def make_tiny(folder: str | Path, *, rows: int = 256, seed: int = 0) -> Tiny:
     validation = _write_rows(home / "validation.jsonl", asked)
     tokenizer = _tokenizer()
     model = _model(tokenizer, seed=seed)
-    _teach(model, tokenizer, asked, draw)
+    with _one_thread():
+        _teach(model, tokenizer, asked, draw)
     target = home / "model"
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
@@ -105,7 +112,13 @@ def _write_rows(path: Path, asked: Sequence[Question]) -> str:
 
 
 def _tokenizer() -> Any:
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from tokenizers import (  # type: ignore[import-untyped]
+        Tokenizer,
+        decoders,
+        models,
+        pre_tokenizers,
+        trainers,
+    )
     from transformers import PreTrainedTokenizerFast
 
     core = Tokenizer(models.BPE())
@@ -120,9 +133,8 @@ def _tokenizer() -> Any:
     texts = [question.text for question in questions()]
     texts += [response(number, tag=tag, idle=IDLE_WORDS) for number in NUMBERS for tag in TAGS]
     core.train_from_iterator([*texts, "user\n", "assistant\n"], trainer)
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core, eos_token="<|im_end|>", pad_token="<|endoftext|>"
-    )
+    pad, _, end = _SPECIAL
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=core, eos_token=end, pad_token=pad)
     tokenizer.chat_template = _TEMPLATE
     return tokenizer
 
@@ -176,6 +188,19 @@ def _teach(model: Any, tokenizer: Any, asked: Sequence[Question], draw: random.R
         if right >= _ENOUGH:
             break
     model.eval()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """At this size threads spend their time waiting for each other."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _lessons(

@@ -13,6 +13,7 @@ from zerowait.errors import ConfigError
 from zerowait.verl.rollout.server import TransformersServer
 from zerowait.verl.rollout.settings import NAME, check_parallelism, server_name
 
+
 class TransformersReplica(RolloutReplica):
     """One server, on the node and the device of its training worker."""
 
@@ -34,17 +35,21 @@ class TransformersReplica(RolloutReplica):
                 "CUDA_VISIBLE_DEVICES": device,
                 "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             }
-        server = ray.remote(TransformersServer).options(
-            name=server_name(self.replica_rank),
-            num_cpus=0,
-            max_concurrency=self.max_concurrency,
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
-            runtime_env={"env_vars": environment},
-        ).remote(
-            self.config,
-            self.model_config,
-            device=get_device_name(),
-            replica_rank=self.replica_rank,
+        server = (
+            ray.remote(TransformersServer)
+            .options(
+                name=server_name(self.replica_rank),
+                num_cpus=0,
+                max_concurrency=self.max_concurrency,
+                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
+                runtime_env={"env_vars": environment},
+            )
+            .remote(
+                self.config,
+                self.model_config,
+                device=get_device_name(),
+                replica_rank=self.replica_rank,
+            )
         )
         await server.stats.remote()
         self.servers = [server]

@@ -97,7 +97,7 @@ def sampling_from(given: Mapping[str, Any], defaults: Defaults) -> Sampling:
     Raises:
         ConfigError: a parameter is unknown here. It would otherwise be ignored in silence.
 
-    >>> sampling_from({"temperature": 0, "max_tokens": 9}, Defaults(max_tokens=4, room=8)).max_tokens
+    >>> sampling_from({"max_tokens": 9}, Defaults(max_tokens=4, room=8)).max_tokens
     8
     """
     for name, value in given.items():
@@ -163,8 +163,8 @@ def pick(
         forbidden: pairs of a row and the tokens it must not draw now.
     """
     logits = logits.float()
-    log_probs = torch.log_softmax(logits / controls.temperature, dim=-1)
-    choice = log_probs
+    choice = logits / controls.temperature
+    log_probs = torch.log_softmax(choice, dim=-1)
     if controls.penalty is not None:
         choice = penalised(logits, controls.penalty, seen) / controls.temperature
     if forbidden:
@@ -186,32 +186,30 @@ def penalised(
     return torch.where(mask, lowered, logits)
 
 
-def _choose(
-    log_weights: torch.Tensor, controls: Controls, uniforms: torch.Tensor
-) -> torch.Tensor:
+def _choose(log_weights: torch.Tensor, controls: Controls, uniforms: torch.Tensor) -> torch.Tensor:
     if controls.all_greedy:
         return log_weights.argmax(dim=-1)
-    if controls.top_k is None and controls.top_p is None:
-        drawn = draw(log_weights, uniforms)
-    else:
-        ordered, order = log_weights.sort(dim=-1, descending=True)
-        place = draw(_kept(ordered, controls), uniforms)
-        drawn = order.gather(1, place.unsqueeze(1)).squeeze(1)
+    drawn = draw(_kept(log_weights, controls), uniforms)
     if controls.greedy is None:
         return drawn
     return torch.where(controls.greedy.squeeze(1), log_weights.argmax(dim=-1), drawn)
 
 
-def _kept(ordered: torch.Tensor, controls: Controls) -> torch.Tensor:
-    """Descending log-weights with those outside top-k, then outside top-p, at minus infinity."""
+def _kept(log_weights: torch.Tensor, controls: Controls) -> torch.Tensor:
+    """The log-weights with those outside top-k, then outside top-p, at minus infinity."""
+    if controls.top_k is None and controls.top_p is None:
+        return log_weights
+    ordered, order = log_weights.sort(dim=-1, descending=True)
     if controls.top_k is not None:
         rank = torch.arange(ordered.shape[1], device=ordered.device)
         ordered = ordered.masked_fill(rank >= controls.top_k, -torch.inf)
     if controls.top_p is not None:
         probs = torch.softmax(ordered, dim=-1)
         # The mass before a token decides, so that the most likely one always stays.
-        ordered = ordered.masked_fill(probs.cumsum(-1) - probs >= controls.top_p, -torch.inf)
-    return ordered
+        outside = probs.cumsum(-1) - probs >= controls.top_p
+        ordered = ordered.masked_fill(outside & (controls.top_p < 1), -torch.inf)
+    # Back in the vocabulary's order, so that a row without limits is drawn as if it were alone.
+    return torch.empty_like(ordered).scatter_(1, order, ordered)
 
 
 def draw(log_weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

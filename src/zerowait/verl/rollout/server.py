@@ -29,7 +29,7 @@ from zerowait.verl.rollout.weights import Packed, WeightLoader
 
 
 class TransformersServer:
-    """Token ids in, token ids and log-probabilities out. Methods are verl's, and run as a Ray actor.
+    """Token ids in, token ids and log-probabilities out: a Ray actor with the methods verl calls.
 
     Args:
         rollout: verl's rollout configuration.

@@ -1,0 +1,75 @@
+import stat
+
+import numpy as np
+import pytest
+
+from zerowait.engine import Stats
+from zerowait.errors import DataError
+from zerowait.hub import RewardRecord, read_rewards, read_stats
+from zerowait.hub.records import REWARDS, Records
+from zerowait.types import Abstain, Reward, Sample, Score
+
+ROW = RewardRecord(
+    sample=Sample([{"role": "user", "content": "q"}], "a", ground_truth=["x"], group="g"),
+    reward=Reward(None, {"a": Score(1.0), "b": Abstain("refused", "no")}, {"a/scored": 1.0}, "mask", "b"),
+    trained_on=0.5,
+    stand_in="group",
+)
+
+
+def test_what_was_recorded_is_read_back_as_it_was(tmp_path):
+    records = Records(tmp_path)
+    records.reward(ROW)
+    records.close()
+    assert list(read_rewards(tmp_path)) == [ROW]
+
+
+def test_a_second_run_of_the_writer_appends(tmp_path):
+    for _ in range(2):
+        records = Records(tmp_path)
+        records.reward(ROW)
+        records.close()
+    assert len(list(read_rewards(tmp_path))) == 2
+
+
+def test_a_half_written_last_line_of_a_killed_process_is_left_out(tmp_path):
+    records = Records(tmp_path)
+    records.reward(ROW)
+    records.close()
+    with (tmp_path / REWARDS).open("ab") as file:
+        file.write(b'{"sample": {"prom')
+    assert list(read_rewards(tmp_path)) == [ROW]
+
+
+def test_a_damaged_line_is_named(tmp_path):
+    (tmp_path / REWARDS).write_bytes(b"{}\n")
+    with pytest.raises(DataError, match=r"rewards.jsonl:1: is damaged"):
+        list(read_rewards(tmp_path))
+
+
+def test_nothing_recorded_is_one_clear_error(tmp_path):
+    with pytest.raises(DataError, match="nothing was recorded there"):
+        list(read_rewards(tmp_path / "nowhere"))
+
+
+def test_numpy_values_of_data_sets_are_recorded_as_plain_ones(tmp_path):
+    records = Records(tmp_path)
+    extra = {"index": np.int64(3), "list": np.array([1, 2])}
+    records.reward(RewardRecord(sample=Sample("q", "a", extra=extra), reward=Reward(1.0, {})))
+    records.close()
+    (row,) = read_rewards(tmp_path)
+    assert row.sample.extra == {"index": 3, "list": [1, 2]}
+
+
+def test_counters_are_kept_at_each_new_step_and_at_the_end_but_not_for_every_row(tmp_path):
+    records = Records(tmp_path)
+    for step in (1, 1, 1, 2):
+        records.stats(Stats(settled=step), split="train", step=step)
+    records.stats(Stats(settled=9), split="train", step=2, last=True)
+    records.close()
+    assert [row.stats["settled"] for row in read_stats(tmp_path)] == [1, 2, 9]
+
+
+def test_records_are_readable_by_their_owner_only(tmp_path):
+    Records(tmp_path).close()
+    assert stat.S_IMODE((tmp_path / REWARDS).stat().st_mode) == 0o600

@@ -1,0 +1,70 @@
+import pytest
+
+from zerowait.hub import RewardRecord
+from zerowait.observe import Report, by_step, comparison, summarise, traffic
+from zerowait.types import Abstain, Reward, Sample, Score
+
+
+def record(value, *, split="train", step=1, at=0.0, settled=1.0, tokens=10, outcome=None):
+    outcome = outcome or (Score(value) if value is not None else Abstain("timeout", "late"))
+    sample = Sample("q", "a", split=split, step=step, response_tokens=tokens)
+    reward = Reward(value, {"quality": outcome}, policy="" if value is not None else "neutral")
+    return RewardRecord(sample=sample, reward=reward, submitted_at=at, settled_at=settled)
+
+
+def test_means_are_over_what_was_judged_and_abstentions_are_counted_apart():
+    (step,) = summarise([record(1.0), record(3.0), record(None)])
+    assert (step.rows, step.scored, step.reward) == (3, 2, 2.0)
+    assert step.components == {"quality": 2.0}
+    assert step.abstentions == {"quality/timeout": 1}
+
+
+def test_a_step_in_which_nothing_was_judged_has_no_mean_and_not_nought():
+    (step,) = summarise([record(None), record(None)])
+    assert step.reward is None
+    assert step.reward_std is None
+    assert step.components == {"quality": None}
+
+
+def test_exposed_time_runs_from_the_last_submission_to_the_last_reward():
+    (step,) = summarise([record(1.0, at=0, settled=9), record(1.0, at=7, settled=8)])
+    assert step.exposed_s == 2
+
+
+def test_validation_of_a_step_comes_before_its_training():
+    steps = summarise([record(1.0, step=1), record(1.0, split="validation", step=0)])
+    assert [(s.split, s.step) for s in steps] == [("validation", 0), ("train", 1)]
+
+
+@pytest.fixture
+def report(tmp_path):
+    steps = summarise(
+        [
+            record(0.2, split="validation", step=0),
+            record(None, split="validation", step=0),
+            record(0.5, step=1),
+            record(0.8, split="validation", step=1),
+        ]
+    )
+    return Report(
+        folder=tmp_path,
+        training=[s for s in steps if s.split == "train"],
+        validation=[s for s in steps if s.split != "train"],
+        stats={"asked": 4, "cached": 2, "abstentions": {"timeout": 1}},
+    )
+
+
+def test_the_comparison_shows_before_and_after_with_their_coverage(report):
+    rows = comparison(report)
+    assert rows[1] == ("reward", "0.200", "0.800")
+    assert rows[-1] == ("judged", "1/2", "1/1")
+
+
+def test_the_step_table_shows_abstentions_and_exposed_time(report):
+    header, row = by_step(report)
+    assert row[header.index("abstained")] == "0/1"
+    assert row[header.index("exposed_reward_s")] == "1.00"
+
+
+def test_the_traffic_table_names_each_kind_of_abstention(report):
+    assert ("abstentions", "timeout 1") in traffic(report)

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+import verl
+from hydra import compose, initialize_config_dir
+
+from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, environment, merged
+
+CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")
+
+
+def setup(**more):
+    files = {"model_path": "m/o d", "train_files": ["a b.jsonl"], "val_files": ["c.jsonl"]}
+    return TrainingSetup(**(files | more))
+
+
+def composed(overrides):
+    """verl's whole configuration; an unknown key without + is an error there."""
+    with initialize_config_dir(config_dir=CONFIG, version_base=None):
+        return compose("ppo_trainer", overrides=arguments(overrides))
+
+
+def test_verl_knows_every_key_for_the_cpu():
+    config = composed(base_overrides(setup(devices=2, responses=3, kl_loss=0.1)))
+    assert config.trainer.device == "cpu"
+    assert config.ray_kwargs.ray_init.num_gpus == config.trainer.n_gpus_per_node == 2
+    assert config.actor_rollout_ref.rollout.name == "transformers"
+    assert config.actor_rollout_ref.rollout.dtype == "float32"
+    assert config.actor_rollout_ref.actor.fsdp_config.mixed_precision.param_dtype == "fp32"
+    assert config.actor_rollout_ref.ref.strategy == "fsdp2"
+    assert config.actor_rollout_ref.actor.use_kl_loss is True
+    assert config.actor_rollout_ref.rollout.log_prob_use_dynamic_bsz is True
+    assert config.actor_rollout_ref.ref.log_prob_max_token_len_per_gpu == 8 * 1024
+    assert list(config.data.train_files) == ["a b.jsonl"]
+    assert config.actor_rollout_ref.model.path == "m/o d"
+
+
+@pytest.mark.parametrize("engine", ["transformers", "vllm"])
+def test_verl_knows_every_key_for_a_gpu(engine):
+    config = composed(base_overrides(setup(device="cuda", engine=engine)))
+    assert config.actor_rollout_ref.rollout.name == engine
+    assert config.actor_rollout_ref.rollout.dtype == "bfloat16"
+    assert config.actor_rollout_ref.actor.fsdp_config.get("mixed_precision") is None
+    assert "num_gpus" not in config.ray_kwargs.ray_init
+
+
+def test_a_cluster_is_joined_and_its_processes_learn_the_platform():
+    config = composed(base_overrides(setup(ray_address="auto")))
+    assert config.ray_kwargs.ray_init.address == "auto"
+    assert config.ray_kwargs.ray_init.num_cpus is None
+    assert config.ray_kwargs.ray_init.runtime_env.env_vars.VERL_PLATFORM == "cpu"
+
+
+def test_validation_comes_before_the_first_step_and_after_the_last_one():
+    config = composed(base_overrides(setup(steps=7)))
+    assert config.trainer.val_before_train is True
+    assert config.trainer.test_freq == config.trainer.total_training_steps == 7
+    assert composed(base_overrides(setup(steps=7, validate_every=2))).trainer.test_freq == 2
+
+
+def test_a_users_override_wins_however_it_is_spelled():
+    base = {"+a.b": 1, "c": 2}
+    assert merged(base, {"a.b": 5, "+c": 6, "d": 7}) == {"+a.b": 5, "c": 6, "d": 7}
+
+
+@pytest.mark.parametrize("text", ['say "hi"', "a,b", "null", "x=y", "a b", "${oc.env:HOME}x"])
+def test_any_text_arrives_as_it_was(text):
+    config = composed({"trainer.experiment_name": text, "+extra.list": [text, "b"]})
+    assert config._get_node("trainer")._get_node("experiment_name")._value() == text
+    assert config.extra._get_node("list")._get_node(0)._value() == text
+
+
+def test_only_the_cpu_needs_its_platform_named():
+    assert environment(setup())["VERL_PLATFORM"] == "cpu"
+    assert "VERL_PLATFORM" not in environment(setup(device="cuda"))
+    assert int(environment(setup(devices=64))["OMP_NUM_THREADS"]) == 1
