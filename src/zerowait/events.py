@@ -38,6 +38,15 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     queue_s: float
 
 
+class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of requests that may be in flight at an endpoint went from `before` to `after`."""
+
+    endpoint: str
+    before: int
+    after: int
+    why: str
+
+
 class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's verdict was reached, or it is known that it was not.
 
@@ -80,7 +89,13 @@ class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Event: TypeAlias = (
-    RequestRetried | RequestEnded | JudgementSettled | RewardSettled | StoreFailed | LoopLagged
+    RequestRetried
+    | RequestEnded
+    | LimitChanged
+    | JudgementSettled
+    | RewardSettled
+    | StoreFailed
+    | LoopLagged
 )
 Listener: TypeAlias = Callable[[Event], None]
 

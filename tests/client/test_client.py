@@ -12,6 +12,7 @@ from zerowait.client import (
     Ending,
     FixedLimit,
     JudgeClient,
+    Lanes,
     Limiter,
     Reply,
     Secret,
@@ -74,12 +75,12 @@ def endpoints(*urls, model="m"):
     return [Endpoint(base_url=url, model=model) for url in urls or ("http://judge/v1",)]
 
 
-def client(transport, **changes):
+def client(transport, *, limiter=None, **changes):
     return JudgeClient(
         **{
             "endpoints": endpoints(),
             "transport": transport,
-            "limiter": Limiter(FixedLimit(8)),
+            "lanes": Lanes(Traffic(), limiter=limiter or Limiter(FixedLimit(8))),
             "well_formed": lambda body: body.startswith(b"{"),
             "jitter": Random(7),
             "wall": lambda: 1000.0,

@@ -63,6 +63,7 @@ def test_a_reward_file_is_read_with_every_part_of_the_documented_example(tmp_pat
         ("componentz: {}\n", "reward.yaml:1: it has no key 'componentz'; did you mean 'components'?"),
         (ANSWER + "traffic: {concurency: 4}\n", "reward.yaml:3: traffic has no key 'concurency'; did you mean 'concurrency'?"),
         (ANSWER + "traffic:\n  concurrency: 0\n", "reward.yaml:3: traffic is wrong: concurrency must be greater than 0, not 0"),
+        (ANSWER + "traffic:\n  concurrency: fast\n", "reward.yaml:4: traffic.concurrency must be auto or a whole number, not 'fast'"),
         (ANSWER + "on_failure: {timout: mask}\n", "reward.yaml:3: on_failure has no key 'timout'; did you mean 'timeout'?"),
         (ANSWER + "on_failure: zero\n", "reward.yaml:3: on_failure must be one of neutral, mask, drop_group, raise or {value: x}, not 'zero'"),
         ("components:\n  a: {scorer: x, weight: heavy}\n", "reward.yaml:2: components.a.weight must be a number, not text"),

@@ -11,7 +11,8 @@ from random import Random
 import msgspec
 
 from zerowait.client.endpoints import Failover, Target, target
-from zerowait.client.limiter import Ending, Limiter, Slot
+from zerowait.client.lanes import Lanes
+from zerowait.client.limiter import Ending, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
 from zerowait.client.retry import (
     Effort,
@@ -54,9 +55,16 @@ class _Course:
     slot: Slot
     ends_s: float
     at: int
+    queue_s: float
     sends: int = 0
     attempt: int = 1
     resent: bool = False
+
+    def move(self, slot: Slot) -> None:
+        """Go on with a slot of another lane; the time in its queue is not the judge's either."""
+        self.slot = slot
+        self.queue_s += slot.queue_s
+        self.ends_s += slot.queue_s
 
 
 @dataclass(kw_only=True, eq=False)
@@ -67,7 +75,7 @@ class JudgeClient:
         endpoints: all serve the same model; while one fails, the next in this order is asked.
         keys: each endpoint's key, in the same order; none when empty.
         transport: sends; closed by whoever opened it.
-        limiter: hands out the slots, and is shared by the job.
+        lanes: where the slots are handed out; shared by the judges of a job.
         well_formed: whether a 200's body is a chat completion; other bodies are asked for again.
         traffic: how long and how often it is tried.
         listener: hears of every attempt.
@@ -78,7 +86,7 @@ class JudgeClient:
     endpoints: Sequence[Endpoint]
     keys: Sequence[Secret | None] = ()
     transport: Transport
-    limiter: Limiter
+    lanes: Lanes
     well_formed: Callable[[bytes], bool]
     traffic: Traffic = field(default_factory=Traffic)
     listener: Listener = nobody
@@ -90,6 +98,7 @@ class JudgeClient:
         self._targets = [
             target(endpoint, key=key) for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
+        self._lanes = [self.lanes.lane(endpoint) for endpoint in self.endpoints]
         self._failover = Failover(len(self._targets))
 
     async def ask(
@@ -110,16 +119,37 @@ class JudgeClient:
                 ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
         """
-        async with self.limiter.slot() as slot:
-            now_s = asyncio.get_running_loop().time()
-            allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
-            course = _Course(body, slot, now_s + allowed_s, self._failover.first(now_s))
-            if sent is not None:
-                sent()
-            while True:
-                ended = await self._attempt(course)
-                if ended is not None:
-                    return ended
+        at = self._failover.first(asyncio.get_running_loop().time())
+        course: _Course | None = None
+        while True:
+            async with self._lanes[at].limiter.slot() as slot:
+                if course is None:
+                    course = self._begin(body, slot, at, deadline_s)
+                    if sent is not None:
+                        sent()
+                else:
+                    course.move(slot)
+                ended = await self._ask_in_lane(course)
+            if ended is not None:
+                return ended
+            at = course.at
+
+    def _begin(self, body: bytes, slot: Slot, at: int, deadline_s: float | None) -> _Course:
+        allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
+        now_s = asyncio.get_running_loop().time()
+        best = self._failover.first(now_s)  # it may have changed while we queued
+        if self._lanes[best].limiter is self._lanes[at].limiter:
+            at = best
+        return _Course(body, slot, now_s + allowed_s, at, slot.queue_s)
+
+    async def _ask_in_lane(self, course: _Course) -> Answer | Abstain | None:
+        """How the judgement ended, or None if it goes on in a lane with slots of its own."""
+        limiter = self._lanes[course.at].limiter
+        while self._lanes[course.at].limiter is limiter:
+            ended = await self._attempt(course)
+            if ended is not None:
+                return ended
+        return None
 
     async def _attempt(self, course: _Course) -> Answer | Abstain | None:
         """How the judgement ended with this attempt, or None if it has to be sent again now."""
@@ -132,13 +162,16 @@ class JudgeClient:
         result = await self._send(place, self._body(course), course.ends_s - sent_s)
         ended_s = clock()
         answer = self._answer(result)
-        slot.ended(_ending(result, answered=answer is not None))
+        ending = _ending(result, answered=answer is not None)
+        slot.ended(
+            ending, retry_after_s=self._named_s(result) if ending is Ending.OVERLOADED else 0
+        )
         self.listener(
             RequestEnded(
                 endpoint=place.name,
                 status=result.status if isinstance(result, Reply) else 0,
                 latency_s=ended_s - sent_s,
-                queue_s=slot.queue_s if course.sends == 1 else 0.0,
+                queue_s=course.queue_s if course.sends == 1 else 0.0,
             )
         )
         if answer is None:
@@ -147,7 +180,7 @@ class JudgeClient:
             reply=answer,
             attempts=course.sends,
             latency_s=ended_s - sent_s,
-            queue_s=slot.queue_s,
+            queue_s=course.queue_s,
             endpoint=place.name,
         )
 
@@ -209,10 +242,13 @@ class JudgeClient:
 
     def _rest(self, failed: Reply | TransportError, at: int, now_s: float) -> None:
         """Send the judgements that follow elsewhere, for as long as endpoint `at` asks."""
-        named_s = None
-        if isinstance(failed, Reply):
-            named_s = retry_after_s(failed.headers, now_s=self.wall())
-        self._failover.failed(at, rest_until_s=now_s + (named_s or 0.0), now_s=now_s)
+        self._failover.failed(at, rest_until_s=now_s + self._named_s(failed), now_s=now_s)
+
+    def _named_s(self, failed: Reply | TransportError) -> float:
+        """The wait that the endpoint asks for; 0 when it names none."""
+        if isinstance(failed, TransportError):
+            return 0.0
+        return retry_after_s(failed.headers, now_s=self.wall()) or 0.0
 
 
 def _ending(result: Reply | TransportError, *, answered: bool) -> Ending:

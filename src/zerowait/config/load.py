@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -91,7 +92,23 @@ def build(source: Source, at: KeyPath, kind: type[StructT]) -> StructT:
         return msgspec.convert(_with_words(tree), kind)
     except msgspec.ValidationError as error:
         path, problem = _locate(str(error))
-        source.fail((*at, *path), _plain_words(problem))
+        words = _words_for(kind, path) if problem.startswith("Invalid enum value") else None
+        given = problem.removeprefix("Invalid enum value ")
+        source.fail(
+            (*at, *path), f"must be {words}, not {given}" if words else _plain_words(problem)
+        )
+
+
+def _words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
+    """What a field that takes certain words may be, such as "auto or a whole number"."""
+    field = next((f for f in msgspec.structs.fields(kind) if path == (f.name,)), None)
+    if field is None:
+        return None
+    names = {int: "a whole number", float: "a number"}
+    either = get_origin(field.type) in (Union, UnionType)
+    options = get_args(field.type) if either else (field.type,)
+    words = [str(word) for option in options for word in get_args(option)]
+    return " or ".join([*words, *(names[option] for option in options if option in names)])
 
 
 def _with_words(tree: dict[str, Any]) -> dict[str, Any]:

@@ -211,21 +211,26 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How hard the judges may be asked, and how long an answer may take.
 
     Args:
-        concurrency: requests in flight over the whole job.
+        concurrency: requests in flight: a number for the whole job, or ``auto``: for each endpoint
+            and model what it turns out to bear.
+        max_concurrency: with ``auto``, at most so many for each endpoint and model.
         timeout_s: of one attempt, from the moment it is sent.
         deadline_s: of one judgement, from its first send, over all attempts.
         attempts: how often one judgement is sent at most.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
     """
 
-    concurrency: int = 64
+    concurrency: int | Literal["auto"] = "auto"
+    max_concurrency: int = 1024
     timeout_s: float = 60.0
     deadline_s: float = 300.0
     attempts: int = 6
     group_deadline_s: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
+        if self.concurrency != "auto":
+            _positive("concurrency", self.concurrency)
+        for name in ("max_concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
             _positive(name, getattr(self, name))
 
 

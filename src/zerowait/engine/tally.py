@@ -6,6 +6,7 @@ from collections import Counter, deque
 
 import msgspec
 
+from zerowait.client import Lanes
 from zerowait.events import (
     Event,
     JudgementSettled,
@@ -33,6 +34,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         prompt_tokens, completion_tokens: as the judges reported them.
         in_flight: requests being answered now. waiting: requests in line for a slot.
         peak_in_flight: the most requests in flight so far. limit: the concurrency limit now.
+        limits: with ``concurrency: auto``, what `limit` is made of, by endpoint and model.
         latency_p50_s, latency_p95_s, latency_p99_s: of the latest answered attempts.
     """
 
@@ -52,6 +54,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     peak_in_flight: int = 0
     limit: int = 0
+    limits: dict[str, int] = {}
     latency_p50_s: float = 0.0
     latency_p95_s: float = 0.0
     latency_p99_s: float = 0.0
@@ -99,10 +102,8 @@ class Tally:
             case _:
                 pass
 
-    def snapshot(
-        self, *, in_flight: int = 0, waiting: int = 0, peak_in_flight: int = 0, limit: int = 0
-    ) -> Stats:
-        """The counts so far, with the gate's state as given."""
+    def snapshot(self, lanes: Lanes) -> Stats:
+        """The counts so far, with the state of `lanes` now."""
         ordered = sorted(self._latencies)
         return Stats(
             submitted=self.submitted,
@@ -117,10 +118,11 @@ class Tally:
             abstentions=dict(sorted(self._kinds.items())),
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
-            in_flight=in_flight,
-            waiting=waiting,
-            peak_in_flight=peak_in_flight,
-            limit=limit,
+            in_flight=lanes.in_flight,
+            waiting=lanes.waiting,
+            peak_in_flight=lanes.peak,
+            limit=lanes.limit,
+            limits=lanes.limits(),
             latency_p50_s=quantile(ordered, 0.5),
             latency_p95_s=quantile(ordered, 0.95),
             latency_p99_s=quantile(ordered, 0.99),
