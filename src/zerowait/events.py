@@ -47,6 +47,14 @@ class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class QuotaLearned(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint's headers name a quota, which is kept to from now on."""
+
+    endpoint: str
+    unit: Literal["requests", "tokens"]
+    per_minute: float
+
+
 class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's verdict was reached, or it is known that it was not.
 
@@ -92,6 +100,7 @@ Event: TypeAlias = (
     RequestRetried
     | RequestEnded
     | LimitChanged
+    | QuotaLearned
     | JudgementSettled
     | RewardSettled
     | StoreFailed

@@ -8,7 +8,7 @@ import pytest
 
 from zerowait.client import JudgeClient, Lanes, Reply
 from zerowait.config import Endpoint, Traffic
-from zerowait.events import LimitChanged
+from zerowait.events import LimitChanged, QuotaLearned
 from zerowait.testing import Capacity, Change, virtually
 from zerowait.testing.capacity import Gate
 
@@ -18,8 +18,9 @@ MEAN_S = 1.08  # of a log-normal distribution with median 1 and sigma 0.4
 class Server:
     """A transport to a server with `capacity` and log-normal latency, in the loop's time."""
 
-    def __init__(self, capacity, seed=0):
+    def __init__(self, capacity, seed=0, *, names_quota=True):
         self.gate = Gate(capacity)
+        self.headers = self.gate.headers if names_quota else dict
         self.random = Random(seed)
         self.served = []  # when each good answer was given
         self.refused = []
@@ -36,15 +37,15 @@ class Server:
         finally:
             self.gate.leave()
         self.served.append(clock())
-        return Reply(200, {}, b"{}")
+        return Reply(200, self.headers(), b"{}")
 
     async def aclose(self):
         pass
 
 
-def pressed(capacity, *, seconds, seed=0, **traffic):
+def pressed(capacity, *, seconds, seed=0, names_quota=True, **traffic):
     """The server and the limit's changes after `seconds` of more work than it can do."""
-    server, changes = Server(capacity, seed), []
+    server, changes = Server(capacity, seed, names_quota=names_quota), []
     settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, **traffic})
     client = JudgeClient(
         endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
@@ -103,9 +104,18 @@ def test_past_a_knee_the_limit_stops_although_nothing_is_refused():
 
 
 def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm():
-    server, _ = pressed(Capacity(rpm=3000), seconds=60)
+    server, _ = pressed(Capacity(rpm=3000), seconds=60, rpm="off")
     assert goodput(server, after_s=15, until_s=60) >= 0.95 * 50
     assert refused_share(server, after_s=5) <= 0.03
+
+
+@pytest.mark.parametrize("rpm", [3000.0, None])
+def test_a_quota_that_is_set_or_named_in_headers_is_kept_to_and_used_up(rpm):
+    server, events = pressed(Capacity(rpm=3000), seconds=60, names_quota=rpm is None, rpm=rpm)
+    assert goodput(server, after_s=15, until_s=60) >= 0.98 * 50
+    assert refused_share(server, after_s=5) <= (0.002 if rpm else 0.01)
+    learned = [event for event in events if isinstance(event, QuotaLearned)]
+    assert [event.per_minute for event in learned] == ([] if rpm else [3000.0])
 
 
 def test_every_change_of_the_limit_is_told_with_a_reason():

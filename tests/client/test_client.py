@@ -179,6 +179,50 @@ def test_the_deadline_runs_from_the_first_send_and_time_in_our_queue_never_count
     assert elapsed_s == 200.0
 
 
+def test_waiting_for_quota_is_queue_time_and_holds_no_slot():
+    limiter = Limiter(FixedLimit(8))
+    traffic = Traffic(rpm=6.0, deadline_s=5.0)
+    asker = client(Scripted(GOOD), lanes=Lanes(traffic, limiter=limiter), traffic=traffic)
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(asker.ask(b"{}")) for _ in range(3)]
+            await asyncio.sleep(5.0)
+            assert (limiter.in_flight, asker.lanes.waiting) == (0, 2)
+        return [task.result() for task in tasks]
+
+    answers, elapsed_s = virtually(main())
+    assert [answer.queue_s for answer in answers] == pytest.approx([0.0, 10.0, 20.0])
+    assert [answer.latency_s for answer in answers] == pytest.approx([1.0] * 3)
+    assert elapsed_s == pytest.approx(21.0)
+
+
+def test_a_resend_needs_quota_too_and_its_wait_is_not_the_judges():
+    traffic = Traffic(rpm=6.0, deadline_s=5.0)
+    transport = Scripted(refusal(500), GOOD)
+    asker = client(transport, lanes=Lanes(traffic), traffic=traffic)
+    answer, _ = virtually(asker.ask(b"{}"))
+    assert isinstance(answer, Answer)
+    assert [when for when, *_ in transport.sent] == pytest.approx([0.0, 10.0])
+
+
+def test_a_call_that_is_cancelled_before_its_send_gives_its_quota_back():
+    traffic = Traffic(rpm=6.0)
+    limiter = Limiter(FixedLimit(1))
+    asker = client(Scripted(GOOD), lanes=Lanes(traffic, limiter=limiter), traffic=traffic)
+
+    async def main():
+        async with limiter.slot():
+            waits = asyncio.create_task(asker.ask(b"{}"))
+            await asyncio.sleep(1.0)
+            waits.cancel()
+            await asyncio.wait([waits])
+        return await asker.ask(b"{}")
+
+    answer, _ = virtually(main())
+    assert answer.queue_s == 0.0
+
+
 def test_the_timeout_of_an_attempt_runs_from_its_own_send():
     transport = Scripted(TIMEOUT, TIMEOUT, GOOD)
     traffic = Traffic(timeout_s=10.0, deadline_s=300.0)

@@ -10,6 +10,7 @@ from zerowait.client.endpoints import Target, target
 from zerowait.client.lanes import Lane, Lanes
 from zerowait.client.limiter import Ending, FixedLimit, Gauge, Limit, Limiter, Sample, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
+from zerowait.client.quota import Claim, Quota
 from zerowait.client.retry import Effort, GiveUp, Retry, decide
 from zerowait.client.secret import Secret
 
@@ -17,6 +18,7 @@ __all__ = [
     "AdaptiveLimit",
     "AiohttpTransport",
     "Answer",
+    "Claim",
     "Effort",
     "Ending",
     "FixedLimit",
@@ -27,6 +29,7 @@ __all__ = [
     "Lanes",
     "Limit",
     "Limiter",
+    "Quota",
     "Reply",
     "Request",
     "Retry",

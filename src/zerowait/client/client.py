@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,22 +11,16 @@ from random import Random
 
 import msgspec
 
-from zerowait.client.endpoints import Failover, Target, target
+from zerowait.client.endpoints import Failover, target
 from zerowait.client.lanes import Lanes
-from zerowait.client.limiter import Ending, Slot
-from zerowait.client.port import Reply, Request, Transport, TransportError
-from zerowait.client.retry import (
-    Effort,
-    GiveUp,
-    Retry,
-    decide,
-    is_endpoint_fault,
-    is_overload,
-    retry_after_s,
-)
+from zerowait.client.limiter import Limiter, Slot
+from zerowait.client.port import Reply, Transport, TransportError
+from zerowait.client.quota import Claim
+from zerowait.client.retry import Effort, GiveUp, Retry, decide, is_endpoint_fault
 from zerowait.client.secret import Secret
+from zerowait.client.sender import Permit, Road, Sender
 from zerowait.config.schema import Endpoint, Traffic
-from zerowait.events import Listener, RequestEnded, RequestRetried, nobody
+from zerowait.events import Listener, RequestRetried, nobody
 from zerowait.types import Abstain
 
 
@@ -49,22 +44,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Course:
-    """How far one judgement has come."""
+    """How far one judgement has come; `ends_s` is infinite until its first send."""
 
     body: bytes
-    slot: Slot
-    ends_s: float
     at: int
-    queue_s: float
+    claim: Claim | None = None
+    ends_s: float = math.inf
+    queue_s: float = 0.0
     sends: int = 0
     attempt: int = 1
     resent: bool = False
 
-    def move(self, slot: Slot) -> None:
-        """Go on with a slot of another lane; the time in its queue is not the judge's either."""
-        self.slot = slot
-        self.queue_s += slot.queue_s
-        self.ends_s += slot.queue_s
+    def queued(self, wait_s: float) -> None:
+        """Time in our own queues is not the judge's: it moves the deadline."""
+        self.queue_s += wait_s
+        self.ends_s += wait_s
 
 
 @dataclass(kw_only=True, eq=False)
@@ -75,7 +69,7 @@ class JudgeClient:
         endpoints: all serve the same model; while one fails, the next in this order is asked.
         keys: each endpoint's key, in the same order; none when empty.
         transport: sends; closed by whoever opened it.
-        lanes: where the slots are handed out; shared by the judges of a job.
+        lanes: where slots and quota are handed out; shared by the judges of a job.
         well_formed: whether a 200's body is a chat completion; other bodies are asked for again.
         traffic: how long and how often it is tried.
         listener: hears of every attempt.
@@ -95,11 +89,12 @@ class JudgeClient:
 
     def __post_init__(self) -> None:
         keys = self.keys or [None] * len(self.endpoints)
-        self._targets = [
-            target(endpoint, key=key) for endpoint, key in zip(self.endpoints, keys, strict=True)
+        self._roads = [
+            Road(endpoint, target(endpoint, key=key), self.lanes.lane(endpoint))
+            for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
-        self._lanes = [self.lanes.lane(endpoint) for endpoint in self.endpoints]
-        self._failover = Failover(len(self._targets))
+        self._failover = Failover(len(self._roads))
+        self._sender = Sender(self.transport, self.well_formed, self.listener, self.wall)
 
     async def ask(
         self,
@@ -115,74 +110,89 @@ class JudgeClient:
 
         Args:
             body: the encoded chat request, with the first endpoint's name of the model.
-            deadline_s: from the first send; the time in our queue never counts. Default:
+            deadline_s: from the first send; the time in our queues never counts. Default:
                 ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
         """
-        at = self._failover.first(asyncio.get_running_loop().time())
-        course: _Course | None = None
-        while True:
-            async with self._lanes[at].limiter.slot() as slot:
-                if course is None:
-                    course = self._begin(body, slot, at, deadline_s)
-                    if sent is not None:
-                        sent()
-                else:
-                    course.move(slot)
-                ended = await self._ask_in_lane(course)
-            if ended is not None:
-                return ended
-            at = course.at
+        course = _Course(body, self._failover.first(asyncio.get_running_loop().time()))
+        try:
+            while True:
+                await self._claim(course)
+                async with self._roads[course.at].lane.limiter.slot() as slot:
+                    course.queued(slot.queue_s)
+                    if course.ends_s == math.inf:
+                        self._begin(course, deadline_s)
+                        if sent is not None:
+                            sent()
+                    ended = await self._ask_in_lane(course, slot)
+                if ended is not None:
+                    return ended
+        finally:
+            self._give_back(course)
 
-    def _begin(self, body: bytes, slot: Slot, at: int, deadline_s: float | None) -> _Course:
-        allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
+    def _begin(self, course: _Course, deadline_s: float | None) -> None:
+        """The first send is due: the deadline runs, and the best endpoint is chosen anew."""
         now_s = asyncio.get_running_loop().time()
-        best = self._failover.first(now_s)  # it may have changed while we queued
-        if self._lanes[best].limiter is self._lanes[at].limiter:
-            at = best
-        return _Course(body, slot, now_s + allowed_s, at, slot.queue_s)
+        course.ends_s = now_s + (self.traffic.deadline_s if deadline_s is None else deadline_s)
+        best = self._failover.first(now_s)
+        if best != course.at and self._limiter(best) is self._limiter(course.at):
+            self._give_back(course)
+            course.at = best
 
-    async def _ask_in_lane(self, course: _Course) -> Answer | Abstain | None:
+    async def _ask_in_lane(self, course: _Course, slot: Slot) -> Answer | Abstain | None:
         """How the judgement ended, or None if it goes on in a lane with slots of its own."""
-        limiter = self._lanes[course.at].limiter
-        while self._lanes[course.at].limiter is limiter:
-            ended = await self._attempt(course)
+        limiter = self._limiter(course.at)
+        while self._limiter(course.at) is limiter:
+            ended = await self._attempt(course, slot)
             if ended is not None:
                 return ended
         return None
 
-    async def _attempt(self, course: _Course) -> Answer | Abstain | None:
+    async def _attempt(self, course: _Course, slot: Slot) -> Answer | Abstain | None:
         """How the judgement ended with this attempt, or None if it has to be sent again now."""
-        clock = asyncio.get_running_loop().time
-        place = self._targets[course.at]
-        slot = course.slot
+        claim = await self._claimed(course)
+        road = self._roads[course.at]
         course.sends += 1
-        slot.sent()
-        sent_s = clock()
-        result = await self._send(place, self._body(course), course.ends_s - sent_s)
-        ended_s = clock()
-        answer = self._answer(result)
-        ending = _ending(result, answered=answer is not None)
-        slot.ended(
-            ending, retry_after_s=self._named_s(result) if ending is Ending.OVERLOADED else 0
-        )
-        self.listener(
-            RequestEnded(
-                endpoint=place.name,
-                status=result.status if isinstance(result, Reply) else 0,
-                latency_s=ended_s - sent_s,
-                queue_s=course.queue_s if course.sends == 1 else 0.0,
-            )
-        )
-        if answer is None:
-            return await self._after_failure(result, course, ended_s)
+        permit = Permit(slot, claim, course.queue_s if course.sends == 1 else 0.0)
+        now_s = asyncio.get_running_loop().time()
+        timeout_s = min(self.traffic.timeout_s, course.ends_s - now_s)
+        result = await self._sender.send(road, self._body(course), permit, timeout_s=timeout_s)
+        if not result.is_answer or isinstance(result.reply, TransportError):
+            return await self._after_failure(result.reply, course)
         return Answer(
-            reply=answer,
+            reply=result.reply,
             attempts=course.sends,
-            latency_s=ended_s - sent_s,
+            latency_s=result.latency_s,
             queue_s=course.queue_s,
-            endpoint=place.name,
+            endpoint=road.target.name,
         )
+
+    async def _claimed(self, course: _Course) -> Claim:
+        """The judgement's share of the endpoint's quota, taken over for a send."""
+        await self._claim(course)
+        claim, course.claim = course.claim, None
+        return claim or Claim(0.0)
+
+    async def _claim(self, course: _Course) -> None:
+        """Reserve the judgement's share of the endpoint's quota for one send."""
+        if course.claim is not None:
+            return
+        quota = self._roads[course.at].lane.quota
+        claim = quota.try_claim(course.body)
+        if claim is None:
+            clock = asyncio.get_running_loop().time
+            asked_s = clock()
+            claim = await quota.claim(course.body)
+            course.queued(clock() - asked_s)
+        course.claim = claim
+
+    def _give_back(self, course: _Course) -> None:
+        if course.claim is not None:
+            self._roads[course.at].lane.quota.give_back(course.claim)
+            course.claim = None
+
+    def _limiter(self, at: int) -> Limiter:
+        return self._roads[at].lane.limiter
 
     def _body(self, course: _Course) -> bytes:
         """The request as the endpoint asked now wants it: with its own name of the model."""
@@ -191,23 +201,11 @@ class JudgeClient:
             return course.body
         return msgspec.json.encode(msgspec.json.decode(course.body) | {"model": model})
 
-    async def _send(self, place: Target, body: bytes, left_s: float) -> Reply | TransportError:
-        request = Request(place.url, place.headers, body)
-        try:
-            return await self.transport.send(request, timeout_s=min(self.traffic.timeout_s, left_s))
-        except TransportError as error:
-            # a value from here on; its frames would hold it, and it them, until the next collection
-            return error.with_traceback(None)
-
-    def _answer(self, result: Reply | TransportError) -> Reply | None:
-        if isinstance(result, TransportError) or not 200 <= result.status < 300:
-            return None
-        return result if self.well_formed(result.body) else None
-
     async def _after_failure(
-        self, failed: Reply | TransportError, course: _Course, now_s: float
+        self, failed: Reply | TransportError, course: _Course
     ) -> Abstain | None:
         """An Abstain, or None once the wait before the next attempt is over."""
+        now_s = asyncio.get_running_loop().time()
         fault = is_endpoint_fault(failed)
         beside = self._failover.beside(course.at, now_s) if fault else None
         effort = Effort(
@@ -221,8 +219,9 @@ class JudgeClient:
         decision = decide(failed, effort, jitter=self.jitter)
         free = isinstance(decision, Retry) and not decision.counted
         if fault and not free:
-            self._rest(failed, course.at, now_s)
-        place = self._targets[course.at]
+            rest_until_s = now_s + self._sender.named_s(failed)
+            self._failover.failed(course.at, rest_until_s=rest_until_s, now_s=now_s)
+        place = self._roads[course.at].target
         why = place.redact(decision.why)
         if isinstance(decision, GiveUp):
             times = "1 attempt" if course.sends == 1 else f"{course.sends} attempts"
@@ -239,19 +238,3 @@ class JudgeClient:
             course.attempt += 1
             course.at = course.at if beside is None else beside
         return None
-
-    def _rest(self, failed: Reply | TransportError, at: int, now_s: float) -> None:
-        """Send the judgements that follow elsewhere, for as long as endpoint `at` asks."""
-        self._failover.failed(at, rest_until_s=now_s + self._named_s(failed), now_s=now_s)
-
-    def _named_s(self, failed: Reply | TransportError) -> float:
-        """The wait that the endpoint asks for; 0 when it names none."""
-        if isinstance(failed, TransportError):
-            return 0.0
-        return retry_after_s(failed.headers, now_s=self.wall()) or 0.0
-
-
-def _ending(result: Reply | TransportError, *, answered: bool) -> Ending:
-    if answered:
-        return Ending.SUCCEEDED
-    return Ending.OVERLOADED if is_overload(result) else Ending.SAYS_NOTHING

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
 from zerowait.client.adaptive import START, AdaptiveLimit
 from zerowait.client.endpoints import target
 from zerowait.client.limiter import FixedLimit, Gauge, Limiter
+from zerowait.client.quota import Quota, Unit
 from zerowait.config.schema import Endpoint, Traffic
-from zerowait.events import LimitChanged, Listener, nobody
+from zerowait.events import LimitChanged, Listener, QuotaLearned, nobody
+
+_AHEAD: Final = 8
 
 
 class Lane(msgspec.Struct, frozen=True):
@@ -19,6 +23,7 @@ class Lane(msgspec.Struct, frozen=True):
 
     name: str
     limiter: Limiter
+    quota: Quota
 
 
 class Lanes:
@@ -49,7 +54,8 @@ class Lanes:
         lane = self._lanes.get(key)
         if lane is None:
             name = target(endpoint).name
-            lane = self._lanes[key] = Lane(name, self._shared or self._adaptive(name))
+            limiter = self._shared or self._adaptive(name)
+            lane = self._lanes[key] = Lane(name, limiter, self._quota(name))
         return lane
 
     @property
@@ -64,8 +70,9 @@ class Lanes:
 
     @property
     def waiting(self) -> int:
-        """Callers that wait for a slot."""
-        return sum(limiter.waiting for limiter in self._limiters())
+        """Callers that wait for a slot or for quota."""
+        quotas = sum(lane.quota.waiting for lane in self._lanes.values())
+        return quotas + sum(limiter.waiting for limiter in self._limiters())
 
     @property
     def limit(self) -> int:
@@ -93,3 +100,11 @@ class Lanes:
             self._listener(LimitChanged(endpoint=name, before=before, after=after, why=rule.why))
 
         return Limiter(rule, total=self._total, changed=changed)
+
+    def _quota(self, name: str) -> Quota:
+        def learned(unit: Unit, per_minute: float) -> None:
+            self._listener(QuotaLearned(endpoint=name, unit=unit, per_minute=per_minute))
+
+        # where lanes share slots, one that sends few ahead would starve behind the others' backlog
+        ahead = _AHEAD if self._shared is None else None
+        return Quota(self._traffic.rpm, self._traffic.tpm, ahead=ahead, learned=learned)

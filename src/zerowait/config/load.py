@@ -34,6 +34,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
+_MAY_BE_OFF = ("rpm", "tpm", "hedge")
 _TOP = ["components", "judges", "traffic", "cache", "on_failure"]
 
 
@@ -112,7 +113,8 @@ def _words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
 
 
 def _with_words(tree: dict[str, Any]) -> dict[str, Any]:
-    """A judge's tree with its words back: YAML reads an unquoted yes and no as booleans."""
+    """The tree with its words back: YAML reads an unquoted yes, no and off as booleans."""
+    tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
     verdict = tree.get("verdict")
     if not isinstance(verdict, dict) or not isinstance(verdict.get("choice"), list):
         return tree

@@ -214,6 +214,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         concurrency: requests in flight: a number for the whole job, or ``auto``: for each endpoint
             and model what it turns out to bear.
         max_concurrency: with ``auto``, at most so many for each endpoint and model.
+        rpm: requests per minute to each endpoint and model; None: what its ``x-ratelimit``
+            headers say; ``off``: no matter what they say.
+        tpm: tokens per minute, prompt and answer, likewise.
         timeout_s: of one attempt, from the moment it is sent.
         deadline_s: of one judgement, from its first send, over all attempts.
         attempts: how often one judgement is sent at most.
@@ -222,14 +225,18 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
     concurrency: int | Literal["auto"] = "auto"
     max_concurrency: int = 1024
+    rpm: float | Literal["off"] | None = None
+    tpm: float | Literal["off"] | None = None
     timeout_s: float = 60.0
     deadline_s: float = 300.0
     attempts: int = 6
     group_deadline_s: float = 600.0
 
     def __post_init__(self) -> None:
-        if self.concurrency != "auto":
-            _positive("concurrency", self.concurrency)
+        for name in ("concurrency", "rpm", "tpm"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                _positive(name, value)
         for name in ("max_concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
             _positive(name, getattr(self, name))
 
