@@ -38,6 +38,18 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     queue_s: float
 
 
+class RequestHedged(msgspec.Struct, frozen=True, kw_only=True):
+    """A late request had been sent once more, `after_s` seconds after the first time.
+
+    Args:
+        won: its answer was the first one; else it was cancelled or failed.
+    """
+
+    endpoint: str
+    after_s: float
+    won: bool
+
+
 class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
     """The number of requests that may be in flight at an endpoint went from `before` to `after`."""
 
@@ -99,6 +111,7 @@ class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
 Event: TypeAlias = (
     RequestRetried
     | RequestEnded
+    | RequestHedged
     | LimitChanged
     | QuotaLearned
     | JudgementSettled

@@ -16,9 +16,10 @@ from zerowait.client.lanes import Lanes
 from zerowait.client.limiter import Limiter, Slot
 from zerowait.client.port import Reply, Transport, TransportError
 from zerowait.client.quota import Claim
+from zerowait.client.race import Race
 from zerowait.client.retry import Effort, GiveUp, Retry, decide, is_endpoint_fault
 from zerowait.client.secret import Secret
-from zerowait.client.sender import Permit, Road, Sender
+from zerowait.client.sender import Permit, Result, Road, Sender
 from zerowait.config.schema import Endpoint, Traffic
 from zerowait.events import Listener, RequestRetried, nobody
 from zerowait.types import Abstain
@@ -29,7 +30,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         reply: a 200 whose body is a chat completion.
-        attempts: how often the request was sent.
+        attempts: how often the request was sent, copies of late ones included.
         latency_s: of the attempt that succeeded.
         queue_s: spent waiting for a slot before the first send.
         endpoint: who answered.
@@ -154,9 +155,7 @@ class JudgeClient:
         road = self._roads[course.at]
         course.sends += 1
         permit = Permit(slot, claim, course.queue_s if course.sends == 1 else 0.0)
-        now_s = asyncio.get_running_loop().time()
-        timeout_s = min(self.traffic.timeout_s, course.ends_s - now_s)
-        result = await self._sender.send(road, self._body(course), permit, timeout_s=timeout_s)
+        result = await self._send(course, road, permit)
         if not result.is_answer or isinstance(result.reply, TransportError):
             return await self._after_failure(result.reply, course)
         return Answer(
@@ -166,6 +165,20 @@ class JudgeClient:
             queue_s=course.queue_s,
             endpoint=road.target.name,
         )
+
+    async def _send(self, course: _Course, road: Road, permit: Permit) -> Result:
+        clock = asyncio.get_running_loop().time
+
+        def timeout_s() -> float:
+            return min(self.traffic.timeout_s, course.ends_s - clock())
+
+        body, watch = self._body(course), road.lane.watch
+        if watch is None:
+            return await self._sender.send(road, body, permit, timeout_s=timeout_s())
+        race = Race(self._sender, road, body, timeout_s)
+        result = await race.run(permit, watch)
+        course.sends += race.copies
+        return result
 
     async def _claimed(self, course: _Course) -> Claim:
         """The judgement's share of the endpoint's quota, taken over for a send."""

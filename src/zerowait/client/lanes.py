@@ -10,8 +10,10 @@ import msgspec
 
 from zerowait.client.adaptive import START, AdaptiveLimit
 from zerowait.client.endpoints import target
+from zerowait.client.hedge import HedgeRule
 from zerowait.client.limiter import FixedLimit, Gauge, Limiter
 from zerowait.client.quota import Quota, Unit
+from zerowait.client.watch import Watch
 from zerowait.config.schema import Endpoint, Traffic
 from zerowait.events import LimitChanged, Listener, QuotaLearned, nobody
 
@@ -19,11 +21,19 @@ _AHEAD: Final = 8
 
 
 class Lane(msgspec.Struct, frozen=True):
-    """One model at one endpoint; all judges that ask it share the lane."""
+    """One model at one endpoint; all judges that ask it share the lane.
+
+    Args:
+        name: the endpoint's.
+        limiter: how many may be in flight.
+        quota: how many per minute.
+        watch: sends late requests again; None where hedging is off.
+    """
 
     name: str
     limiter: Limiter
     quota: Quota
+    watch: Watch | None = None
 
 
 class Lanes:
@@ -54,8 +64,8 @@ class Lanes:
         lane = self._lanes.get(key)
         if lane is None:
             name = target(endpoint).name
-            limiter = self._shared or self._adaptive(name)
-            lane = self._lanes[key] = Lane(name, limiter, self._quota(name))
+            limiter, quota = self._shared or self._adaptive(name), self._quota(name)
+            lane = self._lanes[key] = Lane(name, limiter, quota, self._watch(limiter, quota))
         return lane
 
     @property
@@ -108,3 +118,10 @@ class Lanes:
         # where lanes share slots, one that sends few ahead would starve behind the others' backlog
         ahead = _AHEAD if self._shared is None else None
         return Quota(self._traffic.rpm, self._traffic.tpm, ahead=ahead, learned=learned)
+
+    def _watch(self, limiter: Limiter, quota: Quota) -> Watch | None:
+        hedge = self._traffic.hedge
+        if hedge == "off":
+            return None
+        rule = HedgeRule(share=hedge.share, after_s=hedge.after_s, extra=hedge.extra)
+        return Watch(rule, limiter, quota)

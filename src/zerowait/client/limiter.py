@@ -112,6 +112,7 @@ class Limiter:
         self._limit = limit
         self._changed = changed
         self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._at_spare: list[Callable[[], None]] = []
         self._held = Gauge()
         self._total = total or Gauge()
         self._on_wire = 0
@@ -145,6 +146,17 @@ class Limiter:
         """A slot to enter with ``async with``; each one serves once."""
         return Slot(self)
 
+    def spare_slot(self) -> Slot | None:
+        """A slot that is held already and must be released, or None: somebody needs them all."""
+        if self._waiters or self._held.now >= self._limit.limit:
+            return None
+        self._take()
+        return Slot(self)
+
+    def when_spare(self, call: Callable[[], None]) -> None:
+        """Call `call` each time when there may be a spare slot."""
+        self._at_spare.append(call)
+
     def follow(self) -> None:
         """Let in as many as the rule allows; call it after the limit was changed from outside."""
         limit = self._limit.limit
@@ -153,6 +165,9 @@ class Limiter:
             if not waiter.done():  # done: its caller was cancelled and has not run since
                 self._take()
                 waiter.set_result(None)
+        if self._at_spare and not self._waiters and self._held.now < limit:
+            for call in self._at_spare:
+                call()
 
     async def _acquire(self) -> None:
         if not self._waiters and self._held.now < self._limit.limit:
@@ -215,6 +230,10 @@ class Slot:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the slot back, as leaving ``async with`` does."""
         try:
             self.ended(Ending.SAYS_NOTHING)
         finally:

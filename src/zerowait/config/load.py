@@ -13,6 +13,7 @@ from zerowait.config.schema import (
     Cache,
     Component,
     FailurePolicy,
+    Hedge,
     Judge,
     JudgeComponent,
     Policy,
@@ -105,7 +106,7 @@ def _words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
     field = next((f for f in msgspec.structs.fields(kind) if path == (f.name,)), None)
     if field is None:
         return None
-    names = {int: "a whole number", float: "a number"}
+    names: dict[Any, str] = {int: "a whole number", float: "a number", Hedge: "a mapping"}
     either = get_origin(field.type) in (Union, UnionType)
     options = get_args(field.type) if either else (field.type,)
     words = [str(word) for option in options for word in get_args(option)]
@@ -128,6 +129,8 @@ def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> N
         inner = getattr(kind, "__args__", (None,))[0]
         for index, item in enumerate(tree):
             _refuse_unknown_keys(source, (*at, index), item, inner)
+    if get_origin(kind) in (Union, UnionType):
+        kind = next((option for option in get_args(kind) if isinstance(option, type)), kind)
     if not (isinstance(tree, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}

@@ -11,6 +11,7 @@ from zerowait.events import (
     Event,
     JudgementSettled,
     RequestEnded,
+    RequestHedged,
     RequestRetried,
     RewardSettled,
     StoreFailed,
@@ -29,6 +30,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         asked: judgements for which a judge was asked. cached: answered from the cache.
         joined: identical to a judgement in flight, and answered with it.
         requests: HTTP attempts that ended. retries: attempts beyond the first.
+        hedges: late requests sent once more. hedge_wins: of these, answered first.
         store_failures: reads and writes of the cache that failed.
         abstentions: judgements that were not reached, by kind.
         prompt_tokens, completion_tokens: as the judges reported them.
@@ -46,6 +48,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     joined: int = 0
     requests: int = 0
     retries: int = 0
+    hedges: int = 0
+    hedge_wins: int = 0
     store_failures: int = 0
     abstentions: dict[str, int] = {}
     prompt_tokens: int = 0
@@ -72,7 +76,7 @@ class Tally:
     def __init__(self) -> None:
         self.submitted = 0
         self._settled = self._abstained = self._requests = self._retries = 0
-        self._store_failures = 0
+        self._store_failures = self._hedges = self._hedge_wins = 0
         self._prompt_tokens = self._completion_tokens = 0
         self._sources: Counter[str] = Counter()
         self._kinds: Counter[str] = Counter()
@@ -97,6 +101,9 @@ class Tally:
                     self._latencies.append(event.latency_s)
             case RequestRetried():
                 self._retries += 1
+            case RequestHedged():
+                self._hedges += 1
+                self._hedge_wins += event.won
             case StoreFailed():
                 self._store_failures += 1
             case _:
@@ -114,6 +121,8 @@ class Tally:
             joined=self._sources["joined"],
             requests=self._requests,
             retries=self._retries,
+            hedges=self._hedges,
+            hedge_wins=self._hedge_wins,
             store_failures=self._store_failures,
             abstentions=dict(sorted(self._kinds.items())),
             prompt_tokens=self._prompt_tokens,
