@@ -59,6 +59,19 @@ class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class EndpointEjected(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint is left alone, and others are asked, until a probe is answered."""
+
+    endpoint: str
+    why: str
+
+
+class EndpointReturned(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint that was left alone has answered, and is asked as before."""
+
+    endpoint: str
+
+
 class QuotaLearned(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint's headers name a quota, which is kept to from now on."""
 
@@ -114,6 +127,8 @@ Event: TypeAlias = (
     | RequestHedged
     | LimitChanged
     | QuotaLearned
+    | EndpointEjected
+    | EndpointReturned
     | JudgementSettled
     | RewardSettled
     | StoreFailed

@@ -305,17 +305,12 @@ def test_a_cancelled_call_frees_its_slot_wherever_it_is(where):
     virtually(main())
 
 
-def test_an_endpoint_that_fails_is_left_for_the_next_one_and_the_others_follow():
+def test_a_judgement_whose_endpoint_fails_goes_on_at_another():
     transport = Scripted(lost(), GOOD)
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))
-
-    async def main():
-        return await asker.ask(b"1"), await asker.ask(b"2")
-
-    (first, second), _ = virtually(main())
-    assert first.endpoint == second.endpoint == "http://b/v1/chat/completions"
-    hosts = [url.split("/")[2] for _, url, _, _ in transport.sent]
-    assert hosts == ["a", "b", "b"]
+    answer, _ = virtually(asker.ask(b"1"))
+    assert answer.endpoint == "http://b/v1/chat/completions"
+    assert [url.split("/")[2] for _, url, _, _ in transport.sent] == ["a", "b"]
 
 
 @pytest.mark.parametrize("step", [refusal(429), TIMEOUT, BAD])

@@ -11,17 +11,28 @@ from random import Random
 
 import msgspec
 
-from zerowait.client.endpoints import Failover, target
+from zerowait.client.choice import Choice
+from zerowait.client.endpoints import target
 from zerowait.client.lanes import Lanes
-from zerowait.client.limiter import Limiter, Slot
+from zerowait.client.limiter import Gauge, Limiter, Slot
 from zerowait.client.port import Reply, Transport, TransportError
 from zerowait.client.quota import Claim
 from zerowait.client.race import Race
-from zerowait.client.retry import Effort, GiveUp, Retry, decide, is_endpoint_fault
+from zerowait.client.retry import (
+    LONGEST_CAP_S,
+    Effort,
+    GiveUp,
+    decide,
+    is_endpoint_fault,
+    is_overload,
+    is_stale_connection,
+    is_timeout,
+    words_for,
+)
 from zerowait.client.secret import Secret
 from zerowait.client.sender import Permit, Result, Road, Sender
 from zerowait.config.schema import Endpoint, Traffic
-from zerowait.events import Listener, RequestRetried, nobody
+from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried, nobody
 from zerowait.types import Abstain
 
 
@@ -67,7 +78,7 @@ class JudgeClient:
     """Asks one judge, at one or several endpoints that serve the same model.
 
     Args:
-        endpoints: all serve the same model; while one fails, the next in this order is asked.
+        endpoints: all serve the same model, and share the work; one that fails is left alone.
         keys: each endpoint's key, in the same order; none when empty.
         transport: sends; closed by whoever opened it.
         lanes: where slots and quota are handed out; shared by the judges of a job.
@@ -94,7 +105,7 @@ class JudgeClient:
             Road(endpoint, target(endpoint, key=key), self.lanes.lane(endpoint))
             for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
-        self._failover = Failover(len(self._roads))
+        self._choice = Choice(self._roads)
         self._sender = Sender(self.transport, self.well_formed, self.listener, self.wall)
 
     async def ask(
@@ -115,30 +126,46 @@ class JudgeClient:
                 ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
         """
-        course = _Course(body, self._failover.first(asyncio.get_running_loop().time()))
+        clock = asyncio.get_running_loop().time
+        course = _Course(body, self._choice.first(clock()))
+        self._load(course).add(1)
         try:
             while True:
                 await self._claim(course)
-                async with self._roads[course.at].lane.limiter.slot() as slot:
+                async with self._limiter(course.at).slot() as slot:
                     course.queued(slot.queue_s)
+                    if self._has_to_go_elsewhere(course, clock()):
+                        continue
                     if course.ends_s == math.inf:
-                        self._begin(course, deadline_s)
+                        allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
+                        course.ends_s = clock() + allowed_s
                         if sent is not None:
                             sent()
                     ended = await self._ask_in_lane(course, slot)
                 if ended is not None:
                     return ended
         finally:
-            self._give_back(course)
+            self._leave_lane(course)
 
-    def _begin(self, course: _Course, deadline_s: float | None) -> None:
-        """The first send is due: the deadline runs, and the best endpoint is chosen anew."""
-        now_s = asyncio.get_running_loop().time()
-        course.ends_s = now_s + (self.traffic.deadline_s if deadline_s is None else deadline_s)
-        best = self._failover.first(now_s)
-        if best != course.at and self._limiter(best) is self._limiter(course.at):
-            self._give_back(course)
-            course.at = best
+    def _has_to_go_elsewhere(self, course: _Course, now_s: float) -> bool:
+        """Whether the slot is of no use: the endpoint was given up while we waited for it."""
+        if self._choice.may_stay(course.at, now_s):
+            return False
+        before, other = self._limiter(course.at), self._choice.beside(course.at, now_s)
+        if other is not None:
+            self._move(course, other)
+        return self._limiter(course.at) is not before
+
+    def _move(self, course: _Course, at: int) -> None:
+        self._leave_lane(course)
+        course.at = at
+        self._load(course).add(1)
+
+    def _leave_lane(self, course: _Course) -> None:
+        self._load(course).add(-1)
+        if course.claim is not None:
+            self._roads[course.at].lane.quota.give_back(course.claim)
+            course.claim = None
 
     async def _ask_in_lane(self, course: _Course, slot: Slot) -> Answer | Abstain | None:
         """How the judgement ended, or None if it goes on in a lane with slots of its own."""
@@ -154,10 +181,13 @@ class JudgeClient:
         claim = await self._claimed(course)
         road = self._roads[course.at]
         course.sends += 1
+        road.lane.breaker.asked(asyncio.get_running_loop().time())
         permit = Permit(slot, claim, course.queue_s if course.sends == 1 else 0.0)
         result = await self._send(course, road, permit)
         if not result.is_answer or isinstance(result.reply, TransportError):
             return await self._after_failure(result.reply, course)
+        if road.lane.breaker.succeeded():
+            self.listener(EndpointReturned(endpoint=road.target.name))
         return Answer(
             reply=result.reply,
             attempts=course.sends,
@@ -199,10 +229,8 @@ class JudgeClient:
             course.queued(clock() - asked_s)
         course.claim = claim
 
-    def _give_back(self, course: _Course) -> None:
-        if course.claim is not None:
-            self._roads[course.at].lane.quota.give_back(course.claim)
-            course.claim = None
+    def _load(self, course: _Course) -> Gauge:
+        return self._roads[course.at].lane.load
 
     def _limiter(self, at: int) -> Limiter:
         return self._roads[at].lane.limiter
@@ -219,8 +247,10 @@ class JudgeClient:
     ) -> Abstain | None:
         """An Abstain, or None once the wait before the next attempt is over."""
         now_s = asyncio.get_running_loop().time()
-        fault = is_endpoint_fault(failed)
-        beside = self._failover.beside(course.at, now_s) if fault else None
+        if not is_stale_connection(failed) or course.resent:
+            self._blame(failed, course.at, now_s)
+        moves = is_endpoint_fault(failed) or not self._choice.may_stay(course.at, now_s)
+        beside = self._choice.beside(course.at, now_s) if moves else None
         effort = Effort(
             attempt=course.attempt,
             attempts=self.traffic.attempts,
@@ -230,10 +260,6 @@ class JudgeClient:
             now_s=self.wall(),
         )
         decision = decide(failed, effort, jitter=self.jitter)
-        free = isinstance(decision, Retry) and not decision.counted
-        if fault and not free:
-            rest_until_s = now_s + self._sender.named_s(failed)
-            self._failover.failed(course.at, rest_until_s=rest_until_s, now_s=now_s)
         place = self._roads[course.at].target
         why = place.redact(decision.why)
         if isinstance(decision, GiveUp):
@@ -245,9 +271,22 @@ class JudgeClient:
             )
         )
         await asyncio.sleep(decision.after_s)
-        if free:
+        if not decision.counted:
             course.resent = True
-        else:
-            course.attempt += 1
-            course.at = course.at if beside is None else beside
+            return None
+        course.attempt += 1
+        if beside is not None:
+            self._move(course, beside)
         return None
+
+    def _blame(self, failed: Reply | TransportError, at: int, now_s: float) -> None:
+        """Tell the endpoint's breaker of a failure that is not the request's own."""
+        named_s = self._sender.named_s(failed)
+        bars_us = is_overload(failed) and named_s > LONGEST_CAP_S  # a quota of the day, say
+        is_fault = is_endpoint_fault(failed) or bars_us
+        if not is_fault and not is_timeout(failed):
+            return
+        road = self._roads[at]
+        if road.lane.breaker.failed(now_s, named_s=named_s) and len(self._roads) > 1:
+            why = road.target.redact(words_for(failed))
+            self.listener(EndpointEjected(endpoint=road.target.name, why=why))

@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from zerowait.client.adaptive import START, AdaptiveLimit
+from zerowait.client.breaker import Breaker
 from zerowait.client.endpoints import target
 from zerowait.client.hedge import HedgeRule
 from zerowait.client.limiter import FixedLimit, Gauge, Limiter
@@ -28,12 +29,16 @@ class Lane(msgspec.Struct, frozen=True):
         limiter: how many may be in flight.
         quota: how many per minute.
         watch: sends late requests again; None where hedging is off.
+        breaker: whether it is left alone.
+        load: judgements that were given to it and have not ended, those in its queues included.
     """
 
     name: str
     limiter: Limiter
     quota: Quota
-    watch: Watch | None = None
+    watch: Watch | None
+    breaker: Breaker
+    load: Gauge
 
 
 class Lanes:
@@ -65,7 +70,9 @@ class Lanes:
         if lane is None:
             name = target(endpoint).name
             limiter, quota = self._shared or self._adaptive(name), self._quota(name)
-            lane = self._lanes[key] = Lane(name, limiter, quota, self._watch(limiter, quota))
+            watch = self._watch(limiter, quota)
+            lane = Lane(name, limiter, quota, watch, Breaker(), Gauge())
+            self._lanes[key] = lane
         return lane
 
     @property

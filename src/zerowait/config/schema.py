@@ -155,6 +155,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         api_key_env: the environment variable that holds the key.
         api_key: the key itself; accepted, never shown.
         headers: sent with every request.
+        weight: share of the judgements among the endpoints of the same priority.
+        priority: the lowest is asked first; others only while all of a lower one are left alone.
     """
 
     base_url: str
@@ -162,10 +164,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key_env: str | None = None
     api_key: str | None = None
     headers: dict[str, str] = {}
+    weight: float = 1.0
+    priority: int = 0
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url must start with http:// or https://, not {self.base_url!r}")
+        _positive("weight", self.weight)
 
     def __repr__(self) -> str:  # a literal key must not reach a log through a repr
         return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
@@ -187,7 +192,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A judge: who is asked, by which rubric, and how it has to answer.
 
     Args:
-        endpoints: where it answers; all serve the same model.
+        endpoints: where it answers; all serve the same model, and share the work.
         rubric: a built-in name, or a path to a Markdown rubric.
         verdict: the form of its answer.
         max_tokens: the longest answer; a truncated one is asked once more with twice as many.
