@@ -38,6 +38,48 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     queue_s: float
 
 
+class RequestHedged(msgspec.Struct, frozen=True, kw_only=True):
+    """A late request had been sent once more, `after_s` seconds after the first time.
+
+    Args:
+        won: its answer was the first one; else it was cancelled or failed.
+    """
+
+    endpoint: str
+    after_s: float
+    won: bool
+
+
+class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The number of requests that may be in flight at an endpoint went from `before` to `after`."""
+
+    endpoint: str
+    before: int
+    after: int
+    why: str
+
+
+class EndpointEjected(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint is left alone, and others are asked, until a probe is answered."""
+
+    endpoint: str
+    why: str
+
+
+class EndpointReturned(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint that was left alone has answered, and is asked as before."""
+
+    endpoint: str
+
+
+class QuotaLearned(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint's headers name a quota, which is kept to from now on."""
+
+    endpoint: str
+    unit: Literal["requests", "tokens"]
+    per_minute: float
+
+
 class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's verdict was reached, or it is known that it was not.
 
@@ -80,7 +122,17 @@ class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Event: TypeAlias = (
-    RequestRetried | RequestEnded | JudgementSettled | RewardSettled | StoreFailed | LoopLagged
+    RequestRetried
+    | RequestEnded
+    | RequestHedged
+    | LimitChanged
+    | QuotaLearned
+    | EndpointEjected
+    | EndpointReturned
+    | JudgementSettled
+    | RewardSettled
+    | StoreFailed
+    | LoopLagged
 )
 Listener: TypeAlias = Callable[[Event], None]
 

@@ -12,6 +12,7 @@ from zerowait.client import (
     Ending,
     FixedLimit,
     JudgeClient,
+    Lanes,
     Limiter,
     Reply,
     Secret,
@@ -74,12 +75,12 @@ def endpoints(*urls, model="m"):
     return [Endpoint(base_url=url, model=model) for url in urls or ("http://judge/v1",)]
 
 
-def client(transport, **changes):
+def client(transport, *, limiter=None, **changes):
     return JudgeClient(
         **{
             "endpoints": endpoints(),
             "transport": transport,
-            "limiter": Limiter(FixedLimit(8)),
+            "lanes": Lanes(Traffic(), limiter=limiter or Limiter(FixedLimit(8))),
             "well_formed": lambda body: body.startswith(b"{"),
             "jitter": Random(7),
             "wall": lambda: 1000.0,
@@ -178,6 +179,50 @@ def test_the_deadline_runs_from_the_first_send_and_time_in_our_queue_never_count
     assert elapsed_s == 200.0
 
 
+def test_waiting_for_quota_is_queue_time_and_holds_no_slot():
+    limiter = Limiter(FixedLimit(8))
+    traffic = Traffic(rpm=6.0, deadline_s=5.0)
+    asker = client(Scripted(GOOD), lanes=Lanes(traffic, limiter=limiter), traffic=traffic)
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(asker.ask(b"{}")) for _ in range(3)]
+            await asyncio.sleep(5.0)
+            assert (limiter.in_flight, asker.lanes.waiting) == (0, 2)
+        return [task.result() for task in tasks]
+
+    answers, elapsed_s = virtually(main())
+    assert [answer.queue_s for answer in answers] == pytest.approx([0.0, 10.0, 20.0])
+    assert [answer.latency_s for answer in answers] == pytest.approx([1.0] * 3)
+    assert elapsed_s == pytest.approx(21.0)
+
+
+def test_a_resend_needs_quota_too_and_its_wait_is_not_the_judges():
+    traffic = Traffic(rpm=6.0, deadline_s=5.0)
+    transport = Scripted(refusal(500), GOOD)
+    asker = client(transport, lanes=Lanes(traffic), traffic=traffic)
+    answer, _ = virtually(asker.ask(b"{}"))
+    assert isinstance(answer, Answer)
+    assert [when for when, *_ in transport.sent] == pytest.approx([0.0, 10.0])
+
+
+def test_a_call_that_is_cancelled_before_its_send_gives_its_quota_back():
+    traffic = Traffic(rpm=6.0)
+    limiter = Limiter(FixedLimit(1))
+    asker = client(Scripted(GOOD), lanes=Lanes(traffic, limiter=limiter), traffic=traffic)
+
+    async def main():
+        async with limiter.slot():
+            waits = asyncio.create_task(asker.ask(b"{}"))
+            await asyncio.sleep(1.0)
+            waits.cancel()
+            await asyncio.wait([waits])
+        return await asker.ask(b"{}")
+
+    answer, _ = virtually(main())
+    assert answer.queue_s == 0.0
+
+
 def test_the_timeout_of_an_attempt_runs_from_its_own_send():
     transport = Scripted(TIMEOUT, TIMEOUT, GOOD)
     traffic = Traffic(timeout_s=10.0, deadline_s=300.0)
@@ -260,17 +305,12 @@ def test_a_cancelled_call_frees_its_slot_wherever_it_is(where):
     virtually(main())
 
 
-def test_an_endpoint_that_fails_is_left_for_the_next_one_and_the_others_follow():
+def test_a_judgement_whose_endpoint_fails_goes_on_at_another():
     transport = Scripted(lost(), GOOD)
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))
-
-    async def main():
-        return await asker.ask(b"1"), await asker.ask(b"2")
-
-    (first, second), _ = virtually(main())
-    assert first.endpoint == second.endpoint == "http://b/v1/chat/completions"
-    hosts = [url.split("/")[2] for _, url, _, _ in transport.sent]
-    assert hosts == ["a", "b", "b"]
+    answer, _ = virtually(asker.ask(b"1"))
+    assert answer.endpoint == "http://b/v1/chat/completions"
+    assert [url.split("/")[2] for _, url, _, _ in transport.sent] == ["a", "b"]
 
 
 @pytest.mark.parametrize("step", [refusal(429), TIMEOUT, BAD])

@@ -7,7 +7,15 @@ from random import Random
 import msgspec
 import pytest
 
-from zerowait.client import AiohttpTransport, Answer, FixedLimit, JudgeClient, Limiter, Secret
+from zerowait.client import (
+    AiohttpTransport,
+    Answer,
+    FixedLimit,
+    JudgeClient,
+    Lanes,
+    Limiter,
+    Secret,
+)
 from zerowait.config import Endpoint, Traffic
 from zerowait.testing import (
     Capacity,
@@ -77,7 +85,7 @@ def ask_all(judge, count, *, limit=12, **traffic):
             endpoints=[Endpoint(base_url=judge.url, model="m")],
             keys=[Secret(KEY)],
             transport=transport,
-            limiter=limiter,
+            lanes=Lanes(Traffic(), limiter=limiter),
             well_formed=well_formed,
             traffic=Traffic(**traffic),
             jitter=Hasty(),
@@ -183,7 +191,7 @@ def test_the_judge_stops_working_for_a_call_that_was_cancelled():
         client = JudgeClient(
             endpoints=[Endpoint(base_url=judge.url, model="m")],
             transport=transport,
-            limiter=limiter,
+            lanes=Lanes(Traffic(), limiter=limiter),
             well_formed=well_formed,
         )
         task = asyncio.create_task(client.ask(question(0)))

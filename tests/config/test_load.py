@@ -63,6 +63,12 @@ def test_a_reward_file_is_read_with_every_part_of_the_documented_example(tmp_pat
         ("componentz: {}\n", "reward.yaml:1: it has no key 'componentz'; did you mean 'components'?"),
         (ANSWER + "traffic: {concurency: 4}\n", "reward.yaml:3: traffic has no key 'concurency'; did you mean 'concurrency'?"),
         (ANSWER + "traffic:\n  concurrency: 0\n", "reward.yaml:3: traffic is wrong: concurrency must be greater than 0, not 0"),
+        (ANSWER + "traffic:\n  concurrency: fast\n", "reward.yaml:4: traffic.concurrency must be auto or a whole number, not 'fast'"),
+        (ANSWER + "traffic:\n  rpm: 0\n", "reward.yaml:3: traffic is wrong: rpm must be greater than 0, not 0.0"),
+        (ANSWER + "traffic:\n  hedge: {aftr: p95}\n", "reward.yaml:4: traffic.hedge has no key 'aftr'; did you mean 'after'?"),
+        (ANSWER + "traffic:\n  hedge: {after: soon}\n", "reward.yaml:4: traffic.hedge is wrong: after must be p50 to p99.9 or seconds, not 'soon'"),
+        (ANSWER + "traffic:\n  hedge: {extra: 2}\n", "reward.yaml:4: traffic.hedge is wrong: extra must be in (0, 1], not 2.0"),
+        (ANSWER + "traffic:\n  hedge: always\n", "reward.yaml:4: traffic.hedge must be off or a mapping, not 'always'"),
         (ANSWER + "on_failure: {timout: mask}\n", "reward.yaml:3: on_failure has no key 'timout'; did you mean 'timeout'?"),
         (ANSWER + "on_failure: zero\n", "reward.yaml:3: on_failure must be one of neutral, mask, drop_group, raise or {value: x}, not 'zero'"),
         ("components:\n  a: {scorer: x, weight: heavy}\n", "reward.yaml:2: components.a.weight must be a number, not text"),
@@ -84,6 +90,14 @@ def test_what_is_wrong_is_named_with_its_line_and_the_nearest_right_key(tmp_path
 @pytest.mark.parametrize("off", ["off", "false", '"off"', "null"])
 def test_every_way_of_writing_off_means_no_cache(tmp_path, off):
     assert load(tmp_path, ANSWER + f"cache: {off}\n").cache == Cache(path=None)
+
+
+@pytest.mark.parametrize("off", ["off", "false", '"off"'])
+def test_quotas_and_hedging_may_be_off(tmp_path, off):
+    traffic = load(
+        tmp_path, ANSWER + f"traffic: {{rpm: {off}, tpm: 90000, hedge: {off}}}\n"
+    ).traffic
+    assert (traffic.rpm, traffic.tpm, traffic.hedge) == ("off", 90000, "off")
 
 
 def test_without_a_word_about_it_there_is_a_cache_in_the_home_folder(tmp_path):

@@ -89,8 +89,16 @@ def test_rewards_come_in_the_order_of_the_samples():
 
 
 def test_many_slow_judgements_take_as_long_as_the_slowest_and_not_their_sum():
-    _, _, elapsed_s, _ = scored(config(), rows(64))
+    _, _, elapsed_s, _ = scored(config(traffic={"concurrency": 64}), rows(64))
     assert elapsed_s == pytest.approx(1)
+
+
+def test_without_a_limit_of_ones_own_the_engine_finds_one_and_says_it():
+    _, stats, _, wire = scored(config(), rows(64))
+    assert 32 <= stats.peak_in_flight <= 48
+    assert len(wire.bodies) == 64
+    assert stats.limits == {"http://judge/v1/chat/completions m": stats.limit}
+    assert stats.limit > 32
 
 
 def test_the_concurrency_limit_is_kept():

@@ -3,24 +3,33 @@
 `aiohttp` is loaded when an `AiohttpTransport` is made, not before.
 """
 
+from zerowait.client.adaptive import AdaptiveLimit
 from zerowait.client.aiohttp_transport import AiohttpTransport
 from zerowait.client.client import Answer, JudgeClient
 from zerowait.client.endpoints import Target, target
-from zerowait.client.limiter import Ending, FixedLimit, Limit, Limiter, Sample, Slot
+from zerowait.client.lanes import Lane, Lanes
+from zerowait.client.limiter import Ending, FixedLimit, Gauge, Limit, Limiter, Sample, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
+from zerowait.client.quota import Claim, Quota
 from zerowait.client.retry import Effort, GiveUp, Retry, decide
 from zerowait.client.secret import Secret
 
 __all__ = [
+    "AdaptiveLimit",
     "AiohttpTransport",
     "Answer",
+    "Claim",
     "Effort",
     "Ending",
     "FixedLimit",
+    "Gauge",
     "GiveUp",
     "JudgeClient",
+    "Lane",
+    "Lanes",
     "Limit",
     "Limiter",
+    "Quota",
     "Reply",
     "Request",
     "Retry",

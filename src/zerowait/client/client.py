@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,21 +11,28 @@ from random import Random
 
 import msgspec
 
-from zerowait.client.endpoints import Failover, Target, target
-from zerowait.client.limiter import Ending, Limiter, Slot
-from zerowait.client.port import Reply, Request, Transport, TransportError
+from zerowait.client.choice import Choice
+from zerowait.client.endpoints import target
+from zerowait.client.lanes import Lanes
+from zerowait.client.limiter import Gauge, Limiter, Slot
+from zerowait.client.port import Reply, Transport, TransportError
+from zerowait.client.quota import Claim
+from zerowait.client.race import Race
 from zerowait.client.retry import (
+    LONGEST_CAP_S,
     Effort,
     GiveUp,
-    Retry,
     decide,
     is_endpoint_fault,
     is_overload,
-    retry_after_s,
+    is_stale_connection,
+    is_timeout,
+    words_for,
 )
 from zerowait.client.secret import Secret
+from zerowait.client.sender import Permit, Result, Road, Sender
 from zerowait.config.schema import Endpoint, Traffic
-from zerowait.events import Listener, RequestEnded, RequestRetried, nobody
+from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried, nobody
 from zerowait.types import Abstain
 
 
@@ -33,7 +41,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         reply: a 200 whose body is a chat completion.
-        attempts: how often the request was sent.
+        attempts: how often the request was sent, copies of late ones included.
         latency_s: of the attempt that succeeded.
         queue_s: spent waiting for a slot before the first send.
         endpoint: who answered.
@@ -48,15 +56,21 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True)
 class _Course:
-    """How far one judgement has come."""
+    """How far one judgement has come; `ends_s` is infinite until its first send."""
 
     body: bytes
-    slot: Slot
-    ends_s: float
     at: int
+    claim: Claim | None = None
+    ends_s: float = math.inf
+    queue_s: float = 0.0
     sends: int = 0
     attempt: int = 1
     resent: bool = False
+
+    def queued(self, wait_s: float) -> None:
+        """Time in our own queues is not the judge's: it moves the deadline."""
+        self.queue_s += wait_s
+        self.ends_s += wait_s
 
 
 @dataclass(kw_only=True, eq=False)
@@ -64,10 +78,10 @@ class JudgeClient:
     """Asks one judge, at one or several endpoints that serve the same model.
 
     Args:
-        endpoints: all serve the same model; while one fails, the next in this order is asked.
+        endpoints: all serve the same model, and share the work; one that fails is left alone.
         keys: each endpoint's key, in the same order; none when empty.
         transport: sends; closed by whoever opened it.
-        limiter: hands out the slots, and is shared by the job.
+        lanes: where slots and quota are handed out; shared by the judges of a job.
         well_formed: whether a 200's body is a chat completion; other bodies are asked for again.
         traffic: how long and how often it is tried.
         listener: hears of every attempt.
@@ -78,7 +92,7 @@ class JudgeClient:
     endpoints: Sequence[Endpoint]
     keys: Sequence[Secret | None] = ()
     transport: Transport
-    limiter: Limiter
+    lanes: Lanes
     well_formed: Callable[[bytes], bool]
     traffic: Traffic = field(default_factory=Traffic)
     listener: Listener = nobody
@@ -87,10 +101,12 @@ class JudgeClient:
 
     def __post_init__(self) -> None:
         keys = self.keys or [None] * len(self.endpoints)
-        self._targets = [
-            target(endpoint, key=key) for endpoint, key in zip(self.endpoints, keys, strict=True)
+        self._roads = [
+            Road(endpoint, target(endpoint, key=key), self.lanes.lane(endpoint))
+            for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
-        self._failover = Failover(len(self._targets))
+        self._choice = Choice(self._roads)
+        self._sender = Sender(self.transport, self.well_formed, self.listener, self.wall)
 
     async def ask(
         self,
@@ -106,50 +122,118 @@ class JudgeClient:
 
         Args:
             body: the encoded chat request, with the first endpoint's name of the model.
-            deadline_s: from the first send; the time in our queue never counts. Default:
+            deadline_s: from the first send; the time in our queues never counts. Default:
                 ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
         """
-        async with self.limiter.slot() as slot:
-            now_s = asyncio.get_running_loop().time()
-            allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
-            course = _Course(body, slot, now_s + allowed_s, self._failover.first(now_s))
-            if sent is not None:
-                sent()
+        clock = asyncio.get_running_loop().time
+        course = _Course(body, self._choice.first(clock()))
+        self._load(course).add(1)
+        try:
             while True:
-                ended = await self._attempt(course)
+                await self._claim(course)
+                async with self._limiter(course.at).slot() as slot:
+                    course.queued(slot.queue_s)
+                    if self._has_to_go_elsewhere(course, clock()):
+                        continue
+                    if course.ends_s == math.inf:
+                        allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
+                        course.ends_s = clock() + allowed_s
+                        if sent is not None:
+                            sent()
+                    ended = await self._ask_in_lane(course, slot)
                 if ended is not None:
                     return ended
+        finally:
+            self._leave_lane(course)
 
-    async def _attempt(self, course: _Course) -> Answer | Abstain | None:
+    def _has_to_go_elsewhere(self, course: _Course, now_s: float) -> bool:
+        """Whether the slot is of no use: the endpoint was given up while we waited for it."""
+        if self._choice.may_stay(course.at, now_s):
+            return False
+        before, other = self._limiter(course.at), self._choice.beside(course.at, now_s)
+        if other is not None:
+            self._move(course, other)
+        return self._limiter(course.at) is not before
+
+    def _move(self, course: _Course, at: int) -> None:
+        self._leave_lane(course)
+        course.at = at
+        self._load(course).add(1)
+
+    def _leave_lane(self, course: _Course) -> None:
+        self._load(course).add(-1)
+        if course.claim is not None:
+            self._roads[course.at].lane.quota.give_back(course.claim)
+            course.claim = None
+
+    async def _ask_in_lane(self, course: _Course, slot: Slot) -> Answer | Abstain | None:
+        """How the judgement ended, or None if it goes on in a lane with slots of its own."""
+        limiter = self._limiter(course.at)
+        while self._limiter(course.at) is limiter:
+            ended = await self._attempt(course, slot)
+            if ended is not None:
+                return ended
+        return None
+
+    async def _attempt(self, course: _Course, slot: Slot) -> Answer | Abstain | None:
         """How the judgement ended with this attempt, or None if it has to be sent again now."""
-        clock = asyncio.get_running_loop().time
-        place = self._targets[course.at]
-        slot = course.slot
+        claim = await self._claimed(course)
+        road = self._roads[course.at]
         course.sends += 1
-        slot.sent()
-        sent_s = clock()
-        result = await self._send(place, self._body(course), course.ends_s - sent_s)
-        ended_s = clock()
-        answer = self._answer(result)
-        slot.ended(_ending(result, answered=answer is not None))
-        self.listener(
-            RequestEnded(
-                endpoint=place.name,
-                status=result.status if isinstance(result, Reply) else 0,
-                latency_s=ended_s - sent_s,
-                queue_s=slot.queue_s if course.sends == 1 else 0.0,
-            )
-        )
-        if answer is None:
-            return await self._after_failure(result, course, ended_s)
+        road.lane.breaker.asked(asyncio.get_running_loop().time())
+        permit = Permit(slot, claim, course.queue_s if course.sends == 1 else 0.0)
+        result = await self._send(course, road, permit)
+        if not result.is_answer or isinstance(result.reply, TransportError):
+            return await self._after_failure(result.reply, course)
+        if road.lane.breaker.succeeded():
+            self.listener(EndpointReturned(endpoint=road.target.name))
         return Answer(
-            reply=answer,
+            reply=result.reply,
             attempts=course.sends,
-            latency_s=ended_s - sent_s,
-            queue_s=slot.queue_s,
-            endpoint=place.name,
+            latency_s=result.latency_s,
+            queue_s=course.queue_s,
+            endpoint=road.target.name,
         )
+
+    async def _send(self, course: _Course, road: Road, permit: Permit) -> Result:
+        clock = asyncio.get_running_loop().time
+
+        def timeout_s() -> float:
+            return min(self.traffic.timeout_s, course.ends_s - clock())
+
+        body, watch = self._body(course), road.lane.watch
+        if watch is None:
+            return await self._sender.send(road, body, permit, timeout_s=timeout_s())
+        race = Race(self._sender, road, body, timeout_s)
+        result = await race.run(permit, watch)
+        course.sends += race.copies
+        return result
+
+    async def _claimed(self, course: _Course) -> Claim:
+        """The judgement's share of the endpoint's quota, taken over for a send."""
+        await self._claim(course)
+        claim, course.claim = course.claim, None
+        return claim or Claim(0.0)
+
+    async def _claim(self, course: _Course) -> None:
+        """Reserve the judgement's share of the endpoint's quota for one send."""
+        if course.claim is not None:
+            return
+        quota = self._roads[course.at].lane.quota
+        claim = quota.try_claim(course.body)
+        if claim is None:
+            clock = asyncio.get_running_loop().time
+            asked_s = clock()
+            claim = await quota.claim(course.body)
+            course.queued(clock() - asked_s)
+        course.claim = claim
+
+    def _load(self, course: _Course) -> Gauge:
+        return self._roads[course.at].lane.load
+
+    def _limiter(self, at: int) -> Limiter:
+        return self._roads[at].lane.limiter
 
     def _body(self, course: _Course) -> bytes:
         """The request as the endpoint asked now wants it: with its own name of the model."""
@@ -158,25 +242,15 @@ class JudgeClient:
             return course.body
         return msgspec.json.encode(msgspec.json.decode(course.body) | {"model": model})
 
-    async def _send(self, place: Target, body: bytes, left_s: float) -> Reply | TransportError:
-        request = Request(place.url, place.headers, body)
-        try:
-            return await self.transport.send(request, timeout_s=min(self.traffic.timeout_s, left_s))
-        except TransportError as error:
-            # a value from here on; its frames would hold it, and it them, until the next collection
-            return error.with_traceback(None)
-
-    def _answer(self, result: Reply | TransportError) -> Reply | None:
-        if isinstance(result, TransportError) or not 200 <= result.status < 300:
-            return None
-        return result if self.well_formed(result.body) else None
-
     async def _after_failure(
-        self, failed: Reply | TransportError, course: _Course, now_s: float
+        self, failed: Reply | TransportError, course: _Course
     ) -> Abstain | None:
         """An Abstain, or None once the wait before the next attempt is over."""
-        fault = is_endpoint_fault(failed)
-        beside = self._failover.beside(course.at, now_s) if fault else None
+        now_s = asyncio.get_running_loop().time()
+        if not is_stale_connection(failed) or course.resent:
+            self._blame(failed, course.at, now_s)
+        moves = is_endpoint_fault(failed) or not self._choice.may_stay(course.at, now_s)
+        beside = self._choice.beside(course.at, now_s) if moves else None
         effort = Effort(
             attempt=course.attempt,
             attempts=self.traffic.attempts,
@@ -186,10 +260,7 @@ class JudgeClient:
             now_s=self.wall(),
         )
         decision = decide(failed, effort, jitter=self.jitter)
-        free = isinstance(decision, Retry) and not decision.counted
-        if fault and not free:
-            self._rest(failed, course.at, now_s)
-        place = self._targets[course.at]
+        place = self._roads[course.at].target
         why = place.redact(decision.why)
         if isinstance(decision, GiveUp):
             times = "1 attempt" if course.sends == 1 else f"{course.sends} attempts"
@@ -200,22 +271,22 @@ class JudgeClient:
             )
         )
         await asyncio.sleep(decision.after_s)
-        if free:
+        if not decision.counted:
             course.resent = True
-        else:
-            course.attempt += 1
-            course.at = course.at if beside is None else beside
+            return None
+        course.attempt += 1
+        if beside is not None:
+            self._move(course, beside)
         return None
 
-    def _rest(self, failed: Reply | TransportError, at: int, now_s: float) -> None:
-        """Send the judgements that follow elsewhere, for as long as endpoint `at` asks."""
-        named_s = None
-        if isinstance(failed, Reply):
-            named_s = retry_after_s(failed.headers, now_s=self.wall())
-        self._failover.failed(at, rest_until_s=now_s + (named_s or 0.0), now_s=now_s)
-
-
-def _ending(result: Reply | TransportError, *, answered: bool) -> Ending:
-    if answered:
-        return Ending.SUCCEEDED
-    return Ending.OVERLOADED if is_overload(result) else Ending.SAYS_NOTHING
+    def _blame(self, failed: Reply | TransportError, at: int, now_s: float) -> None:
+        """Tell the endpoint's breaker of a failure that is not the request's own."""
+        named_s = self._sender.named_s(failed)
+        bars_us = is_overload(failed) and named_s > LONGEST_CAP_S  # a quota of the day, say
+        is_fault = is_endpoint_fault(failed) or bars_us
+        if not is_fault and not is_timeout(failed):
+            return
+        road = self._roads[at]
+        if road.lane.breaker.failed(now_s, named_s=named_s) and len(self._roads) > 1:
+            why = road.target.redact(words_for(failed))
+            self.listener(EndpointEjected(endpoint=road.target.name, why=why))

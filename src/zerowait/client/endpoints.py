@@ -1,4 +1,4 @@
-"""Where a judge can be asked, and which of these places is next."""
+"""Where a judge can be asked."""
 
 from __future__ import annotations
 
@@ -60,35 +60,3 @@ def target(endpoint: Endpoint, *, key: Secret | None = None) -> Target:
         headers["Authorization"] = f"Bearer {key.reveal()}"
     name = f"{parts.scheme}://{parts.netloc}{parts.path}"
     return Target(name, endpoint.url, headers, key)
-
-
-class Failover:
-    """Which of `count` endpoints is asked next, by index.
-
-    All judgements follow the endpoint that works: one that failed is left for the next in the
-    order, and is not returned to before the time that it named.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._rest_until_s = [0.0] * count
-        self._current = 0
-
-    def first(self, now_s: float) -> int:
-        """Where a new judgement goes."""
-        if self._rest_until_s[self._current] <= now_s:
-            return self._current
-        beside = self.beside(self._current, now_s)
-        return self._current if beside is None else beside
-
-    def beside(self, index: int, now_s: float) -> int | None:
-        """The next endpoint after `index` that may be asked now, or None."""
-        count = len(self._rest_until_s)
-        others = ((index + step) % count for step in range(1, count))
-        return next((other for other in others if self._rest_until_s[other] <= now_s), None)
-
-    def failed(self, index: int, *, rest_until_s: float, now_s: float) -> None:
-        """Endpoint `index` failed and asks to be left alone until `rest_until_s`."""
-        self._rest_until_s[index] = max(self._rest_until_s[index], rest_until_s)
-        if index == self._current:
-            beside = self.beside(index, now_s)
-            self._current = index if beside is None else beside

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
 from typing import Protocol, Self
@@ -34,6 +35,7 @@ class Sample(msgspec.Struct, frozen=True):
         occupancy: held slots / limit at the send: a limit that was not used has proved nothing.
         on_wire: other attempts that are still unanswered; those that wait to be sent again are
             not among them.
+        retry_after_s: the wait that an overloaded provider asked for; 0 for none.
     """
 
     ending: Ending
@@ -41,6 +43,7 @@ class Sample(msgspec.Struct, frozen=True):
     ended_s: float
     occupancy: float
     on_wire: int
+    retry_after_s: float = 0.0
 
 
 class Limit(Protocol):
@@ -72,24 +75,52 @@ class FixedLimit:
         """Nothing: a fixed limit does not learn."""
 
 
+class Gauge:
+    """How many slots are held now, and were at most, over one limiter or several."""
+
+    __slots__ = ("now", "peak")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.peak = 0
+
+    def add(self, count: int) -> None:
+        """`count` more are held."""
+        self.now += count
+        self.peak = max(self.peak, self.now)
+
+
 class Limiter:
     """Slots for work that is in flight, handed out in the order in which they were asked for.
 
     A waiter that is cancelled gives up its place, or its slot if it was granted one at that very
     moment. Every operation takes constant time.
+
+    Args:
+        limit: the rule.
+        total: counts this limiter's slots together with those of others.
+        changed: called with the limit before and after each change that an attempt brought about.
     """
 
-    def __init__(self, limit: Limit) -> None:
+    def __init__(
+        self,
+        limit: Limit,
+        *,
+        total: Gauge | None = None,
+        changed: Callable[[int, int], None] | None = None,
+    ) -> None:
         self._limit = limit
+        self._changed = changed
         self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
-        self._held = 0
+        self._at_spare: list[Callable[[], None]] = []
+        self._held = Gauge()
+        self._total = total or Gauge()
         self._on_wire = 0
-        self._peak = 0
 
     @property
     def in_flight(self) -> int:
         """Slots held now."""
-        return self._held
+        return self._held.now
 
     @property
     def on_wire(self) -> int:
@@ -104,7 +135,7 @@ class Limiter:
     @property
     def peak(self) -> int:
         """The most slots ever held at once."""
-        return self._peak
+        return self._held.peak
 
     @property
     def limit(self) -> int:
@@ -115,17 +146,31 @@ class Limiter:
         """A slot to enter with ``async with``; each one serves once."""
         return Slot(self)
 
+    def spare_slot(self) -> Slot | None:
+        """A slot that is held already and must be released, or None: somebody needs them all."""
+        if self._waiters or self._held.now >= self._limit.limit:
+            return None
+        self._take()
+        return Slot(self)
+
+    def when_spare(self, call: Callable[[], None]) -> None:
+        """Call `call` each time when there may be a spare slot."""
+        self._at_spare.append(call)
+
     def follow(self) -> None:
         """Let in as many as the rule allows; call it after the limit was changed from outside."""
         limit = self._limit.limit
-        while self._waiters and self._held < limit:
+        while self._waiters and self._held.now < limit:
             waiter, _ = self._waiters.popitem(last=False)
             if not waiter.done():  # done: its caller was cancelled and has not run since
                 self._take()
                 waiter.set_result(None)
+        if self._at_spare and not self._waiters and self._held.now < limit:
+            for call in self._at_spare:
+                call()
 
     async def _acquire(self) -> None:
-        if not self._waiters and self._held < self._limit.limit:
+        if not self._waiters and self._held.now < self._limit.limit:
             self._take()
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -140,11 +185,20 @@ class Limiter:
             raise
 
     def _take(self) -> None:
-        self._held += 1
-        self._peak = max(self._peak, self._held)
+        self._held.add(1)
+        self._total.add(1)
 
     def _release(self) -> None:
-        self._held -= 1
+        self._held.add(-1)
+        self._total.add(-1)
+        self.follow()
+
+    def _observe(self, sample: Sample) -> None:
+        before = self._limit.limit
+        self._limit.observe(sample)
+        after = self._limit.limit
+        if after != before and self._changed is not None:
+            self._changed(before, after)
         self.follow()
 
 
@@ -176,6 +230,10 @@ class Slot:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Give the slot back, as leaving ``async with`` does."""
         try:
             self.ended(Ending.SAYS_NOTHING)
         finally:
@@ -189,24 +247,18 @@ class Slot:
         self._occupancy = limiter.in_flight / limiter.limit
         limiter._on_wire += 1
 
-    def ended(self, ending: Ending) -> None:
+    def ended(self, ending: Ending, *, retry_after_s: float = 0.0) -> None:
         """The attempt that was sent last has ended; without one, nothing happens.
 
         The rule hears of it now and not at the release, because an overload must count before
         the wait that follows it.
         """
-        if self._sent_s is None:
+        sent_s, self._sent_s = self._sent_s, None
+        if sent_s is None:
             return
         limiter = self._limiter
         limiter._on_wire -= 1
-        limiter._limit.observe(
-            Sample(
-                ending,
-                self._sent_s,
-                asyncio.get_running_loop().time(),
-                self._occupancy,
-                limiter.on_wire,
-            )
+        now_s = asyncio.get_running_loop().time()
+        limiter._observe(
+            Sample(ending, sent_s, now_s, self._occupancy, limiter._on_wire, retry_after_s)
         )
-        self._sent_s = None
-        limiter.follow()

@@ -91,7 +91,7 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     kind, why = _meaning(failed)
     if not _worth_another(failed):
         return GiveUp(kind, why)
-    if _is_stale(failed) and not effort.resent and effort.remaining_s > 0:
+    if is_stale_connection(failed) and not effort.resent and effort.remaining_s > 0:
         return Retry(0.0, why, counted=False)
     if effort.attempt >= effort.attempts:
         return GiveUp(kind, why)
@@ -106,6 +106,25 @@ def is_endpoint_fault(failed: Reply | TransportError) -> bool:
     if isinstance(failed, TransportError):
         return failed.kind is FailureKind.UNREACHABLE
     return failed.status >= 500
+
+
+def is_timeout(failed: Reply | TransportError) -> bool:
+    """Whether no complete reply came in time."""
+    return isinstance(failed, TransportError) and failed.kind is FailureKind.TIMEOUT
+
+
+def is_stale_connection(failed: Reply | TransportError) -> bool:
+    """Whether the failure may only mean that the server had closed an idle connection."""
+    return (
+        isinstance(failed, TransportError)
+        and failed.reused_connection
+        and failed.kind is FailureKind.UNREACHABLE
+    )
+
+
+def words_for(failed: Reply | TransportError) -> str:
+    """What went wrong, for people; holds no header."""
+    return _meaning(failed)[1]
 
 
 def is_overload(failed: Reply | TransportError) -> bool:
@@ -139,15 +158,6 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     sent_s = _unix_time(headers.get("date"))
     wait_s = until_s - (now_s if sent_s is None else sent_s)
     return wait_s if wait_s > 0 else None
-
-
-def _is_stale(failed: Reply | TransportError) -> bool:
-    """Whether the failure may only mean that the server had closed an idle connection."""
-    return (
-        isinstance(failed, TransportError)
-        and failed.reused_connection
-        and failed.kind is FailureKind.UNREACHABLE
-    )
 
 
 def _worth_another(failed: Reply | TransportError) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
@@ -12,6 +13,7 @@ from zerowait.config.schema import (
     Cache,
     Component,
     FailurePolicy,
+    Hedge,
     Judge,
     JudgeComponent,
     Policy,
@@ -33,6 +35,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
+_MAY_BE_OFF = ("rpm", "tpm", "hedge")
 _TOP = ["components", "judges", "traffic", "cache", "on_failure"]
 
 
@@ -91,11 +94,28 @@ def build(source: Source, at: KeyPath, kind: type[StructT]) -> StructT:
         return msgspec.convert(_with_words(tree), kind)
     except msgspec.ValidationError as error:
         path, problem = _locate(str(error))
-        source.fail((*at, *path), _plain_words(problem))
+        words = _words_for(kind, path) if problem.startswith("Invalid enum value") else None
+        given = problem.removeprefix("Invalid enum value ")
+        source.fail(
+            (*at, *path), f"must be {words}, not {given}" if words else _plain_words(problem)
+        )
+
+
+def _words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
+    """What a field that takes certain words may be, such as "auto or a whole number"."""
+    field = next((f for f in msgspec.structs.fields(kind) if path == (f.name,)), None)
+    if field is None:
+        return None
+    names: dict[Any, str] = {int: "a whole number", float: "a number", Hedge: "a mapping"}
+    either = get_origin(field.type) in (Union, UnionType)
+    options = get_args(field.type) if either else (field.type,)
+    words = [str(word) for option in options for word in get_args(option)]
+    return " or ".join([*words, *(names[option] for option in options if option in names)])
 
 
 def _with_words(tree: dict[str, Any]) -> dict[str, Any]:
-    """A judge's tree with its words back: YAML reads an unquoted yes and no as booleans."""
+    """The tree with its words back: YAML reads an unquoted yes, no and off as booleans."""
+    tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
     verdict = tree.get("verdict")
     if not isinstance(verdict, dict) or not isinstance(verdict.get("choice"), list):
         return tree
@@ -109,6 +129,8 @@ def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> N
         inner = getattr(kind, "__args__", (None,))[0]
         for index, item in enumerate(tree):
             _refuse_unknown_keys(source, (*at, index), item, inner)
+    if get_origin(kind) in (Union, UnionType):
+        kind = next((option for option in get_args(kind) if isinstance(option, type)), kind)
     if not (isinstance(tree, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
         return
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)}

@@ -7,6 +7,7 @@ into a `ConfigError` that names the file, the line and the key.
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -154,6 +155,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         api_key_env: the environment variable that holds the key.
         api_key: the key itself; accepted, never shown.
         headers: sent with every request.
+        weight: share of the judgements among the endpoints of the same priority.
+        priority: the lowest is asked first; others only while all of a lower one are left alone.
     """
 
     base_url: str
@@ -161,10 +164,13 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key_env: str | None = None
     api_key: str | None = None
     headers: dict[str, str] = {}
+    weight: float = 1.0
+    priority: int = 0
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url must start with http:// or https://, not {self.base_url!r}")
+        _positive("weight", self.weight)
 
     def __repr__(self) -> str:  # a literal key must not reach a log through a repr
         return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
@@ -186,7 +192,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """A judge: who is asked, by which rubric, and how it has to answer.
 
     Args:
-        endpoints: where it answers; all serve the same model.
+        endpoints: where it answers; all serve the same model, and share the work.
         rubric: a built-in name, or a path to a Markdown rubric.
         verdict: the form of its answer.
         max_tokens: the longest answer; a truncated one is asked once more with twice as many.
@@ -207,25 +213,71 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _positive("max_tokens", self.max_tokens)
 
 
+class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Late requests are sent once more, and the first answer counts.
+
+    Args:
+        after: how late: ``p95`` is later than 95 % of the endpoint's answers; or seconds.
+        extra: copies per request, at most.
+    """
+
+    after: str | float = "p95"
+    extra: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 < self.extra <= 1:
+            raise ValueError(f"extra must be in (0, 1], not {self.extra}")
+        if isinstance(self.after, str):
+            match = re.fullmatch(r"p(\d+(?:\.\d+)?)", self.after)
+            if match is None or not 0 < float(match[1]) < 100:
+                raise ValueError(f"after must be p50 to p99.9 or seconds, not {self.after!r}")
+        else:
+            _positive("after", self.after)
+
+    @property
+    def share(self) -> float | None:
+        """The quantile of `after`, in (0, 1), or None when it is seconds."""
+        return float(self.after[1:]) / 100 if isinstance(self.after, str) else None
+
+    @property
+    def after_s(self) -> float | None:
+        """The seconds of `after`, or None when it is a quantile."""
+        return None if isinstance(self.after, str) else self.after
+
+
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How hard the judges may be asked, and how long an answer may take.
 
     Args:
-        concurrency: requests in flight over the whole job.
+        concurrency: requests in flight: a number for the whole job, or ``auto``: for each endpoint
+            and model what it turns out to bear.
+        max_concurrency: with ``auto``, at most so many for each endpoint and model.
+        rpm: requests per minute to each endpoint and model; None: what its ``x-ratelimit``
+            headers say; ``off``: no matter what they say.
+        tpm: tokens per minute, prompt and answer, likewise.
+        hedge: when late requests are sent once more, or ``off``.
         timeout_s: of one attempt, from the moment it is sent.
         deadline_s: of one judgement, from its first send, over all attempts.
         attempts: how often one judgement is sent at most.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
     """
 
-    concurrency: int = 64
+    concurrency: int | Literal["auto"] = "auto"
+    max_concurrency: int = 1024
+    rpm: float | Literal["off"] | None = None
+    tpm: float | Literal["off"] | None = None
+    hedge: Hedge | Literal["off"] = Hedge()
     timeout_s: float = 60.0
     deadline_s: float = 300.0
     attempts: int = 6
     group_deadline_s: float = 600.0
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
+        for name in ("concurrency", "rpm", "tpm"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                _positive(name, value)
+        for name in ("max_concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
             _positive(name, getattr(self, name))
 
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from zerowait.cache import SingleFlight, Store, open_store
-from zerowait.client import AiohttpTransport, FixedLimit, JudgeClient, Limiter, Secret, Transport
+from zerowait.client import AiohttpTransport, JudgeClient, Lanes, Secret, Transport
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.judging import Bench, Settled, Shared
@@ -67,7 +67,7 @@ class Engine:
         self._given_transport = transport
         self._user_listener = listener
         self._tally = Tally()
-        self._limiter = Limiter(FixedLimit(self.config.traffic.concurrency))
+        self._lanes = Lanes(self.config.traffic, listener=self._tell)
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -173,13 +173,7 @@ class Engine:
 
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
-        limiter = self._limiter
-        return self._tally.snapshot(
-            in_flight=limiter.in_flight,
-            waiting=limiter.waiting,
-            peak_in_flight=limiter.peak,
-            limit=limiter.limit,
-        )
+        return self._tally.snapshot(self._lanes)
 
     async def _score(self, sample: Sample, scope: Hashable, size: int | None) -> Reward:
         steps = self._steps
@@ -219,7 +213,7 @@ class Engine:
             keys=[None if key is None else Secret(key) for key in self._keys[name]],
             traffic=self.config.traffic,
             transport=transport,
-            limiter=self._limiter,
+            lanes=self._lanes,
             well_formed=well_formed,
             listener=self._tell,
         )

@@ -6,10 +6,12 @@ from collections import Counter, deque
 
 import msgspec
 
+from zerowait.client import Lanes
 from zerowait.events import (
     Event,
     JudgementSettled,
     RequestEnded,
+    RequestHedged,
     RequestRetried,
     RewardSettled,
     StoreFailed,
@@ -28,11 +30,13 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         asked: judgements for which a judge was asked. cached: answered from the cache.
         joined: identical to a judgement in flight, and answered with it.
         requests: HTTP attempts that ended. retries: attempts beyond the first.
+        hedges: late requests sent once more. hedge_wins: of these, answered first.
         store_failures: reads and writes of the cache that failed.
         abstentions: judgements that were not reached, by kind.
         prompt_tokens, completion_tokens: as the judges reported them.
         in_flight: requests being answered now. waiting: requests in line for a slot.
         peak_in_flight: the most requests in flight so far. limit: the concurrency limit now.
+        limits: with ``concurrency: auto``, what `limit` is made of, by endpoint and model.
         latency_p50_s, latency_p95_s, latency_p99_s: of the latest answered attempts.
     """
 
@@ -44,6 +48,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     joined: int = 0
     requests: int = 0
     retries: int = 0
+    hedges: int = 0
+    hedge_wins: int = 0
     store_failures: int = 0
     abstentions: dict[str, int] = {}
     prompt_tokens: int = 0
@@ -52,6 +58,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int = 0
     peak_in_flight: int = 0
     limit: int = 0
+    limits: dict[str, int] = {}
     latency_p50_s: float = 0.0
     latency_p95_s: float = 0.0
     latency_p99_s: float = 0.0
@@ -69,7 +76,7 @@ class Tally:
     def __init__(self) -> None:
         self.submitted = 0
         self._settled = self._abstained = self._requests = self._retries = 0
-        self._store_failures = 0
+        self._store_failures = self._hedges = self._hedge_wins = 0
         self._prompt_tokens = self._completion_tokens = 0
         self._sources: Counter[str] = Counter()
         self._kinds: Counter[str] = Counter()
@@ -94,15 +101,16 @@ class Tally:
                     self._latencies.append(event.latency_s)
             case RequestRetried():
                 self._retries += 1
+            case RequestHedged():
+                self._hedges += 1
+                self._hedge_wins += event.won
             case StoreFailed():
                 self._store_failures += 1
             case _:
                 pass
 
-    def snapshot(
-        self, *, in_flight: int = 0, waiting: int = 0, peak_in_flight: int = 0, limit: int = 0
-    ) -> Stats:
-        """The counts so far, with the gate's state as given."""
+    def snapshot(self, lanes: Lanes) -> Stats:
+        """The counts so far, with the state of `lanes` now."""
         ordered = sorted(self._latencies)
         return Stats(
             submitted=self.submitted,
@@ -113,14 +121,17 @@ class Tally:
             joined=self._sources["joined"],
             requests=self._requests,
             retries=self._retries,
+            hedges=self._hedges,
+            hedge_wins=self._hedge_wins,
             store_failures=self._store_failures,
             abstentions=dict(sorted(self._kinds.items())),
             prompt_tokens=self._prompt_tokens,
             completion_tokens=self._completion_tokens,
-            in_flight=in_flight,
-            waiting=waiting,
-            peak_in_flight=peak_in_flight,
-            limit=limit,
+            in_flight=lanes.in_flight,
+            waiting=lanes.waiting,
+            peak_in_flight=lanes.peak,
+            limit=lanes.limit,
+            limits=lanes.limits(),
             latency_p50_s=quantile(ordered, 0.5),
             latency_p95_s=quantile(ordered, 0.95),
             latency_p99_s=quantile(ordered, 0.99),

@@ -1,0 +1,134 @@
+"""What the requests of a job share on their way to one model at one endpoint."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from zerowait.client.adaptive import START, AdaptiveLimit
+from zerowait.client.breaker import Breaker
+from zerowait.client.endpoints import target
+from zerowait.client.hedge import HedgeRule
+from zerowait.client.limiter import FixedLimit, Gauge, Limiter
+from zerowait.client.quota import Quota, Unit
+from zerowait.client.watch import Watch
+from zerowait.config.schema import Endpoint, Traffic
+from zerowait.events import LimitChanged, Listener, QuotaLearned, nobody
+
+_AHEAD: Final = 8
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """One model at one endpoint; all judges that ask it share the lane.
+
+    Args:
+        name: the endpoint's.
+        limiter: how many may be in flight.
+        quota: how many per minute.
+        watch: sends late requests again; None where hedging is off.
+        breaker: whether it is left alone.
+        load: judgements that were given to it and have not ended, those in its queues included.
+    """
+
+    name: str
+    limiter: Limiter
+    quota: Quota
+    watch: Watch | None
+    breaker: Breaker
+    load: Gauge
+
+
+class Lanes:
+    """The lanes of a job, made as they are asked for.
+
+    A fixed ``concurrency`` is one limiter for all lanes; with ``auto`` each lane has its own.
+
+    Args:
+        traffic: how hard the judges may be asked.
+        listener: hears of every change of a limit.
+        limiter: for all lanes, instead of what `traffic` asks for.
+    """
+
+    def __init__(
+        self, traffic: Traffic, *, listener: Listener = nobody, limiter: Limiter | None = None
+    ) -> None:
+        self._traffic = traffic
+        self._listener = listener
+        self._total = Gauge()
+        self._lanes: dict[tuple[str, str, str | None], Lane] = {}
+        self._shared = limiter
+        if limiter is None and traffic.concurrency != "auto":
+            self._shared = Limiter(FixedLimit(traffic.concurrency), total=self._total)
+
+    def lane(self, endpoint: Endpoint) -> Lane:
+        """The lane of `endpoint` and its model, the same one each time; keys have their own."""
+        key = (endpoint.url, endpoint.model, endpoint.api_key_env)
+        lane = self._lanes.get(key)
+        if lane is None:
+            name = target(endpoint).name
+            limiter, quota = self._shared or self._adaptive(name), self._quota(name)
+            watch = self._watch(limiter, quota)
+            lane = Lane(name, limiter, quota, watch, Breaker(), Gauge())
+            self._lanes[key] = lane
+        return lane
+
+    @property
+    def in_flight(self) -> int:
+        """Slots held now."""
+        return self._total.now
+
+    @property
+    def peak(self) -> int:
+        """The most slots ever held at once."""
+        return self._total.peak
+
+    @property
+    def waiting(self) -> int:
+        """Callers that wait for a slot or for quota."""
+        quotas = sum(lane.quota.waiting for lane in self._lanes.values())
+        return quotas + sum(limiter.waiting for limiter in self._limiters())
+
+    @property
+    def limit(self) -> int:
+        """How many slots there are now, over all lanes."""
+        return sum(limiter.limit for limiter in self._limiters())
+
+    def limits(self) -> dict[str, int]:
+        """The limit of each lane that has one of its own, by endpoint and model."""
+        found: Counter[str] = Counter()
+        if self._shared is None:
+            for (_, model, _), lane in self._lanes.items():
+                found[f"{lane.name} {model}"] += lane.limiter.limit
+        return dict(found)
+
+    def _limiters(self) -> Iterable[Limiter]:
+        if self._shared is not None:
+            return (self._shared,)
+        return [lane.limiter for lane in self._lanes.values()]
+
+    def _adaptive(self, name: str) -> Limiter:
+        highest = self._traffic.max_concurrency
+        rule = AdaptiveLimit(start=min(START, highest), highest=highest)
+
+        def changed(before: int, after: int) -> None:
+            self._listener(LimitChanged(endpoint=name, before=before, after=after, why=rule.why))
+
+        return Limiter(rule, total=self._total, changed=changed)
+
+    def _quota(self, name: str) -> Quota:
+        def learned(unit: Unit, per_minute: float) -> None:
+            self._listener(QuotaLearned(endpoint=name, unit=unit, per_minute=per_minute))
+
+        # where lanes share slots, one that sends few ahead would starve behind the others' backlog
+        ahead = _AHEAD if self._shared is None else None
+        return Quota(self._traffic.rpm, self._traffic.tpm, ahead=ahead, learned=learned)
+
+    def _watch(self, limiter: Limiter, quota: Quota) -> Watch | None:
+        hedge = self._traffic.hedge
+        if hedge == "off":
+            return None
+        rule = HedgeRule(share=hedge.share, after_s=hedge.after_s, extra=hedge.extra)
+        return Watch(rule, limiter, quota)

@@ -1,0 +1,213 @@
+"""The provider's requests and tokens per minute: waited for on our side, before a slot is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+from zerowait.client.bucket import Bucket, Guess, usage_of
+
+Unit: TypeAlias = Literal["requests", "tokens"]
+PerMinute: TypeAlias = float | Literal["off"] | None
+"""A number that the user set, ``off``, or None: learn it from the provider's headers."""
+
+
+class Claim:
+    """One request's share of the quota: reserved by a guess, settled by what it did cost."""
+
+    __slots__ = ("is_ahead", "tokens")
+
+    def __init__(self, tokens: float) -> None:
+        self.tokens = tokens
+        self.is_ahead = False  # reserved, and not sent yet
+
+
+class Quota:
+    """Requests and tokens per minute, handed out in the order in which they were asked for.
+
+    Where the user set no number, ``x-ratelimit-limit-requests`` and ``-tokens`` are taken as per
+    minute. Every operation takes constant time.
+
+    Args:
+        requests: per minute.
+        tokens: per minute, prompt and answer.
+        ahead: how many may have their share and not be sent yet, because they wait for a slot:
+            they would leave all at once. None: as many as come.
+        learned: called with the unit and the number when the headers name a new one.
+    """
+
+    def __init__(
+        self,
+        requests: PerMinute = None,
+        tokens: PerMinute = None,
+        *,
+        ahead: int | None = None,
+        learned: Callable[[Unit, float], None] | None = None,
+    ) -> None:
+        self._given: dict[Unit, PerMinute] = {"requests": requests, "tokens": tokens}
+        self._buckets: dict[Unit, Bucket] = {}
+        self._told = learned
+        self._may_be_ahead = math.inf if ahead is None else ahead
+        self._ahead = 0
+        self._guess = Guess()
+        self._waiters: OrderedDict[asyncio.Future[None], Claim] = OrderedDict()
+        self._timer: asyncio.TimerHandle | None = None
+        for unit, per_minute in self._given.items():
+            if per_minute is not None and per_minute != "off":
+                self._buckets[unit] = Bucket(per_minute, now_s=0.0)
+
+    @property
+    def waiting(self) -> int:
+        """Callers that wait for their share."""
+        return len(self._waiters)
+
+    def per_minute(self, unit: Unit) -> float | None:
+        """What is kept to now, set or learned, or None."""
+        bucket = self._buckets.get(unit)
+        return None if bucket is None else bucket.per_minute
+
+    async def claim(self, body: bytes) -> Claim:
+        """The share that the request `body` is guessed to need, once there is enough."""
+        claim = self.try_claim(body)
+        if claim is not None:
+            return claim
+        claim = self._claim_for(body)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[waiter] = claim
+        self._follow()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.give_back(claim)  # granted just as the caller was cancelled
+            else:
+                self._waiters.pop(waiter, None)
+                self._follow()
+            raise
+        return claim
+
+    def try_claim(self, body: bytes) -> Claim | None:
+        """The same without waiting, or None when somebody waits or there is not enough."""
+        if not self._buckets:
+            return Claim(0.0)
+        claim = self._claim_for(body)
+        if self._waiters or self._ahead >= self._may_be_ahead or self._missing_s(claim) > 0:
+            return None
+        self._take(claim)
+        return claim
+
+    def give_back(self, claim: Claim) -> None:
+        """The request of `claim` was never sent."""
+        self._pay(claim, -1)
+        self.sent(claim)
+
+    def sent(self, claim: Claim) -> None:
+        """The request of `claim` leaves now."""
+        if claim.is_ahead:
+            claim.is_ahead = False
+            self._ahead -= 1
+            if self._waiters:
+                self._follow()
+
+    def refused(self, claim: Claim) -> None:
+        """The request of `claim` was turned away, which cost it no tokens."""
+        self._settle_tokens(claim, 0.0)
+
+    def settle(self, claim: Claim, request: bytes, reply: bytes) -> None:
+        """The request of `claim` was answered: book what it did cost, if the reply says so."""
+        if "tokens" not in self._buckets:
+            return
+        usage = usage_of(reply)
+        if usage is None:
+            return
+        self._guess.observe(request, usage)
+        self._settle_tokens(claim, usage.prompt_tokens + usage.completion_tokens)
+
+    def heed(self, headers: Mapping[str, str], claim: Claim, *, dry_s: float) -> None:
+        """Learn from the headers of the reply to the request of `claim`.
+
+        Args:
+            headers: with names in lower case.
+            claim: what the request needed.
+            dry_s: the wait that a 429 asked for; it holds for all where a quota is used up.
+        """
+        now_s = _now_s()
+        for unit, given in self._given.items():
+            if given is None:
+                self._learn(unit, _number(headers.get(f"x-ratelimit-limit-{unit}")), now_s)
+            bucket = self._buckets.get(unit)
+            if bucket is None or dry_s <= 0:
+                continue
+            remaining = _number(headers.get(f"x-ratelimit-remaining-{unit}"))
+            if remaining is not None and remaining < (1.0 if unit == "requests" else claim.tokens):
+                bucket.dry_until(now_s + dry_s, now_s=now_s)
+
+    def _learn(self, unit: Unit, per_minute: float | None, now_s: float) -> None:
+        bucket = self._buckets.get(unit)
+        if not per_minute or (bucket is not None and bucket.per_minute == per_minute):
+            return
+        if bucket is None:
+            self._buckets[unit] = Bucket(per_minute, now_s=now_s)
+        else:
+            bucket.change(per_minute, now_s=now_s)
+        if self._told is not None:
+            self._told(unit, per_minute)
+        self._follow()
+
+    def _claim_for(self, body: bytes) -> Claim:
+        return Claim(self._guess.of(body) if "tokens" in self._buckets else 0.0)
+
+    def _missing_s(self, claim: Claim) -> float:
+        now_s = _now_s()
+        return max(
+            bucket.missing_s(1.0 if unit == "requests" else claim.tokens, now_s=now_s)
+            for unit, bucket in self._buckets.items()
+        )
+
+    def _take(self, claim: Claim) -> None:
+        self._pay(claim, 1)
+        claim.is_ahead = True
+        self._ahead += 1
+
+    def _pay(self, claim: Claim, sign: int) -> None:
+        for unit, bucket in self._buckets.items():
+            bucket.take(sign * (1.0 if unit == "requests" else claim.tokens))
+
+    def _settle_tokens(self, claim: Claim, cost: float) -> None:
+        bucket = self._buckets.get("tokens")
+        if bucket is not None:
+            bucket.take(cost - claim.tokens)
+            claim.tokens = cost
+            self._follow()
+
+    def _follow(self) -> None:
+        """Let in whom the buckets allow now, and come back when they allow the next one."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while self._waiters and self._ahead < self._may_be_ahead:
+            waiter, claim = next(iter(self._waiters.items()))
+            if not waiter.done():  # done: its caller was cancelled and has not run since
+                missing_s = self._missing_s(claim)
+                if missing_s > 0:
+                    loop = asyncio.get_running_loop()
+                    self._timer = loop.call_later(missing_s, self._follow)
+                    return
+                self._take(claim)
+                waiter.set_result(None)
+            del self._waiters[waiter]
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = math.nan if text is None else float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number >= 0 else None

@@ -1,0 +1,124 @@
+"""A request and its copies: the first answer wins, and the others are cancelled at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from zerowait.client.limiter import Slot
+from zerowait.client.port import TransportError
+from zerowait.client.quota import Claim
+from zerowait.client.sender import Permit, Result, Road, Sender
+from zerowait.client.watch import Line, Watch
+from zerowait.events import RequestHedged
+from zerowait.types import FailureKind
+
+
+class Race:
+    """One attempt of a judgement, under the watch of its lane.
+
+    Args:
+        sender: sends the first and the copies.
+        road: where they are sent.
+        body: what is sent.
+        timeout_s: how long a send that begins now may take.
+    """
+
+    def __init__(
+        self, sender: Sender, road: Road, body: bytes, timeout_s: Callable[[], float]
+    ) -> None:
+        self.body = body
+        self.copies = 0
+        self.since_s = 0.0
+        self.line: Line | None = None
+        self._sender = sender
+        self._road = road
+        self._timeout_s = timeout_s
+        self._sent_s = 0.0
+        self._tasks: dict[asyncio.Task[Result], float] = {}  # and how late each was sent
+        self._scope: asyncio.Timeout | None = None
+        self._won: asyncio.Task[Result] | None = None
+
+    async def run(self, permit: Permit, watch: Watch) -> Result:
+        """The first good answer; without one, what came of the first send."""
+        clock = asyncio.get_running_loop().time
+        self._sent_s = clock()
+        watch.enter(self)
+        latency_s: float | None = None
+        try:
+            try:
+                result = await self._first(permit)
+                if self._won is not None or _tells_a_latency(result):
+                    latency_s = clock() - self._sent_s
+            finally:
+                watch.leave(self, latency_s)
+            if not result.is_answer:
+                self._won = await self._best_copy()
+            return result if self._won is None else self._won.result()
+        finally:
+            await self._end_copies()
+
+    def copy(self, slot: Slot, claim: Claim) -> None:
+        """Send once more; the slot and a share that was not spent are given back in the end."""
+        loop = asyncio.get_running_loop()
+        permit = Permit(slot, claim)
+        sending = self._sender.send(self._road, self.body, permit, timeout_s=self._timeout_s())
+        task = loop.create_task(sending, name="zerowait copy of a late request")
+        self._tasks[task] = loop.time() - self._sent_s
+        task.add_done_callback(lambda ended: self._copy_ended(ended, permit))
+
+    async def _first(self, permit: Permit) -> Result:
+        """What came of the first send, or of the copy that was answered before."""
+        timeout_s = self._timeout_s()
+        try:
+            async with asyncio.timeout(None) as self._scope:
+                return await self._sender.send(self._road, self.body, permit, timeout_s=timeout_s)
+        except TimeoutError:
+            self._won = next((task for task in self._tasks if _is_answer(task)), None)
+            if self._won is None:
+                raise
+            return self._won.result()
+        finally:
+            self._scope = None
+
+    def _copy_ended(self, task: asyncio.Task[Result], permit: Permit) -> None:
+        permit.slot.release()
+        if permit.claim.is_ahead:
+            self._road.lane.quota.give_back(permit.claim)
+        if _is_answer(task) and self._scope is not None:
+            scope, self._scope = self._scope, None
+            scope.reschedule(asyncio.get_running_loop().time())
+
+    async def _best_copy(self) -> asyncio.Task[Result] | None:
+        """The first copy that is answered, or None when none is."""
+        while True:
+            for task in self._tasks:
+                if _is_answer(task):
+                    return task
+            pending = [task for task in self._tasks if not task.done()]
+            if not pending:
+                return None
+            await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _end_copies(self) -> None:
+        if not self._tasks:
+            return
+        name = self._road.target.name
+        for task, after_s in self._tasks.items():
+            task.cancel()
+            event = RequestHedged(endpoint=name, after_s=after_s, won=task is self._won)
+            self._sender.listener(event)
+        await asyncio.wait(self._tasks)
+
+
+def _is_answer(task: asyncio.Task[Result]) -> bool:
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return False
+    return task.result().is_answer
+
+
+def _tells_a_latency(first: Result) -> bool:
+    """Whether it says how long a request takes: its answer does, and its timeout says at least."""
+    if isinstance(first.reply, TransportError):
+        return first.reply.kind is FailureKind.TIMEOUT
+    return first.is_answer

@@ -1,0 +1,113 @@
+"""One send: what it tells the limit, the quota and the listener, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from zerowait.client.endpoints import Target
+from zerowait.client.lanes import Lane
+from zerowait.client.limiter import Ending, Slot
+from zerowait.client.port import Reply, Request, Transport, TransportError
+from zerowait.client.quota import Claim
+from zerowait.client.retry import is_overload, retry_after_s
+from zerowait.config.schema import Endpoint
+from zerowait.events import Listener, RequestEnded
+
+
+class Road(msgspec.Struct, frozen=True):
+    """An endpoint with what is sent there and what its requests share."""
+
+    endpoint: Endpoint
+    target: Target
+    lane: Lane
+
+
+class Permit(msgspec.Struct, frozen=True):
+    """What a send needs: a slot, its share of the quota; `queue_s` was spent waiting for them."""
+
+    slot: Slot
+    claim: Claim
+    queue_s: float = 0.0
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What came of a send; `is_answer` if it is what was asked for."""
+
+    reply: Reply | TransportError
+    latency_s: float
+    is_answer: bool
+
+
+class Sender(msgspec.Struct, frozen=True):
+    """Sends requests and tells everybody what came of them.
+
+    Args:
+        transport: carries them.
+        well_formed: whether a 200's body is a chat completion.
+        listener: hears of the end of each.
+        wall: Unix time in seconds, for a Retry-After that is a date.
+    """
+
+    transport: Transport
+    well_formed: Callable[[bytes], bool]
+    listener: Listener
+    wall: Callable[[], float]
+
+    async def send(self, road: Road, body: bytes, permit: Permit, *, timeout_s: float) -> Result:
+        """What came of one request. Never raises a `TransportError`: it is a result."""
+        clock = asyncio.get_running_loop().time
+        permit.slot.sent()
+        road.lane.quota.sent(permit.claim)
+        sent_s = clock()
+        reply = await self._carry(Request(road.target.url, road.target.headers, body), timeout_s)
+        latency_s = clock() - sent_s
+        result = Result(reply, latency_s, self._is_answer(reply))
+        self._book(road, body, permit, result)
+        self.listener(
+            RequestEnded(
+                endpoint=road.target.name,
+                status=reply.status if isinstance(reply, Reply) else 0,
+                latency_s=latency_s,
+                queue_s=permit.queue_s,
+            )
+        )
+        return result
+
+    def named_s(self, reply: Reply | TransportError) -> float:
+        """The wait that the endpoint asks for; 0 when it names none."""
+        if isinstance(reply, TransportError):
+            return 0.0
+        return retry_after_s(reply.headers, now_s=self.wall()) or 0.0
+
+    async def _carry(self, request: Request, timeout_s: float) -> Reply | TransportError:
+        try:
+            return await self.transport.send(request, timeout_s=timeout_s)
+        except TransportError as error:
+            # a value from here on; its frames would hold it, and it them, until the next collection
+            return error.with_traceback(None)
+
+    def _is_answer(self, reply: Reply | TransportError) -> bool:
+        return (
+            not isinstance(reply, TransportError)
+            and 200 <= reply.status < 300
+            and self.well_formed(reply.body)
+        )
+
+    def _book(self, road: Road, body: bytes, permit: Permit, result: Result) -> None:
+        reply, quota, claim = result.reply, road.lane.quota, permit.claim
+        if isinstance(reply, TransportError):
+            permit.slot.ended(Ending.SAYS_NOTHING)
+            return
+        dry_s = 0.0
+        ending = Ending.SUCCEEDED if result.is_answer else Ending.SAYS_NOTHING
+        if result.is_answer:
+            quota.settle(claim, body, reply.body)
+        elif is_overload(reply):
+            ending, dry_s = Ending.OVERLOADED, self.named_s(reply)
+        quota.heed(reply.headers, claim, dry_s=dry_s)
+        if ending is Ending.OVERLOADED:
+            quota.refused(claim)
+        permit.slot.ended(ending, retry_after_s=dry_s)

@@ -1,0 +1,132 @@
+"""Watches a lane's requests, and has the late ones sent again where there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import OrderedDict
+from typing import Final, Protocol, TypeAlias
+
+from zerowait.client.hedge import HedgeRule
+from zerowait.client.limiter import Limiter, Slot
+from zerowait.client.quota import Claim, Quota
+
+MOST_COPIES: Final = 2
+
+
+class Late(Protocol):
+    """A request under watch; the line that it stands in and since when are the watch's."""
+
+    line: Line | None
+    since_s: float
+    copies: int
+
+    @property
+    def body(self) -> bytes:
+        """What is sent."""
+        ...
+
+    def copy(self, slot: Slot, claim: Claim) -> None:
+        """Send it once more, and release both when that has ended."""
+        ...
+
+
+Line: TypeAlias = "OrderedDict[Late, None]"
+
+
+class Watch:
+    """The requests of one lane, the longest under way first.
+
+    Copies take only slots that nobody waits for, and only quota that nobody waits for.
+
+    Args:
+        rule: when a request is late, and how many may be copied.
+        limiter: where slots come from.
+        quota: where the shares come from.
+    """
+
+    def __init__(self, rule: HedgeRule, limiter: Limiter, quota: Quota) -> None:
+        self._rule = rule
+        self._limiter = limiter
+        self._quota = quota
+        self._waiting: Line = OrderedDict()  # late, and without the next copy
+        self._lines: list[Line] = [OrderedDict() for _ in range(MOST_COPIES + 1)]  # by copies sent
+        self._timer: asyncio.TimerHandle | None = None
+        limiter.when_spare(self._follow_if_late)
+
+    def enter(self, request: Late) -> None:
+        """`request` was sent just now, for the first time."""
+        self._rule.sent()
+        self._stand(request, self._lines[0])
+        if self._timer is None:
+            self._set_timer()
+
+    def leave(self, request: Late, latency_s: float | None) -> None:
+        """`request` has ended; `latency_s` if it says how long the first copy takes."""
+        if request.line is not None:
+            del request.line[request]
+            request.line = None
+        if latency_s is not None:
+            self._rule.observe(latency_s)
+        self._follow_if_late()
+
+    def _follow_if_late(self) -> None:
+        if self._waiting or self._timer is None:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Copy what is late, as far as the rule and the room allow."""
+        self._find_late()
+        while self._waiting and self._rule.may_copy and self._copy_one():
+            pass
+        if self._timer is None:
+            self._set_timer()
+
+    def _after_s(self) -> float:
+        late = len(self._waiting) + sum(len(line) for line in self._lines[1:])
+        after_s = self._rule.after_s(late)
+        return math.inf if after_s is None else after_s
+
+    def _find_late(self) -> None:
+        latest_s = asyncio.get_running_loop().time() - self._after_s()
+        for line in self._lines[:MOST_COPIES]:
+            while line and (request := next(iter(line))).since_s <= latest_s:
+                del line[request]
+                request.line = self._waiting
+                self._waiting[request] = None
+
+    def _copy_one(self) -> bool:
+        request = next(iter(self._waiting))
+        if request.since_s + self._after_s() > asyncio.get_running_loop().time():
+            return False  # many are late now, which makes each of them less so
+        claim = self._quota.try_claim(request.body)
+        if claim is None:
+            return False
+        slot = self._limiter.spare_slot()
+        if slot is None:
+            self._quota.give_back(claim)
+            return False
+        del self._waiting[request]
+        request.copies += 1
+        self._stand(request, self._lines[request.copies])
+        self._rule.copied()
+        request.copy(slot, claim)
+        return True
+
+    def _stand(self, request: Late, line: Line) -> None:
+        request.since_s = asyncio.get_running_loop().time()
+        request.line = line
+        line[request] = None
+
+    def _set_timer(self) -> None:
+        """Come back when the next request becomes late."""
+        loop, after_s = asyncio.get_running_loop(), self._after_s()
+        lines = (*self._lines[:MOST_COPIES], self._waiting)
+        due_s = [next(iter(line)).since_s + after_s for line in lines if line]
+        next_s = min((when for when in due_s if when > loop.time()), default=math.inf)
+        if next_s < math.inf:
+            self._timer = loop.call_at(next_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._follow()

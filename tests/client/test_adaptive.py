@@ -1,0 +1,151 @@
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zerowait.client import AdaptiveLimit, Ending, Sample
+from zerowait.client.wall import Wall
+
+
+def success(now_s, *, took_s=1.0, occupancy=1.0, on_wire=31):
+    return Sample(Ending.SUCCEEDED, now_s - took_s, now_s, occupancy, on_wire)
+
+
+def refused(now_s, *, sent_s=None, on_wire=31, retry_after_s=0.0):
+    sent_s = now_s - 0.02 if sent_s is None else sent_s
+    return Sample(Ending.OVERLOADED, sent_s, now_s, 1.0, on_wire, retry_after_s)
+
+
+samples = st.builds(
+    lambda ending, gap_s, took_s, occupancy, on_wire, retry_after_s: (
+        gap_s,
+        (ending, took_s, occupancy, on_wire, retry_after_s),
+    ),
+    st.sampled_from([Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.SUCCEEDED, *Ending]),
+    st.floats(0, 5),
+    st.floats(0, 60),
+    st.sampled_from([0.0, 0.5, 0.79, 0.8, 1.0, 1.0, 3.0]),
+    st.integers(0, 2000),
+    st.sampled_from([0.0, 0.0, 1.0, 3600.0]),
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    run=st.lists(samples, max_size=60),
+    repeat=st.integers(1, 12),
+    bounds=st.tuples(st.integers(1, 40), st.integers(0, 40), st.integers(0, 900)),
+)
+def test_the_limit_stays_in_its_bounds_and_grows_only_after_a_success_under_load(
+    run, repeat, bounds
+):
+    lowest, start, highest = bounds[0], sum(bounds[:2]), sum(bounds)
+    rule = AdaptiveLimit(start=start, lowest=lowest, highest=highest)
+    now_s = 0.0
+    for gap_s, (ending, took_s, occupancy, on_wire, retry_after_s) in run * repeat:
+        now_s += gap_s
+        before = rule.limit
+        rule.observe(Sample(ending, now_s - took_s, now_s, occupancy, on_wire, retry_after_s))
+        assert lowest <= rule.limit <= highest
+        if rule.limit > before:
+            assert ending is Ending.SUCCEEDED
+            assert occupancy >= 0.8
+        if ending is Ending.SAYS_NOTHING:
+            assert rule.limit == before
+
+
+@pytest.mark.parametrize("bounds", [(0, 1, 1), (2, 1, 3), (1, 4, 3)])
+def test_bounds_out_of_order_are_refused(bounds):
+    lowest, start, highest = bounds
+    with pytest.raises(ValueError, match="need 1 <="):
+        AdaptiveLimit(lowest=lowest, start=start, highest=highest)
+
+
+def test_it_starts_fast_by_half_a_round():
+    rule = AdaptiveLimit(start=32)
+    for _ in range(32):
+        rule.observe(success(1.0))
+    assert rule.limit == 48
+
+
+def test_a_429_sets_it_to_what_was_accepted():
+    rule = AdaptiveLimit(start=100)
+    rule.observe(refused(1.0, on_wire=60))
+    assert rule.limit == 60
+    assert rule.why == "429 with 60 accepted"
+
+
+def test_the_429s_of_one_burst_measure_the_same_wall_more_exactly():
+    """100 are sent at once and 60 accepted: the first 429 cannot know of the 39 that follow."""
+    rule = AdaptiveLimit(start=100)
+    for rejected in range(1, 41):
+        rule.observe(refused(0.02, sent_s=0.0, on_wire=100 - rejected))
+    assert rule.limit == 60
+
+
+def test_a_late_429_of_an_old_burst_does_not_cut_again_for_what_was_answered_meanwhile():
+    rule = AdaptiveLimit(start=100)
+    rule.observe(refused(0.02, sent_s=0.0, on_wire=60))
+    for left in range(59, 29, -1):
+        rule.observe(success(1.0, on_wire=left))
+    rule.observe(refused(1.5, sent_s=0.0, on_wire=30))
+    assert rule.limit == 60
+
+
+def test_a_known_wall_is_probed_ever_more_patiently_up_to_four_seconds():
+    wall, waits_s = Wall(), []
+    for now_s in range(0, 60, 10):
+        wall.hit(refused(float(now_s), on_wire=60), latency_s=0.5)
+        held = [step / 10 for step in range(100) if not _may_probe(wall, now_s, step / 10)]
+        waits_s.append(max(held) + 0.1)
+    assert waits_s == pytest.approx([0.5, 1.0, 2.0, 4.0, 4.0, 4.0])
+
+
+def _may_probe(wall, now_s, after_s):
+    return wall.may_probe(Sample(Ending.SUCCEEDED, now_s, now_s + after_s, 1.0, 60))
+
+
+def test_nothing_more_is_asked_for_until_a_named_retry_after_is_over():
+    rule = AdaptiveLimit(start=32)
+    rule.observe(refused(1.0, on_wire=10, retry_after_s=30.0))
+    for step in range(290):
+        rule.observe(success(2.0 + step / 10, took_s=0.5))
+    assert rule.limit == 10
+    for step in range(100):
+        rule.observe(success(31.0 + step / 10, took_s=0.5))
+    assert rule.limit > 10
+
+
+def test_beyond_the_old_wall_it_grows_faster():
+    rule = AdaptiveLimit(start=50, highest=10_000)
+    rule.observe(refused(0.0, on_wire=50))
+    rounds = []
+    for step in range(1, 12):
+        before = rule.limit
+        for _ in range(rule.limit):
+            rule.observe(success(10.0 * step, took_s=1.0, on_wire=before - 1))
+        rounds.append(rule.limit - before)
+    assert rounds[0] <= 1
+    assert rounds[-1] >= 5
+
+
+def test_latency_at_twice_the_least_stops_the_growth():
+    rule = AdaptiveLimit(start=128, highest=10_000)
+    feed(rule, seconds=20, took_s=1.0)
+    feed(rule, seconds=40, took_s=2.2, now_s=20)
+    stopped_at = rule.limit
+    feed(rule, seconds=40, took_s=2.2, now_s=60)
+    assert rule.limit <= stopped_at
+
+
+def feed(rule, *, seconds, took_s, now_s=0.0, rate=64):
+    """Steady successes under full load."""
+    for step in range(int(seconds * rate)):
+        rule.observe(success(now_s + step / rate, took_s=took_s, on_wire=rule.limit - 1))
+
+
+def test_an_idle_hour_between_two_steps_of_training_is_not_taken_for_low_throughput():
+    rule = AdaptiveLimit(start=64, highest=64)
+    feed(rule, seconds=15, took_s=1.0)
+    for step in range(20):
+        feed(rule, seconds=1.5, took_s=1.0 + step % 2, now_s=3600.0 * (step + 1))
+    assert rule.limit >= 51  # a trial of four fifths may be open, no more

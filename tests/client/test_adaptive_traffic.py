@@ -1,0 +1,133 @@
+"""The adaptive limit inside the whole client, against servers that are simulated in virtual time."""
+
+import asyncio
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from zerowait.client import JudgeClient, Lanes, Reply
+from zerowait.config import Endpoint, Traffic
+from zerowait.events import LimitChanged, QuotaLearned
+from zerowait.testing import Capacity, Change, virtually
+from zerowait.testing.capacity import Gate
+
+MEAN_S = 1.08  # of a log-normal distribution with median 1 and sigma 0.4
+
+
+class Server:
+    """A transport to a server with `capacity` and log-normal latency, in the loop's time."""
+
+    def __init__(self, capacity, seed=0, *, names_quota=True):
+        self.gate = Gate(capacity)
+        self.headers = self.gate.headers if names_quota else dict
+        self.random = Random(seed)
+        self.served = []  # when each good answer was given
+        self.refused = []
+
+    async def send(self, request, *, timeout_s):
+        clock = asyncio.get_running_loop().time
+        busy = self.gate.enter(tokens=1, now_s=clock())
+        if busy is not None:
+            await asyncio.sleep(0.02)
+            self.refused.append(clock())
+            return Reply(429, {k.lower(): v for k, v in busy.headers.items()}, b"")
+        try:
+            await asyncio.sleep(self.random.lognormvariate(0, 0.4) * self.gate.slowdown())
+        finally:
+            self.gate.leave()
+        self.served.append(clock())
+        return Reply(200, self.headers(), b"{}")
+
+    async def aclose(self):
+        pass
+
+
+def pressed(capacity, *, seconds, seed=0, names_quota=True, **traffic):
+    """The server and the limit's changes after `seconds` of more work than it can do."""
+    server, changes = Server(capacity, seed, names_quota=names_quota), []
+    settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, **traffic})
+    client = JudgeClient(
+        endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
+        transport=server,
+        lanes=Lanes(settings, listener=changes.append),
+        well_formed=lambda body: True,
+        traffic=settings,
+        jitter=Random(seed),
+    )
+
+    async def worker():
+        while True:
+            await client.ask(b"{}")
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(worker()) for _ in range(1100)]
+            await asyncio.sleep(seconds)
+            for task in tasks:
+                task.cancel()
+
+    virtually(main())
+    return server, changes
+
+
+def goodput(server, *, after_s, until_s):
+    return sum(after_s <= when < until_s for when in server.served) / (until_s - after_s)
+
+
+def refused_share(server, *, after_s=0.0):
+    refused = sum(when >= after_s for when in server.refused)
+    served = sum(when >= after_s for when in server.served)
+    return refused / (refused + served)
+
+
+def test_a_cap_of_60_is_used_almost_fully_and_hardly_ever_run_into():
+    server, _ = pressed(Capacity(concurrency=60, retry_after_s=1.0), seconds=75)
+    assert goodput(server, after_s=15, until_s=75) >= 0.96 * 60 / MEAN_S
+    assert refused_share(server) <= 0.02
+
+
+def test_a_cap_that_halves_and_recovers_is_followed_both_ways():
+    changes = (Change(at_s=20, concurrency=30), Change(at_s=60, concurrency=60))
+    server, _ = pressed(Capacity(concurrency=60, changes=changes), seconds=100)
+    assert goodput(server, after_s=24, until_s=60) >= 0.92 * 30 / MEAN_S
+    assert goodput(server, after_s=75, until_s=100) >= 0.92 * 60 / MEAN_S
+    assert refused_share(server) <= 0.03
+
+
+def test_past_a_knee_the_limit_stops_although_nothing_is_refused():
+    server, changes = pressed(Capacity(knee=40), seconds=90)
+    assert goodput(server, after_s=15, until_s=90) >= 0.95 * 40 / MEAN_S
+    limits = [change.after for change in changes]
+    assert max(limits) <= 400  # without the guard it is max_concurrency
+    assert limits[-1] <= 40 * 4
+
+
+def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm():
+    server, _ = pressed(Capacity(rpm=3000), seconds=60, rpm="off")
+    assert goodput(server, after_s=15, until_s=60) >= 0.95 * 50
+    assert refused_share(server, after_s=5) <= 0.03
+
+
+@pytest.mark.parametrize("rpm", [3000.0, None])
+def test_a_quota_that_is_set_or_named_in_headers_is_kept_to_and_used_up(rpm):
+    server, events = pressed(Capacity(rpm=3000), seconds=60, names_quota=rpm is None, rpm=rpm)
+    assert goodput(server, after_s=15, until_s=60) >= 0.98 * 50
+    assert refused_share(server, after_s=5) <= (0.002 if rpm else 0.01)
+    learned = [event for event in events if isinstance(event, QuotaLearned)]
+    assert [event.per_minute for event in learned] == ([] if rpm else [3000.0])
+
+
+def test_every_change_of_the_limit_is_told_with_a_reason():
+    _, changes = pressed(Capacity(concurrency=20), seconds=20)
+    assert all(isinstance(change, LimitChanged) and change.why for change in changes)
+    assert changes[0].before == 32
+    assert all(a.after == b.before for a, b in pairwise(changes))
+    assert {change.endpoint for change in changes} == {"http://judge/v1/chat/completions"}
+
+
+@pytest.mark.parametrize("bound", [1, 8])
+def test_max_concurrency_is_never_passed(bound):
+    traffic = {"max_concurrency": bound}
+    server, _ = pressed(Capacity(concurrency=None), seconds=10, **traffic)
+    assert goodput(server, after_s=0, until_s=10) <= bound / MEAN_S * 1.6

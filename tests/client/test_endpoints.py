@@ -1,0 +1,216 @@
+"""Several endpoints of one judge: sharing the work, leaving one alone, and coming back to it."""
+
+import asyncio
+from collections import Counter
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zerowait.client import Answer, JudgeClient, Lanes, Reply, TransportError
+from zerowait.client.breaker import Breaker
+from zerowait.config import Endpoint, Traffic
+from zerowait.events import EndpointEjected, EndpointReturned
+from zerowait.testing import virtually
+from zerowait.types import FailureKind
+
+GOOD = Reply(200, {}, b"{}")
+LOST = "lost"
+HANGS = "hangs"
+
+
+class Hosts:
+    """A transport to several hosts; `does(host, now_s)` is a reply, LOST or HANGS."""
+
+    def __init__(self, does=lambda host, now_s: GOOD, *, latency_s=1.0):
+        self.does = does
+        self.latency_s = latency_s
+        self.sent = []  # (when, host)
+
+    async def send(self, request, *, timeout_s):
+        now_s = asyncio.get_running_loop().time()
+        host = request.url.split("/")[2]
+        self.sent.append((now_s, host))
+        what = self.does(host, now_s)
+        if what is HANGS:
+            await asyncio.sleep(timeout_s)
+            raise TransportError(FailureKind.TIMEOUT, "too late")
+        if what is LOST:
+            await asyncio.sleep(0.01)
+            raise TransportError(FailureKind.UNREACHABLE, "no connection")
+        await asyncio.sleep(self.latency_s)
+        return what
+
+    async def aclose(self):
+        pass
+
+    def share(self, *, after_s=0.0, until_s=1e9):
+        return Counter(host for when, host in self.sent if after_s <= when < until_s)
+
+
+def asker(transport, *endpoints, events=None, **traffic):
+    settings_ = Traffic(**traffic)
+    listener = (lambda event: None) if events is None else events.append
+    return JudgeClient(
+        endpoints=[
+            Endpoint(**{"base_url": f"http://{name}/v1", "model": "m", **fields})
+            for name, fields in endpoints
+        ],
+        transport=transport,
+        lanes=Lanes(settings_, listener=listener),
+        well_formed=lambda body: body == b"{}",
+        traffic=settings_,
+        listener=listener,
+        jitter=Random(0),
+    )
+
+
+def stream(client, *, seconds, per_s):
+    """What came of a judgement begun every ``1 / per_s`` seconds."""
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            tasks = []
+            for _ in range(int(seconds * per_s)):
+                tasks.append(group.create_task(client.ask(b"{}")))
+                await asyncio.sleep(1 / per_s)
+        return [task.result() for task in tasks]
+
+    return virtually(main())[0]
+
+
+def test_endpoints_share_the_work_by_weight():
+    transport = Hosts()
+    stream(asker(transport, ("a", {"weight": 3}), ("b", {}), concurrency=64), seconds=20, per_s=40)
+    share = transport.share()
+    assert share["a"] / share["b"] == pytest.approx(3, rel=0.1)
+
+
+def test_an_endpoint_of_a_higher_priority_number_is_asked_only_when_the_others_are_left_alone():
+    def does(host, now_s):
+        return LOST if host != "c" and 20 <= now_s < 40 else GOOD
+
+    transport = Hosts(does)
+    spare = ("c", {"priority": 1})
+    stream(asker(transport, spare, ("a", {}), ("b", {})), seconds=80, per_s=5)
+    assert transport.share(until_s=20).keys() == {"a", "b"}
+    assert transport.share(after_s=25, until_s=40)["c"] >= 60
+    assert transport.share(after_s=60).keys() == {"a", "b"}
+
+
+def test_work_that_one_endpoint_has_no_room_for_goes_to_the_other():
+    transport = Hosts()
+    client = asker(transport, ("a", {"weight": 1000}), ("b", {}), max_concurrency=4)
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            for _ in range(8):
+                group.create_task(client.ask(b"{}"))
+                await asyncio.sleep(0.001)
+
+    virtually(main())
+    assert transport.share() == {"a": 4, "b": 4}
+
+
+@pytest.mark.parametrize("fails", [LOST, Reply(500, {}, b""), HANGS])
+def test_an_endpoint_that_fails_is_left_alone_and_returned_to_within_thirty_seconds(fails):
+    events = []
+
+    def does(host, now_s):
+        return fails if host == "a" and 20 <= now_s < 100 else GOOD
+
+    transport = Hosts(does)
+    client = asker(transport, ("a", {}), ("b", {}), events=events, timeout_s=5.0)
+    outcomes = stream(client, seconds=160, per_s=10)
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert transport.share(after_s=30, until_s=100)["a"] <= 12  # probes
+    assert transport.share(after_s=130)["a"] >= 100
+    told = [event for event in events if isinstance(event, EndpointEjected | EndpointReturned)]
+    assert [type(event) for event in told] == [EndpointEjected, EndpointReturned]
+    assert {event.endpoint for event in told} == {"http://a/v1/chat/completions"}
+
+
+def test_a_quota_of_the_day_that_is_used_up_sends_the_judgements_elsewhere():
+    used_up = Reply(429, {"retry-after": "3600"}, b"")
+    transport = Hosts(lambda host, now_s: used_up if host == "a" else GOOD)
+    outcomes = stream(asker(transport, ("a", {}), ("b", {})), seconds=60, per_s=5)
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert transport.share()["a"] <= 6
+
+
+def test_those_who_wait_at_an_endpoint_that_dies_go_elsewhere():
+    def does(host, now_s):
+        return LOST if host == "a" and now_s >= 1 else GOOD
+
+    transport = Hosts(does)
+    client = asker(transport, ("a", {"weight": 1000}), ("b", {}), max_concurrency=8)
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(client.ask(b"{}")) for _ in range(200)]
+        return [task.result() for task in tasks]
+
+    outcomes, elapsed_s = virtually(main())
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert elapsed_s <= 200 / 8 + 5
+    assert (client.lanes.in_flight, client.lanes.waiting) == (0, 0)
+
+
+def test_when_all_are_down_one_of_them_is_still_tried_and_all_return():
+    transport = Hosts(lambda host, now_s: LOST if now_s < 30 else GOOD)
+    client = asker(transport, ("a", {}), ("b", {}), attempts=50)
+    outcomes = stream(client, seconds=60, per_s=5)
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+
+
+def test_a_wrong_weight_is_refused():
+    with pytest.raises(ValueError, match="weight must be greater than 0"):
+        Endpoint(base_url="http://a", model="m", weight=0)
+
+
+def test_the_rest_doubles_with_each_failed_probe_up_to_fifteen_seconds():
+    breaker, now_s, rests_s = Breaker(), 0.0, []
+    assert [breaker.failed(0.0) for _ in range(3)] == [False, False, True]
+    for _ in range(7):
+        rest_s = next(n / 10 for n in range(400) if breaker.may_ask(now_s + n / 10))
+        rests_s.append(rest_s)
+        now_s += rest_s
+        breaker.asked(now_s)
+        assert not breaker.may_ask(now_s)
+        breaker.failed(now_s)
+    assert rests_s == pytest.approx([1, 2, 4, 8, 15, 15, 15], abs=0.11)
+    assert breaker.succeeded()
+    assert breaker.may_ask(now_s)
+
+
+def test_those_who_were_on_their_way_when_it_opened_do_not_make_the_rest_longer():
+    breaker = Breaker()
+    opened = [breaker.failed(0.0) for _ in range(500)]
+    assert sum(opened) == 1
+    assert breaker.may_ask(1.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["asked", "failed", "succeeded"]),
+            st.floats(0, 20),
+            st.sampled_from([0.0, 0.0, 5.0]),
+        ),
+        max_size=60,
+    )
+)
+def test_an_endpoint_is_never_left_alone_for_longer_than_it_asked_or_fifteen_seconds(steps):
+    breaker, now_s = Breaker(), 0.0
+    for what, gap_s, named_s in steps:
+        now_s += gap_s
+        if what == "asked":
+            breaker.asked(now_s)
+        elif what == "failed":
+            breaker.failed(now_s, named_s=named_s)
+        else:
+            breaker.succeeded()
+            assert breaker.may_ask(now_s)
+        assert breaker.may_ask(now_s + 20)
