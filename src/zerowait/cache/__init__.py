@@ -1,6 +1,7 @@
 """Judged replies: one call per question, and none for a question that was answered before."""
 
 from zerowait.cache.flight import Sent, SingleFlight
+from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, MemoryStore, NoStore
 from zerowait.cache.open import open_store
 from zerowait.cache.sqlite import SqliteStore
@@ -9,6 +10,7 @@ from zerowait.cache.store import Entry, Store, StoreError, StoreStats
 __all__ = [
     "Entry",
     "Fronted",
+    "Limits",
     "MemoryStore",
     "NoStore",
     "Sent",

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, NoStore
 from zerowait.cache.sqlite import SqliteStore
 from zerowait.cache.store import Store
 from zerowait.config.schema import Cache
+
+_DAY_S: Final = 86_400
 
 
 async def open_store(cache: Cache) -> Store:
@@ -16,4 +21,11 @@ async def open_store(cache: Cache) -> Store:
     """
     if cache.path is None:
         return NoStore()
-    return Fronted(SqliteStore(cache.path))
+    limits = limits_of(cache)
+    return Fronted(SqliteStore(cache.path, limits=limits), limits=limits)
+
+
+def limits_of(cache: Cache) -> Limits:
+    """How much `cache` may hold, and for how long."""
+    days = cache.max_age_days
+    return Limits(max_bytes=cache.max_bytes, max_age_s=None if days is None else days * _DAY_S)

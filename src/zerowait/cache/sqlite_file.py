@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from zerowait.cache.limits import pragma
 from zerowait.errors import ConfigError
 
 APPLICATION_ID: Final = 0x7A77_6A64
@@ -30,6 +31,7 @@ SCHEMA: Final[Sequence[str]] = (
     );
     CREATE UNIQUE INDEX replies_by_key ON replies (key);
     """,
+    "CREATE INDEX replies_by_age ON replies (created)",
 )
 """Step n turns a file of version n into one of version n + 1."""
 
@@ -72,6 +74,8 @@ def open_database(
             path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
         )
         _refuse_foreign(connection, path, len(schema))
+        # counts only while the file is empty: pages of dropped entries can then go back to the disk
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _use_wal(connection, busy_timeout_s)
         _migrate(connection, schema)
     except BaseException as error:
@@ -126,9 +130,9 @@ def _make_private(path: Path) -> None:
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> None:
-    version = _pragma(connection, "user_version")
+    version = pragma(connection, "user_version")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if _pragma(connection, "application_id") != APPLICATION_ID and (version or tables):
+    if pragma(connection, "application_id") != APPLICATION_ID and (version or tables):
         raise ConfigError(
             f"{path} is the database of another program: set cache.path to a file of its own"
         )
@@ -156,12 +160,12 @@ def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
 
 
 def _migrate(connection: sqlite3.Connection, schema: Sequence[str]) -> None:
-    if _pragma(connection, "user_version") == len(schema):
+    if pragma(connection, "user_version") == len(schema):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # read again under the lock: another process may have done it by now
-        for step in schema[_pragma(connection, "user_version") :]:
+        for step in schema[pragma(connection, "user_version") :]:
             for statement in filter(str.strip, step.split(";")):
                 connection.execute(statement)
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
@@ -170,8 +174,3 @@ def _migrate(connection: sqlite3.Connection, schema: Sequence[str]) -> None:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
-    return int(value)

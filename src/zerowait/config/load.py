@@ -156,7 +156,7 @@ def _cache(source: Source, at: KeyPath, tree: Any) -> Cache:
         cache = build(source, at, Cache)
     if cache.path is None:
         return cache
-    return Cache(path=str(source.base / Path(cache.path).expanduser()))
+    return msgspec.structs.replace(cache, path=str(source.base / Path(cache.path).expanduser()))
 
 
 def _on_failure(

@@ -15,6 +15,8 @@ import msgspec
 from zerowait.config.source import KeyPath, Source
 from zerowait.types import FailureKind
 
+_SMALLEST_CACHE_BYTES = 2**20
+
 
 def _finite(name: str, value: float) -> None:
     if not math.isfinite(value):
@@ -234,9 +236,19 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Args:
         path: an SQLite file on a local disk.
+        max_bytes: of the file; beyond it the oldest entries are dropped. None is no limit.
+        max_age_days: an older entry is asked for again, and dropped. None is no limit.
     """
 
     path: str | None = "~/.cache/zerowait/judgements.db"
+    max_bytes: int | None = None
+    max_age_days: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_bytes is not None and self.max_bytes < _SMALLEST_CACHE_BYTES:
+            raise ValueError(f"max_bytes must be at least {_SMALLEST_CACHE_BYTES}")
+        if self.max_age_days is not None:
+            _positive("max_age_days", self.max_age_days)
 
 
 class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
