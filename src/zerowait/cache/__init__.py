@@ -1,6 +1,7 @@
 """Judged replies: one call per question, and none for a question that was answered before."""
 
 from zerowait.cache.flight import Sent, SingleFlight
+from zerowait.cache.ledger import SqliteLedger
 from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, MemoryStore, NoStore
 from zerowait.cache.open import open_store
@@ -15,6 +16,7 @@ __all__ = [
     "NoStore",
     "Sent",
     "SingleFlight",
+    "SqliteLedger",
     "SqliteStore",
     "Store",
     "StoreError",

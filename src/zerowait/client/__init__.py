@@ -5,6 +5,14 @@
 
 from zerowait.client.aiohttp_transport import AiohttpTransport
 from zerowait.client.client import Answer, JudgeClient
+from zerowait.client.cost import (
+    NANO_USD,
+    BudgetSpentError,
+    Ledger,
+    MemoryLedger,
+    Metered,
+    nano_usd,
+)
 from zerowait.client.endpoints import Target, target
 from zerowait.client.limiter import Ending, FixedLimit, Limit, Limiter, Sample, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
@@ -12,15 +20,20 @@ from zerowait.client.retry import Effort, GiveUp, Retry, decide
 from zerowait.client.secret import Secret
 
 __all__ = [
+    "NANO_USD",
     "AiohttpTransport",
     "Answer",
+    "BudgetSpentError",
     "Effort",
     "Ending",
     "FixedLimit",
     "GiveUp",
     "JudgeClient",
+    "Ledger",
     "Limit",
     "Limiter",
+    "MemoryLedger",
+    "Metered",
     "Reply",
     "Request",
     "Retry",
@@ -31,5 +44,6 @@ __all__ = [
     "Transport",
     "TransportError",
     "decide",
+    "nano_usd",
     "target",
 ]

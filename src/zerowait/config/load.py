@@ -16,6 +16,7 @@ from zerowait.config.schema import (
     JudgeComponent,
     Policy,
     PolicyName,
+    Price,
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
@@ -33,7 +34,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
-_TOP = ["components", "judges", "traffic", "cache", "on_failure"]
+_TOP = ["components", "judges", "traffic", "cache", "prices", "on_failure"]
 
 
 def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> RewardConfig:
@@ -69,12 +70,17 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         name: build(source, (*at, "judges", name), Judge)
         for name in _mapping(source, (*at, "judges"), tree.get("judges"))
     }
+    prices = {
+        model: build(source, (*at, "prices", model), Price)
+        for model in _mapping(source, (*at, "prices"), tree.get("prices"))
+    }
     traffic = build(source, (*at, "traffic"), Traffic) if tree.get("traffic") else Traffic()
     return RewardConfig(
         components=components,
         judges=judges,
         traffic=traffic,
         cache=_cache(source, (*at, "cache"), tree.get("cache", {})),
+        prices=prices,
         on_failure=_on_failure(source, (*at, "on_failure"), tree.get("on_failure"), components),
         source=source,
         at=at,
@@ -245,6 +251,7 @@ def _plain_words(problem: str) -> str:
     """The sentence of msgspec in the words of YAML."""
     if problem.startswith("Object missing required field "):
         return f"needs the key {problem.rsplit(' ', 1)[1].strip('`')!r}"
+    problem = problem.replace(" | null`", "`")
     for word, ours in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "text")):
         problem = problem.replace(word, ours)
     problem = problem.replace("`array`", "a list").replace("`object`", "a mapping")

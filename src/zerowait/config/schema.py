@@ -28,6 +28,11 @@ def _positive(name: str, value: float) -> None:
         raise ValueError(f"{name} must be greater than 0, not {value}")
 
 
+def _not_negative(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must not be negative, and not {value}")
+
+
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The failure policy ``{value: x}``: an abstained component counts as `value`, as you said."""
 
@@ -209,6 +214,17 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _positive("max_tokens", self.max_tokens)
 
 
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model costs, in dollars per million tokens; 0 for one of your own."""
+
+    input: float
+    output: float
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output"):
+            _not_negative(name, getattr(self, name))
+
+
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How hard the judges may be asked, and how long an answer may take.
 
@@ -218,6 +234,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         deadline_s: of one judgement, from its first send, over all attempts.
         attempts: how often one judgement is sent at most.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
+        budget_usd: what the judges may cost; needs ``prices``. None is no budget.
+        budget_name: whose spend counts; default: the configuration file, or, for a configuration
+            that is no file, this engine alone.
     """
 
     concurrency: int = 64
@@ -225,8 +244,12 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     deadline_s: float = 300.0
     attempts: int = 6
     group_deadline_s: float = 600.0
+    budget_usd: float | None = None
+    budget_name: str | None = None
 
     def __post_init__(self) -> None:
+        if self.budget_usd is not None:
+            _not_negative("budget_usd", self.budget_usd)
         for name in ("concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
             _positive(name, getattr(self, name))
 
@@ -261,6 +284,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     judges: dict[str, Judge] = {}
     traffic: Traffic = Traffic()
     cache: Cache = Cache()
+    prices: dict[str, Price] = {}
     on_failure: FailurePolicy = FailurePolicy()
     source: Source = Source("reward", None, {}, Path())
     at: KeyPath = ()
