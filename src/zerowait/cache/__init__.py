@@ -5,6 +5,7 @@ from zerowait.cache.ledger import SqliteLedger
 from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, MemoryStore, NoStore
 from zerowait.cache.open import open_store
+from zerowait.cache.redis import RedisStore
 from zerowait.cache.sqlite import SqliteStore
 from zerowait.cache.store import Entry, Store, StoreError, StoreStats
 
@@ -14,6 +15,7 @@ __all__ = [
     "Limits",
     "MemoryStore",
     "NoStore",
+    "RedisStore",
     "Sent",
     "SingleFlight",
     "SqliteLedger",

@@ -162,11 +162,13 @@ def import_(
 def _locate(where: str) -> tuple[Path, Cache]:
     """The cache's file, and what the configuration says of it."""
     name = where.partition("#")[0]
-    if where.startswith("redis") and "://" in where:
-        raise ConfigError(f"{where}: only cache files can be looked into; Redis has its own tools")
+    if "://" in name:
+        raise ConfigError("only cache files can be looked into; Redis has tools of its own")
     if Path(name).suffix not in (".yaml", ".yml", ".json"):
         return Path(where).expanduser(), Cache()
     config = load_config(where)
+    if config.cache.url is not None:
+        config.fail(("cache", "url"), "is a Redis, which has tools of its own; this is for files")
     if config.cache.path is None:
         config.fail(("cache",), "says that there is no cache file")
     return Path(config.cache.path), config.cache

@@ -160,6 +160,8 @@ def _cache(source: Source, at: KeyPath, tree: Any) -> Cache:
     cache = Cache(path=tree) if isinstance(tree, str) else Cache()
     if isinstance(tree, dict) and tree:
         cache = build(source, at, Cache)
+        if "path" in tree and "url" in tree:
+            source.fail((*at, "url"), "is given beside path: a cache is in one place")
     if cache.path is None:
         return cache
     return msgspec.structs.replace(cache, path=str(source.base / Path(cache.path).expanduser()))

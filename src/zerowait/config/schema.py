@@ -16,6 +16,7 @@ from zerowait.config.source import KeyPath, Source
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
+_REDIS = ("redis://", "rediss://", "unix://")
 
 
 def _finite(name: str, value: float) -> None:
@@ -259,15 +260,31 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Args:
         path: an SQLite file on a local disk.
+        url: a Redis instead of a file, such as ``redis://host:6379/0``; a password in it is never
+            shown.
         max_bytes: of the file; beyond it the oldest entries are dropped. None is no limit.
         max_age_days: an older entry is asked for again, and dropped. None is no limit.
     """
 
     path: str | None = "~/.cache/zerowait/judgements.db"
+    url: str | None = None
     max_bytes: int | None = None
     max_age_days: float | None = None
 
+    def __repr__(self) -> str:  # a password in the URL must not reach a log through a repr
+        where = f"path={self.path!r}" if self.url is None else "url=<hidden>"
+        return f"Cache({where}, max_bytes={self.max_bytes}, max_age_days={self.max_age_days})"
+
+    __str__ = __repr__
+
+    def __rich_repr__(self) -> Any:
+        yield repr(self)
+
     def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith(_REDIS):
+            raise ValueError(f"url must start with one of {', '.join(_REDIS)}")
+        if self.url is not None and self.max_bytes is not None:
+            raise ValueError("max_bytes is for a file; for Redis set its own maxmemory")
         if self.max_bytes is not None and self.max_bytes < _SMALLEST_CACHE_BYTES:
             raise ValueError(f"max_bytes must be at least {_SMALLEST_CACHE_BYTES}")
         if self.max_age_days is not None:
