@@ -80,23 +80,43 @@ class QuotaLearned(msgspec.Struct, frozen=True, kw_only=True):
     per_minute: float
 
 
+class RequestCharged(msgspec.Struct, frozen=True, kw_only=True):
+    """A request was booked; told only for models that have a price.
+
+    Args:
+        usd: what it cost.
+        estimated: it brought no bill (it failed or was cancelled after the send, or the reply names
+            no usage) and was charged its worst case.
+    """
+
+    judge: str
+    model: str
+    usd: float
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    estimated: bool = False
+
+
 class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's verdict was reached, or it is known that it was not.
 
     Args:
-        source: ``asked`` the judge, answered from the ``cache``, or ``joined`` a call in flight.
+        source: ``asked`` the judge, answered from the ``cache``, ``joined`` a call in flight, or
+            ``refused`` because the budget is spent.
         latency_s: of the successful attempt; 0 when nobody was asked.
+        cost_usd: of its replies, by the usage they name; 0 when nobody was asked.
     """
 
     judge: str
     key: str
     outcome: Outcome
-    source: Literal["asked", "cache", "joined"]
+    source: Literal["asked", "cache", "joined", "refused"]
     attempts: int = 0
     latency_s: float = 0.0
     queue_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost_usd: float = 0.0
     model: str = ""
 
 
@@ -129,6 +149,7 @@ Event: TypeAlias = (
     | QuotaLearned
     | EndpointEjected
     | EndpointReturned
+    | RequestCharged
     | JudgementSettled
     | RewardSettled
     | StoreFailed

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -149,6 +149,22 @@ class Reward(msgspec.Struct, frozen=True):
     def abstained(self) -> bool:
         """Whether no value was reached."""
         return self.value is None
+
+
+class Account(NamedTuple):
+    """A budget at one moment, in nano-dollars; `limit` None is no budget."""
+
+    limit: int | None
+    spent: int = 0
+    reserved: int = 0
+
+    def affords(self, amount: int) -> bool:
+        """Whether `amount` fits beside what is spent and reserved.
+
+        >>> Account(10, 4, 5).affords(1), Account(10, 4, 5).affords(2), Account(None).affords(9)
+        (True, False, True)
+        """
+        return self.limit is None or self.spent + self.reserved + amount <= self.limit
 
 
 def prompt_text(prompt: str | Sequence[Message]) -> str:

@@ -183,6 +183,7 @@ def test_a_broken_connection_is_unreachable_and_says_whether_it_was_reused(step,
     assert error.kind is FailureKind.UNREACHABLE
     assert words in error.detail
     assert error.reused_connection is reused
+    assert error.sent
     assert requests == 1 + reused  # nothing is sent twice behind our back
 
 
@@ -211,6 +212,7 @@ def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(step):
     error = asyncio.run(main())
     assert error.kind is FailureKind.TIMEOUT
     assert error.detail == "no complete reply in 0.05 s"
+    assert error.sent
 
 
 def test_cancelling_a_call_closes_its_connection_at_once():
@@ -241,6 +243,7 @@ def test_a_port_where_nobody_listens_is_unreachable():
     error = asyncio.run(main())
     assert error.kind is FailureKind.UNREACHABLE
     assert error.reused_connection is False
+    assert not error.sent
     assert "no connection" in error.detail
 
 
@@ -261,6 +264,7 @@ def test_a_server_that_never_accepts_is_unreachable_and_not_a_timeout():
     error = asyncio.run(main())
     assert error.kind is FailureKind.UNREACHABLE
     assert "no connection in time" in error.detail
+    assert not error.sent
 
 
 def test_a_server_that_does_not_speak_tls_is_unreachable():
@@ -285,12 +289,13 @@ def test_a_server_that_does_not_speak_tls_is_unreachable():
 
 
 def test_a_transport_error_survives_pickling():
-    error = TransportError(FailureKind.UNREACHABLE, "gone", reused_connection=True)
+    error = TransportError(FailureKind.UNREACHABLE, "gone", reused_connection=True, sent=False)
     again = pickle.loads(pickle.dumps(error))
-    assert (again.kind, again.detail, again.reused_connection, str(again)) == (
+    assert (again.kind, again.detail, again.reused_connection, again.sent, str(again)) == (
         FailureKind.UNREACHABLE,
         "gone",
         True,
+        False,
         "gone",
     )
 

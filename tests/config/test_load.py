@@ -71,6 +71,16 @@ def test_a_reward_file_is_read_with_every_part_of_the_documented_example(tmp_pat
         (ANSWER + "traffic:\n  hedge: always\n", "reward.yaml:4: traffic.hedge must be off or a mapping, not 'always'"),
         (ANSWER + "on_failure: {timout: mask}\n", "reward.yaml:3: on_failure has no key 'timout'; did you mean 'timeout'?"),
         (ANSWER + "on_failure: zero\n", "reward.yaml:3: on_failure must be one of neutral, mask, drop_group, raise or {value: x}, not 'zero'"),
+        (ANSWER + "prices:\n  m: {input: 1, outptu: 2}\n", "reward.yaml:4: prices.m has no key 'outptu'; did you mean 'output'?"),
+        (ANSWER + "prices:\n  m: {input: 1}\n", "reward.yaml:4: prices.m needs the key 'output'"),
+        (ANSWER + "prices:\n  m: {input: -1, output: 0}\n", "reward.yaml:4: prices.m is wrong: input must not be negative, and not -1.0"),
+        (ANSWER + "traffic:\n  budget_usd: lots\n", "reward.yaml:4: traffic.budget_usd must be a number, not text"),
+        (ANSWER + "cache: {url: 'http://x'}\n", "reward.yaml:3: cache is wrong: url must start with one of redis://, rediss://, unix://"),
+        (ANSWER + "cache: {url: 'redis://x', path: j.db}\n", "reward.yaml:3: cache.url is given beside path: a cache is in one place"),
+        (ANSWER + "cache: {url: 'redis://x', max_bytes: 2000000}\n", "reward.yaml:3: cache is wrong: max_bytes is for a file; for Redis set its own maxmemory"),
+        (ANSWER + "cache: {max_bytes: 5}\n", "reward.yaml:3: cache is wrong: max_bytes must be at least 1048576"),
+        (ANSWER + "cache: {max_age_days: 0}\n", "reward.yaml:3: cache is wrong: max_age_days must be greater than 0, not 0.0"),
+        (ANSWER + "cache: {max_age_day: 1}\n", "reward.yaml:3: cache has no key 'max_age_day'; did you mean 'max_age_days'?"),
         ("components:\n  a: {scorer: x, weight: heavy}\n", "reward.yaml:2: components.a.weight must be a number, not text"),
         ("components:\n  a: {scorer: x, judge: y}\n", "reward.yaml:2: components.a needs exactly one of scorer, judge, shape; it has ['scorer', 'judge']"),
         ("components:\n  a: {scorer: x}\n  a: {scorer: y}\n", "reward.yaml:3: components.a is given twice"),
@@ -107,6 +117,12 @@ def test_without_a_word_about_it_there_is_a_cache_in_the_home_folder(tmp_path):
 
 def test_a_relative_cache_path_starts_at_the_files_folder(tmp_path):
     assert load(tmp_path, ANSWER + "cache: {path: j.db}\n").cache.path == f"{tmp_path}/j.db"
+
+
+def test_the_limits_of_a_cache_survive_the_reading_of_its_path(tmp_path):
+    text = ANSWER + "cache: {path: j.db, max_bytes: 20_000_000, max_age_days: 1.5}\n"
+    cache = load(tmp_path, text).cache
+    assert cache == Cache(path=f"{tmp_path}/j.db", max_bytes=20_000_000, max_age_days=1.5)
 
 
 def test_a_mapping_is_read_like_a_file():

@@ -11,7 +11,9 @@ from zerowait.types import Abstain, Reward, Sample, Score
 
 ROW = RewardRecord(
     sample=Sample([{"role": "user", "content": "q"}], "a", ground_truth=["x"], group="g"),
-    reward=Reward(None, {"a": Score(1.0), "b": Abstain("refused", "no")}, {"a/scored": 1.0}, "mask", "b"),
+    reward=Reward(
+        None, {"a": Score(1.0), "b": Abstain("refused", "no")}, {"a/scored": 1.0}, "mask", "b"
+    ),
     trained_on=0.5,
     stand_in="group",
 )

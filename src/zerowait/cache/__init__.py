@@ -1,18 +1,24 @@
 """Judged replies: one call per question, and none for a question that was answered before."""
 
 from zerowait.cache.flight import Sent, SingleFlight
+from zerowait.cache.ledger import SqliteLedger
+from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, MemoryStore, NoStore
 from zerowait.cache.open import open_store
+from zerowait.cache.redis import RedisStore
 from zerowait.cache.sqlite import SqliteStore
 from zerowait.cache.store import Entry, Store, StoreError, StoreStats
 
 __all__ = [
     "Entry",
     "Fronted",
+    "Limits",
     "MemoryStore",
     "NoStore",
+    "RedisStore",
     "Sent",
     "SingleFlight",
+    "SqliteLedger",
     "SqliteStore",
     "Store",
     "StoreError",

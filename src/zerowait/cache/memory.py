@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
+from zerowait.cache.limits import Limits
 from zerowait.cache.store import Entry, Store, StoreStats
 
 _OVERHEAD_BYTES: Final = 500
@@ -94,18 +97,30 @@ class Fronted:
     Args:
         back: what really keeps the entries; closed with this.
         capacity_bytes: how much memory the front may use.
+        limits: those of `back`, so that the front does not serve what is too old there.
+        wall: Unix time in seconds.
     """
 
-    def __init__(self, back: Store, *, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
+    def __init__(
+        self,
+        back: Store,
+        *,
+        capacity_bytes: int = DEFAULT_CAPACITY_BYTES,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._back = back
+        self._limits = limits
+        self._wall = wall
         self._front = MemoryStore(capacity_bytes)
         self._peeked = 0
 
     def peek(self, key: str) -> Entry | None:
         """The entry if it is hot."""
         entry = self._front.peek(key)
-        if entry is not None:
-            self._peeked += 1
+        if entry is None or self._limits.expired(entry.created, self._wall()):
+            return None
+        self._peeked += 1
         return entry
 
     async def get(self, key: str) -> Entry | None:
@@ -132,6 +147,7 @@ class Fronted:
             hits=behind.hits + self._peeked,
             misses=behind.misses,
             puts=behind.puts,
+            evicted=behind.evicted,
         )
 
     async def aclose(self) -> None:

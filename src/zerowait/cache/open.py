@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, NoStore
+from zerowait.cache.redis import RedisStore
 from zerowait.cache.sqlite import SqliteStore
 from zerowait.cache.store import Store
 from zerowait.config.schema import Cache
 
+_DAY_S: Final = 86_400
+
 
 async def open_store(cache: Cache) -> Store:
-    """The store of `cache`: an SQLite file with its hot entries in memory, or one without memory.
+    """The store of `cache`, with its hot entries in memory; or one that keeps nothing.
 
     Raises:
-        ConfigError: the file cannot be opened or is not a cache of ours.
+        ConfigError: the file cannot be opened or is not a cache of ours, or Redis does not answer.
+        MissingExtraError: the cache is in Redis, and redis-py is not installed.
     """
+    limits = limits_of(cache)
+    if cache.url is not None:
+        return Fronted(await _open_redis(cache.url, limits), limits=limits)
     if cache.path is None:
         return NoStore()
-    return Fronted(SqliteStore(cache.path))
+    return Fronted(SqliteStore(cache.path, limits=limits), limits=limits)
+
+
+async def _open_redis(url: str, limits: Limits) -> RedisStore:
+    store = RedisStore(url, limits=limits)
+    try:
+        await store.ping()
+    except BaseException:
+        await store.aclose()
+        raise
+    return store
+
+
+def limits_of(cache: Cache) -> Limits:
+    """How much `cache` may hold, and for how long."""
+    days = cache.max_age_days
+    return Limits(max_bytes=cache.max_bytes, max_age_s=None if days is None else days * _DAY_S)

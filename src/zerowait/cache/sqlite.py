@@ -1,13 +1,14 @@
 """Judged replies in one SQLite file: one thread owns it, and writes what gathers meanwhile.
 
 While a batch is being written, the next one gathers; so a lone put is committed at once, and
-hundreds of waiting puts share one commit.
+hundreds of waiting puts share one commit. Between batches it keeps the file within its limits.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -17,6 +18,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final, TypeAlias
 
+from zerowait.cache.limits import Limits, Trimmer
 from zerowait.cache.sqlite_file import open_database
 from zerowait.cache.store import Entry, StoreError, StoreStats
 from zerowait.errors import ClosedError
@@ -61,14 +63,26 @@ class SqliteStore:
 
     Args:
         path: on a local disk; ``~`` is the home directory.
+        limits: the oldest entries beyond them are dropped, between other work.
         busy_timeout_s: how long a commit waits for other processes before it fails.
+        wall: Unix time in seconds.
 
     Raises:
         ConfigError: see `zerowait.cache.sqlite_file.open_database`.
     """
 
-    def __init__(self, path: str | Path, *, busy_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        busy_timeout_s: float = 10.0,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self.path = Path(path).expanduser()
+        self._limits = limits
+        self._wall = wall
+        self._trimmer = Trimmer(limits, wall=wall)
         self._hits = self._misses = self._puts = 0
         self._closed = False
         self._inbox: SimpleQueue[_Order] = SimpleQueue()
@@ -76,7 +90,10 @@ class SqliteStore:
         # a daemon, because a store that was never closed must not keep the interpreter from
         # ending: what a put has promised is committed by then
         self._thread = Thread(
-            target=_serve, args=(connection, self._inbox), name="zerowait-cache", daemon=True
+            target=_serve,
+            args=(connection, self._inbox, self._trimmer),
+            name="zerowait-cache",
+            daemon=True,
         )
         self._thread.start()
 
@@ -92,6 +109,8 @@ class SqliteStore:
             ClosedError: the store was closed.
         """
         entry: Entry | None = await self._result(_Order(_Do.GET, key.encode()))
+        if entry is not None and self._limits.expired(entry.created, self._wall()):
+            entry = None
         if entry is None:
             self._misses += 1
         else:
@@ -127,6 +146,7 @@ class SqliteStore:
             hits=self._hits,
             misses=self._misses,
             puts=self._puts,
+            evicted=self._trimmer.evicted,
         )
 
     async def aclose(self) -> None:
@@ -152,10 +172,13 @@ class SqliteStore:
         return result
 
 
-def _serve(connection: sqlite3.Connection, inbox: SimpleQueue[_Order]) -> None:
+def _serve(connection: sqlite3.Connection, inbox: SimpleQueue[_Order], trimmer: Trimmer) -> None:
     """The thread: carry out orders batch by batch, until one of them closes the file."""
     closing = False
     while not closing:
+        # a step drops more than a batch can bring, so one between two batches is enough
+        while trimmer.step(connection) and inbox.empty():
+            pass
         batch = _gather(inbox)
         closing = batch[-1].do is _Do.CLOSE
         _report(batch, _carry_out(connection, batch))

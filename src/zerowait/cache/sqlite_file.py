@@ -1,4 +1,4 @@
-"""Opening the cache's file: where it may lie, whose it is, and which schema it has."""
+"""Opening a file of ours: where it may lie, whose it is, and which schema it has."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
+from zerowait.cache.limits import pragma
 from zerowait.errors import ConfigError
 
 APPLICATION_ID: Final = 0x7A77_6A64
@@ -30,8 +31,26 @@ SCHEMA: Final[Sequence[str]] = (
     );
     CREATE UNIQUE INDEX replies_by_key ON replies (key);
     """,
+    "CREATE INDEX replies_by_age ON replies (created)",
 )
 """Step n turns a file of version n into one of version n + 1."""
+
+
+class Form(NamedTuple):
+    """What kind of file it is, and how errors speak of it."""
+
+    noun: str
+    application_id: int
+    schema: Sequence[str]
+    if_damaged: str
+
+
+CACHE: Final = Form(
+    noun="the cache",
+    application_id=APPLICATION_ID,
+    schema=SCHEMA,
+    if_damaged="delete it, since everything in it can be asked for again",
+)
 
 _NETWORK: Final = re.compile(
     r"afs|beegfs|ceph|cifs|coda|gfs2|glusterfs|gpfs|juicefs|lustre|ncpfs|nfs4?|ocfs2|orangefs"
@@ -47,23 +66,32 @@ def open_database(
     path: Path,
     *,
     busy_timeout_s: float,
-    schema: Sequence[str] = SCHEMA,
+    form: Form = CACHE,
+    schema: Sequence[str] | None = None,
     mounts: Path = Path("/proc/mounts"),
 ) -> sqlite3.Connection:
-    """A connection to the cache at `path`, created or migrated if need be.
+    """A connection to the file at `path`, created or migrated if need be.
 
     The file has mode 0600; several processes may have it open.
 
+    Args:
+        path: where it lies.
+        busy_timeout_s: how long a statement waits for other processes.
+        form: what kind of file it is.
+        schema: instead of the form's.
+        mounts: the system's table of filesystems.
+
     Raises:
         ConfigError: the path is on a network filesystem, cannot be created, or holds something
-            other than a cache that this version can read.
+            else, or something newer.
     """
-    _refuse_network(path, mounts)
+    form = form if schema is None else form._replace(schema=schema)
+    _refuse_network(path, mounts, form)
     try:
         _make_private(path)
     except OSError as error:
         raise ConfigError(
-            f"the cache {path} cannot be made ({error.strerror}): set cache.path to a place "
+            f"{form.noun} {path} cannot be made ({error.strerror}): set cache.path to a place "
             "that you may write to, or cache: off"
         ) from error
     connection: sqlite3.Connection | None = None
@@ -71,17 +99,19 @@ def open_database(
         connection = sqlite3.connect(
             path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
         )
-        _refuse_foreign(connection, path, len(schema))
+        _refuse_foreign(connection, path, form)
+        # counts only while the file is empty: pages of dropped entries can then go back to the disk
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _use_wal(connection, busy_timeout_s)
-        _migrate(connection, schema)
+        _migrate(connection, form)
     except BaseException as error:
         if connection is not None:
             connection.close()
         if not isinstance(error, sqlite3.Error):
             raise
         raise ConfigError(
-            f"the cache {path} cannot be opened ({error}): if it is damaged, delete it, since "
-            "everything in it can be asked for again; or set cache.path to another file"
+            f"{form.noun} {path} cannot be opened ({error}): if it is damaged, {form.if_damaged}; "
+            "or set cache.path to another file"
         ) from error
     return connection
 
@@ -100,7 +130,7 @@ def filesystem(path: Path, mounts: str) -> str:
     return found
 
 
-def _refuse_network(path: Path, mounts: Path) -> None:
+def _refuse_network(path: Path, mounts: Path, form: Form) -> None:
     try:
         text = mounts.read_text(errors="replace")
     except OSError:
@@ -108,7 +138,7 @@ def _refuse_network(path: Path, mounts: Path) -> None:
     kind = filesystem(path.resolve(), text)
     if _NETWORK.fullmatch(kind):
         raise ConfigError(
-            f"the cache {path} would lie on a network filesystem ({kind}), where SQLite can "
+            f"{form.noun} {path} would lie on a network filesystem ({kind}), where SQLite can "
             "lose or damage it: set cache.path to a local disk"
         )
 
@@ -125,16 +155,17 @@ def _make_private(path: Path) -> None:
                 path.chmod(0o600)
 
 
-def _refuse_foreign(connection: sqlite3.Connection, path: Path, known: int) -> None:
-    version = _pragma(connection, "user_version")
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: Form) -> None:
+    known = len(form.schema)
+    version = pragma(connection, "user_version")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if _pragma(connection, "application_id") != APPLICATION_ID and (version or tables):
+    if pragma(connection, "application_id") != form.application_id and (version or tables):
         raise ConfigError(
             f"{path} is the database of another program: set cache.path to a file of its own"
         )
     if version > known:
         raise ConfigError(
-            f"the cache {path} was written by a newer zerowait (schema {version}, this one knows "
+            f"{form.noun} {path} was written by a newer zerowait (schema {version}, this one knows "
             f"{known}): upgrade zerowait, or set cache.path to another file"
         )
 
@@ -155,23 +186,19 @@ def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
             return
 
 
-def _migrate(connection: sqlite3.Connection, schema: Sequence[str]) -> None:
-    if _pragma(connection, "user_version") == len(schema):
+def _migrate(connection: sqlite3.Connection, form: Form) -> None:
+    schema = form.schema
+    if pragma(connection, "user_version") == len(schema):
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
         # read again under the lock: another process may have done it by now
-        for step in schema[_pragma(connection, "user_version") :]:
+        for step in schema[pragma(connection, "user_version") :]:
             for statement in filter(str.strip, step.split(";")):
                 connection.execute(statement)
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA application_id = {form.application_id}")
         connection.execute(f"PRAGMA user_version = {len(schema)}")
     except BaseException:
         connection.execute("ROLLBACK")
         raise
     connection.execute("COMMIT")
-
-
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
-    (value,) = connection.execute(f"PRAGMA {name}").fetchone()
-    return int(value)

@@ -42,6 +42,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
         hits: answered gets since it was opened.
         misses: gets since then that found nothing.
         puts: replies kept since then.
+        evicted: entries dropped since then to keep within the limits.
     """
 
     entries: int
@@ -49,6 +50,7 @@ class StoreStats(msgspec.Struct, frozen=True, kw_only=True):
     hits: int
     misses: int
     puts: int
+    evicted: int = 0
 
 
 class Store(Protocol):

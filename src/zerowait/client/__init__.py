@@ -6,6 +6,14 @@
 from zerowait.client.adaptive import AdaptiveLimit
 from zerowait.client.aiohttp_transport import AiohttpTransport
 from zerowait.client.client import Answer, JudgeClient
+from zerowait.client.cost import (
+    NANO_USD,
+    BudgetSpentError,
+    Ledger,
+    MemoryLedger,
+    Metered,
+    nano_usd,
+)
 from zerowait.client.endpoints import Target, target
 from zerowait.client.lanes import Lane, Lanes
 from zerowait.client.limiter import Ending, FixedLimit, Gauge, Limit, Limiter, Sample, Slot
@@ -15,9 +23,11 @@ from zerowait.client.retry import Effort, GiveUp, Retry, decide
 from zerowait.client.secret import Secret
 
 __all__ = [
+    "NANO_USD",
     "AdaptiveLimit",
     "AiohttpTransport",
     "Answer",
+    "BudgetSpentError",
     "Claim",
     "Effort",
     "Ending",
@@ -27,8 +37,11 @@ __all__ = [
     "JudgeClient",
     "Lane",
     "Lanes",
+    "Ledger",
     "Limit",
     "Limiter",
+    "MemoryLedger",
+    "Metered",
     "Quota",
     "Reply",
     "Request",
@@ -40,5 +53,6 @@ __all__ = [
     "Transport",
     "TransportError",
     "decide",
+    "nano_usd",
     "target",
 ]

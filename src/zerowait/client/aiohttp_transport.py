@@ -158,4 +158,5 @@ def _translate(error: BaseException, timeout_s: float, *, dialled: bool) -> Tran
     # only fixed words: the library's own messages quote URLs and headers
     cause = getattr(error, "strerror", None)
     said = meaning.format(timeout_s=timeout_s) + (f" ({cause})" if cause else "")
-    return TransportError(kind, said, reused_connection=connected and not dialled)
+    sent = connected or kind is FailureKind.TIMEOUT
+    return TransportError(kind, said, reused_connection=connected and not dialled, sent=sent)

@@ -61,15 +61,22 @@ class TransportError(ZerowaitError):
         detail: what happened, for people; holds no header and no part of a body.
         reused_connection: the connection had served before, so the server may have closed it
             at the moment of the send, which says nothing about the server's health.
+        sent: False when it is certain that the request did not reach anybody, and so costs nothing.
     """
 
     def __init__(
-        self, kind: TransportFailure, detail: str, *, reused_connection: bool = False
+        self,
+        kind: TransportFailure,
+        detail: str,
+        *,
+        reused_connection: bool = False,
+        sent: bool = True,
     ) -> None:
         super().__init__(detail)
         self.kind = kind
         self.detail = detail
         self.reused_connection = reused_connection
+        self.sent = sent
 
 
 class Transport(Protocol):

@@ -18,6 +18,7 @@ from zerowait.config.schema import (
     JudgeComponent,
     Policy,
     PolicyName,
+    Price,
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
@@ -36,7 +37,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "shape": ShapeComponent,
 }
 _MAY_BE_OFF = ("rpm", "tpm", "hedge")
-_TOP = ["components", "judges", "traffic", "cache", "on_failure"]
+_TOP = ["components", "judges", "traffic", "cache", "prices", "on_failure"]
 
 
 def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> RewardConfig:
@@ -72,12 +73,17 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         name: build(source, (*at, "judges", name), Judge)
         for name in _mapping(source, (*at, "judges"), tree.get("judges"))
     }
+    prices = {
+        model: build(source, (*at, "prices", model), Price)
+        for model in _mapping(source, (*at, "prices"), tree.get("prices"))
+    }
     traffic = build(source, (*at, "traffic"), Traffic) if tree.get("traffic") else Traffic()
     return RewardConfig(
         components=components,
         judges=judges,
         traffic=traffic,
         cache=_cache(source, (*at, "cache"), tree.get("cache", {})),
+        prices=prices,
         on_failure=_on_failure(source, (*at, "on_failure"), tree.get("on_failure"), components),
         source=source,
         at=at,
@@ -176,9 +182,11 @@ def _cache(source: Source, at: KeyPath, tree: Any) -> Cache:
     cache = Cache(path=tree) if isinstance(tree, str) else Cache()
     if isinstance(tree, dict) and tree:
         cache = build(source, at, Cache)
+        if "path" in tree and "url" in tree:
+            source.fail((*at, "url"), "is given beside path: a cache is in one place")
     if cache.path is None:
         return cache
-    return Cache(path=str(source.base / Path(cache.path).expanduser()))
+    return msgspec.structs.replace(cache, path=str(source.base / Path(cache.path).expanduser()))
 
 
 def _on_failure(
@@ -267,6 +275,7 @@ def _plain_words(problem: str) -> str:
     """The sentence of msgspec in the words of YAML."""
     if problem.startswith("Object missing required field "):
         return f"needs the key {problem.rsplit(' ', 1)[1].strip('`')!r}"
+    problem = problem.replace(" | null`", "`")
     for word, ours in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "text")):
         problem = problem.replace(word, ours)
     problem = problem.replace("`array`", "a list").replace("`object`", "a mapping")

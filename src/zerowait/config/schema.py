@@ -16,6 +16,9 @@ import msgspec
 from zerowait.config.source import KeyPath, Source
 from zerowait.types import FailureKind
 
+_SMALLEST_CACHE_BYTES = 2**20
+_REDIS = ("redis://", "rediss://", "unix://")
+
 
 def _finite(name: str, value: float) -> None:
     if not math.isfinite(value):
@@ -25,6 +28,11 @@ def _finite(name: str, value: float) -> None:
 def _positive(name: str, value: float) -> None:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(f"{name} must be greater than 0, not {value}")
+
+
+def _not_negative(name: str, value: float) -> None:
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must not be negative, and not {value}")
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -245,6 +253,17 @@ class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return None if isinstance(self.after, str) else self.after
 
 
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model costs, in dollars per million tokens; 0 for one of your own."""
+
+    input: float
+    output: float
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output"):
+            _not_negative(name, getattr(self, name))
+
+
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How hard the judges may be asked, and how long an answer may take.
 
@@ -260,6 +279,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         deadline_s: of one judgement, from its first send, over all attempts.
         attempts: how often one judgement is sent at most.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
+        budget_usd: what the judges may cost; needs ``prices``. None is no budget.
+        budget_name: whose spend counts; default: the configuration file, or, for a configuration
+            that is no file, this engine alone.
     """
 
     concurrency: int | Literal["auto"] = "auto"
@@ -271,8 +293,12 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     deadline_s: float = 300.0
     attempts: int = 6
     group_deadline_s: float = 600.0
+    budget_usd: float | None = None
+    budget_name: str | None = None
 
     def __post_init__(self) -> None:
+        if self.budget_usd is not None:
+            _not_negative("budget_usd", self.budget_usd)
         for name in ("concurrency", "rpm", "tpm"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
@@ -286,9 +312,35 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Args:
         path: an SQLite file on a local disk.
+        url: a Redis instead of a file, such as ``redis://host:6379/0``; a password in it is never
+            shown.
+        max_bytes: of the file; beyond it the oldest entries are dropped. None is no limit.
+        max_age_days: an older entry is asked for again, and dropped. None is no limit.
     """
 
     path: str | None = "~/.cache/zerowait/judgements.db"
+    url: str | None = None
+    max_bytes: int | None = None
+    max_age_days: float | None = None
+
+    def __repr__(self) -> str:  # a password in the URL must not reach a log through a repr
+        where = f"path={self.path!r}" if self.url is None else "url=<hidden>"
+        return f"Cache({where}, max_bytes={self.max_bytes}, max_age_days={self.max_age_days})"
+
+    __str__ = __repr__
+
+    def __rich_repr__(self) -> Any:
+        yield repr(self)
+
+    def __post_init__(self) -> None:
+        if self.url is not None and not self.url.startswith(_REDIS):
+            raise ValueError(f"url must start with one of {', '.join(_REDIS)}")
+        if self.url is not None and self.max_bytes is not None:
+            raise ValueError("max_bytes is for a file; for Redis set its own maxmemory")
+        if self.max_bytes is not None and self.max_bytes < _SMALLEST_CACHE_BYTES:
+            raise ValueError(f"max_bytes must be at least {_SMALLEST_CACHE_BYTES}")
+        if self.max_age_days is not None:
+            _positive("max_age_days", self.max_age_days)
 
 
 class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,6 +353,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     judges: dict[str, Judge] = {}
     traffic: Traffic = Traffic()
     cache: Cache = Cache()
+    prices: dict[str, Price] = {}
     on_failure: FailurePolicy = FailurePolicy()
     source: Source = Source("reward", None, {}, Path())
     at: KeyPath = ()

@@ -5,10 +5,11 @@ from zerowait.engine.engine import Engine, Tokenizer
 from zerowait.engine.portal import Portal
 from zerowait.engine.progress import Progress
 from zerowait.engine.rewards import Rewards, open  # noqa: A004 - users write zerowait.open
-from zerowait.engine.tally import Stats, quantile
+from zerowait.engine.tally import JudgeStats, Stats, quantile
 
 __all__ = [
     "Engine",
+    "JudgeStats",
     "Portal",
     "Progress",
     "Rewards",

@@ -13,8 +13,18 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from zerowait.cache import SingleFlight, Store, open_store
-from zerowait.client import AiohttpTransport, JudgeClient, Lanes, Secret, Transport
+from zerowait.client import (
+    AiohttpTransport,
+    JudgeClient,
+    Lanes,
+    Ledger,
+    MemoryLedger,
+    Metered,
+    Secret,
+    Transport,
+)
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.budget import open_ledger, tokens, with_budget
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.judging import Bench, Settled, Shared
 from zerowait.engine.plan import compile_plan, credentials
@@ -76,6 +86,7 @@ class Engine:
         self._open: AsyncExitStack | None = None
         self._flights: SingleFlight[Settled] = SingleFlight()
         self._steps: Steps | None = None
+        self._ledger: Ledger = MemoryLedger(None)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -83,6 +94,8 @@ class Engine:
             stack.push_async_callback(pool.aclose)
             benches: dict[str, Bench] = {}
             if self.config.judges:
+                self._ledger = open_ledger(self.config)
+                stack.push_async_callback(self._ledger.aclose)
                 transport = self._given_transport or AiohttpTransport()
                 stack.push_async_callback(transport.aclose)
                 store = await open_store(self.config.cache)
@@ -173,7 +186,7 @@ class Engine:
 
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
-        return self._tally.snapshot(self._lanes)
+        return with_budget(self._tally.snapshot(self._lanes), self._ledger)
 
     async def _score(self, sample: Sample, scope: Hashable, size: int | None) -> Reward:
         steps = self._steps
@@ -208,17 +221,26 @@ class Engine:
 
     def _bench(self, name: str, transport: Transport, store: Store) -> Bench:
         judge = self.config.judges[name]
+        meter = Metered(
+            transport,
+            judge=name,
+            prices=self.config.prices,
+            usage=tokens,
+            ledger=self._ledger,
+            listener=self._tell,
+        )
         client = JudgeClient(
             endpoints=judge.endpoints,
             keys=[None if key is None else Secret(key) for key in self._keys[name]],
             traffic=self.config.traffic,
-            transport=transport,
+            transport=meter,
             lanes=self._lanes,
             well_formed=well_formed,
             listener=self._tell,
         )
         shared = Shared(flights=self._flights, store=store, listener=self._tell)
-        return Bench(name, judge, self.plan.rubrics[name], client, shared)
+        rubric = self.plan.rubrics[name]
+        return Bench(name, judge, rubric, client=client, meter=meter, shared=shared)
 
     def _tell(self, event: Event) -> None:
         self._tally(event)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
 
 from zerowait.cache import Entry, SingleFlight, Store, StoreError
-from zerowait.client import Answer, JudgeClient
+from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
 from zerowait.config import Judge, VerdictRule
 from zerowait.events import JudgementSettled, Listener, StoreFailed
 from zerowait.judge import (
@@ -28,12 +28,13 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """What one flight brought, for everybody who waited for it."""
 
     outcome: Outcome
-    source: Literal["asked", "cache"]
+    source: Literal["asked", "cache", "refused"]
     attempts: int = 0
     latency_s: float = 0.0
     queue_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    cost_usd: float = 0.0
     model: str = ""
 
 
@@ -49,12 +50,20 @@ class Bench:
     """One judge with its rubric; shares flights and store with the other judges of the job."""
 
     def __init__(
-        self, name: str, judge: Judge, rubric: Rubric, client: JudgeClient, shared: Shared
+        self,
+        name: str,
+        judge: Judge,
+        rubric: Rubric,
+        *,
+        client: JudgeClient,
+        meter: Metered,
+        shared: Shared,
     ) -> None:
         self._name = name
         self._judge = judge
         self._rubric = rubric
         self._client = client
+        self._meter = meter
         self._flights = shared.flights
         self._store = shared.store
         self._listener = shared.listener
@@ -85,6 +94,7 @@ class Bench:
                 queue_s=settled.queue_s,
                 prompt_tokens=settled.prompt_tokens,
                 completion_tokens=settled.completion_tokens,
+                cost_usd=settled.cost_usd,
                 model=settled.model,
             )
         )
@@ -98,19 +108,29 @@ class Bench:
             outcome = read_reply(entry.reply, self._judge.verdict)
             if isinstance(outcome, Score):
                 return Settled(outcome=outcome, source="cache", model=entry.model)
-        answer = await self._client.ask(body, sent=sent)
+        refusal = await self._meter.refusal(body)
+        if refusal is not None:
+            return Settled(outcome=Abstain(FailureKind.BUDGET, refusal), source="refused")
+        return await self._asked(key, request, body, sent)
+
+    async def _asked(
+        self, key: str, request: ChatRequest, body: bytes, sent: Callable[[], None]
+    ) -> Settled:
+        answer = await self._ask(body, sent)
         if isinstance(answer, Abstain):
-            return Settled(outcome=answer, source="asked")
+            refused = answer.kind is FailureKind.BUDGET
+            return Settled(outcome=answer, source="refused" if refused else "asked")
         outcome = read_reply(answer.reply.body, self._judge.verdict)
+        usage = reply_usage(answer.reply.body)
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
             longer = msgspec.structs.replace(request, max_tokens=2 * request.max_tokens)
-            again = await self._client.ask(longer.body(), sent=sent)
+            again = await self._ask(longer.body(), sent)
             if isinstance(again, Answer):
                 answer = again
                 outcome = read_reply(again.reply.body, self._judge.verdict)
+                usage += reply_usage(again.reply.body)
         if isinstance(outcome, Score):
             await self._keep(key, answer, outcome)
-        usage = reply_usage(answer.reply.body)
         return Settled(
             outcome=outcome,
             source="asked",
@@ -119,8 +139,18 @@ class Bench:
             queue_s=answer.queue_s,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
+            cost_usd=self._meter.usd(request.model, (usage.prompt_tokens, usage.completion_tokens)),
             model=reply_origin(answer.reply.body)[0],
         )
+
+    async def _ask(self, body: bytes, sent: Callable[[], None]) -> Answer | Abstain:
+        """The judge's answer, or why there is none; the budget may end in the midst of it."""
+        refusal = ""
+        try:
+            return await self._client.ask(body, sent=sent)
+        except* BudgetSpentError as errors:  # in a group, where it was sent twice at once
+            refusal = str(next(_leaves(errors)))
+        return Abstain(FailureKind.BUDGET, refusal)
 
     async def _known(self, key: str) -> Entry | None:
         try:
@@ -147,3 +177,11 @@ class Bench:
             await self._store.put(key, entry)
         except StoreError as error:
             self._listener(StoreFailed(why=str(error)))
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        for inner in error.exceptions:
+            yield from _leaves(inner)
+    else:
+        yield error

@@ -14,7 +14,7 @@ from zerowait.config import (
 )
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
-from zerowait.errors import ConfigError
+from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge import Rubric, check_judge, load_rubric
 from zerowait.scorers import check_options, needs_pool, resolve
 from zerowait.shaping import Shape, resolve_shape
@@ -194,3 +194,17 @@ def _check_judges(config: RewardConfig) -> None:
             check_judge(judge)
         except ConfigError as error:
             config.fail(("judges", name), str(error))
+        if config.traffic.budget_usd is not None:
+            _check_prices(config, name)
+
+
+def _check_prices(config: RewardConfig, name: str) -> None:
+    for index, endpoint in enumerate(config.judges[name].endpoints):
+        if endpoint.model not in config.prices:
+            near = did_you_mean(endpoint.model, config.prices) if config.prices else ""
+            config.fail(
+                ("judges", name, "endpoints", index, "model"),
+                f"is {endpoint.model!r}, which has no price, and traffic.budget_usd needs one: "
+                f"prices: {{{endpoint.model}: {{input: usd, output: usd}}}}, per million tokens"
+                f"{near}",
+            )

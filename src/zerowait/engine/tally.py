@@ -10,6 +10,7 @@ from zerowait.client import Lanes
 from zerowait.events import (
     Event,
     JudgementSettled,
+    RequestCharged,
     RequestEnded,
     RequestHedged,
     RequestRetried,
@@ -19,6 +20,18 @@ from zerowait.events import (
 from zerowait.types import Abstain
 
 _LATENCIES_KEPT = 4096
+
+
+class JudgeStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One judge's part of `Stats`; the words mean the same."""
+
+    asked: int = 0
+    cached: int = 0
+    joined: int = 0
+    abstained: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    spent_usd: float = 0.0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +47,12 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         store_failures: reads and writes of the cache that failed.
         abstentions: judgements that were not reached, by kind.
         prompt_tokens, completion_tokens: as the judges reported them.
+        spent_usd: by this engine, on models that have a price; a request that brought no bill
+            counts with its worst case.
+        judges: the same counts by judge.
+        budget_usd: ``traffic.budget_usd``.
+        budget_spent_usd: under the budget's name so far, earlier runs included.
+        budget_reserved_usd: for requests that have no bill yet, and for those of killed processes.
         in_flight: requests being answered now. waiting: requests in line for a slot.
         peak_in_flight: the most requests in flight so far. limit: the concurrency limit now.
         limits: with ``concurrency: auto``, what `limit` is made of, by endpoint and model.
@@ -54,6 +73,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     abstentions: dict[str, int] = {}
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    spent_usd: float = 0.0
+    judges: dict[str, JudgeStats] = {}
+    budget_usd: float | None = None
+    budget_spent_usd: float = 0.0
+    budget_reserved_usd: float = 0.0
     in_flight: int = 0
     waiting: int = 0
     peak_in_flight: int = 0
@@ -70,6 +94,35 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         return (self.cached + self.joined) / total if total else 0.0
 
 
+class _Judge:
+    """One judge's counts."""
+
+    __slots__ = ("abstained", "completion_tokens", "prompt_tokens", "sources", "spent_usd")
+
+    def __init__(self) -> None:
+        self.sources: Counter[str] = Counter()
+        self.abstained = self.prompt_tokens = self.completion_tokens = 0
+        self.spent_usd = 0.0
+
+    def settled(self, event: JudgementSettled) -> None:
+        self.sources[event.source] += 1
+        self.abstained += isinstance(event.outcome, Abstain)
+        if event.source == "asked":
+            self.prompt_tokens += event.prompt_tokens
+            self.completion_tokens += event.completion_tokens
+
+    def stats(self) -> JudgeStats:
+        return JudgeStats(
+            asked=self.sources["asked"],
+            cached=self.sources["cache"],
+            joined=self.sources["joined"],
+            abstained=self.abstained,
+            prompt_tokens=self.prompt_tokens,
+            completion_tokens=self.completion_tokens,
+            spent_usd=self.spent_usd,
+        )
+
+
 class Tally:
     """A listener that counts; `snapshot` is what it counted."""
 
@@ -77,8 +130,7 @@ class Tally:
         self.submitted = 0
         self._settled = self._abstained = self._requests = self._retries = 0
         self._store_failures = self._hedges = self._hedge_wins = 0
-        self._prompt_tokens = self._completion_tokens = 0
-        self._sources: Counter[str] = Counter()
+        self._judges: dict[str, _Judge] = {}
         self._kinds: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
 
@@ -89,12 +141,11 @@ class Tally:
                 self._settled += 1
                 self._abstained += reward.value is None
             case JudgementSettled():
-                self._sources[event.source] += 1
+                self._judge(event.judge).settled(event)
                 if isinstance(event.outcome, Abstain):
                     self._kinds[event.outcome.kind.value] += 1
-                if event.source == "asked":
-                    self._prompt_tokens += event.prompt_tokens
-                    self._completion_tokens += event.completion_tokens
+            case RequestCharged():
+                self._judge(event.judge).spent_usd += event.usd
             case RequestEnded():
                 self._requests += 1
                 if event.status == 200:
@@ -109,24 +160,33 @@ class Tally:
             case _:
                 pass
 
+    def _judge(self, name: str) -> _Judge:
+        judge = self._judges.get(name)
+        if judge is None:
+            judge = self._judges[name] = _Judge()
+        return judge
+
     def snapshot(self, lanes: Lanes) -> Stats:
         """The counts so far, with the state of `lanes` now."""
         ordered = sorted(self._latencies)
+        judges = {name: judge.stats() for name, judge in self._judges.items()}
         return Stats(
             submitted=self.submitted,
             settled=self._settled,
             abstained=self._abstained,
-            asked=self._sources["asked"],
-            cached=self._sources["cache"],
-            joined=self._sources["joined"],
+            asked=sum(judge.asked for judge in judges.values()),
+            cached=sum(judge.cached for judge in judges.values()),
+            joined=sum(judge.joined for judge in judges.values()),
             requests=self._requests,
             retries=self._retries,
             hedges=self._hedges,
             hedge_wins=self._hedge_wins,
             store_failures=self._store_failures,
             abstentions=dict(sorted(self._kinds.items())),
-            prompt_tokens=self._prompt_tokens,
-            completion_tokens=self._completion_tokens,
+            prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
+            completion_tokens=sum(judge.completion_tokens for judge in judges.values()),
+            spent_usd=sum(judge.spent_usd for judge in judges.values()),
+            judges=judges,
             in_flight=lanes.in_flight,
             waiting=lanes.waiting,
             peak_in_flight=lanes.peak,

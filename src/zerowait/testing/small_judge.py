@@ -192,16 +192,18 @@ async def _listening(similarities: Similarities, host: str, port: int) -> AsyncI
     app.router.add_get("/v1/models", _models)
     app.router.add_get("/healthz", _healthy)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
-    async with asyncio.TaskGroup() as group:
-        work = group.create_task(desk.work())
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, host, port)
-            await site.start()
-            yield site.port
-        finally:
-            await runner.cleanup()
-            work.cancel()
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        await site.start()
+        async with asyncio.TaskGroup() as group:
+            work = group.create_task(desk.work())
+            try:
+                yield site.port
+            finally:
+                work.cancel()
+    finally:
+        await runner.cleanup()
 
 
 async def _models(_: web.Request) -> web.Response:

@@ -119,8 +119,9 @@ def base_overrides(setup: TrainingSetup) -> dict[str, object]:
     """Values by verl's Hydra keys; a key that verl's own files do not name starts with +."""
     return {
         **_data(setup),
-        **_model(setup),
+        **_files(setup, "actor_rollout_ref.model"),
         **_actor(setup),
+        **_critic(setup),
         **_rollout(setup),
         **_trainer(setup),
         **_ray(setup),
@@ -165,19 +166,20 @@ def _data(setup: TrainingSetup) -> dict[str, object]:
     }
 
 
-def _model(setup: TrainingSetup) -> dict[str, object]:
+def _files(setup: TrainingSetup, model: str) -> dict[str, object]:
     attention = "flash_attention_2" if setup.flash_attention else "sdpa"
     return {
-        "actor_rollout_ref.model.path": setup.model_path,
-        "actor_rollout_ref.model.use_remove_padding": setup.flash_attention,
-        "actor_rollout_ref.model.enable_gradient_checkpointing": setup.device == "cuda",
-        "+actor_rollout_ref.model.override_config.attn_implementation": attention,
+        f"{model}.path": setup.model_path,
+        f"{model}.use_remove_padding": setup.flash_attention,
+        f"{model}.enable_gradient_checkpointing": setup.device == "cuda",
+        f"+{model}.override_config.attn_implementation": attention,
     }
 
 
 def _actor(setup: TrainingSetup) -> dict[str, object]:
     actor, ref = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
-    overrides: dict[str, object] = {
+    return {
+        **_precision(setup, f"{actor}.fsdp_config", f"{ref}.fsdp_config"),
         "algorithm.adv_estimator": setup.estimator,
         f"{actor}.strategy": "fsdp2",
         f"{actor}.optim.lr": setup.learning_rate,
@@ -191,12 +193,27 @@ def _actor(setup: TrainingSetup) -> dict[str, object]:
         f"{actor}.fsdp_config.use_torch_compile": False,
         f"{ref}.fsdp_config.use_torch_compile": False,
     }
-    if not setup.bfloat16:
-        # verl's default computes in bfloat16 on every device, under autocast.
-        for part in (actor, ref):
-            for kind in ("param_dtype", "reduce_dtype", "buffer_dtype"):
-                overrides[f"+{part}.fsdp_config.mixed_precision.{kind}"] = "fp32"
-    return overrides
+
+
+def _critic(setup: TrainingSetup) -> dict[str, object]:
+    """Only the estimator that needs values has a critic: it starts from the policy's files."""
+    if setup.estimator != "gae":
+        return {}
+    return {
+        **_precision(setup, "critic.fsdp"),
+        **_files(setup, "critic.model"),
+        "critic.strategy": "fsdp2",
+        "critic.ppo_max_token_len_per_gpu": setup.micro_batch * setup.longest,
+        "critic.fsdp.use_torch_compile": False,
+    }
+
+
+def _precision(setup: TrainingSetup, *engines: str) -> dict[str, object]:
+    """verl's default computes in bfloat16 on every device, under autocast."""
+    if setup.bfloat16:
+        return {}
+    kinds = ("param_dtype", "reduce_dtype", "buffer_dtype")
+    return {f"+{engine}.mixed_precision.{kind}": "fp32" for engine in engines for kind in kinds}
 
 
 def _rollout(setup: TrainingSetup) -> dict[str, object]:

@@ -1,0 +1,178 @@
+"""A budget's account in an SQLite file, so that a run which is resumed knows what it has spent.
+
+A reservation is committed before its request is sent. What a killed process had reserved stays
+reserved for ever, which counts as spent: nobody knows how far its requests came. Several processes
+may share one budget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from zerowait.cache.sqlite_file import Form, open_database
+from zerowait.cache.store import StoreError
+from zerowait.errors import ClosedError
+from zerowait.types import Account
+
+LEDGER: Final = Form(
+    noun="the ledger",
+    application_id=0x7A77_6C67,
+    schema=(
+        # nano-dollars
+        "CREATE TABLE budgets (name TEXT PRIMARY KEY, spent INT NOT NULL, reserved INT NOT NULL)",
+    ),
+    if_damaged="it holds what was spent under traffic.budget_usd; delete it to start from nothing",
+)
+
+_Ask = tuple[int, "asyncio.Future[bool]"]
+
+
+class SqliteLedger:
+    """The account `name` in the file `path`; used on one loop, shared with other processes.
+
+    While one batch is being committed the next one gathers, so that a thousand requests a second
+    need only a few commits.
+
+    Args:
+        path: on a local disk.
+        name: whose account it is.
+        limit: the budget in nano-dollars.
+        busy_timeout_s: how long a commit waits for other processes before it fails.
+
+    Raises:
+        ConfigError: the file cannot be opened or is no ledger of ours.
+    """
+
+    def __init__(self, path: Path, *, name: str, limit: int, busy_timeout_s: float = 10.0) -> None:
+        self._path = path
+        self._name = name
+        self._limit = limit
+        self._connection = open_database(path, busy_timeout_s=busy_timeout_s, form=LEDGER)
+        self._asks: list[_Ask] = []
+        self._to_release = self._to_spend = 0
+        self._writer: asyncio.Task[None] | None = None
+        self._closed = False
+        try:
+            _, (self._spent, self._reserved) = self._commit((), 0, 0)
+        except sqlite3.Error as error:
+            self._connection.close()
+            raise self._failure(error) from error
+
+    @property
+    def account(self) -> Account:
+        """The account as far as this process knows."""
+        reserved = max(0, self._reserved - self._to_release)
+        return Account(self._limit, self._spent + self._to_spend, reserved)
+
+    async def affords(self, amount: int) -> bool:
+        """Whether `amount` fits; looks into the file again before it says no.
+
+        Raises:
+            StoreError: the file cannot be read or written.
+        """
+        if self.account.affords(amount):
+            return True
+        await self.reserve(0)
+        return self.account.affords(amount)
+
+    async def reserve(self, amount: int) -> bool:
+        """Whether `amount` was reserved; returns after the commit.
+
+        Raises:
+            StoreError: it could not be written down.
+            ClosedError: the ledger was closed.
+        """
+        if self._closed:
+            raise ClosedError(f"the ledger {self._path} was closed")
+        granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._asks.append((amount, granted))
+        self._wake()
+        try:
+            return await granted
+        except asyncio.CancelledError:
+            # both came in one turn of the loop: the grant, and the end of who had asked for it
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.settle(amount if granted.result() else 0, 0)
+            raise
+
+    def settle(self, reserved: int, spent: int) -> None:
+        """Put what was spent in the place of a reservation; committed soon after."""
+        self._to_release += reserved
+        self._to_spend += spent
+        if not self._closed:
+            self._wake()
+
+    async def aclose(self) -> None:
+        """Commit what is settled, then close the file. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake()
+        assert self._writer is not None  # noqa: S101 - it was woken
+        try:
+            await self._writer
+        finally:
+            self._connection.close()
+
+    def _wake(self) -> None:
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.get_running_loop().create_task(self._write())
+
+    async def _write(self) -> None:
+        while self._asks or self._to_release or self._to_spend:
+            asks, self._asks = self._asks, []
+            release, spend = self._to_release, self._to_spend
+            amounts = [amount for amount, _ in asks]
+            try:
+                granted, known = await asyncio.to_thread(self._commit, amounts, release, spend)
+            except sqlite3.Error as error:
+                # what is settled stays to be written, and until then counts as reserved
+                for _, asked in asks:
+                    if not asked.done():
+                        asked.set_exception(self._failure(error))
+                return
+            self._to_release -= release
+            self._to_spend -= spend
+            self._spent, self._reserved = known
+            self._hand_out(asks, granted)
+
+    def _hand_out(self, asks: Sequence[_Ask], granted: Sequence[bool]) -> None:
+        for (amount, asked), grant in zip(asks, granted, strict=True):
+            if not asked.done():
+                asked.set_result(grant)
+            elif grant:  # its caller was cancelled before anything was sent
+                self._to_release += amount
+
+    def _commit(
+        self, amounts: Sequence[int], release: int, spend: int
+    ) -> tuple[list[bool], tuple[int, int]]:
+        """In a thread: settle, then grant what fits in the order of asking."""
+        run = self._connection.execute
+        granted = []
+        run("BEGIN IMMEDIATE")
+        try:
+            run("INSERT OR IGNORE INTO budgets VALUES (?, 0, 0)", (self._name,))
+            spent, reserved = run(
+                "SELECT spent, reserved FROM budgets WHERE name = ?", (self._name,)
+            ).fetchone()
+            spent, reserved = spent + spend, max(0, reserved - release)
+            for amount in amounts:
+                fits = Account(self._limit, spent, reserved).affords(amount)
+                reserved += amount if fits else 0
+                granted.append(fits)
+            run(
+                "UPDATE budgets SET spent = ?, reserved = ? WHERE name = ?",
+                (spent, reserved, self._name),
+            )
+            run("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                run("ROLLBACK")
+        return granted, (spent, reserved)
+
+    def _failure(self, error: sqlite3.Error) -> StoreError:
+        return StoreError(f"the ledger {self._path} failed ({error})")

@@ -1,0 +1,411 @@
+"""The store in a real Redis, started here."""
+
+import asyncio
+import importlib.util
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+
+import msgspec
+import pytest
+
+from zerowait import Engine, Sample
+from zerowait.cache import Entry, Fronted, Limits, RedisStore, StoreError, open_store
+from zerowait.cache.redis import PREFIX
+from zerowait.client import Reply
+from zerowait.config import Cache, load_config
+from zerowait.errors import ClosedError, ConfigError, MissingExtraError
+
+SERVER = shutil.which("redis-server")
+needs_redis = pytest.mark.skipif(
+    SERVER is None or importlib.util.find_spec("redis") is None,
+    reason="needs redis-server (apt-get install redis-server) and pip install redis",
+)
+PASSWORD = "planted-0123"
+
+
+def entry(number=0, created=None):
+    created = time.time() if created is None else created
+    return Entry(f"reply {number}".encode(), b'{"v":1}', "quality", "m", "fp", created)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+class Redis:
+    """A redis-server of our own."""
+
+    def __init__(self, folder, port, *options):
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
+        self.name = f"redis://127.0.0.1:{port}/0"
+        settings = ["--save", "", "--requirepass", PASSWORD, "--bind", "127.0.0.1"]
+        self.process = subprocess.Popen(
+            [SERVER, "--port", str(port), "--dir", str(folder), *settings, *options],
+            stdout=subprocess.DEVNULL,
+        )
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+            except OSError:
+                assert self.process.poll() is None
+                time.sleep(0.01)
+            else:
+                return
+
+    def stop(self):
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    running = Redis(tmp_path_factory.mktemp("redis"), free_port())
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def url(server):
+    async def empty():
+        store = RedisStore(server.url)
+        await store._client.flushall()
+        await store.aclose()
+
+    asyncio.run(empty())
+    return server.url
+
+
+def with_store(url, use, **options):
+    async def main():
+        store = RedisStore(url, **options)
+        try:
+            return await use(store)
+        finally:
+            await store.aclose()
+
+    return asyncio.run(main())
+
+
+@needs_redis
+def test_an_entry_comes_back_as_it_was_put_also_to_another_process(url):
+    value = entry(1)
+
+    async def use(store):
+        await store.ping()
+        await store.put("k", value)
+        return await store.get("k"), await store.get("other"), store.peek("k"), await store.stats()
+
+    *found, stats = with_store(url, use)
+    assert found == [value, None, None]
+    assert (stats.entries, stats.hits, stats.misses, stats.puts) == (1, 1, 1, 1)
+    assert stats.size_bytes > 0
+    assert with_store(url, lambda store: store.get("k")) == value
+
+
+@needs_redis
+def test_a_second_put_replaces_the_first_and_half_a_surrogate_does_no_harm(url):
+    async def use(store):
+        await store.put("k", entry(1))
+        await store.put("k", msgspec.structs.replace(entry(2), model="m\ud800"))
+        return await store.get("k")
+
+    found = with_store(url, use)
+    assert (found.reply, found.model) == (b"reply 2", "m?")
+
+
+@needs_redis
+def test_hundreds_at_once_share_round_trips_and_each_gets_its_own(url):
+    async def use(store):
+        await store.get("connects")
+        await store._client.config_resetstat()
+        async with asyncio.TaskGroup() as group:
+            for number in range(700):
+                group.create_task(store.put(str(number), entry(number)))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(store.get(str(number))) for number in range(701)]
+        asked = await store._client.info("commandstats")
+        return [task.result() for task in tasks], asked["cmdstat_mget"]["calls"]
+
+    found, mgets = with_store(url, use)
+    assert [value and value.reply for value in found] == [
+        *(f"reply {number}".encode() for number in range(700)),
+        None,
+    ]
+    assert mgets <= 3
+
+
+@needs_redis
+def test_the_key_says_whose_it_is_and_in_which_form(url):
+    async def use(store):
+        await store.put("k", entry())
+        return await store._client.keys("*")
+
+    assert with_store(url, use) == [b"zerowait:1:k"]
+
+
+@needs_redis
+def test_an_entry_lives_for_the_rest_of_its_age_and_is_not_served_beyond_it(url):
+    now = time.time()
+
+    async def use(store):
+        await store.put("fresh", entry(1, created=now))
+        await store.put("half", entry(2, created=now - 50))
+        await store.put("gone", entry(3, created=now - 200))
+        left = [await store._client.pttl(PREFIX + key) for key in ("fresh", "half")]
+        await asyncio.sleep(0.01)
+        return left, await store.get("gone"), await store.get("half")
+
+    (fresh, half), gone, found = with_store(url, use, limits=Limits(max_age_s=100))
+    assert 90_000 < fresh <= 100_000
+    assert 40_000 < half <= 50_000
+    assert gone is None
+    assert found.reply == b"reply 2"
+    # a shorter age than the one it was kept with
+    assert with_store(url, lambda store: store.get("half"), limits=Limits(max_age_s=10)) is None
+
+
+@needs_redis
+def test_something_else_at_our_key_is_an_error_and_can_be_replaced(url):
+    async def use(store):
+        await store._client.set(PREFIX + "k", b"not ours")
+        with pytest.raises(StoreError, match="no entry of ours at zerowait:1:k"):
+            await store.get("k")
+        await store.put("k", entry(1))
+        return await store.get("k")
+
+    assert with_store(url, use).reply == b"reply 1"
+
+
+@needs_redis
+def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path):
+    server = Redis(tmp_path, free_port(), "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+
+    async def use(store):
+        await store.put("k", entry(1))
+        big = msgspec.structs.replace(entry(2), reply=b"x" * 500_000)
+
+        async def fill():
+            for number in range(20):
+                await store.put(f"big {number}", big)
+
+        with pytest.raises(StoreError, match=r"redis://127.0.0.1:\d+/0 failed .*maxmemory"):
+            await fill()
+        return await store.get("k")
+
+    try:
+        assert with_store(server.url, use).reply == b"reply 1"
+    finally:
+        server.stop()
+
+
+@needs_redis
+def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_works(tmp_path):
+    port = free_port()
+    server = Redis(tmp_path, port)
+
+    async def use(store):
+        nonlocal server
+        await store.put("k", entry(1))
+        server.stop()
+        with pytest.raises(StoreError, match=r"failed \("):
+            await store.get("k")
+        with pytest.raises(StoreError):
+            await store.put("k", entry(2))
+        server = Redis(tmp_path, port)
+        await store.put("k", entry(3))
+        return await store.get("k")
+
+    try:
+        assert with_store(server.url, use).reply == b"reply 3"
+    finally:
+        server.stop()
+
+
+@needs_redis
+def test_a_caller_that_is_cancelled_disturbs_nobody(url):
+    async def use(store):
+        tasks = [asyncio.create_task(store.put(str(n), entry(n))) for n in range(50)]
+        tasks += [asyncio.create_task(store.get(str(n))) for n in range(50)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        await asyncio.wait(tasks)
+        assert all(task.exception() is None for task in tasks if not task.cancelled())
+        return await store.get("1")
+
+    assert with_store(url, use).reply == b"reply 1"
+
+
+@needs_redis
+def test_closing_carries_out_what_was_ordered_and_refuses_more(url):
+    async def main():
+        store = RedisStore(url)
+        tasks = [asyncio.create_task(store.put(str(n), entry(n))) for n in range(100)]
+        await asyncio.sleep(0)
+        await store.aclose()
+        await store.aclose()
+        await asyncio.wait(tasks)
+        with pytest.raises(ClosedError):
+            await store.get("1")
+        return [task.exception() for task in tasks]
+
+    assert asyncio.run(main()) == [None] * 100
+    assert with_store(url, lambda store: store.stats()).entries == 100
+
+
+WRITER = textwrap.dedent(
+    """
+    import asyncio, sys
+    from zerowait.cache import Entry, RedisStore
+
+    async def write(store, lane):
+        number = 0
+        while True:
+            key = f"{lane}-{number}"
+            await store.put(key, Entry(key.encode() * 20, b"v", "j", "m", "f", 0.0))
+            print(key, flush=True)
+            number += 1
+
+    async def main():
+        store = RedisStore(sys.argv[1])
+        async with asyncio.TaskGroup() as group:
+            for lane in range(8):
+                group.create_task(write(store, lane))
+
+    asyncio.run(main())
+    """
+)
+
+
+@needs_redis
+def test_a_killed_process_loses_nothing_that_it_had_acknowledged(url):
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, url], stdout=subprocess.PIPE, text=True
+    )
+    acknowledged = [process.stdout.readline().strip() for _ in range(200)]
+    process.send_signal(signal.SIGKILL)
+    acknowledged += [line.strip() for line in process.stdout if line.endswith("\n")]
+    process.stdout.close()
+    process.wait()
+
+    async def use(store):
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(store.get(key)) for key in acknowledged]
+        return [task.result() for task in tasks]
+
+    found = with_store(url, use)
+    assert [value.reply for value in found] == [key.encode() * 20 for key in acknowledged]
+
+
+class Wire:
+    """A judge on the wire that always says `content`."""
+
+    def __init__(self, content="Score: 7"):
+        self.content = content
+        self.sent = 0
+
+    async def send(self, request, *, timeout_s):
+        self.sent += 1
+        await asyncio.sleep(0)
+        body = {"choices": [{"message": {"content": self.content}}], "model": "m"}
+        return Reply(200, {}, json.dumps(body).encode())
+
+    async def aclose(self):
+        pass
+
+
+def scored(url, wire):
+    config = {
+        "components": {"quality": {"judge": "q"}},
+        "judges": {
+            "q": {
+                "endpoints": [{"base_url": "http://judge/v1", "model": "m"}],
+                "verdict": {"integer": [1, 10]},
+            }
+        },
+        "cache": {"url": url},
+    }
+
+    async def main():
+        async with Engine(config, transport=wire) as engine:
+            rewards = await engine.score_all([Sample("q", f"a {i}") for i in range(20)])
+            return [reward.value for reward in rewards], engine.stats()
+
+    return asyncio.run(main())
+
+
+@needs_redis
+def test_engines_share_verdicts_through_redis_and_never_failures(url):
+    values, _ = scored(url, Wire("no idea"))
+    assert values == [None] * 20
+    first, second = Wire(), Wire()
+    assert scored(url, first)[0] == [7] * 20
+    assert first.sent == 20
+    values, stats = scored(url, second)
+    assert values == [7] * 20
+    assert (second.sent, stats.cached) == (0, 20)
+
+
+@needs_redis
+def test_hot_entries_are_found_without_asking_redis(url):
+    async def main():
+        store = await open_store(Cache(url=url))
+        assert isinstance(store, Fronted)
+        await store.put("k", entry(1))
+        hot = store.peek("k")
+        await store.aclose()
+        return hot
+
+    assert asyncio.run(main()).reply == b"reply 1"
+
+
+@needs_redis
+@pytest.mark.parametrize("user", [f":{PASSWORD}x@", ""])
+def test_a_redis_that_refuses_us_is_one_clear_line_without_the_password(server, user):
+    url = f"redis://{user}{server.name.removeprefix('redis://')}"
+    with pytest.raises(ConfigError) as caught:
+        asyncio.run(open_store(Cache(url=url)))
+    assert f"the cache {server.name} does not answer" in str(caught.value)
+    assert "planted" not in str(caught.value)
+
+
+@needs_redis
+def test_nobody_there_is_one_clear_line_without_the_password():
+    url = f"redis://me:{PASSWORD}@127.0.0.1:{free_port()}/0"
+    with pytest.raises(ConfigError) as caught:
+        asyncio.run(open_store(Cache(url=url)))
+    assert "does not answer" in str(caught.value)
+    assert "planted" not in str(caught.value)
+
+
+@needs_redis
+@pytest.mark.parametrize("url", [f"redis://:{PASSWORD}@host:port/0", "redis://:planted@[::1/0"])
+def test_a_url_that_cannot_be_read_is_an_error_without_the_password(url):
+    with pytest.raises(ConfigError, match=r"cache\.url") as caught:
+        RedisStore(url)
+    assert "planted" not in str(caught.value)
+
+
+def test_without_redis_py_the_line_that_installs_it_is_the_error(monkeypatch):
+    monkeypatch.setitem(sys.modules, "redis.asyncio", None)
+    with pytest.raises(MissingExtraError, match=r"cache.url needs an extra: .*zerowait\[redis\]"):
+        asyncio.run(open_store(Cache(url="redis://127.0.0.1/0")))
+
+
+def test_no_way_of_printing_a_configuration_shows_the_password():
+    config = load_config(
+        {
+            "components": {"answer": {"scorer": "qa_em"}},
+            "cache": {"url": f"redis://:{PASSWORD}@127.0.0.1/0", "max_age_days": 3},
+        }
+    )
+    assert config.cache.url.startswith("redis://:planted")
+    assert "planted" not in f"{config!r} {config} {config.cache}"
