@@ -48,4 +48,4 @@ def _end(problem: str, code: int) -> NoReturn:
 
 
 def _add_commands() -> None:
-    from zerowait.cli import doctor, judge, report, score, train, version  # noqa: F401
+    from zerowait.cli import doctor, judge, report, score, serve, train, version  # noqa: F401
