@@ -5,6 +5,7 @@
     ├── DataError            a data file or a row is not what it has to be
     ├── MissingExtraError    an optional package is not installed
     ├── ClosedError          the engine, portal or hub was closed
+    ├── HubLostError         the job's hub did not answer in time, through all its restarts
     ├── PortalMisuseError    a blocking call from the thread that would have to answer it
     ├── StoreError           the cache could not be read or written (zerowait.cache)
     ├── TransportError       one HTTP attempt brought no reply (zerowait.client)
@@ -45,6 +46,10 @@ class MissingExtraError(ZerowaitError):
 
 class ClosedError(ZerowaitError):
     """The engine, portal or hub was closed before or while it was used."""
+
+
+class HubLostError(ZerowaitError):
+    """The job's hub did not answer in time; what it had committed is in its cache."""
 
 
 class PortalMisuseError(ZerowaitError):

@@ -55,4 +55,13 @@ def _end(problem: str, code: int) -> NoReturn:
 
 
 def _add_commands() -> None:
-    from zerowait.cli import cache, doctor, judge, report, score, train, version  # noqa: F401
+    from zerowait.cli import (  # noqa: F401
+        cache,
+        doctor,
+        judge,
+        report,
+        score,
+        serve,
+        train,
+        version,
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -12,7 +12,7 @@ from zerowait.config import RewardConfig
 from zerowait.engine import Engine, Stats
 from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.streaming import Stream, Streamed
-from zerowait.types import Sample
+from zerowait.types import Reward, Sample
 
 
 class Hub(Protocol):
@@ -58,11 +58,16 @@ class JobHub:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._engine.aclose()
-        if self._records is not None:
+        await self.aclose()
+
+    async def aclose(self, *, drain_s: float = 0.0) -> None:
+        """Close the hub and its record. Idempotent; `drain_s` as in `Engine.aclose`."""
+        await self._engine.aclose(drain_s=drain_s)
+        records, self._records = self._records, None
+        if records is not None:
             split, step = self._place
-            self._records.stats(self._engine.stats(), split=split, step=step, last=True)
-            self._records.close()
+            records.stats(self._engine.stats(), split=split, step=step, last=True)
+            records.close()
 
     async def reward(self, sample: Sample) -> Streamed:
         """The row's number, on the record before it is handed out.
@@ -72,21 +77,50 @@ class JobHub:
         """
         submitted_at = time.time()
         streamed = await self._stream.reward(sample)
-        if self._records is not None:
-            self._place = (sample.split, sample.step)
-            self._records.reward(
-                RewardRecord(
-                    sample=sample,
-                    reward=streamed.reward,
-                    trained_on=streamed.value,
-                    stand_in=streamed.stand_in,
-                    submitted_at=submitted_at,
-                    settled_at=time.time(),
-                )
-            )
-            self._records.stats(self._engine.stats(), split=sample.split, step=sample.step)
+        self._record(sample, streamed.reward, submitted_at, streamed)
         return streamed
+
+    async def score(self, sample: Sample) -> Reward:
+        """The sample's reward as it is, without a stand-in, on the record.
+
+        Raises:
+            DataError, JudgementError, ClosedError: see `Engine.score`.
+        """
+        submitted_at = time.time()
+        reward = await self._engine.score(sample)
+        self._record(sample, reward, submitted_at)
+        return reward
+
+    async def score_all(self, samples: Sequence[Sample]) -> list[Reward]:
+        """The rewards of all samples, in order; groups are the rows that share a ``group``.
+
+        Raises:
+            DataError, JudgementError, ClosedError: see `Engine.score_all`.
+        """
+        submitted_at = time.time()
+        rewards = await self._engine.score_all(samples)
+        for sample, reward in zip(samples, rewards, strict=True):
+            self._record(sample, reward, submitted_at)
+        return rewards
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job."""
         return self._engine.stats()
+
+    def _record(
+        self, sample: Sample, reward: Reward, submitted_at: float, streamed: Streamed | None = None
+    ) -> None:
+        if self._records is None:
+            return
+        self._place = (sample.split, sample.step)
+        self._records.reward(
+            RewardRecord(
+                sample=sample,
+                reward=reward,
+                trained_on=reward.value if streamed is None else streamed.value,
+                stand_in="" if streamed is None else streamed.stand_in,
+                submitted_at=submitted_at,
+                settled_at=time.time(),
+            )
+        )
+        self._records.stats(self._engine.stats(), split=sample.split, step=sample.step)

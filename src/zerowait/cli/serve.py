@@ -1,0 +1,75 @@
+"""``zerowait serve``: one hub for every trainer of this machine, or of others with a token."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from zerowait.cli.app import app
+from zerowait.client import Secret
+from zerowait.engine.portal import new_loop
+from zerowait.errors import ConfigError
+
+
+@app.command()
+def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
+    config: Annotated[
+        str, typer.Option("--config", "-c", help="reward.yaml, or recipe.yaml#reward.")
+    ],
+    host: Annotated[
+        str, typer.Option(help="Where it listens; beyond this machine only with a token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any free port.")] = 8002,
+    token_env: Annotated[
+        str | None, typer.Option(help="The environment variable that holds the token.")
+    ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Folder for rewards.jsonl and stats.jsonl.")
+    ] = None,
+    on_abstain: Annotated[
+        str, typer.Option(help="What /get_reward answers for an abstention: error or a number.")
+    ] = "error",
+    deadline_s: Annotated[float, typer.Option(help="The longest that a request may take.")] = 1800,
+    drain_s: Annotated[float, typer.Option(help="How long an interrupt waits for requests.")] = 30,
+    max_body_mb: Annotated[float, typer.Option(help="The longest request, in MiB.")] = 64,
+) -> int:
+    """Serve rewards over HTTP until interrupted: /v1/score, /get_reward, /metrics, /healthz."""
+    from zerowait.hub.service import serve_forever
+    from zerowait.hub.settings import MEBIBYTE, ServiceSettings
+
+    settings = ServiceSettings(
+        host=host,
+        port=port,
+        token=None if token_env is None else _token(token_env),
+        max_body_bytes=int(max_body_mb * MEBIBYTE),
+        deadline_s=deadline_s,
+        drain_s=drain_s,
+        on_abstain=_number(on_abstain),
+    )
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(serve_forever(config, settings, record=record, on_ready=_ready))
+    return 0
+
+
+def _token(name: str) -> Secret:
+    text = os.environ.get(name, "").strip()
+    if not text:
+        raise ConfigError(f"--token-env {name}: the environment variable {name} is not set")
+    return Secret(text)
+
+
+def _number(on_abstain: str) -> float | None:
+    if on_abstain == "error":
+        return None
+    try:
+        return float(on_abstain)
+    except ValueError:
+        raise ConfigError(f"--on-abstain {on_abstain}: must be error or a number") from None
+
+
+def _ready(url: str) -> None:
+    print(f"rewards are served at {url}", flush=True)

@@ -1,0 +1,80 @@
+"""The body of the Ray actor that holds a job's hub; nothing in it knows Ray."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from zerowait.engine import Stats
+from zerowait.errors import ClosedError, ConfigError
+from zerowait.hub.job import JobHub
+from zerowait.hub.leases import Leases
+from zerowait.hub.streaming import Streamed
+from zerowait.types import Sample
+
+SILENCE_S = 300.0
+"""A worker that was not heard of for so long is gone, and what it asked for is given up."""
+
+
+class HubActor:
+    """Opens the hub when it is first needed, also after a restart.
+
+    Its construction cannot fail: an actor that dies in there tells its callers only that it died,
+    while the first call can tell each of them what is wrong with the configuration.
+
+    Args:
+        config: path of the reward configuration. record: the folder for the record, or None.
+    """
+
+    def __init__(self, config: str, record: str | None) -> None:
+        self._config = config
+        self._record = None if record is None else Path(record)
+        self._leases = Leases(silence_s=SILENCE_S)
+        self._opening = asyncio.Lock()
+        self._hub: JobHub | None = None
+        self._closed = False
+
+    async def ready(self, config: str) -> None:
+        """Open the hub if it is not.
+
+        Raises:
+            ConfigError: the configuration is wrong, or this hub was made for another one.
+        """
+        if config != self._config:
+            raise ConfigError(
+                f"this hub judges by {self._config}, not by {config}: give the second hub a name "
+                "of its own"
+            )
+        await self._open()
+
+    async def reward(self, client: str, sample: Sample) -> Streamed:
+        """See `JobHub.reward`; given up when `client` is gone."""
+        hub = self._hub or await self._open()
+        return await self._leases.run(client, lambda: hub.reward(sample))
+
+    async def beat(self, client: str) -> None:
+        """Note that `client` is alive, and tell it so of this hub."""
+        self._leases.heard(client)
+
+    async def stats(self) -> Stats:
+        """See `JobHub.stats`."""
+        hub = self._hub or await self._open()
+        return await hub.stats()
+
+    async def aclose(self, drain_s: float) -> None:
+        """Close the hub for everybody; see `JobHub.aclose`."""
+        self._closed = True
+        async with self._opening:
+            hub, self._hub = self._hub, None
+            if hub is not None:
+                await hub.aclose(drain_s=drain_s)
+
+    async def _open(self) -> JobHub:
+        async with self._opening:
+            if self._closed:
+                raise ClosedError("the hub was closed")
+            if self._hub is None:
+                hub = JobHub(self._config, record=self._record)
+                await hub.__aenter__()
+                self._hub = hub
+            return self._hub

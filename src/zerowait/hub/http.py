@@ -1,0 +1,260 @@
+"""A handle on a hub behind HTTP: for trainers that run without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from zerowait.client import Secret
+from zerowait.engine import Stats
+from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
+from zerowait.hub import wire
+from zerowait.hub.pulse import BEAT_S
+from zerowait.hub.streaming import Streamed
+from zerowait.types import Sample
+
+if TYPE_CHECKING:
+    import aiohttp
+
+_PAUSE_S: Final = (0.1, 0.5)
+_CONNECT_S: Final = 10.0
+_FRAME_BYTES: Final = 64
+_decode_stats = msgspec.json.Decoder(Stats).decode
+
+
+class _Call:
+    """A reward that somebody waits for."""
+
+    __slots__ = ("answer", "sample")
+
+    def __init__(self, sample: bytes) -> None:
+        self.sample = sample
+        self.answer: asyncio.Future[Streamed] = asyncio.get_running_loop().create_future()
+
+    def fail(self, error: ZerowaitError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()  # its caller may just have been cancelled
+
+
+class HttpHub:
+    """A handle on the hub that ``zerowait serve`` runs; opened and closed with ``async with``.
+
+    However many rewards are waited for, there is one connection. When the service is started
+    again, callers do not notice: what they wait for is handed in again, and whatever was judged
+    and committed before comes from the cache. It belongs to one event loop.
+
+    Args:
+        url: the service's base URL, such as ``http://127.0.0.1:8002``.
+        token: what the service's ``--token-env`` variable holds; never shown.
+        patience_s: how long the service may be gone before callers are told.
+        deadline_s: the longest that one reward may take, over all tries.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        patience_s: float = 120.0,
+        deadline_s: float = 3600.0,
+    ) -> None:
+        if not url.startswith(("http://", "https://")):
+            raise ConfigError(f"the hub's url must start with http:// or https://, not {url!r}")
+        self._url = url.rstrip("/")
+        self._token = None if token is None else Secret(token)
+        self._patience_s = patience_s
+        self._deadline_s = deadline_s
+        self._numbers = itertools.count()
+        self._calls: dict[int, _Call] = {}
+        self._outbox: deque[int] = deque()
+        self._posted = asyncio.Event()
+        self._session: aiohttp.ClientSession | None = None
+        self._courier: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        import aiohttp
+
+        headers = {}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token.reveal()}"
+        self._session = aiohttp.ClientSession(
+            cookie_jar=aiohttp.DummyCookieJar(),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+        )
+        self._courier = asyncio.create_task(self._deliver(self._session))
+        self._courier.add_done_callback(self._delivers_no_more)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connection; the service goes on for others. Idempotent."""
+        session, self._session = self._session, None
+        courier, self._courier = self._courier, None
+        if courier is not None:
+            courier.cancel()
+            await asyncio.wait({courier})
+        if session is not None:
+            await session.close()
+
+    async def reward(self, sample: Sample) -> Streamed:
+        """See `JobHub.reward`.
+
+        Raises:
+            JudgementError, DataError: as the hub raised it.
+            ConfigError: the service does not know the token, or is no hub.
+            HubLostError: the service was gone for longer than `patience_s`, or there was no
+                answer in `deadline_s`.
+        """
+        if self._courier is None or self._courier.done():
+            raise ClosedError("the hub's handle is not open: use it inside `async with`")
+        number, call = next(self._numbers), _Call(wire.encode(sample))
+        self._calls[number] = call
+        self._post(number)
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await call.answer
+        except TimeoutError:
+            raise HubLostError(
+                f"the hub {self._url} gave no reward in {self._deadline_s:g} s"
+            ) from None
+        finally:
+            del self._calls[number]
+            if call.answer.cancelled():
+                self._post(number)  # tells the hub that nobody waits any more
+
+    async def stats(self) -> Stats:
+        """A frozen snapshot of the whole job; after a restart it starts from 0.
+
+        Raises:
+            HubLostError: the service does not answer now.
+        """
+        import aiohttp
+
+        if self._session is None:
+            raise ClosedError("the hub's handle is not open: use it inside `async with`")
+        try:
+            async with (
+                asyncio.timeout(_CONNECT_S),
+                self._session.get(f"{self._url}/v1/stats") as reply,
+            ):
+                body = await reply.read()
+        except (aiohttp.ClientError, OSError) as error:
+            raise HubLostError(f"the hub {self._url} does not answer: {error}") from None
+        if reply.status != 200:
+            raise self._refused(reply.status, wire.complained(body))
+        return _decode_stats(body)
+
+    def _post(self, number: int) -> None:
+        self._outbox.append(number)
+        self._posted.set()
+
+    async def _deliver(self, session: aiohttp.ClientSession) -> None:
+        """Keeps a connection while there is something to say; ends only by cancellation."""
+        import aiohttp
+
+        clock = asyncio.get_running_loop().time
+        lost_at: float | None = None
+        while True:
+            await self._posted.wait()
+            lost_at = lost_at or clock()
+            why = "it ended the connection"
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    socket = await session.ws_connect(
+                        f"{self._url}/v1/hub", heartbeat=BEAT_S, max_msg_size=0
+                    )
+                if await self._converse(socket):
+                    lost_at = clock()
+            except aiohttp.WSServerHandshakeError as error:
+                why = f"it answers with {error.status}"
+                if error.status < 500:
+                    self._fail_all(self._refused(error.status, error.message))
+            except (aiohttp.ClientError, OSError, msgspec.DecodeError) as error:
+                why = str(error) or type(error).__name__
+            if clock() - lost_at > self._patience_s:
+                self._fail_all(
+                    HubLostError(f"the hub {self._url} was gone for {self._patience_s:g} s: {why}")
+                )
+            # all that is waited for is handed in again where the next connection leads
+            self._outbox = deque(n for n, call in self._calls.items() if not call.answer.done())
+            if self._outbox:
+                self._posted.set()
+            else:
+                self._posted.clear()
+                lost_at = None
+            await asyncio.sleep(random.uniform(*_PAUSE_S))
+
+    async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
+        """Says what is to be said and hears answers until the connection ends; heard any?"""
+        writing: asyncio.Task[None] | None = None
+        try:
+            async for message in socket:
+                if not isinstance(message.data, bytes):
+                    break
+                answer = wire.decode_answer(message.data)
+                if answer.max_message_bytes is not None:
+                    writing = asyncio.create_task(self._write(socket, answer.max_message_bytes))
+                self._hear(answer)
+        finally:
+            if writing is not None:
+                writing.cancel()
+                await asyncio.wait({writing})
+            await socket.close()
+        return writing is not None
+
+    def _hear(self, answer: wire.Answer) -> None:
+        call = self._calls.get(answer.id)
+        if call is None or call.answer.done():
+            return
+        if answer.error is not None:
+            call.fail(wire.told(answer.error))
+        elif answer.streamed is not None:
+            call.answer.set_result(answer.streamed)
+
+    async def _write(self, socket: aiohttp.ClientWebSocketResponse, longest: int) -> None:
+        try:
+            while True:
+                await self._posted.wait()
+                while self._outbox:
+                    number = self._outbox.popleft()
+                    call = self._calls.get(number)
+                    if call is None:
+                        await socket.send_bytes(wire.give_up(number))
+                    elif len(call.sample) + _FRAME_BYTES > longest:
+                        call.fail(DataError(f"a sample is longer than the hub's {longest} bytes"))
+                    else:
+                        await socket.send_bytes(wire.call(number, call.sample))
+                self._posted.clear()
+        except ConnectionError:
+            return  # the reader sees the end too
+
+    def _delivers_no_more(self, courier: asyncio.Task[None]) -> None:
+        error = None if courier.cancelled() else courier.exception()
+        why = "the hub's handle was closed" if error is None else f"the hub's handle broke: {error}"
+        self._fail_all(ClosedError(why))
+
+    def _fail_all(self, error: ZerowaitError) -> None:
+        for call in self._calls.values():
+            call.fail(error)
+
+    def _refused(self, status: int, why: str) -> ZerowaitError:
+        if status == 401:
+            return ConfigError(f"the hub {self._url} does not know this token")
+        if status >= 500:
+            return HubLostError(f"the hub {self._url} answers with {status}: {why}")
+        return ConfigError(f"{self._url} answers with {status} and seems to be no hub: {why}")

@@ -1,0 +1,257 @@
+"""The hub behind HTTP, for trainers outside Ray, OpenRLHF, and everything that speaks JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from aiohttp import web
+
+from zerowait.config import RewardConfig
+from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError
+from zerowait.hub import metrics, wire
+from zerowait.hub.job import JobHub
+from zerowait.hub.settings import ServiceSettings
+from zerowait.hub.socket import Sockets
+
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+HUB_PATH: Final = "/v1/hub"
+
+_STATUS: Final[Mapping[type[Exception], int]] = {
+    DataError: 400,
+    JudgementError: 502,
+    ClosedError: 503,
+    TimeoutError: 504,
+}
+
+
+class Busy:
+    """Requests that are being answered, and whether there will be more."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.draining = False
+        self.idle = asyncio.Event()
+        self.idle.set()
+
+    def __enter__(self) -> None:
+        self.requests += 1
+        self.idle.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self.requests -= 1
+        if not self.requests:
+            self.idle.set()
+
+
+_BUSY: Final = web.AppKey("_BUSY", Busy)
+_SOCKETS: Final = web.AppKey("_SOCKETS", Sockets)
+
+
+def application(hub: JobHub, settings: ServiceSettings) -> web.Application:
+    """The service's routes over an open hub."""
+    busy = Busy()
+    sockets = Sockets(hub, busy=busy, max_message_bytes=settings.max_body_bytes)
+    faces = _Faces(hub, settings, busy)
+    app = web.Application(
+        client_max_size=settings.max_body_bytes,
+        middlewares=[_plain_complaints, _admission(settings, busy), _deadline(settings.deadline_s)],
+    )
+    app[_BUSY], app[_SOCKETS] = busy, sockets
+    app.add_routes(
+        [
+            web.get("/healthz", faces.healthz),
+            web.get("/metrics", faces.metrics),
+            web.get("/v1/stats", faces.stats),
+            web.post("/v1/score", faces.score),
+            web.get(HUB_PATH, sockets.talk),
+            web.post("/get_reward", faces.get_reward),
+        ]
+    )
+    return app
+
+
+class _Faces:
+    def __init__(self, hub: JobHub, settings: ServiceSettings, busy: Busy) -> None:
+        self._hub = hub
+        self._settings = settings
+        self._busy = busy
+
+    async def healthz(self, request: web.Request) -> web.StreamResponse:
+        del request
+        draining = self._busy.draining
+        state = {"status": "draining" if draining else "ok"}
+        return _json(wire.encode(state), status=503 if draining else 200)
+
+    async def metrics(self, request: web.Request) -> web.StreamResponse:
+        del request
+        text = metrics.exposition(await self._hub.stats())
+        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+
+    async def stats(self, request: web.Request) -> web.StreamResponse:
+        del request
+        return _json(wire.encode(await self._hub.stats()))
+
+    async def score(self, request: web.Request) -> web.StreamResponse:
+        samples, many = wire.samples_in(await _body(request))
+        if many:
+            return _json(wire.encode(await self._hub.score_all(samples)))
+        return _json(wire.encode(await self._hub.score(samples[0])))
+
+    async def get_reward(self, request: web.Request) -> web.StreamResponse:
+        samples = wire.samples_asked(await _body(request), dict(request.query))
+        rewards = await self._hub.score_all(samples)
+        return _json(wire.encode(wire.remote_answer(rewards, self._settings.on_abstain)))
+
+
+async def _body(request: web.Request) -> bytes:
+    """The request's bytes; a page in somebody's browser cannot send JSON to another origin."""
+    if request.content_type != "application/json":
+        raise web.HTTPUnsupportedMediaType(text="send Content-Type: application/json")
+    return await request.read()
+
+
+def _json(body: bytes, *, status: int = 200, **headers: str) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+@web.middleware
+async def _plain_complaints(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Every refusal as one line of JSON; what is nobody's fault but ours stays a logged 500."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        return _json(wire.complaint(error, error.text), status=error.status)
+    except tuple(_STATUS) as error:
+        status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
+        headers = {"Retry-After": "1"} if status == 503 else {}
+        return _json(wire.complaint(error), status=status, **headers)
+
+
+def _admission(settings: ServiceSettings, busy: Busy) -> Any:
+    @web.middleware
+    async def admission(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path == "/healthz":
+            return await handler(request)
+        if not settings.admits(request.headers.get("Authorization")):
+            raise web.HTTPUnauthorized(
+                text="send the token as Authorization: Bearer TOKEN",
+                headers={"WWW-Authenticate": "Bearer"},
+            )
+        if busy.draining:
+            raise ClosedError("the service is ending; ask again in a moment")
+        if request.path == HUB_PATH:  # a connection stays; its calls are what counts
+            return await handler(request)
+        with busy:
+            return await handler(request)
+
+    return admission
+
+
+def _deadline(deadline_s: float) -> Any:
+    @web.middleware
+    async def deadline(request: web.Request, handler: Handler) -> web.StreamResponse:
+        limit = asyncio.timeout(None if request.path == HUB_PATH else deadline_s)
+        try:
+            async with limit:
+                return await handler(request)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"not done in {deadline_s:g} s") from None
+
+    return deadline
+
+
+@asynccontextmanager
+async def serving(
+    config: str | Path | Mapping[str, Any] | RewardConfig,
+    settings: ServiceSettings,
+    *,
+    record: Path | None = None,
+) -> AsyncIterator[tuple[str, Callable[[float], Coroutine[Any, Any, None]]]]:
+    """A running service: its base URL, and ``drain(seconds)``, which ends it gently.
+
+    Raises:
+        ConfigError: the configuration is wrong, or the address cannot be listened on.
+    """
+    async with JobHub(config, record=record) as hub:
+        app = application(hub, settings)
+        # a client that goes away takes its request along; calls that others share go on
+        runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
+        await runner.setup()
+        site = web.TCPSite(runner, settings.host, settings.port)
+
+        async def drain(within_s: float) -> None:
+            give_up_at = asyncio.get_running_loop().time() + within_s
+            app[_BUSY].draining = True
+            app[_SOCKETS].drain()
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(give_up_at):
+                    await app[_BUSY].idle.wait()
+            left_s = give_up_at - asyncio.get_running_loop().time()
+            await hub.aclose(drain_s=max(0.0, left_s))
+
+        try:
+            try:
+                await site.start()
+            except OSError as error:
+                raise ConfigError(
+                    f"cannot listen on {settings.host} port {settings.port}: {error.strerror}"
+                ) from None
+            port = runner.addresses[0][1]
+            host = f"[{settings.host}]" if ":" in settings.host else settings.host
+            yield f"http://{host}:{port}", drain
+        finally:
+            await app[_SOCKETS].aclose()
+            await runner.cleanup()
+
+
+async def serve_forever(
+    config: str | Path | Mapping[str, Any] | RewardConfig,
+    settings: ServiceSettings,
+    *,
+    record: Path | None = None,
+    on_ready: Callable[[str], Any] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, then answer what was asked; a second signal ends that too."""
+    with _told_to_end() as (told, hurry):
+        async with serving(config, settings, record=record) as (url, drain):
+            if on_ready is not None:
+                on_ready(url)
+            await told.wait()
+            draining = asyncio.create_task(drain(settings.drain_s))
+            hurrying = asyncio.create_task(hurry.wait())
+            await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (draining, hurrying):
+                task.cancel()
+            await asyncio.wait({draining, hurrying})
+
+
+@contextmanager
+def _told_to_end() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Events that are set when the process is told to end, and told so again."""
+    loop = asyncio.get_running_loop()
+    told, hurry = asyncio.Event(), asyncio.Event()
+
+    def tell() -> None:
+        (hurry if told.is_set() else told).set()
+
+    signals = (signal.SIGINT, signal.SIGTERM)
+    # not on Windows and not off the main thread; there the runner cancels us, or nobody does
+    with suppress(NotImplementedError, RuntimeError, ValueError):
+        for number in signals:
+            loop.add_signal_handler(number, tell)
+    try:
+        yield told, hurry
+    finally:
+        with suppress(NotImplementedError, RuntimeError, ValueError):
+            for number in signals:
+                loop.remove_signal_handler(number)

@@ -1,0 +1,92 @@
+"""What an HTTP service of rewards may be told: where it listens, and who may ask."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+import math
+
+import msgspec
+
+from zerowait.client import Secret
+from zerowait.errors import ConfigError
+
+MEBIBYTE = 2**20
+
+
+class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Valid or nonexistent.
+
+    Args:
+        host: the address it listens on; anything but this machine's own needs a `token`.
+        port: 0 takes a free one.
+        token: callers send it as ``Authorization: Bearer``, or as the password of a URL.
+        max_body_bytes: the longest request.
+        deadline_s: the longest a request may take before it is answered with 504.
+        drain_s: how long requests may still end once the process is told to.
+        on_abstain: what OpenRLHF's face answers for a sample that abstained; None: an error.
+
+    Raises:
+        ConfigError: an address of other machines without a token, or a number out of range.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8002
+    token: Secret | None = None
+    max_body_bytes: int = 64 * MEBIBYTE
+    deadline_s: float = 1800.0
+    drain_s: float = 30.0
+    on_abstain: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.token is None and not is_loopback(self.host):
+            raise ConfigError(
+                f"--host {self.host}: other machines could spend your judge's money there: name "
+                "the environment variable that holds a token with --token-env"
+            )
+        if not 0 <= self.port < 2**16:
+            raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
+        for name in ("max_body_bytes", "deadline_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name} must be greater than 0, not {value}")
+        if not (math.isfinite(self.drain_s) and self.drain_s >= 0):
+            raise ConfigError(f"drain_s must be at least 0, not {self.drain_s}")
+        if self.on_abstain is not None and not math.isfinite(self.on_abstain):
+            raise ConfigError(f"on_abstain must be a finite number, not {self.on_abstain}")
+
+    def admits(self, authorization: str | None) -> bool:
+        """Whether an ``Authorization`` header is that of somebody who may ask."""
+        if self.token is None:
+            return True
+        given = _token_in(authorization or "")
+        return hmac.compare_digest(given, self.token.reveal().encode())
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach `host`.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _token_in(authorization: str) -> bytes:
+    scheme, _, rest = authorization.partition(" ")
+    rest = rest.strip()
+    if scheme.lower() == "bearer":
+        return rest.encode("utf-8", "surrogateescape")
+    if scheme.lower() == "basic":  # clients that know no header, but a URL with a password
+        try:
+            return base64.b64decode(rest, validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return b""

@@ -1,0 +1,98 @@
+"""The hub's actor without Ray: what each caller is told, and when."""
+
+import asyncio
+import pickle
+
+import pytest
+
+from zerowait import ConfigError, Sample
+from zerowait.errors import ClosedError
+from zerowait.hub.actor import HubActor
+
+RULE = "components: {answer: {scorer: qa_em}}\n"
+ROW = Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "reward.yaml"
+    path.write_text(RULE)
+    return str(path)
+
+
+def test_it_rewards_without_being_told_to_open_first(config):
+    async def scenario():
+        actor = HubActor(config, None)
+        streamed = await actor.reward("me", ROW)
+        await actor.beat("me")
+        settled = (await actor.stats()).settled
+        await actor.aclose(0.0)
+        return streamed.value, settled
+
+    assert asyncio.run(scenario()) == (1.0, 1)
+
+
+def test_every_caller_learns_what_is_wrong_with_the_configuration(tmp_path):
+    path = tmp_path / "reward.yaml"
+    path.write_text("components: {answer: {scorrer: qa_em}}\n")
+
+    async def scenario():
+        actor = HubActor(str(path), None)
+        for call in (actor.ready(str(path)), actor.reward("me", ROW), actor.stats()):
+            with pytest.raises(ConfigError, match=r"reward.yaml:1.*scorer") as caught:
+                await call
+            travelled = pickle.loads(pickle.dumps(caught.value))
+            assert str(travelled) == str(caught.value)
+
+    asyncio.run(scenario())
+
+
+def test_a_corrected_configuration_is_read_by_the_next_call(tmp_path):
+    path = tmp_path / "reward.yaml"
+    path.write_text("components: {}\n")
+
+    async def scenario():
+        actor = HubActor(str(path), None)
+        with pytest.raises(ConfigError):
+            await actor.ready(str(path))
+        path.write_text(RULE)
+        streamed = await actor.reward("me", ROW)
+        await actor.aclose(0.0)
+        return streamed.value
+
+    assert asyncio.run(scenario()) == 1.0
+
+
+def test_a_handle_with_another_configuration_is_refused(config):
+    async def scenario():
+        actor = HubActor(config, None)
+        with pytest.raises(ConfigError, match=r"not by /other.yaml: give the second hub a name"):
+            await actor.ready("/other.yaml")
+
+    asyncio.run(scenario())
+
+
+def test_a_closed_hub_stays_closed(config):
+    async def scenario():
+        actor = HubActor(config, None)
+        await actor.ready(config)
+        await actor.aclose(0.0)
+        await actor.aclose(0.0)
+        with pytest.raises(ClosedError):
+            await actor.reward("me", ROW)
+
+    asyncio.run(scenario())
+
+
+def test_the_last_counts_are_on_the_record_when_it_closes(config, tmp_path):
+    record = tmp_path / "run"
+
+    async def scenario():
+        actor = HubActor(config, str(record))
+        for _ in range(3):
+            await actor.reward("me", ROW)
+        await actor.aclose(0.0)
+
+    asyncio.run(scenario())
+    last = (record / "stats.jsonl").read_bytes().splitlines()[-1]
+    assert b'"settled":3' in last

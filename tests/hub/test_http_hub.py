@@ -1,0 +1,334 @@
+"""Trainers outside Ray share one hub over HTTP: real processes, real kills."""
+
+import asyncio
+import json
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from contextlib import asynccontextmanager, contextmanager
+
+import msgspec
+import pytest
+
+from zerowait import ConfigError, DataError, JudgementError, Sample
+from zerowait.client import Secret
+from zerowait.errors import ClosedError, HubLostError
+from zerowait.hub import http
+from zerowait.hub.http import HttpHub
+from zerowait.hub.service import serving
+from zerowait.hub.settings import ServiceSettings
+from zerowait.testing import FakeJudge, Hang, Latency, Script, Status
+
+RULE = {"components": {"answer": {"scorer": "qa_em"}}}
+RIGHT = Sample("Capital?", "<answer>Paris</answer>", "Paris")
+IN_TIME_S = 60
+
+
+def judged(judge, cache="off", **traffic):
+    return {
+        "components": {"quality": {"judge": "q"}},
+        "judges": {
+            "q": {
+                "endpoints": [{"base_url": judge.url, "model": "m"}],
+                "verdict": {"integer": [1, 10]},
+            }
+        },
+        "traffic": {"attempts": 1} | traffic,
+        "cache": cache,
+    }
+
+
+def rows(count, start=0):
+    return [Sample("q", f"answer {n}") for n in range(start, start + count)]
+
+
+async def rewards(hub, samples):
+    async with asyncio.TaskGroup() as tasks:
+        started = [tasks.create_task(hub.reward(sample)) for sample in samples]
+    return [task.result().value for task in started]
+
+
+async def until(true):
+    while not true():  # noqa: ASYNC110 - the other side of a socket has no event
+        await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def hub_over(config=RULE, *, token=None, **settings):
+    """A handle on a service on this loop."""
+    known = None if token is None else Secret(token)
+    async with (
+        serving(config, ServiceSettings(port=0, token=known, **settings)) as (url, _),
+        HttpHub(url, token=token) as hub,
+    ):
+        yield hub
+
+
+def run(scenario):
+    return asyncio.run(asyncio.wait_for(scenario, IN_TIME_S))
+
+
+def test_rewards_and_statistics_are_those_of_the_hub():
+    async def scenario():
+        async with hub_over() as hub:
+            streamed = await hub.reward(RIGHT)
+            return streamed, await hub.stats()
+
+    streamed, stats = run(scenario())
+    assert (streamed.value, streamed.stand_in) == (1.0, "")
+    assert streamed.reward.components["answer"].value == 1.0
+    assert stats.settled == 1
+
+
+def test_a_thousand_rewards_wait_over_one_connection():
+    async def scenario(judge):
+        async with hub_over(judged(judge, concurrency=64)) as hub:
+            return await rewards(hub, rows(1000)), (await hub.stats()).asked
+
+    with FakeJudge() as judge:
+        values, asked = run(scenario(judge))
+    assert len(values) == asked == 1000
+    assert judge.seen.peak_in_flight <= 64
+
+
+def test_errors_are_those_that_the_hub_raised():
+    async def scenario(judge):
+        async with hub_over(judged(judge) | {"on_failure": "raise"}) as hub:
+            with pytest.raises(JudgementError, match="http_error"):
+                await hub.reward(RIGHT)
+        shaped = {"components": RULE["components"] | {"length": {"shape": "median_band"}}}
+        async with hub_over(shaped) as hub:
+            with pytest.raises(DataError, match="group"):
+                await hub.reward(msgspec.structs.replace(RIGHT, response_tokens=3))
+
+    with FakeJudge(Script(faults=(Status(status=400, always=True),))) as judge:
+        run(scenario(judge))
+
+
+def test_a_sample_that_is_too_long_fails_alone():
+    async def scenario():
+        async with hub_over(max_body_bytes=4000) as hub:
+            with pytest.raises(DataError, match="longer than the hub's 4000 bytes"):
+                await hub.reward(Sample("p", "x" * 4000))
+            return (await hub.reward(RIGHT)).value
+
+    assert run(scenario()) == 1.0
+
+
+def test_the_token_opens_and_another_is_a_configuration_error():
+    async def scenario():
+        settings = ServiceSettings(port=0, token=Secret("sesame"))
+        async with serving(RULE, settings) as (url, _):
+            async with HttpHub(url, token="sesame") as hub:
+                assert (await hub.reward(RIGHT)).value == 1.0
+                assert (await hub.stats()).settled == 1
+            for token in (None, "other"):
+                async with HttpHub(url, token=token) as hub:
+                    for call in (hub.reward(RIGHT), hub.stats()):
+                        with pytest.raises(ConfigError, match="does not know this token"):
+                            await call
+
+    run(scenario())
+
+
+def test_a_url_that_is_no_hub_is_a_configuration_error():
+    async def scenario(judge):
+        async with HttpHub(judge.url) as hub:
+            with pytest.raises(ConfigError, match="seems to be no hub"):
+                await hub.reward(RIGHT)
+
+    with pytest.raises(ConfigError, match="http://"):
+        HttpHub("localhost:8002")
+    with FakeJudge() as judge:
+        run(scenario(judge))
+
+
+def test_nobody_there_is_an_error_when_patience_ends():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+
+        async def scenario():
+            async with HttpHub(url, patience_s=0.01) as hub:
+                with pytest.raises(HubLostError, match=r"gone for 0.01 s"):
+                    await hub.reward(RIGHT)
+                with pytest.raises(HubLostError, match="does not answer"):
+                    await hub.stats()
+
+        run(scenario())
+
+
+def test_a_reward_that_never_comes_is_an_error_when_its_deadline_ends():
+    async def scenario(judge):
+        async with (
+            serving(judged(judge), ServiceSettings(port=0)) as (url, _),
+            HttpHub(url, deadline_s=0.1) as hub,
+        ):
+            with pytest.raises(HubLostError, match=r"no reward in 0.1 s"):
+                await hub.reward(RIGHT)
+
+    with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
+        run(scenario(judge))
+
+
+def test_a_service_that_hangs_is_noticed(monkeypatch):
+    """It takes connections, as the system does for a stopped process, and says nothing."""
+    monkeypatch.setattr(http, "_CONNECT_S", 0.05)
+
+    async def scenario():
+        with socket.create_server(("127.0.0.1", 0)) as deaf:
+            url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+            async with HttpHub(url, patience_s=0.1) as hub:
+                with pytest.raises(HubLostError, match="gone for"):
+                    await hub.reward(RIGHT)
+
+    run(scenario())
+
+
+def test_a_cancelled_caller_gives_its_place_in_the_hub_up():
+    async def scenario(judge):
+        async with hub_over(judged(judge, concurrency=1)) as hub:
+            calls = [asyncio.create_task(hub.reward(row)) for row in rows(3)]
+            await until(lambda: judge.seen.in_flight == 1)
+            for call in calls:
+                call.cancel()
+            await asyncio.wait(calls)
+            while (await hub.stats()).waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+
+    with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
+        run(scenario(judge))
+        assert judge.seen.requests == 1
+
+
+def test_a_closed_handle_says_so_to_those_who_wait_and_to_those_who_come():
+    async def scenario(judge):
+        async with hub_over(judged(judge)) as hub:
+            call = asyncio.create_task(hub.reward(RIGHT))
+            await until(lambda: judge.seen.in_flight == 1)
+            await hub.aclose()
+            await hub.aclose()
+            for waiting in (call, hub.reward(RIGHT), hub.stats()):
+                with pytest.raises(ClosedError):
+                    await waiting
+
+    with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
+        run(scenario(judge))
+
+
+CLIENT = """
+import asyncio, json, sys
+from zerowait import Sample
+from zerowait.hub.http import HttpHub
+
+async def main():
+    url, start, end = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    async with HttpHub(url, patience_s=60) as hub, asyncio.TaskGroup() as tasks:
+        rows = [
+            tasks.create_task(hub.reward(Sample("q", f"answer {n}"))) for n in range(start, end)
+        ]
+    print(json.dumps([row.result().value for row in rows]))
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def served(config, port=0):
+    """A process with the service: the process and its URL."""
+    main = "from zerowait.cli import main; main()"
+    command = [sys.executable, "-c", main, "serve", "-c", str(config), "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process, process.stdout.readline().split()[-1]
+        finally:
+            process.kill()
+
+
+def client(url, start, end):
+    command = [sys.executable, "-c", CLIENT, url, str(start), str(end)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def finished(process):
+    said, _ = process.communicate(timeout=IN_TIME_S)
+    assert process.returncode == 0
+    return json.loads(said)
+
+
+def health(url):
+    try:
+        with urllib.request.urlopen(f"{url}/healthz") as reply:
+            return reply.status
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def written(tmp_path, judge, concurrency):
+    path = tmp_path / "reward.yaml"
+    settings = judged(judge, {"path": str(tmp_path / "j.db")}, concurrency=concurrency)
+    path.write_text(json.dumps(settings))
+    return path
+
+
+def test_two_processes_share_limit_single_flight_and_cache(tmp_path):
+    with FakeJudge(Script(latency=Latency(0.05))) as judge:
+        with served(written(tmp_path, judge, 8)) as (_, url):
+            first, second = client(url, 0, 60), client(url, 30, 90)
+            values, others = finished(first), finished(second)
+            again = finished(client(url, 0, 90))
+        assert judge.seen.peak_in_flight == 8
+        assert judge.seen.distinct_bodies == 90
+        assert set(judge.seen.asked_per_body.values()) == {1}
+    assert values[30:] == others[:30]
+    assert again == values + others[30:]
+
+
+def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(tmp_path):
+    with FakeJudge(Script(latency=Latency(0.05))) as judge:
+        config = written(tmp_path, judge, 8)
+        with served(config) as (process, url):
+            clients = [client(url, 0, 100), client(url, 100, 200)]
+            asyncio.run(until(lambda: judge.seen.answered >= 50))
+            process.kill()
+            process.wait()
+        with sqlite3.connect(tmp_path / "j.db") as database:
+            (committed,) = database.execute("SELECT count(*) FROM replies").fetchone()
+        sent = judge.seen.requests
+        with served(config, port=url.rsplit(":", 1)[1]) as (_, same_url):
+            assert same_url == url
+            assert [len(finished(one)) for one in clients] == [100, 100]
+        assert 0 < committed < 200
+        assert judge.seen.requests == sent + 200 - committed
+        assert judge.seen.repeats <= 8
+
+
+def test_an_interrupted_service_answers_what_was_asked_and_ends(tmp_path):
+    with FakeJudge(Script(latency=Latency(0.3))) as judge:
+        with served(written(tmp_path, judge, 8)) as (process, url):
+            one = client(url, 0, 8)
+            asyncio.run(until(lambda: judge.seen.in_flight == 8))
+            process.send_signal(signal.SIGTERM)
+            assert len(finished(one)) == 8
+            assert process.wait(IN_TIME_S) == 0
+        assert judge.seen.answered == 8
+
+
+def test_a_second_interrupt_ends_at_once(tmp_path):
+    with (
+        FakeJudge(Script(faults=(Hang(always=True),))) as judge,
+        served(written(tmp_path, judge, 8)) as (process, url),
+    ):
+        one = client(url, 0, 8)
+        asyncio.run(until(lambda: judge.seen.in_flight == 8))
+        process.send_signal(signal.SIGINT)
+        asyncio.run(until(lambda: health(url) == 503))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(IN_TIME_S / 3) == 0  # sooner than its drain
+        one.kill()
+        one.communicate()

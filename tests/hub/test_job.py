@@ -1,0 +1,33 @@
+"""The hub in one process: its rewards with and without stand-ins, and its record."""
+
+import asyncio
+
+from zerowait import Sample
+from zerowait.hub import JobHub, read_rewards
+
+CONFIG = {"components": {"answer": {"scorer": "qa_em"}}}
+RIGHT = Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
+WRONG = Sample("Capital of France?", "<answer>Rome</answer>", "Paris", step=2)
+
+
+def test_rewards_are_on_the_record_however_they_were_asked_for(tmp_path):
+    async def scenario():
+        async with JobHub(CONFIG, record=tmp_path) as hub:
+            one = await hub.score(RIGHT)
+            both = await hub.score_all([RIGHT, WRONG])
+            streamed = await hub.reward(WRONG)
+            return [one.value, *(reward.value for reward in both), streamed.value]
+
+    values = asyncio.run(scenario())
+    assert values == [1, 1, 0, 0]
+    assert [record.trained_on for record in read_rewards(tmp_path)] == values
+
+
+def test_it_can_be_closed_twice(tmp_path):
+    async def scenario():
+        async with JobHub(CONFIG, record=tmp_path) as hub:
+            await hub.score(RIGHT)
+            await hub.aclose()
+
+    asyncio.run(scenario())
+    assert len(list(read_rewards(tmp_path))) == 1

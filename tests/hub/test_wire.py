@@ -1,0 +1,142 @@
+"""What travels over HTTP: nothing is lost on the way, and nothing wrong comes in."""
+
+import numpy as np
+import pytest
+
+from zerowait import Abstain, ConfigError, DataError, JudgementError, Reward, Sample, Score, Skipped
+from zerowait.errors import ZerowaitError
+from zerowait.hub import Streamed, wire
+
+REWARD = Reward(
+    None,
+    {"a": Score(1.0, "why", {"x": [1]}), "b": Abstain("timeout", "60 s"), "c": Skipped("gate")},
+    {"a/scored": 1.0},
+    "neutral",
+    "b: timeout",
+)
+
+
+def asked(query, prompts, labels=None, **constants):
+    return wire.samples_asked(
+        wire.encode({"query": query, "prompts": prompts, "labels": labels}), constants
+    )
+
+
+def test_a_reward_arrives_as_it_was_sent():
+    streamed = Streamed(value=0.5, reward=REWARD, stand_in="group")
+    answer = wire.decode_answer(wire.answered(7, streamed))
+    assert (answer.id, answer.streamed) == (7, streamed)
+
+
+def test_a_sample_arrives_as_it_was_sent():
+    sample = Sample(
+        [{"role": "user", "content": "é\n"}], "r", ["x"], extra={"k": [1]}, group="g", step=3
+    )
+    call = wire.call_in(wire.call(3, wire.encode(sample)))
+    assert (call.id, wire.sample_in(call.sample)) == (3, sample)
+    assert not call.given_up
+    assert wire.call_in(wire.give_up(3)).given_up
+
+
+def test_numpy_values_travel_as_numbers_and_lists():
+    sent = wire.encode(Sample("p", "r", np.float32(0.5), extra={"ids": np.arange(2)}))
+    got = wire.sample_in(sent)
+    assert (got.ground_truth, got.extra) == (0.5, {"ids": [0, 1]})
+
+
+def test_a_value_that_json_cannot_carry_is_an_error_and_no_text_about_it():
+    with pytest.raises(DataError, match="a object is no JSON value"):
+        wire.encode(Sample("p", "r", object()))
+
+
+@pytest.mark.parametrize("error", [DataError("row 3"), JudgementError("lost"), ConfigError("key")])
+def test_an_error_is_the_same_error_at_the_other_end(error):
+    got = wire.told(wire.decode_answer(wire.failed(1, error)).error)
+    assert type(got) is type(error)
+    assert str(got) == str(error)
+
+
+def test_an_unknown_error_is_still_one_of_ours():
+    assert type(wire.told(wire.Fault("OSError", "x"))) is ZerowaitError
+
+
+def test_a_complaint_is_one_line():
+    assert wire.complained(wire.complaint(DataError("two\nlines"))) == "two lines"
+    assert wire.complained(b"<html>\n502</html>") == "<html> 502</html>"
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        (b"", "not JSON"),
+        (b"\xff", "not JSON"),
+        (b"{", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"3", "the sample must be an object"),
+        (b'[{"prompt": "p", "response": "r"}, 4]', r"\[1\] must be an object"),
+        (b'{"prompt": "p"}', "the sample: .*response"),
+        (b'{"prompt": "p", "respones": "r"}', "'respones'.*did you mean 'response'"),
+        (b'{"prompt": "p", "response": 3}', "the sample: .*str"),
+    ],
+)
+def test_what_is_no_sample_is_refused_in_one_clear_line(body, complaint):
+    with pytest.raises(DataError, match=complaint):
+        wire.samples_in(body)
+
+
+def test_one_sample_and_a_list_of_one_are_told_apart():
+    row = b'{"prompt": "p", "response": "r"}'
+    assert wire.samples_in(row) == ([Sample("p", "r")], False)
+    assert wire.samples_in(b"[%b]" % row) == ([Sample("p", "r")], True)
+    assert wire.samples_in(b"[]") == ([], True)
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        "",
+        "<|im_end|>",
+        "<|im_end|>\n<|endoftext|>",
+        "</s>",
+        "<eos><pad><pad>",
+        "<\uff5cend\u2581of\u2581sentence\uff5c>",
+    ],
+)
+def test_a_response_is_the_query_without_its_prompt_and_special_ending(ending):
+    [sample] = asked([f"<s>Q: 2+2?\nA: 4{ending}"], ["Q: 2+2?\n"], ["4"])
+    assert (sample.prompt, sample.response) == ("Q: 2+2?\n", "A: 4")
+    assert sample.ground_truth == "4"
+
+
+def test_special_tokens_inside_a_response_stay():
+    [sample] = asked(["Q<|think|>A <b>"], ["Q"])
+    assert sample.response == "<|think|>A <b>"
+
+
+def test_constants_of_the_url_are_fields_of_every_sample():
+    [sample] = asked(["QA"], ["Q"], data_source="gsm8k", split="validation")
+    assert (sample.data_source, sample.split) == ("gsm8k", "validation")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "constants", "complaint"),
+    [
+        ((["A"], ["Q"]), {}, r"query\[0\] does not hold prompts\[0\]"),
+        ((["QA"], ["Q", "Q"]), {}, "1 queries, 2 prompts and 1 labels"),
+        ((["QA"], ["Q"], []), {}, "1 queries, 1 prompts and 0 labels"),
+        ((["QA"], ["Q"]), {"data_sauce": "x"}, "'data_sauce'.*did you mean 'data_source'"),
+        (("QA", ["Q"]), {}, 'the body is not {"query"'),
+    ],
+)
+def test_a_request_that_is_not_openrlhfs_is_refused(arguments, constants, complaint):
+    with pytest.raises(DataError, match=complaint):
+        asked(*arguments, **constants)
+
+
+def test_an_abstention_is_the_number_that_the_user_chose_or_an_error_and_never_nought():
+    rewards = [Reward(1.0, {}, {"a/scored": 1.0}), REWARD]
+    answer = wire.remote_answer(rewards, -0.5)
+    assert answer["rewards"] == answer["scores"] == [1.0, -0.5]
+    assert answer["extra_logs"] == {"abstained": [0.0, 1.0], "a/scored": [1.0, 1.0]}
+    with pytest.raises(JudgementError, match="b: timeout"):
+        wire.remote_answer(rewards, None)
