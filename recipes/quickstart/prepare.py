@@ -31,7 +31,7 @@ END, PAD = "<|im_end|>", "<|endoftext|>"
 FORM = 1  # of the model folder; a new number converts again
 HELD_OUT = 40
 FEWEST_PEOPLE = 3_000_000  # a model of this size has hardly read about smaller countries
-QUESTION = "Which city is the capital of {country}?"
+QUESTION = "What is the capital of {country}?"
 DATA_SOURCE = "capitals"
 
 # Names, states and capitals that are disputed or outdated; Singapore, which gives itself away;

@@ -15,7 +15,6 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/quickstart")
-JUDGE_STARTS_S = 120.0
 
 
 def main() -> int:

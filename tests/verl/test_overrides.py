@@ -4,6 +4,7 @@ import pytest
 import verl
 from hydra import compose, initialize_config_dir
 
+from zerowait.errors import ConfigError
 from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, environment, merged
 
 CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")
@@ -56,6 +57,15 @@ def test_validation_comes_before_the_first_step_and_after_the_last_one():
     assert config.trainer.val_before_train is True
     assert config.trainer.test_freq == config.trainer.total_training_steps == 7
     assert composed(base_overrides(setup(steps=7, validate_every=2))).trainer.test_freq == 2
+
+
+def test_a_critic_is_configured_like_the_policy_where_verl_can_load_one():
+    more = {"estimator": "gae", "flash_attention": True}
+    config = composed(base_overrides(setup(device="cuda", **more)))
+    assert config.critic.strategy == "fsdp2"
+    assert config.critic.model.path == "m/o d"
+    with pytest.raises(ConfigError, match="flash-attn"):
+        base_overrides(setup(estimator="gae"))
 
 
 def test_a_users_override_wins_however_it_is_spelled():

@@ -23,8 +23,7 @@ print(json.dumps({
     "memory": get_torch_device().memory_allocated(),
     "adapter": get_rollout_class("transformers").__module__,
     "replica": get_rollout_replica_class("transformers").__name__,
-    "engines": [EngineRegistry.get_engine_cls(kind, "fsdp2").__name__
-                for kind in ("language_model", "value_model")],
+    "engine": EngineRegistry.get_engine_cls("language_model", "fsdp2").__name__,
     "registered": {entry.what: entry.status for entry in registered()},
 }))
 """
@@ -44,7 +43,7 @@ def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registr
         "memory": 0,
         "adapter": "zerowait.verl.rollout.adapter",
         "replica": "TransformersReplica",
-        "engines": ["CpuLanguageEngine", "CpuValueEngine"],
+        "engine": "CpuEngine",
         "registered": {
             "platform cpu": "registered",
             "rollout transformers": "registered",

@@ -13,6 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from zerowait.errors import ConfigError
+
 DATASET = "pkg://zerowait.verl.dataset"
 _BUCKET_MEGABYTES = 256
 _RAY_CPUS = 16
@@ -116,7 +118,11 @@ def threads(setup: TrainingSetup) -> int:
 
 
 def base_overrides(setup: TrainingSetup) -> dict[str, object]:
-    """Values by verl's Hydra keys; a key that verl's own files do not name starts with +."""
+    """Values by verl's Hydra keys; a key that verl's own files do not name starts with +.
+
+    Raises:
+        ConfigError: the estimator needs what is not there.
+    """
     return {
         **_data(setup),
         **_files(setup, "actor_rollout_ref.model"),
@@ -199,6 +205,11 @@ def _critic(setup: TrainingSetup) -> dict[str, object]:
     """Only the estimator that needs values has a critic: it starts from the policy's files."""
     if setup.estimator != "gae":
         return {}
+    if not setup.flash_attention:
+        raise ConfigError(
+            "the estimator gae needs a critic, which verl loads with the flash-attn package only: "
+            "install it, or use an estimator without values such as grpo"
+        )
     return {
         **_precision(setup, "critic.fsdp"),
         **_files(setup, "critic.model"),
@@ -209,7 +220,7 @@ def _critic(setup: TrainingSetup) -> dict[str, object]:
 
 
 def _precision(setup: TrainingSetup, *engines: str) -> dict[str, object]:
-    """verl's default computes in bfloat16 on every device, under autocast."""
+    """Float32 where it is wanted: verl's default computes in bfloat16 on every device."""
     if setup.bfloat16:
         return {}
     kinds = ("param_dtype", "reduce_dtype", "buffer_dtype")

@@ -85,7 +85,7 @@ class CpuPlatform(PlatformBase):
 
         verl asks for the name to write ``cpu:gloo,<device>:<name>``, and torch refuses a list that
         names the CPU twice. But verl uses a group that is there already, and this is the last
-        question before it would make one, for the actor as for the critic.
+        question before it would make one.
         """
         _join_process_group()
         return "gloo"

@@ -66,7 +66,7 @@ def _load_replica() -> Any:
     return TransformersReplica
 
 
-def _register_engines() -> None:
+def _register_engine() -> None:
     importlib.import_module("zerowait.verl.engine")
 
 
@@ -79,7 +79,7 @@ def _on_cpu() -> bool:
 
 
 def _trains_on_cpu() -> bool:
-    """Engines are heavy to import, and only a training worker asks for them."""
+    """The engine is heavy to import, and only a training worker asks for it."""
     return _on_cpu() and in_training_worker()
 
 
@@ -110,7 +110,7 @@ _REGISTRATIONS: tuple[Registration, ...] = tuple(
     for entry in (
         (f"platform {PLATFORM}", "PlatformRegistry", _register_platform, _on_cpu),
         (f"rollout {ROLLOUT}", "RolloutReplicaRegistry", _register_rollout, _always),
-        ("engine fsdp2 on cpu", "EngineRegistry", _register_engines, _trains_on_cpu),
+        ("engine fsdp2 on cpu", "EngineRegistry", _register_engine, _trains_on_cpu),
         (
             f"reward manager {REWARD_MANAGER}",
             "reward_loop.reward_manager.registry",
