@@ -78,6 +78,20 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
 
 
+class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's verdicts come from another model than before: their scale may be another one.
+
+    Told the first time each served model and fingerprint is seen, in fresh replies and cached ones.
+
+    Args:
+        before, after: the served model's name, with its fingerprint in brackets if it names one.
+    """
+
+    judge: str
+    before: str
+    after: str
+
+
 class RewardSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A sample's reward is known; `submitted_at` and `settled_at` are Unix times in seconds."""
 
@@ -104,6 +118,7 @@ Event: TypeAlias = (
     | RequestEnded
     | RequestCharged
     | JudgementSettled
+    | ModelChanged
     | RewardSettled
     | StoreFailed
     | LoopLagged

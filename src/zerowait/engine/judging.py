@@ -11,10 +11,12 @@ import msgspec
 from zerowait.cache import Entry, SingleFlight, Store, StoreError
 from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
 from zerowait.config import Judge, VerdictRule
-from zerowait.events import JudgementSettled, Listener, StoreFailed
+from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
 from zerowait.judge import (
     ChatRequest,
+    Origin,
     Rubric,
+    Served,
     read_reply,
     reply_origin,
     reply_usage,
@@ -67,6 +69,7 @@ class Bench:
         self._flights = shared.flights
         self._store = shared.store
         self._listener = shared.listener
+        self._served = Served()
 
     @property
     def rule(self) -> VerdictRule:
@@ -107,6 +110,7 @@ class Bench:
         if entry is not None:
             outcome = read_reply(entry.reply, self._judge.verdict)
             if isinstance(outcome, Score):
+                self._see(Origin(entry.model, entry.fingerprint))
                 return Settled(outcome=outcome, source="cache", model=entry.model)
         refusal = await self._meter.refusal(body)
         if refusal is not None:
@@ -129,8 +133,10 @@ class Bench:
                 answer = again
                 outcome = read_reply(again.reply.body, self._judge.verdict)
                 usage += reply_usage(again.reply.body)
+        origin = reply_origin(answer.reply.body)
+        self._see(origin)
         if isinstance(outcome, Score):
-            await self._keep(key, answer, outcome)
+            await self._keep(key, answer, outcome, origin)
         return Settled(
             outcome=outcome,
             source="asked",
@@ -140,7 +146,7 @@ class Bench:
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             cost_usd=self._meter.usd(request.model, (usage.prompt_tokens, usage.completion_tokens)),
-            model=reply_origin(answer.reply.body)[0],
+            model=origin.model,
         )
 
     async def _ask(self, body: bytes, sent: Callable[[], None]) -> Answer | Abstain:
@@ -152,6 +158,13 @@ class Bench:
             refusal = str(next(_leaves(errors)))
         return Abstain(FailureKind.BUDGET, refusal)
 
+    def _see(self, origin: Origin) -> None:
+        """Raise the alarm when another model answers than before, here or in the cache."""
+        change = self._served.changed(origin)
+        if change is not None:
+            before, after = map(str, change)
+            self._listener(ModelChanged(judge=self._name, before=before, after=after))
+
     async def _known(self, key: str) -> Entry | None:
         try:
             return await self._store.get(key)
@@ -159,18 +172,17 @@ class Bench:
             self._listener(StoreFailed(why=str(error)))
             return None
 
-    async def _keep(self, key: str, answer: Answer, outcome: Score) -> None:
+    async def _keep(self, key: str, answer: Answer, outcome: Score, origin: Origin) -> None:
         """Commits the reply before its reward is handed out, so that nobody pays for it twice.
 
         A verdict that was reached counts even where it cannot be kept (a full disk, say).
         """
-        model, fingerprint = reply_origin(answer.reply.body)
         entry = Entry(
             reply=answer.reply.body,
             verdict=msgspec.json.encode(outcome),
             judge=self._name,
-            model=model,
-            fingerprint=fingerprint,
+            model=origin.model,
+            fingerprint=origin.fingerprint,
             created=time.time(),
         )
         try:

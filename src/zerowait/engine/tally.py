@@ -9,6 +9,7 @@ import msgspec
 from zerowait.events import (
     Event,
     JudgementSettled,
+    ModelChanged,
     RequestCharged,
     RequestEnded,
     RequestRetried,
@@ -42,6 +43,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         joined: identical to a judgement in flight, and answered with it.
         requests: HTTP attempts that ended. retries: attempts beyond the first.
         store_failures: reads and writes of the cache that failed.
+        model_changes: how often a judge turned out to serve another model than before.
         abstentions: judgements that were not reached, by kind.
         prompt_tokens, completion_tokens: as the judges reported them.
         spent_usd: by this engine, on models that have a price; a request that brought no bill
@@ -64,6 +66,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     requests: int = 0
     retries: int = 0
     store_failures: int = 0
+    model_changes: int = 0
     abstentions: dict[str, int] = {}
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -122,7 +125,7 @@ class Tally:
     def __init__(self) -> None:
         self.submitted = 0
         self._settled = self._abstained = self._requests = self._retries = 0
-        self._store_failures = 0
+        self._store_failures = self._model_changes = 0
         self._judges: dict[str, _Judge] = {}
         self._kinds: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
@@ -147,6 +150,8 @@ class Tally:
                 self._retries += 1
             case StoreFailed():
                 self._store_failures += 1
+            case ModelChanged():
+                self._model_changes += 1
             case _:
                 pass
 
@@ -172,6 +177,7 @@ class Tally:
             requests=self._requests,
             retries=self._retries,
             store_failures=self._store_failures,
+            model_changes=self._model_changes,
             abstentions=dict(sorted(self._kinds.items())),
             prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
             completion_tokens=sum(judge.completion_tokens for judge in judges.values()),
