@@ -14,7 +14,7 @@ import time
 import msgspec
 import pytest
 
-from zerowait.cache import Entry, SqliteStore
+from zerowait.cache import Entry, SqliteLedger, SqliteStore
 from zerowait.types import Score
 
 VERDICT = msgspec.json.encode(Score(7.0))
@@ -70,6 +70,21 @@ def test_stats_names_every_judge_and_model_with_their_entries(path, zerowait):
     assert "5 entries" in done.stdout
     assert re.search(r"quality\s+m\s+3\s", done.stdout)
     assert re.search(r"strict\s+big\s+2\s", done.stdout)
+
+
+def test_stats_names_the_budgets_that_are_kept_beside_the_cache(path, zerowait):
+    fill(path, {"a": entry(1)})
+
+    async def spend():
+        ledger = SqliteLedger(path.with_name("spend.db"), name="run 7", limit=10**9)
+        await ledger.reserve(500_000_000)
+        ledger.settle(400_000_000, 250_000_000)
+        await ledger.aclose()
+
+    asyncio.run(spend())
+    assert (
+        "budget run 7: $0.2500 spent, $0.1000 reserved" in zerowait("cache", "stats", path).stdout
+    )
 
 
 def test_a_configuration_names_its_cache(path, zerowait, tmp_path):

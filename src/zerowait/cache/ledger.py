@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from zerowait.cache.sqlite_file import Form, open_database
 from zerowait.cache.store import StoreError
@@ -28,7 +29,31 @@ LEDGER: Final = Form(
     if_damaged="it holds what was spent under traffic.budget_usd; delete it to start from nothing",
 )
 
+SPEND_FILE: Final = "spend.db"
+"""Its name, beside the cache's file."""
+
 _Ask = tuple[int, "asyncio.Future[bool]"]
+
+
+class Balance(NamedTuple):
+    """A budget's account on disk, in nano-dollars."""
+
+    name: str
+    spent: int
+    reserved: int
+
+
+def accounts(path: Path) -> list[Balance]:
+    """Every account in the ledger at `path`, by name; none where there is no ledger.
+
+    Raises:
+        ConfigError: the file is no ledger of ours.
+    """
+    if not path.exists():
+        return []
+    with closing(open_database(path, busy_timeout_s=1.0, form=LEDGER)) as connection:
+        rows = connection.execute("SELECT name, spent, reserved FROM budgets ORDER BY name")
+        return [Balance(*row) for row in rows]
 
 
 class SqliteLedger:

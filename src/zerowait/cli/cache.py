@@ -13,10 +13,12 @@ from typing import Annotated, BinaryIO
 import typer
 
 from zerowait.cache import Limits, upkeep
+from zerowait.cache.ledger import SPEND_FILE, accounts
 from zerowait.cache.open import limits_of
 from zerowait.cache.upkeep import Selection
 from zerowait.cli.app import app
 from zerowait.cli.tables import show
+from zerowait.client import NANO_USD
 from zerowait.config import Cache, load_config
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError
@@ -38,7 +40,10 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress ba
 
 @cache.command("stats")
 def stats(where: Where) -> int:
-    """Show how many replies there are, of which judges and models, how big and how old."""
+    """Show how many replies there are, of which judges and models, how big and how old.
+
+    And what was spent, where a budget is kept beside the cache.
+    """
     path, _ = _locate(where)
     with closing(upkeep.open_existing(path)) as connection:
         found = upkeep.contents(connection)
@@ -51,6 +56,11 @@ def stats(where: Where) -> int:
         ages = (_moment(share.oldest), _moment(share.newest))
         rows.append((share.judge, share.model, str(share.entries), _size(share.size_bytes), *ages))
     show(rows if found.shares else [])
+    for budget in accounts(path.with_name(SPEND_FILE)):
+        print(
+            f"budget {budget.name}: ${budget.spent / NANO_USD:.4f} spent, "
+            f"${budget.reserved / NANO_USD:.4f} reserved"
+        )
     return 0
 
 

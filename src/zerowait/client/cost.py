@@ -149,9 +149,9 @@ class Metered:
             BudgetSpentError: it was not sent, because its worst case does not fit the budget.
             TransportError: no complete reply came.
         """
-        asked = _ASKED.decode(request.body)
-        worst = self._worst(asked, request.body)
-        if worst is None:
+        asked = _ASKED.decode(request.body) if self._prices else None
+        worst = None if asked is None else self._worst(asked, request.body)
+        if asked is None or worst is None:
             return await self._inner.send(request, timeout_s=timeout_s)
         await self._reserve(worst)
         charge, usage = worst, (0, 0)
