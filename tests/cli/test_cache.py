@@ -107,6 +107,26 @@ def test_a_cache_that_is_not_there_is_an_error_and_is_not_made(path, zerowait, a
     assert not path.exists()
 
 
+def test_a_damaged_cache_is_one_clear_line(path, zerowait):
+    fill(path, {str(i): entry(i) for i in range(50)})
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    done = zerowait("cache", "stats", path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"zerowait: the cache {path} failed (")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_place_that_cannot_be_written_to_is_one_clear_line(path, zerowait, tmp_path):
+    fill(path, {"a": entry(1)})
+    for out in (tmp_path / "nowhere" / "out.jsonl", tmp_path):
+        done = zerowait("cache", "export", path, out)
+        assert done.returncode == 2
+        assert str(out.parent) in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
 def test_prune_drops_what_is_older_and_gives_the_space_back(path, zerowait):
     fill(path, {f"old{i}": entry(i, age_s=40 * DAY_S, size=5000) for i in range(400)})
     fill(path, {f"new{i}": entry(i) for i in range(10)})

@@ -154,12 +154,13 @@ class SqliteLedger:
             amounts = [amount for amount, _ in asks]
             try:
                 granted, known = await asyncio.to_thread(self._commit, amounts, release, spend)
-            except sqlite3.Error as error:
-                # what is settled stays to be written, and until then counts as reserved
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear it
                 for _, asked in asks:
                     if not asked.done():
                         asked.set_exception(self._failure(error))
-                return
+                if not self._asks:
+                    return  # what is settled is written with the next, and counts as reserved
+                continue
             self._to_release -= release
             self._to_spend -= spend
             self._spent, self._reserved = known
@@ -199,5 +200,5 @@ class SqliteLedger:
                 run("ROLLBACK")
         return granted, (spent, reserved)
 
-    def _failure(self, error: sqlite3.Error) -> StoreError:
+    def _failure(self, error: Exception) -> StoreError:
         return StoreError(f"the ledger {self._path} failed ({error})")

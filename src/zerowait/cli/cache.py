@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -45,7 +44,7 @@ def stats(where: Where) -> int:
     And what was spent, where a budget is kept beside the cache.
     """
     path, _ = _locate(where)
-    with closing(upkeep.open_existing(path)) as connection:
+    with upkeep.opened(path) as connection:
         found = upkeep.contents(connection)
     print(
         f"{path}: {found.entries} entries, {_size(found.used_bytes)} in use, "
@@ -91,7 +90,7 @@ def prune(
     if not rules:
         raise ConfigError("say what to prune: --older-than, --judge, --model or --max-bytes")
     entries = size_bytes = 0
-    with closing(upkeep.open_existing(path)) as connection:
+    with upkeep.opened(path) as connection:
         for chosen, left in rules:
             total = upkeep.count(connection, chosen)
             with Progress(total, shown=not quiet, what="pruning") as bar:
@@ -126,7 +125,7 @@ def export(
     chosen = Selection(judge=judge, model=model)
     partial = file.with_name(f".{file.name}.partial")
     entries = 0
-    with closing(upkeep.open_existing(path)) as connection:
+    with upkeep.opened(path) as connection:
         total = upkeep.count(connection, chosen)
         try:
             with _private(partial) as out, Progress(total, shown=not quiet, what="writing") as bar:
@@ -135,6 +134,8 @@ def export(
                     entries += 1
                     bar.advance()
             partial.replace(file)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
         finally:
             partial.unlink(missing_ok=True)
     print(f"{file}: {entries} entries of {path}")
@@ -159,7 +160,7 @@ def import_(
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     with (
         source,
-        closing(upkeep.open_for_import(path)) as connection,
+        upkeep.opened(path, make=True) as connection,
         Progress(total, shown=not quiet, what="reading bytes") as bar,
     ):
         kept, passed = upkeep.import_lines(
