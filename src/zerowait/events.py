@@ -63,6 +63,7 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
             ``refused`` because the budget is spent.
         latency_s: of the successful attempt; 0 when nobody was asked.
         cost_usd: of its replies, by the usage they name; 0 when nobody was asked.
+        component: of the reward, for which it was wanted.
     """
 
     judge: str
@@ -76,6 +77,7 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     cost_usd: float = 0.0
     model: str = ""
+    component: str = ""
 
 
 class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):

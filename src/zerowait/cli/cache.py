@@ -13,6 +13,7 @@ import typer
 
 from zerowait.cache import Limits, upkeep
 from zerowait.cache.ledger import SPEND_FILE, accounts
+from zerowait.cache.limits import file_bytes
 from zerowait.cache.open import limits_of
 from zerowait.cache.upkeep import Selection
 from zerowait.cli.app import app
@@ -97,7 +98,7 @@ def prune(
                 dropped = upkeep.prune(connection, chosen, max_bytes=left, told=bar.advance)
             entries += dropped[0]
             size_bytes += dropped[1]
-        left_bytes = upkeep.contents(connection).file_bytes
+        left_bytes = file_bytes(connection)
     print(f"{path}: dropped {entries} entries ({_size(size_bytes)}), file {_size(left_bytes)}")
     return 0
 

@@ -204,7 +204,7 @@ class Metered:
         if 400 <= reply.status < 500 or reply.status in _NOT_BILLED:
             return 0, (0, 0)
         usage = self._usage(reply.body) if 200 <= reply.status < 300 else (0, 0)
-        if not any(usage):
+        if not all(usage):  # a half of a bill is none
             return worst, (0, 0)
         return _cost(self._prices[model], *usage), usage
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -76,8 +76,13 @@ class Bench:
         """The form in which this judge answers."""
         return self._judge.verdict
 
-    async def judge(self, sample: Sample) -> Outcome:
-        """The judge's verdict on `sample`, or why there is none. Raises nothing of its own."""
+    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
+        """The judge's verdict on `sample`, or why there is none. Raises nothing of its own.
+
+        Args:
+            sample: what is judged.
+            component: of the reward, for which it is wanted; for the record.
+        """
         request = request_for(sample, self._judge, self._rubric)
         if isinstance(request, Abstain):
             return request
@@ -99,6 +104,7 @@ class Bench:
                 completion_tokens=settled.completion_tokens,
                 cost_usd=settled.cost_usd,
                 model=settled.model,
+                component=component,
             )
         )
         return settled.outcome
@@ -151,12 +157,10 @@ class Bench:
 
     async def _ask(self, body: bytes, sent: Callable[[], None]) -> Answer | Abstain:
         """The judge's answer, or why there is none; the budget may end in the midst of it."""
-        refusal = ""
         try:
             return await self._client.ask(body, sent=sent)
-        except* BudgetSpentError as errors:  # in a group, where it was sent twice at once
-            refusal = str(next(_leaves(errors)))
-        return Abstain(FailureKind.BUDGET, refusal)
+        except BudgetSpentError as error:
+            return Abstain(FailureKind.BUDGET, str(error))
 
     def _see(self, origin: Origin) -> None:
         """Raise the alarm when another model answers than before, here or in the cache."""
@@ -189,11 +193,3 @@ class Bench:
             await self._store.put(key, entry)
         except StoreError as error:
             self._listener(StoreFailed(why=str(error)))
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

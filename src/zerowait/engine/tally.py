@@ -49,6 +49,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         spent_usd: by this engine, on models that have a price; a request that brought no bill
             counts with its worst case.
         judges: the same counts by judge.
+        components: by component of the reward; here ``spent_usd`` is what its replies cost, without
+            requests that brought none.
         budget_usd: ``traffic.budget_usd``.
         budget_spent_usd: under the budget's name so far, earlier runs included.
         budget_reserved_usd: for requests that have no bill yet, and for those of killed processes.
@@ -72,6 +74,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     spent_usd: float = 0.0
     judges: dict[str, JudgeStats] = {}
+    components: dict[str, JudgeStats] = {}
     budget_usd: float | None = None
     budget_spent_usd: float = 0.0
     budget_reserved_usd: float = 0.0
@@ -90,8 +93,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         return (self.cached + self.joined) / total if total else 0.0
 
 
-class _Judge:
-    """One judge's counts."""
+class _Part:
+    """The counts of one judge or component."""
 
     __slots__ = ("abstained", "completion_tokens", "prompt_tokens", "sources", "spent_usd")
 
@@ -126,7 +129,8 @@ class Tally:
         self.submitted = 0
         self._settled = self._abstained = self._requests = self._retries = 0
         self._store_failures = self._model_changes = 0
-        self._judges: dict[str, _Judge] = {}
+        self._judges: dict[str, _Part] = {}
+        self._components: dict[str, _Part] = {}
         self._kinds: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
 
@@ -137,11 +141,14 @@ class Tally:
                 self._settled += 1
                 self._abstained += reward.value is None
             case JudgementSettled():
-                self._judge(event.judge).settled(event)
+                _of(self._judges, event.judge).settled(event)
+                component = _of(self._components, event.component)
+                component.settled(event)
+                component.spent_usd += event.cost_usd if event.source == "asked" else 0.0
                 if isinstance(event.outcome, Abstain):
                     self._kinds[event.outcome.kind.value] += 1
             case RequestCharged():
-                self._judge(event.judge).spent_usd += event.usd
+                _of(self._judges, event.judge).spent_usd += event.usd
             case RequestEnded():
                 self._requests += 1
                 if event.status == 200:
@@ -154,12 +161,6 @@ class Tally:
                 self._model_changes += 1
             case _:
                 pass
-
-    def _judge(self, name: str) -> _Judge:
-        judge = self._judges.get(name)
-        if judge is None:
-            judge = self._judges[name] = _Judge()
-        return judge
 
     def snapshot(
         self, *, in_flight: int = 0, waiting: int = 0, peak_in_flight: int = 0, limit: int = 0
@@ -183,6 +184,7 @@ class Tally:
             completion_tokens=sum(judge.completion_tokens for judge in judges.values()),
             spent_usd=sum(judge.spent_usd for judge in judges.values()),
             judges=judges,
+            components={name: part.stats() for name, part in self._components.items()},
             in_flight=in_flight,
             waiting=waiting,
             peak_in_flight=peak_in_flight,
@@ -191,6 +193,13 @@ class Tally:
             latency_p95_s=quantile(ordered, 0.95),
             latency_p99_s=quantile(ordered, 0.99),
         )
+
+
+def _of(parts: dict[str, _Part], name: str) -> _Part:
+    part = parts.get(name)
+    if part is None:
+        part = parts[name] = _Part()
+    return part
 
 
 def quantile(ordered: list[float], q: float) -> float:
