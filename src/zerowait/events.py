@@ -105,6 +105,7 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
             ``refused`` because the budget is spent.
         latency_s: of the successful attempt; 0 when nobody was asked.
         cost_usd: of its replies, by the usage they name; 0 when nobody was asked.
+        component: of the reward, for which it was wanted.
     """
 
     judge: str
@@ -118,6 +119,21 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     cost_usd: float = 0.0
     model: str = ""
+    component: str = ""
+
+
+class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's verdicts come from another model than before: their scale may be another one.
+
+    Told the first time each served model and fingerprint is seen, in fresh replies and cached ones.
+
+    Args:
+        before, after: the served model's name, with its fingerprint in brackets if it names one.
+    """
+
+    judge: str
+    before: str
+    after: str
 
 
 class RewardSettled(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +167,7 @@ Event: TypeAlias = (
     | EndpointReturned
     | RequestCharged
     | JudgementSettled
+    | ModelChanged
     | RewardSettled
     | StoreFailed
     | LoopLagged

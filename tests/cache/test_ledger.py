@@ -157,6 +157,26 @@ def test_a_locked_ledger_grants_nothing_and_what_was_settled_is_written_later(pa
     assert on_disk(path) == (4, 0)
 
 
+def test_who_asks_while_a_commit_fails_is_answered_too(path):
+    async def use(ledger):
+        holder = sqlite3.connect(path, isolation_level=None)
+        holder.execute("BEGIN IMMEDIATE")
+        first = asyncio.create_task(ledger.reserve(1))
+        await asyncio.sleep(0.01)
+        second = asyncio.create_task(ledger.reserve(2))
+        await asyncio.wait([first, second], timeout=10)
+        holder.execute("ROLLBACK")
+        holder.close()
+        assert first.done()
+        assert second.done()
+        assert isinstance(first.exception(), StoreError)
+        assert isinstance(second.exception(), StoreError)
+        return await ledger.reserve(3)
+
+    assert with_ledger(path, use, busy_timeout_s=0.05)
+    assert on_disk(path) == (0, 3)
+
+
 def test_a_closed_ledger_grants_nothing(path):
     async def use(ledger):
         await ledger.aclose()

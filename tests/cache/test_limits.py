@@ -9,7 +9,7 @@ import textwrap
 
 import pytest
 
-from zerowait.cache import Entry, Fronted, Limits, SqliteStore
+from zerowait.cache import Entry, Fronted, Limits, SqliteStore, StoreError
 from zerowait.cache.limits import file_bytes, used_bytes
 from zerowait.cache.sqlite_file import SCHEMA, open_database
 
@@ -176,6 +176,21 @@ def test_a_locked_file_is_trimmed_later_and_nobody_gets_an_error(path):
     # the store is opened before the lock is taken; its first step may meet either
     with_store(path, use, limits=Limits(max_bytes=MB), busy_timeout_s=0.02)
     assert measured(path)[0] <= MB
+
+
+def test_a_file_damaged_while_open_is_still_an_error_for_its_callers_and_no_silence(path):
+    with_store(path, lambda store: fill(store, range(300)))
+
+    async def use(store):
+        size = path.stat().st_size
+        with path.open("r+b") as file:
+            file.seek(4096)
+            file.write(b"\xff" * (size - 4096))
+        for number in range(3):
+            with pytest.raises(StoreError, match=str(path)):
+                await store.get(str(number))
+
+    with_store(path, use, limits=Limits(max_bytes=MB, max_age_s=1e9))
 
 
 WRITER = textwrap.dedent(

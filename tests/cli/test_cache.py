@@ -14,7 +14,7 @@ import time
 import msgspec
 import pytest
 
-from zerowait.cache import Entry, SqliteStore
+from zerowait.cache import Entry, SqliteLedger, SqliteStore
 from zerowait.types import Score
 
 VERDICT = msgspec.json.encode(Score(7.0))
@@ -72,6 +72,21 @@ def test_stats_names_every_judge_and_model_with_their_entries(path, zerowait):
     assert re.search(r"strict\s+big\s+2\s", done.stdout)
 
 
+def test_stats_names_the_budgets_that_are_kept_beside_the_cache(path, zerowait):
+    fill(path, {"a": entry(1)})
+
+    async def spend():
+        ledger = SqliteLedger(path.with_name("spend.db"), name="run 7", limit=10**9)
+        await ledger.reserve(500_000_000)
+        ledger.settle(400_000_000, 250_000_000)
+        await ledger.aclose()
+
+    asyncio.run(spend())
+    assert (
+        "budget run 7: $0.2500 spent, $0.1000 reserved" in zerowait("cache", "stats", path).stdout
+    )
+
+
 def test_a_configuration_names_its_cache(path, zerowait, tmp_path):
     fill(path, {"a": entry(0)})
     config = tmp_path / "reward.yaml"
@@ -90,6 +105,26 @@ def test_a_cache_that_is_not_there_is_an_error_and_is_not_made(path, zerowait, a
     assert done.returncode == 2
     assert done.stderr == f"zerowait: there is no cache at {path}\n"
     assert not path.exists()
+
+
+def test_a_damaged_cache_is_one_clear_line(path, zerowait):
+    fill(path, {str(i): entry(i) for i in range(50)})
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    done = zerowait("cache", "stats", path)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"zerowait: the cache {path} failed (")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_place_that_cannot_be_written_to_is_one_clear_line(path, zerowait, tmp_path):
+    fill(path, {"a": entry(1)})
+    for out in (tmp_path / "nowhere" / "out.jsonl", tmp_path):
+        done = zerowait("cache", "export", path, out)
+        assert done.returncode == 2
+        assert str(out.parent) in done.stderr
+        assert len(done.stderr.splitlines()) == 1
 
 
 def test_prune_drops_what_is_older_and_gives_the_space_back(path, zerowait):

@@ -104,6 +104,8 @@ def test_spend_and_tokens_are_counted_by_judge_also_without_a_budget():
     assert stats.judges["a"].spent_usd == pytest.approx(4 * BILLED_USD)
     assert stats.judges["b"].spent_usd == pytest.approx(BILLED_USD)
     assert (stats.judges["a"].asked, stats.judges["b"].asked, stats.asked) == (4, 1, 5)
+    assert stats.components["x"].spent_usd == pytest.approx(4 * BILLED_USD)
+    assert (stats.components["x"].asked, stats.components["y"].completion_tokens) == (4, 20)
     assert (stats.judges["a"].prompt_tokens, stats.judges["a"].completion_tokens) == (800, 80)
     assert stats.budget_usd is None
 
@@ -183,6 +185,7 @@ def test_what_is_in_the_cache_is_still_answered_past_the_budget_and_costs_nothin
     [
         (Reply(200, {}, completion()), "bill"),
         (Reply(200, {}, completion(0, 0)), "worst"),
+        (Reply(200, {}, completion(200, 0)), "worst"),
         (Reply(200, {}, b"{"), "worst"),
         (Reply(400, {}, b"no"), "nothing"),
         (Reply(429, {}, b"slow down"), "nothing"),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from zerowait.cache.sqlite_file import Form, open_database
 from zerowait.cache.store import StoreError
@@ -28,7 +29,31 @@ LEDGER: Final = Form(
     if_damaged="it holds what was spent under traffic.budget_usd; delete it to start from nothing",
 )
 
+SPEND_FILE: Final = "spend.db"
+"""Its name, beside the cache's file."""
+
 _Ask = tuple[int, "asyncio.Future[bool]"]
+
+
+class Balance(NamedTuple):
+    """A budget's account on disk, in nano-dollars."""
+
+    name: str
+    spent: int
+    reserved: int
+
+
+def accounts(path: Path) -> list[Balance]:
+    """Every account in the ledger at `path`, by name; none where there is no ledger.
+
+    Raises:
+        ConfigError: the file is no ledger of ours.
+    """
+    if not path.exists():
+        return []
+    with closing(open_database(path, busy_timeout_s=1.0, form=LEDGER)) as connection:
+        rows = connection.execute("SELECT name, spent, reserved FROM budgets ORDER BY name")
+        return [Balance(*row) for row in rows]
 
 
 class SqliteLedger:
@@ -129,12 +154,13 @@ class SqliteLedger:
             amounts = [amount for amount, _ in asks]
             try:
                 granted, known = await asyncio.to_thread(self._commit, amounts, release, spend)
-            except sqlite3.Error as error:
-                # what is settled stays to be written, and until then counts as reserved
+            except Exception as error:  # noqa: BLE001 - whoever waits must hear it
                 for _, asked in asks:
                     if not asked.done():
                         asked.set_exception(self._failure(error))
-                return
+                if not self._asks:
+                    return  # what is settled is written with the next, and counts as reserved
+                continue
             self._to_release -= release
             self._to_spend -= spend
             self._spent, self._reserved = known
@@ -174,5 +200,5 @@ class SqliteLedger:
                 run("ROLLBACK")
         return granted, (spent, reserved)
 
-    def _failure(self, error: sqlite3.Error) -> StoreError:
+    def _failure(self, error: Exception) -> StoreError:
         return StoreError(f"the ledger {self._path} failed ({error})")

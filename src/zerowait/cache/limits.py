@@ -69,14 +69,14 @@ class Trimmer:
     def step(self, connection: sqlite3.Connection) -> bool:
         """Drop some of what is too much; whether there may be more.
 
-        A file that is locked or full is left for the next time: whoever reads and writes it hears
-        of that.
+        A file that is locked, full or damaged is left alone: whoever reads and writes it hears of
+        that.
         """
         try:
             dropped = self._too_old(connection) or self._too_much(connection)
             self.evicted += dropped
             return dropped > 0 or self._too_long(connection)
-        except sqlite3.OperationalError:
+        except sqlite3.Error:
             return False
 
     def _too_old(self, connection: sqlite3.Connection) -> int:

@@ -181,7 +181,7 @@ class RedisStore:
     async def _read(self, gets: Sequence[tuple[str, asyncio.Future[bytes | None]]]) -> None:
         try:
             values = await self._client.mget([key for key, _ in gets])
-        except self._caught as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear it
             self._fail([found for _, found in gets], error)
             return
         for (_, found), value in zip(gets, values, strict=True):
@@ -196,7 +196,7 @@ class RedisStore:
             pipeline.set(key, value, px=lives_ms)
         try:
             results = await pipeline.execute(raise_on_error=False)
-        except self._caught as error:
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear it
             self._fail([kept for *_, kept in sets], error)
             return
         for (*_, kept), result in zip(sets, results, strict=True):

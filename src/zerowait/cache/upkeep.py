@@ -11,6 +11,7 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -19,6 +20,7 @@ import msgspec
 
 from zerowait.cache.limits import SIZE, Dropped, drop, file_bytes, release, used_bytes
 from zerowait.cache.sqlite_file import open_database
+from zerowait.cache.store import StoreError
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Score
 
@@ -96,24 +98,22 @@ _LINES: Final = msgspec.json.Decoder(Line)
 _VERDICTS: Final = msgspec.json.Decoder(Score)
 
 
-def open_existing(path: Path) -> sqlite3.Connection:
+@contextmanager
+def opened(path: Path, *, make: bool = False) -> Iterator[sqlite3.Connection]:
     """A connection to the cache at `path`.
 
     Raises:
-        ConfigError: there is none, or it is not a cache that this version can read.
+        ConfigError: there is none and `make` is False, or it is not a cache that this version can
+            read.
+        StoreError: the file failed while it was used.
     """
-    if not path.exists():
+    if not make and not path.exists():
         raise ConfigError(f"there is no cache at {path}")
-    return open_database(path, busy_timeout_s=_BUSY_S)
-
-
-def open_for_import(path: Path) -> sqlite3.Connection:
-    """A connection to the cache at `path`, which is made if it is not there.
-
-    Raises:
-        ConfigError: it is not a cache that this version can read, or cannot be made.
-    """
-    return open_database(path, busy_timeout_s=_BUSY_S)
+    with closing(open_database(path, busy_timeout_s=_BUSY_S)) as connection:
+        try:
+            yield connection
+        except sqlite3.Error as error:
+            raise StoreError(f"the cache {path} failed ({error})") from error
 
 
 def contents(connection: sqlite3.Connection) -> Contents:

@@ -6,17 +6,19 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
 
 from zerowait.cache import Limits, upkeep
+from zerowait.cache.ledger import SPEND_FILE, accounts
+from zerowait.cache.limits import file_bytes
 from zerowait.cache.open import limits_of
 from zerowait.cache.upkeep import Selection
 from zerowait.cli.app import app
 from zerowait.cli.tables import show
+from zerowait.client import NANO_USD
 from zerowait.config import Cache, load_config
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError
@@ -38,9 +40,12 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress ba
 
 @cache.command("stats")
 def stats(where: Where) -> int:
-    """Show how many replies there are, of which judges and models, how big and how old."""
+    """Show how many replies there are, of which judges and models, how big and how old.
+
+    And what was spent, where a budget is kept beside the cache.
+    """
     path, _ = _locate(where)
-    with closing(upkeep.open_existing(path)) as connection:
+    with upkeep.opened(path) as connection:
         found = upkeep.contents(connection)
     print(
         f"{path}: {found.entries} entries, {_size(found.used_bytes)} in use, "
@@ -51,6 +56,11 @@ def stats(where: Where) -> int:
         ages = (_moment(share.oldest), _moment(share.newest))
         rows.append((share.judge, share.model, str(share.entries), _size(share.size_bytes), *ages))
     show(rows if found.shares else [])
+    for budget in accounts(path.with_name(SPEND_FILE)):
+        print(
+            f"budget {budget.name}: ${budget.spent / NANO_USD:.4f} spent, "
+            f"${budget.reserved / NANO_USD:.4f} reserved"
+        )
     return 0
 
 
@@ -81,14 +91,14 @@ def prune(
     if not rules:
         raise ConfigError("say what to prune: --older-than, --judge, --model or --max-bytes")
     entries = size_bytes = 0
-    with closing(upkeep.open_existing(path)) as connection:
+    with upkeep.opened(path) as connection:
         for chosen, left in rules:
             total = upkeep.count(connection, chosen)
             with Progress(total, shown=not quiet, what="pruning") as bar:
                 dropped = upkeep.prune(connection, chosen, max_bytes=left, told=bar.advance)
             entries += dropped[0]
             size_bytes += dropped[1]
-        left_bytes = upkeep.contents(connection).file_bytes
+        left_bytes = file_bytes(connection)
     print(f"{path}: dropped {entries} entries ({_size(size_bytes)}), file {_size(left_bytes)}")
     return 0
 
@@ -116,7 +126,7 @@ def export(
     chosen = Selection(judge=judge, model=model)
     partial = file.with_name(f".{file.name}.partial")
     entries = 0
-    with closing(upkeep.open_existing(path)) as connection:
+    with upkeep.opened(path) as connection:
         total = upkeep.count(connection, chosen)
         try:
             with _private(partial) as out, Progress(total, shown=not quiet, what="writing") as bar:
@@ -125,6 +135,8 @@ def export(
                     entries += 1
                     bar.advance()
             partial.replace(file)
+        except OSError as error:
+            raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
         finally:
             partial.unlink(missing_ok=True)
     print(f"{file}: {entries} entries of {path}")
@@ -149,7 +161,7 @@ def import_(
         raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
     with (
         source,
-        closing(upkeep.open_for_import(path)) as connection,
+        upkeep.opened(path, make=True) as connection,
         Progress(total, shown=not quiet, what="reading bytes") as bar,
     ):
         kept, passed = upkeep.import_lines(

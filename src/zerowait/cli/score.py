@@ -120,6 +120,15 @@ def _summary(target: Path, rewards: list[Reward], stats: Stats) -> int:
         f"judge: {stats.asked} asked, {stats.cached} from the cache, {stats.joined} joined, "
         f"{stats.retries} retries, p50 {stats.latency_p50_s:.2f} s"
     )
+    if stats.budget_usd is not None:
+        print(f"budget: ${stats.budget_spent_usd:.4f} of ${stats.budget_usd:.2f} spent")
+    elif stats.spent_usd:
+        print(f"cost: ${stats.spent_usd:.4f}")
+    if stats.model_changes:
+        print(
+            f"alarm: the judges' served model changed {stats.model_changes} times in this run; "
+            "verdicts before and after it may not be comparable"
+        )
     if stats.abstentions:
         kinds = ", ".join(f"{kind} {count}" for kind, count in stats.abstentions.items())
         print(f"abstentions: {kinds}")

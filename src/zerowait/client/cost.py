@@ -149,9 +149,9 @@ class Metered:
             BudgetSpentError: it was not sent, because its worst case does not fit the budget.
             TransportError: no complete reply came.
         """
-        asked = _ASKED.decode(request.body)
-        worst = self._worst(asked, request.body)
-        if worst is None:
+        asked = _ASKED.decode(request.body) if self._prices else None
+        worst = None if asked is None else self._worst(asked, request.body)
+        if asked is None or worst is None:
             return await self._inner.send(request, timeout_s=timeout_s)
         await self._reserve(worst)
         charge, usage = worst, (0, 0)
@@ -204,7 +204,7 @@ class Metered:
         if 400 <= reply.status < 500 or reply.status in _NOT_BILLED:
             return 0, (0, 0)
         usage = self._usage(reply.body) if 200 <= reply.status < 300 else (0, 0)
-        if not any(usage):
+        if not all(usage):  # a half of a bill is none
             return worst, (0, 0)
         return _cost(self._prices[model], *usage), usage
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
 from zerowait.cache import SqliteLedger
+from zerowait.cache.ledger import SPEND_FILE
 from zerowait.client import NANO_USD, Ledger, MemoryLedger, nano_usd
 from zerowait.config import Cache, RewardConfig
 from zerowait.engine.tally import Stats
 from zerowait.judge import reply_usage
-
-FILE: Final = "spend.db"
 
 
 def open_ledger(config: RewardConfig) -> Ledger:
@@ -31,7 +29,7 @@ def open_ledger(config: RewardConfig) -> Ledger:
     if limit is None or name is None:
         return MemoryLedger(None if limit is None else nano_usd(limit))
     cache = Path(config.cache.path or str(Cache().path)).expanduser()
-    return SqliteLedger(cache.with_name(FILE), name=name, limit=nano_usd(limit))
+    return SqliteLedger(cache.with_name(SPEND_FILE), name=name, limit=nano_usd(limit))
 
 
 def budget_name(config: RewardConfig) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -11,10 +11,12 @@ import msgspec
 from zerowait.cache import Entry, SingleFlight, Store, StoreError
 from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
 from zerowait.config import Judge, VerdictRule
-from zerowait.events import JudgementSettled, Listener, StoreFailed
+from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
 from zerowait.judge import (
     ChatRequest,
+    Origin,
     Rubric,
+    Served,
     read_reply,
     reply_origin,
     reply_usage,
@@ -67,14 +69,20 @@ class Bench:
         self._flights = shared.flights
         self._store = shared.store
         self._listener = shared.listener
+        self._served = Served()
 
     @property
     def rule(self) -> VerdictRule:
         """The form in which this judge answers."""
         return self._judge.verdict
 
-    async def judge(self, sample: Sample) -> Outcome:
-        """The judge's verdict on `sample`, or why there is none. Raises nothing of its own."""
+    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
+        """The judge's verdict on `sample`, or why there is none. Raises nothing of its own.
+
+        Args:
+            sample: what is judged.
+            component: of the reward, for which it is wanted; for the record.
+        """
         request = request_for(sample, self._judge, self._rubric)
         if isinstance(request, Abstain):
             return request
@@ -96,6 +104,7 @@ class Bench:
                 completion_tokens=settled.completion_tokens,
                 cost_usd=settled.cost_usd,
                 model=settled.model,
+                component=component,
             )
         )
         return settled.outcome
@@ -107,6 +116,7 @@ class Bench:
         if entry is not None:
             outcome = read_reply(entry.reply, self._judge.verdict)
             if isinstance(outcome, Score):
+                self._see(Origin(entry.model, entry.fingerprint))
                 return Settled(outcome=outcome, source="cache", model=entry.model)
         refusal = await self._meter.refusal(body)
         if refusal is not None:
@@ -129,8 +139,10 @@ class Bench:
                 answer = again
                 outcome = read_reply(again.reply.body, self._judge.verdict)
                 usage += reply_usage(again.reply.body)
+        origin = reply_origin(answer.reply.body)
+        self._see(origin)
         if isinstance(outcome, Score):
-            await self._keep(key, answer, outcome)
+            await self._keep(key, answer, outcome, origin)
         return Settled(
             outcome=outcome,
             source="asked",
@@ -140,17 +152,22 @@ class Bench:
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             cost_usd=self._meter.usd(request.model, (usage.prompt_tokens, usage.completion_tokens)),
-            model=reply_origin(answer.reply.body)[0],
+            model=origin.model,
         )
 
     async def _ask(self, body: bytes, sent: Callable[[], None]) -> Answer | Abstain:
         """The judge's answer, or why there is none; the budget may end in the midst of it."""
-        refusal = ""
         try:
             return await self._client.ask(body, sent=sent)
-        except* BudgetSpentError as errors:  # in a group, where it was sent twice at once
-            refusal = str(next(_leaves(errors)))
-        return Abstain(FailureKind.BUDGET, refusal)
+        except BudgetSpentError as error:
+            return Abstain(FailureKind.BUDGET, str(error))
+
+    def _see(self, origin: Origin) -> None:
+        """Raise the alarm when another model answers than before, here or in the cache."""
+        change = self._served.changed(origin)
+        if change is not None:
+            before, after = map(str, change)
+            self._listener(ModelChanged(judge=self._name, before=before, after=after))
 
     async def _known(self, key: str) -> Entry | None:
         try:
@@ -159,29 +176,20 @@ class Bench:
             self._listener(StoreFailed(why=str(error)))
             return None
 
-    async def _keep(self, key: str, answer: Answer, outcome: Score) -> None:
+    async def _keep(self, key: str, answer: Answer, outcome: Score, origin: Origin) -> None:
         """Commits the reply before its reward is handed out, so that nobody pays for it twice.
 
         A verdict that was reached counts even where it cannot be kept (a full disk, say).
         """
-        model, fingerprint = reply_origin(answer.reply.body)
         entry = Entry(
             reply=answer.reply.body,
             verdict=msgspec.json.encode(outcome),
             judge=self._name,
-            model=model,
-            fingerprint=fingerprint,
+            model=origin.model,
+            fingerprint=origin.fingerprint,
             created=time.time(),
         )
         try:
             await self._store.put(key, entry)
         except StoreError as error:
             self._listener(StoreFailed(why=str(error)))
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    if isinstance(error, BaseExceptionGroup):
-        for inner in error.exceptions:
-            yield from _leaves(inner)
-    else:
-        yield error

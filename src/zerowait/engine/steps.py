@@ -52,7 +52,7 @@ class Steps:
             return unwanted
         if isinstance(step, JudgeStep):
             bench = self._benches[step.judge]
-            outcome = await bench.judge(sample)
+            outcome = await bench.judge(sample, component=step.name)
             if step.normalize and isinstance(outcome, Score):
                 return Score(normalise(outcome.value, bench.rule), outcome.why, outcome.detail)
             return outcome

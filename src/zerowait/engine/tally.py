@@ -10,6 +10,7 @@ from zerowait.client import Lanes
 from zerowait.events import (
     Event,
     JudgementSettled,
+    ModelChanged,
     RequestCharged,
     RequestEnded,
     RequestHedged,
@@ -45,11 +46,14 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         requests: HTTP attempts that ended. retries: attempts beyond the first.
         hedges: late requests sent once more. hedge_wins: of these, answered first.
         store_failures: reads and writes of the cache that failed.
+        model_changes: how often a judge turned out to serve another model than before.
         abstentions: judgements that were not reached, by kind.
         prompt_tokens, completion_tokens: as the judges reported them.
         spent_usd: by this engine, on models that have a price; a request that brought no bill
             counts with its worst case.
         judges: the same counts by judge.
+        components: by component of the reward; here ``spent_usd`` is what its replies cost, without
+            requests that brought none.
         budget_usd: ``traffic.budget_usd``.
         budget_spent_usd: under the budget's name so far, earlier runs included.
         budget_reserved_usd: for requests that have no bill yet, and for those of killed processes.
@@ -70,11 +74,13 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     hedges: int = 0
     hedge_wins: int = 0
     store_failures: int = 0
+    model_changes: int = 0
     abstentions: dict[str, int] = {}
     prompt_tokens: int = 0
     completion_tokens: int = 0
     spent_usd: float = 0.0
     judges: dict[str, JudgeStats] = {}
+    components: dict[str, JudgeStats] = {}
     budget_usd: float | None = None
     budget_spent_usd: float = 0.0
     budget_reserved_usd: float = 0.0
@@ -94,8 +100,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         return (self.cached + self.joined) / total if total else 0.0
 
 
-class _Judge:
-    """One judge's counts."""
+class _Part:
+    """The counts of one judge or component."""
 
     __slots__ = ("abstained", "completion_tokens", "prompt_tokens", "sources", "spent_usd")
 
@@ -129,8 +135,9 @@ class Tally:
     def __init__(self) -> None:
         self.submitted = 0
         self._settled = self._abstained = self._requests = self._retries = 0
-        self._store_failures = self._hedges = self._hedge_wins = 0
-        self._judges: dict[str, _Judge] = {}
+        self._store_failures = self._hedges = self._hedge_wins = self._model_changes = 0
+        self._judges: dict[str, _Part] = {}
+        self._components: dict[str, _Part] = {}
         self._kinds: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
 
@@ -141,11 +148,14 @@ class Tally:
                 self._settled += 1
                 self._abstained += reward.value is None
             case JudgementSettled():
-                self._judge(event.judge).settled(event)
+                _of(self._judges, event.judge).settled(event)
+                component = _of(self._components, event.component)
+                component.settled(event)
+                component.spent_usd += event.cost_usd if event.source == "asked" else 0.0
                 if isinstance(event.outcome, Abstain):
                     self._kinds[event.outcome.kind.value] += 1
             case RequestCharged():
-                self._judge(event.judge).spent_usd += event.usd
+                _of(self._judges, event.judge).spent_usd += event.usd
             case RequestEnded():
                 self._requests += 1
                 if event.status == 200:
@@ -157,14 +167,10 @@ class Tally:
                 self._hedge_wins += event.won
             case StoreFailed():
                 self._store_failures += 1
+            case ModelChanged():
+                self._model_changes += 1
             case _:
                 pass
-
-    def _judge(self, name: str) -> _Judge:
-        judge = self._judges.get(name)
-        if judge is None:
-            judge = self._judges[name] = _Judge()
-        return judge
 
     def snapshot(self, lanes: Lanes) -> Stats:
         """The counts so far, with the state of `lanes` now."""
@@ -182,11 +188,13 @@ class Tally:
             hedges=self._hedges,
             hedge_wins=self._hedge_wins,
             store_failures=self._store_failures,
+            model_changes=self._model_changes,
             abstentions=dict(sorted(self._kinds.items())),
             prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
             completion_tokens=sum(judge.completion_tokens for judge in judges.values()),
             spent_usd=sum(judge.spent_usd for judge in judges.values()),
             judges=judges,
+            components={name: part.stats() for name, part in self._components.items()},
             in_flight=lanes.in_flight,
             waiting=lanes.waiting,
             peak_in_flight=lanes.peak,
@@ -196,6 +204,13 @@ class Tally:
             latency_p95_s=quantile(ordered, 0.95),
             latency_p99_s=quantile(ordered, 0.99),
         )
+
+
+def _of(parts: dict[str, _Part], name: str) -> _Part:
+    part = parts.get(name)
+    if part is None:
+        part = parts[name] = _Part()
+    return part
 
 
 def quantile(ordered: list[float], q: float) -> float:

@@ -11,12 +11,14 @@ from zerowait.judge.reply import (
 )
 from zerowait.judge.request import ChatRequest, check_judge, request_for, request_key
 from zerowait.judge.rubric import Rubric, load_rubric
+from zerowait.judge.served import Served
 from zerowait.judge.verdict import normalise, parse, reply_format
 
 __all__ = [
     "ChatRequest",
     "Origin",
     "Rubric",
+    "Served",
     "Usage",
     "check_judge",
     "load_rubric",

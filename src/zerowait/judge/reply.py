@@ -56,6 +56,9 @@ class Origin(NamedTuple):
     model: str = ""
     fingerprint: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.model} ({self.fingerprint})" if self.fingerprint else self.model
+
 
 class _Message(msgspec.Struct, frozen=True):
     content: Any = None
