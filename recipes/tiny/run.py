@@ -1,6 +1,6 @@
 """Train the tiny policy with a fake judge, and show what it learned.
 
-    python recipes/tiny/run.py [--output runs/tiny/run]
+python recipes/tiny/run.py [--output runs/tiny/run]
 """
 
 import argparse

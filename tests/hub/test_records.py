@@ -1,4 +1,5 @@
 import stat
+from functools import partial
 
 import numpy as np
 import pytest
@@ -66,8 +67,8 @@ def test_numpy_values_of_data_sets_are_recorded_as_plain_ones(tmp_path):
 def test_counters_are_kept_at_each_new_step_and_at_the_end_but_not_for_every_row(tmp_path):
     records = Records(tmp_path)
     for step in (1, 1, 1, 2):
-        records.stats(Stats(settled=step), split="train", step=step)
-    records.stats(Stats(settled=9), split="train", step=2, last=True)
+        records.stats(partial(Stats, settled=step), split="train", step=step)
+    records.stats(lambda: Stats(settled=9), split="train", step=2, last=True)
     records.close()
     assert [row.stats["settled"] for row in read_stats(tmp_path)] == [1, 2, 9]
 

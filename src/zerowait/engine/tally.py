@@ -134,8 +134,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.submitted = 0
-        self._settled = self._abstained = self._requests = self._retries = 0
-        self._store_failures = self._hedges = self._hedge_wins = self._model_changes = 0
+        self._abstained = self._hedge_wins = 0
+        self._told: Counter[type[Event]] = Counter()
         self._judges: dict[str, _Part] = {}
         self._components: dict[str, _Part] = {}
         self._kinds: Counter[str] = Counter()
@@ -143,9 +143,9 @@ class Tally:
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
+        self._told[type(event)] += 1
         match event:
             case RewardSettled(reward=reward):
-                self._settled += 1
                 self._abstained += reward.value is None
             case JudgementSettled():
                 _of(self._judges, event.judge).settled(event)
@@ -156,19 +156,10 @@ class Tally:
                     self._kinds[event.outcome.kind.value] += 1
             case RequestCharged():
                 _of(self._judges, event.judge).spent_usd += event.usd
-            case RequestEnded():
-                self._requests += 1
-                if event.status == 200:
-                    self._latencies.append(event.latency_s)
-            case RequestRetried():
-                self._retries += 1
+            case RequestEnded(status=200):
+                self._latencies.append(event.latency_s)
             case RequestHedged():
-                self._hedges += 1
                 self._hedge_wins += event.won
-            case StoreFailed():
-                self._store_failures += 1
-            case ModelChanged():
-                self._model_changes += 1
             case _:
                 pass
 
@@ -178,17 +169,17 @@ class Tally:
         judges = {name: judge.stats() for name, judge in self._judges.items()}
         return Stats(
             submitted=self.submitted,
-            settled=self._settled,
+            settled=self._told[RewardSettled],
             abstained=self._abstained,
             asked=sum(judge.asked for judge in judges.values()),
             cached=sum(judge.cached for judge in judges.values()),
             joined=sum(judge.joined for judge in judges.values()),
-            requests=self._requests,
-            retries=self._retries,
-            hedges=self._hedges,
+            requests=self._told[RequestEnded],
+            retries=self._told[RequestRetried],
+            hedges=self._told[RequestHedged],
             hedge_wins=self._hedge_wins,
-            store_failures=self._store_failures,
-            model_changes=self._model_changes,
+            store_failures=self._told[StoreFailed],
+            model_changes=self._told[ModelChanged],
             abstentions=dict(sorted(self._kinds.items())),
             prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
             completion_tokens=sum(judge.completion_tokens for judge in judges.values()),

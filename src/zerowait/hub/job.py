@@ -123,4 +123,4 @@ class JobHub:
                 settled_at=time.time(),
             )
         )
-        self._records.stats(self._engine.stats(), split=sample.split, step=sample.step)
+        self._records.stats(self._engine.stats, split=sample.split, step=sample.step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,12 @@ class Records:
         os.write(self._rewards, self._encode(record) + b"\n")
 
     def stats(
-        self, stats: msgspec.Struct, *, split: str, step: int | None, last: bool = False
+        self,
+        stats: Callable[[], msgspec.Struct],
+        *,
+        split: str,
+        step: int | None,
+        last: bool = False,
     ) -> None:
         """Append the counters: at each new step, once a second in between, and at the end."""
         now = time.time()
@@ -72,7 +77,7 @@ class Records:
         if place == self._place and not last and now - self._last_stats < _STATS_EVERY_S:
             return
         self._place, self._last_stats = place, now
-        row = StatsRecord(at=now, split=split, step=step, stats=msgspec.to_builtins(stats))
+        row = StatsRecord(at=now, split=split, step=step, stats=msgspec.to_builtins(stats()))
         os.write(self._stats, self._encode(row) + b"\n")
 
     def close(self) -> None:
