@@ -12,11 +12,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import msgspec
+
 from zerowait.cache import SingleFlight, Store, open_store
 from zerowait.client import AiohttpTransport, FixedLimit, JudgeClient, Limiter, Secret, Transport
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.judging import Bench, Settled, Shared
+from zerowait.engine.lag import LoopWatch
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
 from zerowait.engine.shapes import Shapes
@@ -76,6 +79,7 @@ class Engine:
         self._open: AsyncExitStack | None = None
         self._flights: SingleFlight[Settled] = SingleFlight()
         self._steps: Steps | None = None
+        self._watch = LoopWatch(self._tell)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -89,6 +93,8 @@ class Engine:
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
                 benches = {name: self._bench(name, transport, store) for name in self.config.judges}
+            self._watch.start()
+            stack.callback(self._watch.stop)
             self._steps = Steps(self.plan, benches, pool)
             self._open = stack.pop_all()
         return self
@@ -174,11 +180,16 @@ class Engine:
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         limiter = self._limiter
-        return self._tally.snapshot(
+        counts = self._tally.snapshot(
             in_flight=limiter.in_flight,
             waiting=limiter.waiting,
             peak_in_flight=limiter.peak,
             limit=limiter.limit,
+        )
+        return msgspec.structs.replace(
+            counts,
+            loop_lag_p99_s=self._watch.lag_p99_s,
+            loop_blocked_by=self._watch.blocked_by,
         )
 
     async def _score(self, sample: Sample, scope: Hashable, size: int | None) -> Reward:

@@ -63,15 +63,14 @@ class Records:
         """Append one reward."""
         os.write(self._rewards, self._encode(record) + b"\n")
 
-    def stats(
-        self, stats: msgspec.Struct, *, split: str, step: int | None, last: bool = False
-    ) -> None:
-        """Append the counters: at each new step, once a second in between, and at the end."""
+    def stats_due(self, *, split: str, step: int | None) -> bool:
+        """Whether the counters belong here: at each new step, and once a second in between."""
+        return (split, step) != self._place or time.time() - self._last_stats >= _STATS_EVERY_S
+
+    def stats(self, stats: msgspec.Struct, *, split: str, step: int | None) -> None:
+        """Append the counters."""
         now = time.time()
-        place = (split, step)
-        if place == self._place and not last and now - self._last_stats < _STATS_EVERY_S:
-            return
-        self._place, self._last_stats = place, now
+        self._place, self._last_stats = (split, step), now
         row = StatsRecord(at=now, split=split, step=step, stats=msgspec.to_builtins(stats))
         os.write(self._stats, self._encode(row) + b"\n")
 
