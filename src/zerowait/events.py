@@ -152,9 +152,16 @@ class StoreFailed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's loop did not run for `lag_s` seconds: something blocks it."""
+    """The engine's loop did not run for `lag_s` seconds: something blocked it.
+
+    Args:
+        lag_s: how late the loop was.
+        where: the function that blocked it, with file and line; empty when it is not known, as
+            for code that holds Python's global lock, or a process that was stopped.
+    """
 
     lag_s: float
+    where: str = ""
 
 
 Event: TypeAlias = (

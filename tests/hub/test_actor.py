@@ -20,16 +20,18 @@ def config(tmp_path):
     return str(path)
 
 
-def test_it_rewards_without_being_told_to_open_first(config):
+def test_a_session_hands_in_and_collects(config):
     async def scenario():
         actor = HubActor(config, None)
-        streamed = await actor.reward("me", ROW)
-        await actor.beat("me")
+        await actor.join(config, "me")
+        assert await actor.submit("me", [(5, ROW)], [])
+        [(number, streamed)] = await actor.collect("me")
         settled = (await actor.stats()).settled
+        await actor.leave("me")
         await actor.aclose(0.0)
-        return streamed.value, settled
+        return number, streamed.value, settled
 
-    assert asyncio.run(scenario()) == (1.0, 1)
+    assert asyncio.run(scenario()) == (5, 1.0, 1)
 
 
 def test_every_caller_learns_what_is_wrong_with_the_configuration(tmp_path):
@@ -38,7 +40,7 @@ def test_every_caller_learns_what_is_wrong_with_the_configuration(tmp_path):
 
     async def scenario():
         actor = HubActor(str(path), None)
-        for call in (actor.ready(str(path)), actor.reward("me", ROW), actor.stats()):
+        for call in (actor.ready(str(path)), actor.join(str(path), "me"), actor.stats()):
             with pytest.raises(ConfigError, match=r"reward.yaml:1.*scorer") as caught:
                 await call
             travelled = pickle.loads(pickle.dumps(caught.value))
@@ -56,11 +58,10 @@ def test_a_corrected_configuration_is_read_by_the_next_call(tmp_path):
         with pytest.raises(ConfigError):
             await actor.ready(str(path))
         path.write_text(RULE)
-        streamed = await actor.reward("me", ROW)
+        await actor.ready(str(path))
         await actor.aclose(0.0)
-        return streamed.value
 
-    assert asyncio.run(scenario()) == 1.0
+    asyncio.run(scenario())
 
 
 def test_a_handle_with_another_configuration_is_refused(config):
@@ -79,7 +80,7 @@ def test_a_closed_hub_stays_closed(config):
         await actor.aclose(0.0)
         await actor.aclose(0.0)
         with pytest.raises(ClosedError):
-            await actor.reward("me", ROW)
+            await actor.join(config, "me")
 
     asyncio.run(scenario())
 
@@ -89,8 +90,11 @@ def test_the_last_counts_are_on_the_record_when_it_closes(config, tmp_path):
 
     async def scenario():
         actor = HubActor(config, str(record))
-        for _ in range(3):
-            await actor.reward("me", ROW)
+        await actor.join(config, "me")
+        await actor.submit("me", [(n, ROW) for n in range(3)], [])
+        collected = 0
+        while collected < 3:
+            collected += len(await actor.collect("me"))
         await actor.aclose(0.0)
 
     asyncio.run(scenario())

@@ -15,7 +15,6 @@ ray = pytest.importorskip("ray")
 
 from zerowait import Sample  # noqa: E402 - Ray is optional
 from zerowait.errors import HubLostError, ZerowaitError  # noqa: E402
-from zerowait.hub import ray as hub_ray  # noqa: E402
 from zerowait.hub.ray import RayHub  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
 
@@ -240,8 +239,7 @@ def test_what_is_wrong_with_the_configuration_reaches_every_worker(tmp_path, wor
     assert all("reward.yaml:1" in text and "qa_em" in text for _, text in told)
 
 
-def test_a_hub_that_answers_no_more_is_an_error_in_bounded_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(hub_ray, "BEAT_S", 0.2)
+def test_a_hub_that_answers_no_more_is_an_error_in_bounded_time(tmp_path):
     with fake(0.01) as judge:
         config = settings(tmp_path, judge)
         with hub_named("frozen", config) as patient:

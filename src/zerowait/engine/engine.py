@@ -12,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import msgspec
+
 from zerowait.cache import SingleFlight, Store, open_store
 from zerowait.client import (
     AiohttpTransport,
@@ -27,6 +29,7 @@ from zerowait.config import RewardConfig, load_config
 from zerowait.engine.budget import open_ledger, tokens, with_budget
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.judging import Bench, Settled, Shared
+from zerowait.engine.lag import LoopWatch
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
 from zerowait.engine.shapes import Shapes
@@ -87,6 +90,7 @@ class Engine:
         self._flights: SingleFlight[Settled] = SingleFlight()
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
+        self._watch = LoopWatch(self._tell)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -102,6 +106,8 @@ class Engine:
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
                 benches = {name: self._bench(name, transport, store) for name in self.config.judges}
+            self._watch.start()
+            stack.callback(self._watch.stop)
             self._steps = Steps(self.plan, benches, pool)
             self._open = stack.pop_all()
         return self
@@ -186,7 +192,12 @@ class Engine:
 
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
-        return with_budget(self._tally.snapshot(self._lanes), self._ledger)
+        counts = msgspec.structs.replace(
+            self._tally.snapshot(self._lanes),
+            loop_lag_p99_s=self._watch.lag_p99_s,
+            loop_blocked_by=self._watch.blocked_by,
+        )
+        return with_budget(counts, self._ledger)
 
     async def _score(self, sample: Sample, scope: Hashable, size: int | None) -> Reward:
         steps = self._steps

@@ -48,6 +48,11 @@ class Portal:
         """Whether work can be submitted from this process."""
         return self._loop is not None and self._pid == os.getpid() and self._thread.is_alive()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether the calling thread is the loop's own, which may not wait for itself."""
+        return threading.current_thread() is self._thread
+
     def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
         """Start `work` on the loop; the future is cancelled if the portal closes first.
 
@@ -72,7 +77,7 @@ class Portal:
         Raises:
             PortalMisuseError: called on the loop's own thread, which would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_here:
             raise PortalMisuseError(
                 "a blocking call on zerowait's own loop waits for itself: await"
             )
@@ -83,15 +88,21 @@ class Portal:
             future.cancel()
             raise
 
-    def close(self) -> None:
-        """Cancel what is left, stop the loop and join its thread. Idempotent, from any thread."""
+    def stop(self) -> None:
+        """Tell the loop to cancel what is left and to end, without waiting for it."""
         if self._pid != os.getpid():
             return
         with self._closing:
             loop, self._loop = self._loop, None
             if loop is not None:
                 loop.call_soon_threadsafe(loop.stop)
-        if threading.current_thread() is not self._thread:
+
+    def close(self) -> None:
+        """Cancel what is left, stop the loop and join its thread. Idempotent, from any thread."""
+        if self._pid != os.getpid():
+            return
+        self.stop()
+        if not self.is_here:
             self._thread.join()
 
     def _run(self, started: Future[None]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 from zerowait.config import RewardConfig
 from zerowait.engine.engine import Engine, Tokenizer
@@ -33,6 +34,8 @@ class Rewards:
     ) -> None:
         self._engine = Engine(config, tokenizer=tokenizer, listener=listener)
         self._portal = Portal()
+        self._closing = threading.Lock()
+        self._closed: concurrent.futures.Future[None] | None = None
         try:
             self._portal.call(self._engine.__aenter__)
         except BaseException:
@@ -88,15 +91,36 @@ class Rewards:
         return self._engine.stats()
 
     def close(self, *, drain_s: float = 0.0) -> None:
-        """Close the engine and its thread. Idempotent, from any thread.
+        """Close the engine and its thread. Idempotent, from any thread and any number of them.
+
+        On the loop's own thread (in a listener, say) it only begins to close, since waiting there
+        would wait for itself.
 
         Args:
             drain_s: how long requests already sent may still bring their answer into the cache.
         """
         atexit.unregister(self.close)
-        if self._portal.is_open:
-            self._portal.call(lambda: self._engine.aclose(drain_s=drain_s))
+        with self._closing:
+            if self._closed is None and self._portal.is_open:
+                self._closed = self._portal.submit(lambda: self._engine.aclose(drain_s=drain_s))
+                self._closed.add_done_callback(lambda _: self._portal.stop())
+        if self._portal.is_here:
+            return
+        if self._closed is not None:
+            try:
+                self._closed.result()
+            except concurrent.futures.CancelledError:
+                pass
+            except BaseException:
+                self._closed.cancel()
+                raise
         self._portal.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "open rewards cannot travel to another process: open them there, or share a hub "
+            "(docs/operations.md)"
+        )
 
 
 def open(  # noqa: A001 - users write zerowait.open

@@ -61,6 +61,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         peak_in_flight: the most requests in flight so far. limit: the concurrency limit now.
         limits: with ``concurrency: auto``, what `limit` is made of, by endpoint and model.
         latency_p50_s, latency_p95_s, latency_p99_s: of the latest answered attempts.
+        loop_lag_p99_s: how late the engine's loop ran, over about the last ten minutes.
+        loop_blocked_by: the function that blocked it last, or blocks it now; empty for none.
     """
 
     submitted: int = 0
@@ -92,6 +94,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     latency_p50_s: float = 0.0
     latency_p95_s: float = 0.0
     latency_p99_s: float = 0.0
+    loop_lag_p99_s: float = 0.0
+    loop_blocked_by: str = ""
 
     @property
     def hit_rate(self) -> float:

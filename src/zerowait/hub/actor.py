@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Final
 
 from zerowait.engine import Stats
 from zerowait.errors import ClosedError, ConfigError
 from zerowait.hub.job import JobHub
-from zerowait.hub.leases import Leases
+from zerowait.hub.sessions import Result, Sessions
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Sample
 
-SILENCE_S = 300.0
+BEAT_S: Final = 10.0
+SILENCE_S: Final = 300.0
 """A worker that was not heard of for so long is gone, and what it asked for is given up."""
 
 
@@ -29,7 +31,7 @@ class HubActor:
     def __init__(self, config: str, record: str | None) -> None:
         self._config = config
         self._record = None if record is None else Path(record)
-        self._leases = Leases(silence_s=SILENCE_S)
+        self._sessions = Sessions(self._reward, beat_s=BEAT_S, silence_s=SILENCE_S)
         self._opening = asyncio.Lock()
         self._hub: JobHub | None = None
         self._closed = False
@@ -47,14 +49,24 @@ class HubActor:
             )
         await self._open()
 
-    async def reward(self, client: str, sample: Sample) -> Streamed:
-        """See `JobHub.reward`; given up when `client` is gone."""
-        hub = self._hub or await self._open()
-        return await self._leases.run(client, lambda: hub.reward(sample))
+    async def join(self, config: str, session: str) -> None:
+        """Begin a session with an open hub; raises as `ready` does."""
+        await self.ready(config)
+        self._sessions.join(session)
 
-    async def beat(self, client: str) -> None:
-        """Note that `client` is alive, and tell it so of this hub."""
-        self._leases.heard(client)
+    async def submit(
+        self, session: str, samples: list[tuple[int, Sample]], given_up: list[int]
+    ) -> bool:
+        """See `Sessions.submit`."""
+        return self._sessions.submit(session, samples, given_up)
+
+    async def collect(self, session: str) -> list[Result] | None:
+        """See `Sessions.collect`."""
+        return await self._sessions.collect(session)
+
+    async def leave(self, session: str) -> None:
+        """See `Sessions.leave`."""
+        self._sessions.leave(session)
 
     async def stats(self) -> Stats:
         """See `JobHub.stats`."""
@@ -68,6 +80,10 @@ class HubActor:
             hub, self._hub = self._hub, None
             if hub is not None:
                 await hub.aclose(drain_s=drain_s)
+
+    async def _reward(self, sample: Sample) -> Streamed:
+        hub = self._hub or await self._open()
+        return await hub.reward(sample)
 
     async def _open(self) -> JobHub:
         async with self._opening:

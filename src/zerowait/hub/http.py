@@ -15,7 +15,7 @@ from zerowait.client import Secret
 from zerowait.engine import Stats
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub import wire
-from zerowait.hub.pulse import BEAT_S
+from zerowait.hub.actor import BEAT_S
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Sample
 

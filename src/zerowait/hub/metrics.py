@@ -27,6 +27,7 @@ _GAUGES: Final = {
     "waiting": "Requests in line for a slot.",
     "peak_in_flight": "The most requests in flight so far.",
     "limit": "The concurrency limit now.",
+    "loop_lag_p99_s": "How late the event loop ran, 99th percentile in seconds.",
 }
 _QUANTILES: Final = {"0.5": "latency_p50_s", "0.95": "latency_p95_s", "0.99": "latency_p99_s"}
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import time
 import uuid
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from zerowait.engine import Stats
 from zerowait.errors import HubLostError, ZerowaitError
-from zerowait.hub.actor import HubActor
-from zerowait.hub.pulse import BEAT_S, Pulse
+from zerowait.hub.actor import BEAT_S, HubActor
+from zerowait.hub.desk import Desk
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Sample
 
-_WAITING_CALLS = 100_000
-_PAUSE_S = (0.1, 0.5)
+_WAITING_CALLS: Final = 100_000
+_PAUSE_S: Final = (0.1, 0.5)
 
 
 class RayHub:
     """A handle on the job's hub from inside any of its Ray workers.
+
+    A call of a Ray actor costs more than a judgement, so rewards are handed in and collected by
+    the batch: whatever gathered while the last call was under way.
 
     When the hub's process dies, Ray starts it again, and when it died with the worker that had
     created it, the next caller creates it anew. Callers notice neither: what they wait for is
@@ -36,7 +38,7 @@ class RayHub:
         name: the actor's name; two hubs of one job need two names.
         namespace: of the name; jobs that give the same one share a hub. None: the job's own.
         detached: the hub outlives the job that created it, until `aclose`.
-        patience_s: how long the hub may be gone before callers are told.
+        patience_s: how long the hub may be gone or silent before callers are told.
     """
 
     def __init__(
@@ -55,9 +57,8 @@ class RayHub:
         if detached:
             self._options["lifetime"] = "detached"
         self._patience_s = patience_s
-        self._client = uuid.uuid4().hex
-        self._met = False
-        self._pulse = Pulse(self._beat, name=repr(name), every_s=BEAT_S, patience_s=patience_s)
+        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk] = WeakKeyDictionary()
+        self._couriers: WeakKeyDictionary[Desk, asyncio.Task[None]] = WeakKeyDictionary()
         self._actor = self._found_or_created()
 
     async def ready(self) -> None:
@@ -67,26 +68,24 @@ class RayHub:
             ConfigError: its configuration is wrong, or another than this handle's.
             HubLostError: it was gone for longer than `patience_s`.
         """
-        await self._ask(lambda actor: actor.ready.remote(self._config))
-        self._met = True
+        await self._ask("ready", self._config)
 
     async def reward(self, sample: Sample) -> Streamed:
         """See `JobHub.reward`.
 
         Raises:
-            JudgementError, ConfigError, ClosedError: as the hub raised it.
-            HubLostError: the hub was gone for longer than `patience_s`.
+            JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
+            HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
-        if not self._met:
-            await self.ready()
-        streamed: Streamed = await self._ask(
-            lambda actor: actor.reward.remote(self._client, sample)
-        )
-        return streamed
+        desk = self._desks.setdefault(asyncio.get_running_loop(), Desk())
+        courier = self._couriers.get(desk)
+        if courier is None or courier.done():
+            self._couriers[desk] = asyncio.create_task(self._serve(desk))
+        return await desk.reward(sample)
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job; after a restart it starts from 0."""
-        stats: Stats = await self._ask(lambda actor: actor.stats.remote())
+        stats: Stats = await self._ask("stats")
         return stats
 
     async def aclose(self, *, drain_s: float = 0.0) -> None:
@@ -97,59 +96,113 @@ class RayHub:
         """
         import ray
 
-        async with asyncio.timeout(drain_s + self._patience_s):
-            await self._ask(lambda actor: actor.aclose.remote(drain_s))
+        await self._answer(self._actor.aclose.remote(drain_s), drain_s + self._patience_s)
         ray.kill(self._actor)
 
-    async def _ask(self, call: Callable[[Any], Any]) -> Any:
-        """The hub's answer, through its restarts."""
+    async def _serve(self, desk: Desk) -> None:
+        """Works until nobody waits at the desk any more; goes on where the hub is started again."""
         import ray
 
-        lost_at: float | None = None
+        lost = _Lost(self._patience_s)
+        await asyncio.sleep(0)  # whoever started us is about to wait at the desk
+        while desk.waiting:
+            desk.again()
+            session = uuid.uuid4().hex
+            try:
+                await self._answer(self._actor.join.remote(self._config, session))
+                lost.found()
+                await self._converse(desk, session)
+            except ray.exceptions.RayActorError as error:
+                if lost.too_long():
+                    desk.fail(self._lost(error))
+                await self._reconnect()
+            except ZerowaitError as error:
+                desk.fail(error)
+            except BaseException as error:
+                desk.fail(HubLostError(f"the handle on the hub broke: {type(error).__name__}"))
+                raise
+            await asyncio.sleep(0)  # those who got an answer leave the desk
+
+    async def _converse(self, desk: Desk, session: str) -> None:
+        """Hands in and collects until nobody has waited for a while, or the session is over.
+
+        Raises:
+            RayActorError: the hub's process is gone.
+            HubLostError: it said nothing for `patience_s`.
+        """
+        writing = asyncio.create_task(self._write(desk, session))
+        collecting: asyncio.Task[Any] | None = None
+        try:
+            while not writing.done():
+                if collecting is None:
+                    collect = self._actor.collect.remote(session)
+                    collecting = asyncio.create_task(
+                        self._answer(collect, BEAT_S + self._patience_s)
+                    )
+                await asyncio.wait({collecting, writing}, return_when=asyncio.FIRST_COMPLETED)
+                if collecting.done():
+                    results, collecting = collecting.result(), None
+                    if results is None or not (results or desk.waiting):
+                        return
+                    desk.settle(results)
+            writing.result()
+        finally:
+            tasks = {writing} if collecting is None else {writing, collecting}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            self._actor.leave.remote(session)
+
+    async def _write(self, desk: Desk, session: str) -> None:
+        """Hands in what is posted; returns when the session is over."""
+        known = True
+        while known:
+            samples, given_up = await desk.batch()
+            known = await self._answer(self._actor.submit.remote(session, samples, given_up))
+
+    async def _ask(self, method: str, *arguments: Any) -> Any:
+        """The hub's answer to a single question, through its restarts."""
+        import ray
+
+        lost = _Lost(self._patience_s)
         while True:
             try:
-                return await self._answer(call(self._actor))
-            except ray.exceptions.RayTaskError as error:
-                if not isinstance(error.cause, ZerowaitError):
-                    raise
-                if not isinstance(error.cause, HubLostError):
-                    raise error.cause from None
-                continue  # the hub took us for dead: hand it in again
+                return await self._answer(getattr(self._actor, method).remote(*arguments))
             except ray.exceptions.RayActorError as error:
-                lost_at = lost_at or time.monotonic()
-                if time.monotonic() - lost_at > self._patience_s:
+                if lost.too_long():
                     raise self._lost(error) from error
-            await asyncio.sleep(random.uniform(*_PAUSE_S))
-            await self._reconnect(lost_at)
+                await self._reconnect()
 
-    async def _answer(self, reference: Any) -> Any:
-        """What the hub answers, while it shows that it is alive."""
+    async def _answer(self, reference: Any, patience_s: float | None = None) -> Any:
+        """What the hub answers to one call; what it raises is raised here.
+
+        Raises:
+            HubLostError: it did not answer in `patience_s`.
+        """
         import ray
 
-        answer = asyncio.wrap_future(reference.future())
         try:
-            return await self._pulse.answer(answer)
-        except BaseException:
-            if not answer.done():
-                answer.cancel()
-                ray.cancel(reference)  # frees its place in the hub; calls that others share go on
+            async with asyncio.timeout(patience_s or self._patience_s):
+                return await asyncio.wrap_future(reference.future())
+        except TimeoutError:
+            raise self._lost(None) from None
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, ZerowaitError):
+                raise error.cause from None
             raise
 
-    async def _beat(self) -> None:
-        await asyncio.wrap_future(self._actor.beat.remote(self._client).future())
-
-    async def _reconnect(self, lost_at: float) -> None:
+    async def _reconnect(self) -> None:
         """Looks the hub up again, or creates it anew where it died with its creator."""
         import ray
 
-        left_s = lost_at + self._patience_s - time.monotonic()
+        await asyncio.sleep(random.uniform(*_PAUSE_S))
         try:
-            async with asyncio.timeout(max(left_s, _PAUSE_S[1])):
+            async with asyncio.timeout(self._patience_s):
                 self._actor = await asyncio.to_thread(self._found_or_created)
         except (ValueError, ray.exceptions.RayError):
             return  # the name belonged to a hub that died meanwhile: the next call shows it again
         except TimeoutError:
-            raise self._lost(None) from None
+            return  # the next call tells how long the hub has been gone
 
     def _found_or_created(self) -> Any:
         import ray
@@ -169,6 +222,24 @@ class RayHub:
         return HubLostError(
             f"the hub {self._options['name']!r} did not answer for {self._patience_s:g} s{why}"
         )
+
+
+class _Lost:
+    """Since when the hub is gone."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._since: float | None = None
+
+    def found(self) -> None:
+        self._since = None
+
+    def too_long(self) -> bool:
+        """Whether it has been gone for longer than one has patience; asked when it is gone."""
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+        return now - self._since > self._patience_s
 
 
 def _near_the_head() -> Any:

@@ -14,8 +14,8 @@ from aiohttp import web
 
 from zerowait.errors import ClosedError, DataError, ZerowaitError
 from zerowait.hub import wire
+from zerowait.hub.actor import BEAT_S
 from zerowait.hub.job import JobHub
-from zerowait.hub.pulse import BEAT_S
 
 _log = logging.getLogger(__name__)
 
