@@ -32,7 +32,8 @@ from zerowait.client.retry import (
 )
 from zerowait.client.secret import Secret
 from zerowait.client.sender import Permit, Result, Road, Sender
-from zerowait.config.schema import Endpoint, Traffic
+from zerowait.config.schema import Endpoint
+from zerowait.config.traffic import Traffic
 from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried, nobody
 from zerowait.types import Abstain
 

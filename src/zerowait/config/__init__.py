@@ -6,18 +6,17 @@ from zerowait.config.schema import (
     Component,
     Endpoint,
     FailurePolicy,
-    Hedge,
     Judge,
     JudgeComponent,
     Policy,
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
-    Traffic,
     Value,
     VerdictRule,
 )
 from zerowait.config.source import Source, parse_yaml, read_yaml
+from zerowait.config.traffic import Hedge, Traffic
 
 __all__ = [
     "Cache",
