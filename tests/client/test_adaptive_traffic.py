@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from zerowait.client import JudgeClient, Lanes, Reply
+from zerowait.client import Answer, JudgeClient, Lanes, Reply
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import LimitChanged, QuotaLearned
 from zerowait.testing import Capacity, Change, virtually
@@ -43,18 +43,22 @@ class Server:
         pass
 
 
+def asker(server, settings, listener=lambda event: None):
+    return JudgeClient(
+        endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
+        transport=server,
+        lanes=Lanes(settings, listener=listener),
+        well_formed=lambda body: True,
+        traffic=settings,
+        jitter=Random(0),
+    )
+
+
 def pressed(capacity, *, seconds, seed=0, names_quota=True, **traffic):
     """The server and the limit's changes after `seconds` of more work than it can do."""
     server, changes = Server(capacity, seed, names_quota=names_quota), []
     settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, **traffic})
-    client = JudgeClient(
-        endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
-        transport=server,
-        lanes=Lanes(settings, listener=changes.append),
-        well_formed=lambda body: True,
-        traffic=settings,
-        jitter=Random(seed),
-    )
+    client = asker(server, settings, changes.append)
 
     async def worker():
         while True:
@@ -95,6 +99,23 @@ def test_a_cap_that_halves_and_recovers_is_followed_both_ways():
     assert refused_share(server) <= 0.03
 
 
+@pytest.mark.parametrize("cap", [1, 2, 4, 8])
+@pytest.mark.parametrize("retry_after_s", [None, 1.0])
+def test_a_server_that_bears_little_costs_no_judgement_and_hardly_any_time(cap, retry_after_s):
+    """The first 32 are far too many: those that were refused wait for room, not for luck."""
+    server = Server(Capacity(concurrency=cap, retry_after_s=retry_after_s))
+    client = asker(server, Traffic())
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(client.ask(b"{}")) for _ in range(100)]
+        return [task.result() for task in tasks]
+
+    outcomes, elapsed_s = virtually(main())
+    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert elapsed_s <= 1.15 * 100 * MEAN_S / cap + 3
+
+
 def test_past_a_knee_the_limit_stops_although_nothing_is_refused():
     server, changes = pressed(Capacity(knee=40), seconds=90)
     assert goodput(server, after_s=15, until_s=90) >= 0.95 * 40 / MEAN_S
@@ -106,14 +127,14 @@ def test_past_a_knee_the_limit_stops_although_nothing_is_refused():
 def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm():
     server, _ = pressed(Capacity(rpm=3000), seconds=60, rpm="off")
     assert goodput(server, after_s=15, until_s=60) >= 0.95 * 50
-    assert refused_share(server, after_s=5) <= 0.03
+    assert refused_share(server, after_s=5) <= 0.05
 
 
 @pytest.mark.parametrize("rpm", [3000.0, None])
 def test_a_quota_that_is_set_or_named_in_headers_is_kept_to_and_used_up(rpm):
     server, events = pressed(Capacity(rpm=3000), seconds=60, names_quota=rpm is None, rpm=rpm)
     assert goodput(server, after_s=15, until_s=60) >= 0.98 * 50
-    assert refused_share(server, after_s=5) <= (0.002 if rpm else 0.01)
+    assert refused_share(server, after_s=5) <= 0.002
     learned = [event for event in events if isinstance(event, QuotaLearned)]
     assert [event.per_minute for event in learned] == ([] if rpm else [3000.0])
 

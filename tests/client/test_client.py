@@ -392,6 +392,21 @@ def test_each_endpoint_gets_its_own_key():
     assert "Authorization" not in second
 
 
+def test_an_azure_endpoint_gets_its_version_and_its_key_where_azure_looks_for_them():
+    transport = Scripted(GOOD)
+    azure = Endpoint(
+        base_url="https://my.openai.azure.com/openai/deployments/gpt",
+        model="gpt",
+        api_version="2024-10-21",
+    )
+    answer, _ = virtually(client(transport, endpoints=[azure], keys=[Secret(KEY)]).ask(b"{}"))
+    (request,) = transport.requests
+    assert request.url == f"{azure.base_url}/chat/completions?api-version=2024-10-21"
+    assert request.headers["api-key"] == KEY
+    assert "Authorization" not in request.headers
+    assert answer.endpoint == f"{azure.base_url}/chat/completions"
+
+
 def test_a_key_that_the_server_quotes_reaches_neither_outcome_nor_events_nor_reprs():
     quoting = Reply(500, {}, f'{{"error":"bad header Bearer {KEY}"}}'.encode())
     events = []

@@ -77,6 +77,49 @@ def test_a_newcomer_does_not_overtake_one_who_was_granted_a_slot_and_has_not_run
     assert log == ["first", "second", "late"]
 
 
+def test_who_had_a_slot_before_goes_ahead_of_those_who_had_none():
+    limiter, log = Limiter(FixedLimit(1)), []
+
+    async def come(name, *, again):
+        async with limiter.slot(again=again):
+            log.append(name)
+            await asyncio.sleep(1.0)
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            for name in ("holds", "new", "newer"):
+                group.create_task(come(name, again=False))
+            await asyncio.sleep(0.5)
+            for name in ("back", "back too"):
+                group.create_task(come(name, again=True))
+            await asyncio.sleep(0.1)
+            assert limiter.waiting == 4
+
+    virtually(main())
+    assert log == ["holds", "back", "back too", "new", "newer"]
+
+
+def test_a_spare_slot_is_there_only_while_nobody_waits():
+    limiter = Limiter(FixedLimit(2))
+    told = []
+
+    async def main():
+        limiter.when_spare(lambda: told.append(limiter.in_flight))
+        async with limiter.slot(), asyncio.TaskGroup() as group:
+            spare = limiter.spare_slot()
+            assert limiter.in_flight == 2
+            assert limiter.spare_slot() is None
+            waits = group.create_task(hold(limiter, 1.0))
+            await asyncio.sleep(0)
+            spare.release()
+            assert limiter.spare_slot() is None
+            assert told == []
+            await waits
+        assert told == [1, 0]
+
+    virtually(main())
+
+
 def test_the_time_in_the_queue_is_measured_up_to_the_slot():
     limiter = Limiter(FixedLimit(1))
 

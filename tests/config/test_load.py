@@ -158,6 +158,8 @@ def test_a_literal_key_never_shows_in_a_repr(tmp_path):
         ("http://h/v1", "http://h/v1/chat/completions"),
         ("http://h/v1/", "http://h/v1/chat/completions"),
         ("https://h/v2/chat/completions", "https://h/v2/chat/completions"),
+        ("https://h/v1?key=1", "https://h/v1/chat/completions?key=1"),
+        ("https://h/chat/completions?v=1", "https://h/chat/completions?v=1"),
     ],
 )
 def test_a_base_url_and_a_full_endpoint_url_are_both_accepted(tmp_path, given, url):

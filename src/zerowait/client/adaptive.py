@@ -12,7 +12,7 @@ START: Final = 32
 _SATURATED: Final = 0.8
 _SMOOTHING: Final = 0.05
 _FAST: Final = 0.5
-_STEEPEST: Final = 0.1
+_STEEPEST: Final = 0.25
 
 
 class Climb:
@@ -27,7 +27,7 @@ class Climb:
         return _FAST if self.ramping else self._step / limit
 
     def quicken(self, limit: float) -> None:
-        """Nothing stood in the way: longer steps, up to a tenth of `limit` a round."""
+        """Nothing stood in the way: longer steps, up to a quarter of `limit` a round."""
         self._step = min(self._step * (1 + 2 / limit), max(1.0, _STEEPEST * limit))
 
     def calm(self) -> None:

@@ -19,6 +19,8 @@ class Choice:
 
     def first(self, now_s: float) -> int:
         """Where a new judgement goes."""
+        if len(self._roads) == 1:
+            return 0
         best = self._best(range(len(self._roads)), now_s)
         return 0 if best is None else best
 

@@ -12,6 +12,7 @@ from random import Random
 import msgspec
 
 from zerowait.client.choice import Choice
+from zerowait.client.course import Course
 from zerowait.client.endpoints import target
 from zerowait.client.lanes import Lanes
 from zerowait.client.limiter import Gauge, Limiter, Slot
@@ -31,7 +32,8 @@ from zerowait.client.retry import (
 )
 from zerowait.client.secret import Secret
 from zerowait.client.sender import Permit, Result, Road, Sender
-from zerowait.config.schema import Endpoint, Traffic
+from zerowait.config.schema import Endpoint
+from zerowait.config.traffic import Traffic
 from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried, nobody
 from zerowait.types import Abstain
 
@@ -52,25 +54,6 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     latency_s: float
     queue_s: float
     endpoint: str
-
-
-@dataclass(slots=True)
-class _Course:
-    """How far one judgement has come; `ends_s` is infinite until its first send."""
-
-    body: bytes
-    at: int
-    claim: Claim | None = None
-    ends_s: float = math.inf
-    queue_s: float = 0.0
-    sends: int = 0
-    attempt: int = 1
-    resent: bool = False
-
-    def queued(self, wait_s: float) -> None:
-        """Time in our own queues is not the judge's: it moves the deadline."""
-        self.queue_s += wait_s
-        self.ends_s += wait_s
 
 
 @dataclass(kw_only=True, eq=False)
@@ -118,7 +101,8 @@ class JudgeClient:
         """The judge's answer to `body`, or why there is none.
 
         The slot is held over all attempts and the waits between them: giving it back during a wait
-        would let others run into the same wall. Cancelling the call frees it.
+        would let others run into the same wall. Only where a 429 has left fewer slots than are held
+        is it given back, and a new one waited for. Cancelling the call frees it.
 
         Args:
             body: the encoded chat request, with the first endpoint's name of the model.
@@ -127,14 +111,15 @@ class JudgeClient:
             sent: called at the first send, from when on the answer may cost money.
         """
         clock = asyncio.get_running_loop().time
-        course = _Course(body, self._choice.first(clock()))
+        course = Course(body, self._choice.first(clock()))
         self._load(course).add(1)
         try:
             while True:
+                await self._wait(course)
                 await self._claim(course)
-                async with self._limiter(course.at).slot() as slot:
+                async with self._limiter(course.at).slot(again=course.sends > 0) as slot:
                     course.queued(slot.queue_s)
-                    if self._has_to_go_elsewhere(course, clock()):
+                    if self._has_to_go_elsewhere(course, clock()) or self._lost_claim(course):
                         continue
                     if course.ends_s == math.inf:
                         allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
@@ -147,7 +132,7 @@ class JudgeClient:
         finally:
             self._leave_lane(course)
 
-    def _has_to_go_elsewhere(self, course: _Course, now_s: float) -> bool:
+    def _has_to_go_elsewhere(self, course: Course, now_s: float) -> bool:
         """Whether the slot is of no use: the endpoint was given up while we waited for it."""
         if self._choice.may_stay(course.at, now_s):
             return False
@@ -156,27 +141,45 @@ class JudgeClient:
             self._move(course, other)
         return self._limiter(course.at) is not before
 
-    def _move(self, course: _Course, at: int) -> None:
+    def _lost_claim(self, course: Course) -> bool:
+        """Whether a quota became known while we waited for the slot, and leaves nothing for us."""
+        quota, claim = self._roads[course.at].lane.quota, course.claim
+        if claim is None or quota.is_good(claim):
+            return False
+        quota.give_back(claim)
+        course.claim = quota.try_claim(course.body)
+        return course.claim is None
+
+    def _move(self, course: Course, at: int) -> None:
         self._leave_lane(course)
         course.at = at
         self._load(course).add(1)
 
-    def _leave_lane(self, course: _Course) -> None:
+    def _leave_lane(self, course: Course) -> None:
         self._load(course).add(-1)
         if course.claim is not None:
             self._roads[course.at].lane.quota.give_back(course.claim)
             course.claim = None
 
-    async def _ask_in_lane(self, course: _Course, slot: Slot) -> Answer | Abstain | None:
-        """How the judgement ended, or None if it goes on in a lane with slots of its own."""
+    async def _ask_in_lane(self, course: Course, slot: Slot) -> Answer | Abstain | None:
+        """How the judgement ended, or None if it goes on with another slot."""
         limiter = self._limiter(course.at)
         while self._limiter(course.at) is limiter:
             ended = await self._attempt(course, slot)
             if ended is not None:
                 return ended
+            if course.refused and limiter.in_flight > limiter.limit:
+                break
+            await self._wait(course)
         return None
 
-    async def _attempt(self, course: _Course, slot: Slot) -> Answer | Abstain | None:
+    async def _wait(self, course: Course) -> None:
+        """Wait as long as the last failure asks for."""
+        wait_s, course.wait_s = course.wait_s, 0.0
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+
+    async def _attempt(self, course: Course, slot: Slot) -> Answer | Abstain | None:
         """How the judgement ended with this attempt, or None if it has to be sent again now."""
         claim = await self._claimed(course)
         road = self._roads[course.at]
@@ -185,7 +188,7 @@ class JudgeClient:
         permit = Permit(slot, claim, course.queue_s if course.sends == 1 else 0.0)
         result = await self._send(course, road, permit)
         if not result.is_answer or isinstance(result.reply, TransportError):
-            return await self._after_failure(result.reply, course)
+            return self._after_failure(result.reply, course)
         if road.lane.breaker.succeeded():
             self.listener(EndpointReturned(endpoint=road.target.name))
         return Answer(
@@ -196,7 +199,7 @@ class JudgeClient:
             endpoint=road.target.name,
         )
 
-    async def _send(self, course: _Course, road: Road, permit: Permit) -> Result:
+    async def _send(self, course: Course, road: Road, permit: Permit) -> Result:
         clock = asyncio.get_running_loop().time
 
         def timeout_s() -> float:
@@ -210,13 +213,13 @@ class JudgeClient:
         course.sends += race.copies
         return result
 
-    async def _claimed(self, course: _Course) -> Claim:
+    async def _claimed(self, course: Course) -> Claim:
         """The judgement's share of the endpoint's quota, taken over for a send."""
         await self._claim(course)
         claim, course.claim = course.claim, None
         return claim or Claim(0.0)
 
-    async def _claim(self, course: _Course) -> None:
+    async def _claim(self, course: Course) -> None:
         """Reserve the judgement's share of the endpoint's quota for one send."""
         if course.claim is not None:
             return
@@ -229,23 +232,21 @@ class JudgeClient:
             course.queued(clock() - asked_s)
         course.claim = claim
 
-    def _load(self, course: _Course) -> Gauge:
+    def _load(self, course: Course) -> Gauge:
         return self._roads[course.at].lane.load
 
     def _limiter(self, at: int) -> Limiter:
         return self._roads[at].lane.limiter
 
-    def _body(self, course: _Course) -> bytes:
+    def _body(self, course: Course) -> bytes:
         """The request as the endpoint asked now wants it: with its own name of the model."""
         model = self.endpoints[course.at].model
         if model == self.endpoints[0].model:
             return course.body
         return msgspec.json.encode(msgspec.json.decode(course.body) | {"model": model})
 
-    async def _after_failure(
-        self, failed: Reply | TransportError, course: _Course
-    ) -> Abstain | None:
-        """An Abstain, or None once the wait before the next attempt is over."""
+    def _after_failure(self, failed: Reply | TransportError, course: Course) -> Abstain | None:
+        """An Abstain, or None if the judgement goes on after ``course.wait_s``."""
         now_s = asyncio.get_running_loop().time()
         if not is_stale_connection(failed) or course.resent:
             self._blame(failed, course.at, now_s)
@@ -270,7 +271,8 @@ class JudgeClient:
                 endpoint=place.name, attempt=course.sends, wait_s=decision.after_s, why=why
             )
         )
-        await asyncio.sleep(decision.after_s)
+        course.wait_s = decision.after_s
+        course.refused = is_overload(failed)
         if not decision.counted:
             course.resent = True
             return None

@@ -56,7 +56,9 @@ def target(endpoint: Endpoint, *, key: Secret | None = None) -> Target:
     if not parts.hostname:
         raise ConfigError(f"base_url {endpoint.base_url!r} names no host")
     headers = {"Content-Type": "application/json", "User-Agent": "zerowait", **endpoint.headers}
-    if key is not None:
+    if key is not None and endpoint.api_version is not None:
+        headers["api-key"] = key.reveal()
+    elif key is not None:
         headers["Authorization"] = f"Bearer {key.reveal()}"
     name = f"{parts.scheme}://{parts.netloc}{parts.path}"
     return Target(name, endpoint.url, headers, key)

@@ -50,8 +50,8 @@ class HedgeRule:
 
     Those that are late now count among the others: a request is not late where many are, and a
     whole server that slows down is not sent more. Copies are at most `extra` of the requests that
-    were sent. To spend so few on the longest waits, rather than on the first that come, the wait
-    is never shorter than what ``1 - extra`` of the requests take.
+    were sent. So that these few are spent on the longest waits and not on the first that come, the
+    wait is never shorter than what ``1 - extra`` of the requests take.
 
     Args:
         share: the quantile, in (0, 1); None when `after_s` is given.
@@ -92,9 +92,9 @@ class HedgeRule:
         return max(ordinary_s, self._fixed_s)
 
     @property
-    def may_copy(self) -> bool:
-        """Whether the requests sent so far pay for one more copy."""
-        return self._saved >= 1.0 - 1e-9
+    def copies(self) -> int:
+        """How many copies the requests sent so far pay for."""
+        return int(self._saved + 1e-9)
 
     def copied(self) -> None:
         """A copy was sent."""

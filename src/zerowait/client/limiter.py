@@ -12,9 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 import msgspec
+
+_Line: TypeAlias = "OrderedDict[asyncio.Future[None], None]"
 
 
 class Ending(Enum):
@@ -111,7 +113,8 @@ class Limiter:
     ) -> None:
         self._limit = limit
         self._changed = changed
-        self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._waiters: _Line = OrderedDict()
+        self._returning: _Line = OrderedDict()  # who had a slot before goes first
         self._at_spare: list[Callable[[], None]] = []
         self._held = Gauge()
         self._total = total or Gauge()
@@ -130,7 +133,7 @@ class Limiter:
     @property
     def waiting(self) -> int:
         """Callers that wait for a slot."""
-        return len(self._waiters)
+        return len(self._returning) + len(self._waiters)
 
     @property
     def peak(self) -> int:
@@ -142,13 +145,17 @@ class Limiter:
         """How many slots the rule allows now."""
         return self._limit.limit
 
-    def slot(self) -> Slot:
-        """A slot to enter with ``async with``; each one serves once."""
-        return Slot(self)
+    def slot(self, *, again: bool = False) -> Slot:
+        """A slot to enter with ``async with``; each one serves once.
+
+        Args:
+            again: for somebody who had one before and gave it back, ahead of those who had none.
+        """
+        return Slot(self, again=again)
 
     def spare_slot(self) -> Slot | None:
         """A slot that is held already and must be released, or None: somebody needs them all."""
-        if self._waiters or self._held.now >= self._limit.limit:
+        if self.waiting or self._held.now >= self._limit.limit:
             return None
         self._take()
         return Slot(self)
@@ -160,28 +167,29 @@ class Limiter:
     def follow(self) -> None:
         """Let in as many as the rule allows; call it after the limit was changed from outside."""
         limit = self._limit.limit
-        while self._waiters and self._held.now < limit:
-            waiter, _ = self._waiters.popitem(last=False)
+        while self._held.now < limit and (line := self._returning or self._waiters):
+            waiter, _ = line.popitem(last=False)
             if not waiter.done():  # done: its caller was cancelled and has not run since
                 self._take()
                 waiter.set_result(None)
-        if self._at_spare and not self._waiters and self._held.now < limit:
+        if self._at_spare and self._held.now < limit:
             for call in self._at_spare:
                 call()
 
-    async def _acquire(self) -> None:
-        if not self._waiters and self._held.now < self._limit.limit:
+    async def _acquire(self, *, again: bool) -> None:
+        line = self._returning if again else self._waiters
+        if self._held.now < self._limit.limit and not self.waiting:
             self._take()
             return
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = None
+        line[waiter] = None
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
                 self._release()  # granted just as the caller was cancelled
             else:
-                self._waiters.pop(waiter, None)
+                line.pop(waiter, None)
             raise
 
     def _take(self) -> None:
@@ -209,10 +217,11 @@ class Slot:
         queue_s: seconds spent waiting for it, once entered.
     """
 
-    __slots__ = ("_limiter", "_occupancy", "_sent_s", "queue_s")
+    __slots__ = ("_again", "_limiter", "_occupancy", "_sent_s", "queue_s")
 
-    def __init__(self, limiter: Limiter) -> None:
+    def __init__(self, limiter: Limiter, *, again: bool = False) -> None:
         self.queue_s = 0.0
+        self._again = again
         self._limiter = limiter
         self._sent_s: float | None = None
         self._occupancy = 0.0
@@ -220,7 +229,7 @@ class Slot:
     async def __aenter__(self) -> Self:
         clock = asyncio.get_running_loop().time
         asked_s = clock()
-        await self._limiter._acquire()
+        await self._limiter._acquire(again=self._again)
         self.queue_s = clock() - asked_s
         return self
 

@@ -18,10 +18,11 @@ PerMinute: TypeAlias = float | Literal["off"] | None
 class Claim:
     """One request's share of the quota: reserved by a guess, settled by what it did cost."""
 
-    __slots__ = ("is_ahead", "tokens")
+    __slots__ = ("is_ahead", "tokens", "units")
 
-    def __init__(self, tokens: float) -> None:
+    def __init__(self, tokens: float, units: int = 0) -> None:
         self.tokens = tokens
+        self.units = units  # how many quotas were known when it was made
         self.is_ahead = False  # reserved, and not sent yet
 
 
@@ -99,9 +100,14 @@ class Quota:
         self._take(claim)
         return claim
 
+    def is_good(self, claim: Claim) -> bool:
+        """Whether no quota became known since `claim` was made."""
+        return claim.units == len(self._buckets)
+
     def give_back(self, claim: Claim) -> None:
         """The request of `claim` was never sent."""
-        self._pay(claim, -1)
+        if self.is_good(claim):
+            self._pay(claim, -1)
         self.sent(claim)
 
     def sent(self, claim: Claim) -> None:
@@ -158,7 +164,8 @@ class Quota:
         self._follow()
 
     def _claim_for(self, body: bytes) -> Claim:
-        return Claim(self._guess.of(body) if "tokens" in self._buckets else 0.0)
+        tokens = self._guess.of(body) if "tokens" in self._buckets else 0.0
+        return Claim(tokens, len(self._buckets))
 
     def _missing_s(self, claim: Claim) -> float:
         now_s = _now_s()

@@ -12,6 +12,8 @@ from zerowait.client.limiter import Limiter, Slot
 from zerowait.client.quota import Claim, Quota
 
 MOST_COPIES: Final = 2
+_OBVIOUS: Final = 2.0
+_ROUNDING_S: Final = 1e-9
 
 
 class Late(Protocol):
@@ -77,7 +79,7 @@ class Watch:
     def _follow(self) -> None:
         """Copy what is late, as far as the rule and the room allow."""
         self._find_late()
-        while self._waiting and self._rule.may_copy and self._copy_one():
+        while self._waiting and self._copy_one():
             pass
         if self._timer is None:
             self._set_timer()
@@ -97,8 +99,8 @@ class Watch:
 
     def _copy_one(self) -> bool:
         request = next(iter(self._waiting))
-        if request.since_s + self._after_s() > asyncio.get_running_loop().time():
-            return False  # many are late now, which makes each of them less so
+        if not self._is_worth_a_copy(request):
+            return False
         claim = self._quota.try_claim(request.body)
         if claim is None:
             return False
@@ -113,6 +115,19 @@ class Watch:
         request.copy(slot, claim)
         return True
 
+    def _is_worth_a_copy(self, request: Late) -> bool:
+        """Whether the longest wait has become long enough.
+
+        While there are more late requests than copies, most of them will be answered anyway: only
+        one that has been under way for twice as long as the others is copied.
+        """
+        copies = self._rule.copies
+        if copies < 1:
+            return False
+        patience = 1.0 if len(self._waiting) <= copies else _OBVIOUS
+        age_s = asyncio.get_running_loop().time() - request.since_s
+        return age_s >= patience * self._after_s() - _ROUNDING_S
+
     def _stand(self, request: Late, line: Line) -> None:
         request.since_s = asyncio.get_running_loop().time()
         request.line = line
@@ -123,6 +138,8 @@ class Watch:
         loop, after_s = asyncio.get_running_loop(), self._after_s()
         lines = (*self._lines[:MOST_COPIES], self._waiting)
         due_s = [next(iter(line)).since_s + after_s for line in lines if line]
+        if self._waiting:
+            due_s.append(next(iter(self._waiting)).since_s + _OBVIOUS * after_s)
         next_s = min((when for when in due_s if when > loop.time()), default=math.inf)
         if next_s < math.inf:
             self._timer = loop.call_at(next_s, self._ring)

@@ -6,7 +6,6 @@ from zerowait.config.schema import (
     Component,
     Endpoint,
     FailurePolicy,
-    Hedge,
     Judge,
     JudgeComponent,
     Policy,
@@ -14,11 +13,11 @@ from zerowait.config.schema import (
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
-    Traffic,
     Value,
     VerdictRule,
 )
 from zerowait.config.source import Source, parse_yaml, read_yaml
+from zerowait.config.traffic import Hedge, Traffic
 
 __all__ = [
     "Cache",

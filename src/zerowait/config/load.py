@@ -13,7 +13,6 @@ from zerowait.config.schema import (
     Cache,
     Component,
     FailurePolicy,
-    Hedge,
     Judge,
     JudgeComponent,
     Policy,
@@ -22,10 +21,10 @@ from zerowait.config.schema import (
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
-    Traffic,
     Value,
 )
 from zerowait.config.source import KeyPath, Source, read_yaml
+from zerowait.config.traffic import Hedge, Traffic
 from zerowait.errors import ConfigError
 from zerowait.types import FailureKind
 

@@ -6,33 +6,19 @@ into a `ConfigError` that names the file, the line and the key.
 
 from __future__ import annotations
 
-import math
-import re
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
+from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from zerowait.config.checks import finite, positive
 from zerowait.config.source import KeyPath, Source
+from zerowait.config.traffic import Price, Traffic
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
 _REDIS = ("redis://", "rediss://", "unix://")
-
-
-def _finite(name: str, value: float) -> None:
-    if not math.isfinite(value):
-        raise ValueError(f"{name} must be a finite number, not {value}")
-
-
-def _positive(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be greater than 0, not {value}")
-
-
-def _not_negative(name: str, value: float) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"{name} must not be negative, and not {value}")
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -41,7 +27,7 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     value: float
 
     def __post_init__(self) -> None:
-        _finite("value", self.value)
+        finite("value", self.value)
 
 
 PolicyName: TypeAlias = Literal["neutral", "mask", "drop_group", "raise"]
@@ -89,8 +75,8 @@ class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
-        _finite("weight", self.weight)
-        _positive("timeout_s", self.timeout_s)
+        finite("weight", self.weight)
+        positive("timeout_s", self.timeout_s)
 
 
 class JudgeComponent(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +89,7 @@ class JudgeComponent(msgspec.Struct, frozen=True, kw_only=True):
     normalize: bool = False
 
     def __post_init__(self) -> None:
-        _finite("weight", self.weight)
+        finite("weight", self.weight)
 
 
 class ShapeComponent(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,7 +108,7 @@ class ShapeComponent(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        _finite("scale", self.scale)
+        finite("scale", self.scale)
 
 
 Component: TypeAlias = ScorerComponent | JudgeComponent | ShapeComponent
@@ -163,6 +149,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         api_key_env: the environment variable that holds the key.
         api_key: the key itself; accepted, never shown.
         headers: sent with every request.
+        api_version: Azure's; sent as the query ``api-version``, and the key as ``api-key``.
         weight: share of the judgements among the endpoints of the same priority.
         priority: the lowest is asked first; others only while all of a lower one are left alone.
     """
@@ -172,13 +159,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_key_env: str | None = None
     api_key: str | None = None
     headers: dict[str, str] = {}
+    api_version: str | None = None
     weight: float = 1.0
     priority: int = 0
 
     def __post_init__(self) -> None:
         if not self.base_url.startswith(("http://", "https://")):
             raise ValueError(f"base_url must start with http:// or https://, not {self.base_url!r}")
-        _positive("weight", self.weight)
+        positive("weight", self.weight)
 
     def __repr__(self) -> str:  # a literal key must not reach a log through a repr
         return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
@@ -191,9 +179,19 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def url(self) -> str:
-        """The full URL of the chat completions endpoint."""
-        base = self.base_url.rstrip("/")
-        return base if base.endswith("/completions") else f"{base}/chat/completions"
+        """The full URL of the chat completions endpoint.
+
+        >>> base = "https://my.openai.azure.com/openai/deployments/gpt"
+        >>> Endpoint(base_url=base, model="gpt", api_version="2024-10-21").url.removeprefix(base)
+        '/chat/completions?api-version=2024-10-21'
+        """
+        parts = urlsplit(self.base_url)
+        path, query = parts.path.rstrip("/"), parts.query
+        if not path.endswith("/completions"):
+            path += "/chat/completions"
+        if self.api_version is not None:
+            query += ("&" if query else "") + urlencode({"api-version": self.api_version})
+        return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
 class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -218,93 +216,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise ValueError("a judge needs at least one endpoint")
-        _positive("max_tokens", self.max_tokens)
-
-
-class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Late requests are sent once more, and the first answer counts.
-
-    Args:
-        after: how late: ``p95`` is later than 95 % of the endpoint's answers; or seconds.
-        extra: copies per request, at most.
-    """
-
-    after: str | float = "p95"
-    extra: float = 0.05
-
-    def __post_init__(self) -> None:
-        if not 0 < self.extra <= 1:
-            raise ValueError(f"extra must be in (0, 1], not {self.extra}")
-        if isinstance(self.after, str):
-            match = re.fullmatch(r"p(\d+(?:\.\d+)?)", self.after)
-            if match is None or not 0 < float(match[1]) < 100:
-                raise ValueError(f"after must be p50 to p99.9 or seconds, not {self.after!r}")
-        else:
-            _positive("after", self.after)
-
-    @property
-    def share(self) -> float | None:
-        """The quantile of `after`, in (0, 1), or None when it is seconds."""
-        return float(self.after[1:]) / 100 if isinstance(self.after, str) else None
-
-    @property
-    def after_s(self) -> float | None:
-        """The seconds of `after`, or None when it is a quantile."""
-        return None if isinstance(self.after, str) else self.after
-
-
-class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a model costs, in dollars per million tokens; 0 for one of your own."""
-
-    input: float
-    output: float
-
-    def __post_init__(self) -> None:
-        for name in ("input", "output"):
-            _not_negative(name, getattr(self, name))
-
-
-class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How hard the judges may be asked, and how long an answer may take.
-
-    Args:
-        concurrency: requests in flight: a number for the whole job, or ``auto``: for each endpoint
-            and model what it turns out to bear.
-        max_concurrency: with ``auto``, at most so many for each endpoint and model.
-        rpm: requests per minute to each endpoint and model; None: what its ``x-ratelimit``
-            headers say; ``off``: no matter what they say.
-        tpm: tokens per minute, prompt and answer, likewise.
-        hedge: when late requests are sent once more, or ``off``.
-        timeout_s: of one attempt, from the moment it is sent.
-        deadline_s: of one judgement, from its first send, over all attempts.
-        attempts: how often one judgement is sent at most.
-        group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
-        budget_usd: what the judges may cost; needs ``prices``. None is no budget.
-        budget_name: whose spend counts; default: the configuration file, or, for a configuration
-            that is no file, this engine alone.
-    """
-
-    concurrency: int | Literal["auto"] = "auto"
-    max_concurrency: int = 1024
-    rpm: float | Literal["off"] | None = None
-    tpm: float | Literal["off"] | None = None
-    hedge: Hedge | Literal["off"] = Hedge()
-    timeout_s: float = 60.0
-    deadline_s: float = 300.0
-    attempts: int = 6
-    group_deadline_s: float = 600.0
-    budget_usd: float | None = None
-    budget_name: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.budget_usd is not None:
-            _not_negative("budget_usd", self.budget_usd)
-        for name in ("concurrency", "rpm", "tpm"):
-            value = getattr(self, name)
-            if value is not None and not isinstance(value, str):
-                _positive(name, value)
-        for name in ("max_concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
-            _positive(name, getattr(self, name))
+        positive("max_tokens", self.max_tokens)
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -340,7 +252,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if self.max_bytes is not None and self.max_bytes < _SMALLEST_CACHE_BYTES:
             raise ValueError(f"max_bytes must be at least {_SMALLEST_CACHE_BYTES}")
         if self.max_age_days is not None:
-            _positive("max_age_days", self.max_age_days)
+            positive("max_age_days", self.max_age_days)
 
 
 class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):

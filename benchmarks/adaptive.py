@@ -1,0 +1,81 @@
+"""What the adaptive limit gets out of a server: answers per second against an oracle, and 429s.
+
+    python benchmarks/adaptive.py [--seconds 120] [--live 20]
+
+Simulated in virtual time: log-normal latency (median 1 s, sigma 0.4), more in line than can be
+done, the first 15 s left out. The oracle knows the capacity. `--live` adds so many real seconds
+against a fake judge over sockets, per row.
+"""
+
+import argparse
+import math
+import sys
+from statistics import median
+
+from asking import through_engine
+from serving import judge_process
+from simulated import Server, pressed
+
+from zerowait.cli.tables import show
+from zerowait.testing import Capacity, Change, Latency, Script
+
+MEAN_S = math.exp(0.4**2 / 2)
+RAMP_S = 15.0
+WAYS = ("auto", 32, 60, 256)
+
+
+def servers(seconds: float) -> dict[str, tuple[Capacity, float]]:
+    """Each server with the oracle's answers per second after the ramp."""
+    third = seconds / 3
+    down_up = (Change(at_s=third, concurrency=30), Change(at_s=2 * third, concurrency=60))
+    mean_cap = (60 * (third - RAMP_S) + 30 * third + 60 * third) / (seconds - RAMP_S)
+    return {
+        "cap 60": (Capacity(concurrency=60, retry_after_s=1.0), 60 / MEAN_S),
+        "cap 60-30-60": (Capacity(concurrency=60, changes=down_up), mean_cap / MEAN_S),
+        "3000 RPM": (Capacity(rpm=3000), 50.0),
+        "knee 128": (Capacity(knee=128), 128 / MEAN_S),
+    }
+
+
+def main() -> int:
+    """Print one row for each server and way."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--seconds", type=float, default=120.0, help="virtual")
+    options.add_argument("--live", type=float, default=0.0, help="real seconds, per row")
+    given = options.parse_args()
+    rows = [["server", "concurrency", "answers / oracle", "429 share", "median latency s"]]
+    for name, (capacity, oracle) in servers(given.seconds).items():
+        for way in WAYS:
+            server = Server(capacity)
+            pressed(server, seconds=given.seconds, concurrency=way)
+            answered = sum(when >= RAMP_S for when in server.answered_s)
+            ratio = answered / (given.seconds - RAMP_S) / oracle
+            refused = server.refused / server.sent
+            latency = f"{median(server.latencies_s):.2f}"
+            rows.append([name, str(way), f"{ratio:.3f}", f"{refused:.1%}", latency])
+    show(rows)
+    if given.live:
+        live(given.live)
+    return 0
+
+
+def live(seconds: float) -> None:
+    """The same over sockets, ramp included."""
+    rows = [["live server", "concurrency", "answers / oracle", "429 share"]]
+    latency = Latency(median_s=1.0, sigma=0.4)
+    for name, capacity, bears in (
+        ("cap 60", Capacity(concurrency=60, retry_after_s=1.0), 60),
+        ("knee 128", Capacity(knee=128), 128),
+    ):
+        oracle = bears / MEAN_S
+        with judge_process(Script(latency=latency, capacity=capacity)) as url:
+            for way in ("auto", 32):
+                traffic = {"concurrency": way, "attempts": 1000}
+                run = through_engine(url, int(oracle * seconds), traffic=traffic)
+                refused = 0.0 if run.stats is None else run.stats.retries / run.stats.requests
+                rows.append([name, str(way), f"{run.per_s / oracle:.3f}", f"{refused:.1%}"])
+    show(rows)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""The same judgements, asked in two ways: through the engine, and by a loop as one writes it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import aiohttp
+import msgspec
+import uvloop
+
+import zerowait
+from zerowait.engine import Engine, Stats
+
+TEXT = "The quick brown fox jumps over the lazy dog. " * 40  # 1.8 kB, as a short response has
+VERDICT = {"integer": [1, 10]}
+
+
+class Run(msgspec.Struct, frozen=True):
+    """What `count` judgements took."""
+
+    count: int
+    wall_s: float
+    cpu_s: float
+    stats: Stats | None = None
+
+    @property
+    def cpu_ms(self) -> float:
+        """CPU milliseconds of this process per judgement."""
+        return self.cpu_s / self.count * 1000
+
+    @property
+    def per_s(self) -> float:
+        """Judgements per second."""
+        return self.count / self.wall_s
+
+
+def through_engine(
+    url: str, count: int, *, traffic: dict[str, Any], cache: str = "off", rounds: int = 1
+) -> Run:
+    """`count` different samples through the whole engine; of several rounds, the last."""
+    config = {
+        "components": {"quality": {"judge": "quality"}},
+        "judges": {"quality": {"endpoints": [{"base_url": url, "model": "m"}], "verdict": VERDICT}},
+        "traffic": traffic,
+        "cache": cache,
+    }
+    samples = [zerowait.Sample("Say something.", f"{number} {TEXT}") for number in range(count)]
+
+    async def main() -> Run:
+        async with Engine(config) as engine:
+            for _ in range(rounds):
+                began = time.perf_counter(), time.process_time()
+                rewards = await engine.score_all(samples)
+                ended = time.perf_counter(), time.process_time()
+            lost = sum(reward.abstained for reward in rewards)
+            if lost:
+                raise SystemExit(f"{lost} of {count} judgements were not reached")
+            return Run(count, ended[0] - began[0], ended[1] - began[1], engine.stats())
+
+    return _run(main())
+
+
+def by_hand(url: str, count: int, *, concurrency: int) -> Run:
+    """The same number of posts with aiohttp under a semaphore: no retry, cache, record, parser."""
+
+    async def main() -> Run:
+        gate = asyncio.Semaphore(concurrency)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as session:
+
+            async def one(number: int) -> str:
+                text = f"Rate this response from 1 to 10.\n\nSay something.\n\n{number} {TEXT}"
+                messages = [{"role": "user", "content": text}]
+                body = {"model": "m", "messages": messages, "max_tokens": 1024, "temperature": 0}
+                async with gate, session.post(f"{url}/chat/completions", json=body) as reply:
+                    return (await reply.json())["choices"][0]["message"]["content"]
+
+            began = time.perf_counter(), time.process_time()
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(count):
+                    tasks.create_task(one(number))
+            ended = time.perf_counter(), time.process_time()
+        return Run(count, ended[0] - began[0], ended[1] - began[1])
+
+    return _run(main())
+
+
+def _run(main: Coroutine[Any, Any, Run]) -> Run:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)

@@ -1,0 +1,101 @@
+"""A judge in virtual time, which is exact and takes no waiting; and clients that press it."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+from zerowait.client import JudgeClient, Lanes, Reply, Request
+from zerowait.config import Endpoint, Traffic
+from zerowait.events import Listener, nobody
+from zerowait.testing import Capacity, virtually
+from zerowait.testing.capacity import Gate
+
+_REFUSED_AFTER_S = 0.02
+
+
+class Server:
+    """A transport to a server of `capacity` with log-normal latency of median 1 s."""
+
+    def __init__(
+        self, capacity: Capacity, *, seed: int = 0, sigma: float = 0.4, stalls: float = 0.0
+    ) -> None:
+        self.answered_s: list[float] = []
+        self.latencies_s: list[float] = []
+        self.refused = 0
+        self.sent = 0
+        self._gate = Gate(capacity)
+        self._random = Random(seed)
+        self._sigma = sigma
+        self._stalls = stalls
+
+    async def send(self, request: Request, *, timeout_s: float) -> Reply:  # noqa: ARG002
+        """A reply, after its time."""
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        self.sent += 1
+        busy = self._gate.enter(tokens=1, now_s=began_s)
+        if busy is not None:
+            await asyncio.sleep(_REFUSED_AFTER_S)
+            self.refused += 1
+            return Reply(429, {name.lower(): text for name, text in busy.headers.items()}, b"")
+        try:
+            await asyncio.sleep(self._latency_s() * self._gate.slowdown())
+        finally:
+            self._gate.leave()
+        self.answered_s.append(clock())
+        self.latencies_s.append(clock() - began_s)
+        return Reply(200, self._gate.headers(), b"{}")
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    def _latency_s(self) -> float:
+        if self._random.random() < self._stalls:
+            return 30.0
+        return self._random.lognormvariate(0.0, self._sigma)
+
+
+def client(server: Server, *, seed: int = 0, listener: Listener = nobody, **traffic: Any) -> Any:
+    """A judge client whose only endpoint is `server`."""
+    settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, "timeout_s": 120.0, **traffic})
+    return JudgeClient(
+        endpoints=[Endpoint(base_url="http://simulated/v1", model="m")],
+        transport=server,
+        lanes=Lanes(settings, listener=listener),
+        well_formed=bool,
+        traffic=settings,
+        listener=listener,
+        jitter=Random(seed),
+    )
+
+
+def pressed(server: Server, *, seconds: float, callers: int = 1100, **traffic: Any) -> None:
+    """Keep more in line than `server` can do, for so many virtual seconds."""
+    judge = client(server, **traffic)
+
+    async def caller() -> None:
+        while True:
+            await judge.ask(b"{}")
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(caller()) for _ in range(callers)]
+            await asyncio.sleep(seconds)
+            for task in tasks:
+                task.cancel()
+
+    virtually(main())
+
+
+def batch_s(server: Server, count: int, **traffic: Any) -> float:
+    """Virtual seconds until `count` judgements that come at once are all answered."""
+    judge = client(server, **traffic)
+
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(count):
+                group.create_task(judge.ask(b"{}"))
+
+    return virtually(main())[1]

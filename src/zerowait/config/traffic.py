@@ -1,0 +1,96 @@
+"""How hard the judges may be asked."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+import msgspec
+
+from zerowait.config.checks import not_negative, positive
+
+
+class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Late requests are sent once more, and the first answer counts.
+
+    Args:
+        after: how late: ``p95`` is later than 95 % of the endpoint's answers; or seconds.
+        extra: copies per request, at most.
+    """
+
+    after: str | float = "p95"
+    extra: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 < self.extra <= 1:
+            raise ValueError(f"extra must be in (0, 1], not {self.extra}")
+        if isinstance(self.after, str):
+            match = re.fullmatch(r"p(\d+(?:\.\d+)?)", self.after)
+            if match is None or not 0 < float(match[1]) < 100:
+                raise ValueError(f"after must be p50 to p99.9 or seconds, not {self.after!r}")
+        else:
+            positive("after", self.after)
+
+    @property
+    def share(self) -> float | None:
+        """The quantile of `after`, in (0, 1), or None when it is seconds."""
+        return float(self.after[1:]) / 100 if isinstance(self.after, str) else None
+
+    @property
+    def after_s(self) -> float | None:
+        """The seconds of `after`, or None when it is a quantile."""
+        return None if isinstance(self.after, str) else self.after
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a model costs, in dollars per million tokens; 0 for one of your own."""
+
+    input: float
+    output: float
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output"):
+            not_negative(name, getattr(self, name))
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How hard the judges may be asked, and how long an answer may take.
+
+    Args:
+        concurrency: requests in flight: a number for the whole job, or ``auto``: for each endpoint
+            and model what it turns out to bear.
+        max_concurrency: with ``auto``, at most so many for each endpoint and model.
+        rpm: requests per minute to each endpoint and model; None: what its ``x-ratelimit``
+            headers say; ``off``: no matter what they say.
+        tpm: tokens per minute, prompt and answer, likewise.
+        hedge: when late requests are sent once more, or ``off``.
+        timeout_s: of one attempt, from the moment it is sent.
+        deadline_s: of one judgement, from its first send, over all attempts.
+        attempts: how often one judgement is sent at most.
+        group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
+        budget_usd: what the judges may cost; needs ``prices``. None is no budget.
+        budget_name: whose spend counts; default: the configuration file, or, for a configuration
+            that is no file, this engine alone.
+    """
+
+    concurrency: int | Literal["auto"] = "auto"
+    max_concurrency: int = 1024
+    rpm: float | Literal["off"] | None = None
+    tpm: float | Literal["off"] | None = None
+    hedge: Hedge | Literal["off"] = Hedge()
+    timeout_s: float = 60.0
+    deadline_s: float = 300.0
+    attempts: int = 6
+    group_deadline_s: float = 600.0
+    budget_usd: float | None = None
+    budget_name: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.budget_usd is not None:
+            not_negative("budget_usd", self.budget_usd)
+        for name in ("concurrency", "rpm", "tpm"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                positive(name, value)
+        for name in ("max_concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
+            positive(name, getattr(self, name))
