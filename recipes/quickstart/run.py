@@ -7,6 +7,7 @@ With ``--own-judge`` no judge is started: put your API into ``reward.yaml``.
 
 import argparse
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ def main() -> int:
         zerowait("train", str(HERE / "recipe.yaml"), f"--output={output}", f"--seed={given.seed}")
     zerowait("report", str(output))
     print(f"{(time.monotonic() - started) / 60:.1f} minutes")
-    print(f"To use your own API: put it into {HERE / 'reward.yaml'} under judges, then")
+    print(f"To use your own API: put it into {os.path.relpath(HERE)}/reward.yaml, then")
     print("    make quickstart ARGS=--own-judge")
     return 0
 

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 import msgspec
 
 from zerowait.client.port import Reply, Request, Transport, TransportError
-from zerowait.config.schema import Price
+from zerowait.config import Price
 from zerowait.errors import ClosedError, ZerowaitError
 from zerowait.events import Listener, RequestCharged, nobody
 from zerowait.types import Account

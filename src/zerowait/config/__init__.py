@@ -9,7 +9,6 @@ from zerowait.config.schema import (
     Judge,
     JudgeComponent,
     Policy,
-    Price,
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
@@ -17,7 +16,7 @@ from zerowait.config.schema import (
     VerdictRule,
 )
 from zerowait.config.source import Source, parse_yaml, read_yaml
-from zerowait.config.traffic import Hedge, Traffic
+from zerowait.config.traffic import Hedge, Price, Traffic
 
 __all__ = [
     "Cache",

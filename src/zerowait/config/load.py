@@ -17,14 +17,13 @@ from zerowait.config.schema import (
     JudgeComponent,
     Policy,
     PolicyName,
-    Price,
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
     Value,
 )
 from zerowait.config.source import KeyPath, Source, read_yaml
-from zerowait.config.traffic import Hedge, Traffic
+from zerowait.config.traffic import Hedge, Price, Traffic
 from zerowait.errors import ConfigError
 from zerowait.types import FailureKind
 

@@ -66,7 +66,7 @@ class JobHub:
         records, self._records = self._records, None
         if records is not None:
             split, step = self._place
-            records.stats(self._engine.stats(), split=split, step=step)
+            records.stats(self._engine.stats, split=split, step=step, last=True)
             records.close()
 
     async def reward(self, sample: Sample) -> Streamed:
