@@ -249,9 +249,20 @@ def served(config, port=0):
             process.kill()
 
 
-def client(url, start, end):
-    command = [sys.executable, "-c", CLIENT, url, str(start), str(end)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def client():
+    """Starts a process that asks for rows; none is left behind, whatever the test does."""
+    started = []
+
+    def start_one(url, start, end):
+        command = [sys.executable, "-c", CLIENT, url, str(start), str(end)]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        return started[-1]
+
+    yield start_one
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 def finished(process):
@@ -276,7 +287,7 @@ def written(tmp_path, judge, concurrency):
     return path
 
 
-def test_two_processes_share_limit_single_flight_and_cache(tmp_path):
+def test_two_processes_share_limit_single_flight_and_cache(tmp_path, client):
     with FakeJudge(Script(latency=Latency(0.05))) as judge:
         with served(written(tmp_path, judge, 8)) as (_, url):
             first, second = client(url, 0, 60), client(url, 30, 90)
@@ -289,7 +300,7 @@ def test_two_processes_share_limit_single_flight_and_cache(tmp_path):
     assert again == values + others[30:]
 
 
-def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(tmp_path):
+def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(tmp_path, client):
     with FakeJudge(Script(latency=Latency(0.05))) as judge:
         config = written(tmp_path, judge, 8)
         with served(config) as (process, url):
@@ -308,7 +319,7 @@ def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(
         assert judge.seen.repeats <= 8
 
 
-def test_an_interrupted_service_answers_what_was_asked_and_ends(tmp_path):
+def test_an_interrupted_service_answers_what_was_asked_and_ends(tmp_path, client):
     with FakeJudge(Script(latency=Latency(0.3))) as judge:
         with served(written(tmp_path, judge, 8)) as (process, url):
             one = client(url, 0, 8)
@@ -319,16 +330,14 @@ def test_an_interrupted_service_answers_what_was_asked_and_ends(tmp_path):
         assert judge.seen.answered == 8
 
 
-def test_a_second_interrupt_ends_at_once(tmp_path):
+def test_a_second_interrupt_ends_at_once(tmp_path, client):
     with (
         FakeJudge(Script(faults=(Hang(always=True),))) as judge,
         served(written(tmp_path, judge, 8)) as (process, url),
     ):
-        one = client(url, 0, 8)
+        client(url, 0, 8)
         asyncio.run(until(lambda: judge.seen.in_flight == 8))
         process.send_signal(signal.SIGINT)
         asyncio.run(until(lambda: health(url) == 503))
         process.send_signal(signal.SIGTERM)
         assert process.wait(IN_TIME_S / 3) == 0  # sooner than its drain
-        one.kill()
-        one.communicate()

@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
+from collections.abc import Iterable
+from typing import Final, Generic, TypeVar
 
 from zerowait.errors import ZerowaitError
 from zerowait.hub.sessions import Result
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
 
-_LARGEST_BATCH = 256
+T = TypeVar("T")
+
+_LARGEST_BATCH: Final = 256
 
 
-class _Call:
+class _Call(Generic[T]):
     """A reward that somebody waits for."""
 
     __slots__ = ("answer", "sample")
 
-    def __init__(self, sample: Sample) -> None:
+    def __init__(self, sample: T) -> None:
         self.sample = sample
         self.answer: asyncio.Future[Streamed] = asyncio.get_running_loop().create_future()
 
@@ -33,12 +36,15 @@ class _Call:
             self.answer.set_result(result)
 
 
-class Desk:
-    """What one event loop waits for, and what of it has not been handed in yet."""
+class Desk(Generic[T]):
+    """What one event loop waits for, and what of it has not been handed in yet.
+
+    `T` is a sample in the form in which it travels.
+    """
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._calls: dict[int, _Call] = {}
+        self._calls: dict[int, _Call[T]] = {}
         self._outbox: deque[int] = deque()
         self._posted = asyncio.Event()
 
@@ -47,7 +53,7 @@ class Desk:
         """Whether anybody waits for a reward."""
         return bool(self._calls)
 
-    async def reward(self, sample: Sample) -> Streamed:
+    async def reward(self, sample: T) -> Streamed:
         """The sample's reward, as soon as `settle` brings it."""
         number, call = next(self._numbers), _Call(sample)
         self._calls[number] = call
@@ -59,7 +65,11 @@ class Desk:
             if call.answer.cancelled():
                 self._post(number)  # nobody waits for it any more
 
-    async def batch(self) -> tuple[list[tuple[int, Sample]], list[int]]:
+    async def asked(self) -> None:
+        """Wait until there is something to hand in."""
+        await self._posted.wait()
+
+    async def batch(self) -> tuple[list[tuple[int, T]], list[int]]:
         """What is to be handed in next, and what is given up; waits until there is any."""
         await self._posted.wait()
         samples, given_up = [], []
@@ -74,7 +84,7 @@ class Desk:
             self._posted.clear()
         return samples, given_up
 
-    def settle(self, results: list[Result]) -> None:
+    def settle(self, results: Iterable[Result]) -> None:
         """Hand results to those who wait for them."""
         for number, result in results:
             call = self._calls.get(number)

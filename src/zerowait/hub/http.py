@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import random
-from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -16,6 +14,7 @@ from zerowait.engine import Stats
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub import wire
 from zerowait.hub.actor import BEAT_S
+from zerowait.hub.desk import Desk
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Sample
 
@@ -26,21 +25,6 @@ _PAUSE_S: Final = (0.1, 0.5)
 _CONNECT_S: Final = 10.0
 _FRAME_BYTES: Final = 64
 _decode_stats = msgspec.json.Decoder(Stats).decode
-
-
-class _Call:
-    """A reward that somebody waits for."""
-
-    __slots__ = ("answer", "sample")
-
-    def __init__(self, sample: bytes) -> None:
-        self.sample = sample
-        self.answer: asyncio.Future[Streamed] = asyncio.get_running_loop().create_future()
-
-    def fail(self, error: ZerowaitError) -> None:
-        if not self.answer.done():
-            self.answer.set_exception(error)
-            self.answer.exception()  # its caller may just have been cancelled
 
 
 class HttpHub:
@@ -71,10 +55,7 @@ class HttpHub:
         self._token = None if token is None else Secret(token)
         self._patience_s = patience_s
         self._deadline_s = deadline_s
-        self._numbers = itertools.count()
-        self._calls: dict[int, _Call] = {}
-        self._outbox: deque[int] = deque()
-        self._posted = asyncio.Event()
+        self._desk: Desk[bytes] = Desk()
         self._session: aiohttp.ClientSession | None = None
         self._courier: asyncio.Task[None] | None = None
 
@@ -122,20 +103,13 @@ class HttpHub:
         """
         if self._courier is None or self._courier.done():
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
-        number, call = next(self._numbers), _Call(wire.encode(sample))
-        self._calls[number] = call
-        self._post(number)
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await call.answer
+                return await self._desk.reward(wire.encode(sample))
         except TimeoutError:
             raise HubLostError(
                 f"the hub {self._url} gave no reward in {self._deadline_s:g} s"
             ) from None
-        finally:
-            del self._calls[number]
-            if call.answer.cancelled():
-                self._post(number)  # tells the hub that nobody waits any more
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job; after a restart it starts from 0.
@@ -159,10 +133,6 @@ class HttpHub:
             raise self._refused(reply.status, wire.complained(body))
         return _decode_stats(body)
 
-    def _post(self, number: int) -> None:
-        self._outbox.append(number)
-        self._posted.set()
-
     async def _deliver(self, session: aiohttp.ClientSession) -> None:
         """Keeps a connection while there is something to say; ends only by cancellation."""
         import aiohttp
@@ -170,7 +140,7 @@ class HttpHub:
         clock = asyncio.get_running_loop().time
         lost_at: float | None = None
         while True:
-            await self._posted.wait()
+            await self._desk.asked()
             lost_at = lost_at or clock()
             why = "it ended the connection"
             try:
@@ -183,20 +153,17 @@ class HttpHub:
             except aiohttp.WSServerHandshakeError as error:
                 why = f"it answers with {error.status}"
                 if error.status < 500:
-                    self._fail_all(self._refused(error.status, error.message))
+                    self._desk.fail(self._refused(error.status, error.message))
             except (aiohttp.ClientError, OSError, msgspec.DecodeError) as error:
                 why = str(error) or type(error).__name__
             if clock() - lost_at > self._patience_s:
-                self._fail_all(
+                self._desk.fail(
                     HubLostError(f"the hub {self._url} was gone for {self._patience_s:g} s: {why}")
                 )
-            # all that is waited for is handed in again where the next connection leads
-            self._outbox = deque(n for n, call in self._calls.items() if not call.answer.done())
-            if self._outbox:
-                self._posted.set()
-            else:
-                self._posted.clear()
+            await asyncio.sleep(0)  # those who were told leave the desk
+            if not self._desk.waiting:
                 lost_at = None
+            self._desk.again()  # all of it, where the next connection leads
             await asyncio.sleep(random.uniform(*_PAUSE_S))
 
     async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
@@ -218,39 +185,30 @@ class HttpHub:
         return writing is not None
 
     def _hear(self, answer: wire.Answer) -> None:
-        call = self._calls.get(answer.id)
-        if call is None or call.answer.done():
-            return
         if answer.error is not None:
-            call.fail(wire.told(answer.error))
+            self._desk.settle([(answer.id, wire.told(answer.error))])
         elif answer.streamed is not None:
-            call.answer.set_result(answer.streamed)
+            self._desk.settle([(answer.id, answer.streamed)])
 
     async def _write(self, socket: aiohttp.ClientWebSocketResponse, longest: int) -> None:
         try:
             while True:
-                await self._posted.wait()
-                while self._outbox:
-                    number = self._outbox.popleft()
-                    call = self._calls.get(number)
-                    if call is None:
-                        await socket.send_bytes(wire.give_up(number))
-                    elif len(call.sample) + _FRAME_BYTES > longest:
-                        call.fail(DataError(f"a sample is longer than the hub's {longest} bytes"))
+                samples, given_up = await self._desk.batch()
+                for number, sample in samples:
+                    if len(sample) + _FRAME_BYTES > longest:
+                        error = DataError(f"a sample is longer than the hub's {longest} bytes")
+                        self._desk.settle([(number, error)])
                     else:
-                        await socket.send_bytes(wire.call(number, call.sample))
-                self._posted.clear()
+                        await socket.send_bytes(wire.call(number, sample))
+                for number in given_up:
+                    await socket.send_bytes(wire.give_up(number))
         except ConnectionError:
             return  # the reader sees the end too
 
     def _delivers_no_more(self, courier: asyncio.Task[None]) -> None:
         error = None if courier.cancelled() else courier.exception()
         why = "the hub's handle was closed" if error is None else f"the hub's handle broke: {error}"
-        self._fail_all(ClosedError(why))
-
-    def _fail_all(self, error: ZerowaitError) -> None:
-        for call in self._calls.values():
-            call.fail(error)
+        self._desk.fail(ClosedError(why))
 
     def _refused(self, status: int, why: str) -> ZerowaitError:
         if status == 401:

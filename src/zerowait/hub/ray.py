@@ -57,8 +57,10 @@ class RayHub:
         if detached:
             self._options["lifetime"] = "detached"
         self._patience_s = patience_s
-        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk] = WeakKeyDictionary()
-        self._couriers: WeakKeyDictionary[Desk, asyncio.Task[None]] = WeakKeyDictionary()
+        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk[Sample]] = (
+            WeakKeyDictionary()
+        )
+        self._couriers: WeakKeyDictionary[Desk[Sample], asyncio.Task[None]] = WeakKeyDictionary()
         self._actor = self._found_or_created()
 
     async def ready(self) -> None:
@@ -99,7 +101,7 @@ class RayHub:
         await self._answer(self._actor.aclose.remote(drain_s), drain_s + self._patience_s)
         ray.kill(self._actor)
 
-    async def _serve(self, desk: Desk) -> None:
+    async def _serve(self, desk: Desk[Sample]) -> None:
         """Works until nobody waits at the desk any more; goes on where the hub is started again."""
         import ray
 
@@ -123,7 +125,7 @@ class RayHub:
                 raise
             await asyncio.sleep(0)  # those who got an answer leave the desk
 
-    async def _converse(self, desk: Desk, session: str) -> None:
+    async def _converse(self, desk: Desk[Sample], session: str) -> None:
         """Hands in and collects until nobody has waited for a while, or the session is over.
 
         Raises:
@@ -153,7 +155,7 @@ class RayHub:
             await asyncio.wait(tasks)
             self._actor.leave.remote(session)
 
-    async def _write(self, desk: Desk, session: str) -> None:
+    async def _write(self, desk: Desk[Sample], session: str) -> None:
         """Hands in what is posted; returns when the session is over."""
         known = True
         while known:
