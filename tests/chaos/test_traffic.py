@@ -96,9 +96,9 @@ def configuration(**traffic):
     }
 
 
-@pytest.mark.parametrize("concurrency", ["auto", 8])
-def test_no_judgement_is_lost_or_wrong_and_nobody_is_asked_again_after_an_answer(concurrency):
-    storm, events = Storm(seed=1), []
+@pytest.mark.parametrize(("concurrency", "seed"), [("auto", 1), ("auto", 2), (8, 1)])
+def test_no_judgement_is_lost_or_wrong_and_nobody_is_asked_again_after_an_answer(concurrency, seed):
+    storm, events = Storm(seed), []
     samples = [Sample("q", f"answer {number}.") for number in range(COUNT)]
 
     async def main():

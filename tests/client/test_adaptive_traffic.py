@@ -18,7 +18,8 @@ MEAN_S = 1.08  # of a log-normal distribution with median 1 and sigma 0.4
 class Server:
     """A transport to a server with `capacity` and log-normal latency, in the loop's time."""
 
-    def __init__(self, capacity, seed=0, *, names_quota=True):
+    def __init__(self, capacity, seed=0, *, names_quota=True, slower=lambda now_s: 1.0):
+        self.slower = slower
         self.gate = Gate(capacity)
         self.headers = self.gate.headers if names_quota else dict
         self.random = Random(seed)
@@ -33,7 +34,8 @@ class Server:
             self.refused.append(clock())
             return Reply(429, {k.lower(): v for k, v in busy.headers.items()}, b"")
         try:
-            await asyncio.sleep(self.random.lognormvariate(0, 0.4) * self.gate.slowdown())
+            takes_s = self.random.lognormvariate(0, 0.4) * self.slower(clock())
+            await asyncio.sleep(takes_s * self.gate.slowdown())
         finally:
             self.gate.leave()
         self.served.append(clock())
@@ -54,9 +56,9 @@ def asker(server, settings, listener=lambda event: None):
     )
 
 
-def pressed(capacity, *, seconds, seed=0, names_quota=True, **traffic):
+def pressed(capacity, *, seconds, seed=0, server=None, **traffic):
     """The server and the limit's changes after `seconds` of more work than it can do."""
-    server, changes = Server(capacity, seed, names_quota=names_quota), []
+    server, changes = server or Server(capacity, seed), []
     settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, **traffic})
     client = asker(server, settings, changes.append)
 
@@ -124,6 +126,15 @@ def test_past_a_knee_the_limit_stops_although_nothing_is_refused():
     assert limits[-1] <= 40 * 4
 
 
+@pytest.mark.parametrize("factor", [2.5, 3.5])
+def test_answers_that_take_longer_from_now_on_are_not_taken_for_a_queue(factor):
+    """A policy that learns to write longer responses makes its judge slower, for good."""
+    server = Server(Capacity(), slower=lambda now_s: factor if now_s >= 40 else 1.0)
+    pressed(Capacity(), seconds=160, server=server, max_concurrency=100)
+    possible = 100 / MEAN_S / factor
+    assert goodput(server, after_s=100, until_s=160) >= 0.85 * possible
+
+
 def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm():
     server, _ = pressed(Capacity(rpm=3000), seconds=60, rpm="off")
     assert goodput(server, after_s=15, until_s=60) >= 0.95 * 50
@@ -132,7 +143,9 @@ def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm
 
 @pytest.mark.parametrize("rpm", [3000.0, None])
 def test_a_quota_that_is_set_or_named_in_headers_is_kept_to_and_used_up(rpm):
-    server, events = pressed(Capacity(rpm=3000), seconds=60, names_quota=rpm is None, rpm=rpm)
+    capacity = Capacity(rpm=3000)
+    server = Server(capacity, names_quota=rpm is None)
+    _, events = pressed(capacity, seconds=60, server=server, rpm=rpm)
     assert goodput(server, after_s=15, until_s=60) >= 0.98 * 50
     assert refused_share(server, after_s=5) <= 0.002
     learned = [event for event in events if isinstance(event, QuotaLearned)]

@@ -147,6 +147,24 @@ def test_a_429_for_another_reason_makes_nobody_wait():
     assert virtually(main())[0] == [0.0]
 
 
+def test_who_holds_a_slot_that_others_wait_for_goes_before_them():
+    """Else the one would wait for the other's share, and the other for the one's slot."""
+    quota = Quota(requests=60, ahead=1)
+
+    async def main():
+        ahead = await quota.claim(b"{}")
+        async with asyncio.TaskGroup() as group:
+            fresh = group.create_task(quota.claim(b"{}"))
+            await asyncio.sleep(0.1)
+            resent = group.create_task(quota.claim(b"{}", has_slot=True))
+            await asyncio.sleep(2.0)
+            assert (resent.done(), fresh.done()) == (True, False)
+            quota.sent(ahead)
+
+    virtually(main())
+    assert quota.waiting == 0
+
+
 def test_those_who_wait_for_a_slot_do_not_save_up_shares_to_send_all_at_once():
     quota = Quota(requests=600, ahead=2)
 

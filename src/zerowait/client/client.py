@@ -147,7 +147,7 @@ class JudgeClient:
         if claim is None or quota.is_good(claim):
             return False
         quota.give_back(claim)
-        course.claim = quota.try_claim(course.body)
+        course.claim = quota.try_claim(course.body, has_slot=True)
         return course.claim is None
 
     def _move(self, course: Course, at: int) -> None:
@@ -215,20 +215,20 @@ class JudgeClient:
 
     async def _claimed(self, course: Course) -> Claim:
         """The judgement's share of the endpoint's quota, taken over for a send."""
-        await self._claim(course)
+        await self._claim(course, has_slot=True)
         claim, course.claim = course.claim, None
         return claim or Claim(0.0)
 
-    async def _claim(self, course: Course) -> None:
+    async def _claim(self, course: Course, *, has_slot: bool = False) -> None:
         """Reserve the judgement's share of the endpoint's quota for one send."""
         if course.claim is not None:
             return
         quota = self._roads[course.at].lane.quota
-        claim = quota.try_claim(course.body)
+        claim = quota.try_claim(course.body, has_slot=has_slot)
         if claim is None:
             clock = asyncio.get_running_loop().time
             asked_s = clock()
-            claim = await quota.claim(course.body)
+            claim = await quota.claim(course.body, has_slot=has_slot)
             course.queued(clock() - asked_s)
         course.claim = claim
 

@@ -101,8 +101,10 @@ class Guard:
 
     The base is the least mean latency of a window. At twice the base the limit grows no more; at
     three times (in the fast start: at twice) it becomes what Little's law needs for the measured
-    throughput, and 40 % more. Because the base may itself have been measured in a crowd, every 20 s
-    a limit lower by a fifth is tried for a round and kept if the throughput did not fall by 5 %.
+    throughput, and 40 % more. When latency does not fall with it, the answers themselves take
+    longer, and the limit and the base are set right again. Because the base may itself have been
+    measured in a crowd, every 20 s a limit lower by a fifth is tried for a round; it is kept if the
+    throughput did not fall by 5 %, and else the latency of that round becomes the base.
 
     Reference:
         Little 1961, "A proof for the queuing formula: L = λW".
@@ -116,6 +118,7 @@ class Guard:
         self._next_trial_s = -math.inf
         self._advised_s = -math.inf
         self._before: tuple[float, float] | None = None  # limit and rate before a trial
+        self._cut: tuple[float, float] | None = None  # limit and mean latency before a cut
 
     def allows_growth(self, sample: Sample) -> bool:
         """Whether the success `sample` gives no reason to stay."""
@@ -123,12 +126,14 @@ class Guard:
 
     def interrupt(self, now_s: float, latency_s: float) -> None:
         """Forget the open window and the trial: the limit was changed by somebody else."""
-        self._before = None
+        self._before = self._cut = None
         self._window.restart(not_before_s=now_s + latency_s)
         self._next_trial_s = max(self._next_trial_s, now_s + _TRIAL_EVERY_S)
 
     def observe(self, sample: Sample, at: Standing, *, saturated: bool) -> Advice | None:
         """A limit to take over, or None. Successes under little load give no advice."""
+        if self._cut is not None and sample.sent_s < self._advised_s:
+            return None  # it stood in the queue that was cut
         busy = saturated and 2 * (sample.on_wire + 1) >= at.limit
         self._window.add(sample, busy=busy, latency_s=at.latency_s)
         size = max(SHORTEST_WINDOW, at.limit * (0.5 if at.ramping else 1.0))
@@ -140,7 +145,7 @@ class Guard:
             return None
         self._base_s = min(window.mean_s, self._base_s * _DRIFT)
         if not window.is_busy:
-            self._before = None
+            self._before = self._cut = None
             return None
         advice = self._judge(window, at, sample.ended_s)
         if advice is not None:
@@ -153,10 +158,18 @@ class Guard:
             before, self._before = self._before, None
             return self._after_trial(before, window, now_s)
         mean_s = window.mean_s
+        if self._cut is not None:
+            (limit, before_s), self._cut = self._cut, None
+            as_a_queue_s = before_s * at.limit / limit
+            if at.limit < _LESS * limit and mean_s > (before_s + as_a_queue_s) / 2:
+                self._base_s = mean_s
+                self.crowded = False
+                return Advice(limit, "answers take as long with less in flight")
         self.crowded = mean_s > _CROWDED * self._base_s
         if mean_s > _OVERCROWDED * self._base_s or (at.ramping and self.crowded):
             self._next_trial_s = now_s + _TRIAL_EVERY_S
             needed = _ROOM * window.rate * self._base_s
+            self._cut = (at.limit, mean_s)
             why = f"latency {mean_s:.2f} s is {mean_s / self._base_s:.1f} times the least"
             return Advice(min(at.limit, needed), why)
         doubtful = not at.walled or mean_s > _DOUBTFUL * self._base_s
@@ -173,4 +186,6 @@ class Guard:
             self._next_trial_s = now_s
             return None
         self._next_trial_s = now_s + _TRIAL_EVERY_S
+        self._base_s = window.mean_s
+        self.crowded = False
         return Advice(limit, "less in flight was slower")

@@ -26,6 +26,9 @@ class Claim:
         self.is_ahead = False  # reserved, and not sent yet
 
 
+_Line: TypeAlias = OrderedDict[asyncio.Future[None], Claim]
+
+
 class Quota:
     """Requests and tokens per minute, handed out in the order in which they were asked for.
 
@@ -54,7 +57,8 @@ class Quota:
         self._may_be_ahead = math.inf if ahead is None else ahead
         self._ahead = 0
         self._guess = Guess()
-        self._waiters: OrderedDict[asyncio.Future[None], Claim] = OrderedDict()
+        self._waiters: _Line = OrderedDict()
+        self._holders: _Line = OrderedDict()  # who has a slot goes first: others wait for it
         self._timer: asyncio.TimerHandle | None = None
         for unit, per_minute in self._given.items():
             if per_minute is not None and per_minute != "off":
@@ -63,21 +67,27 @@ class Quota:
     @property
     def waiting(self) -> int:
         """Callers that wait for their share."""
-        return len(self._waiters)
+        return len(self._holders) + len(self._waiters)
 
     def per_minute(self, unit: Unit) -> float | None:
         """What is kept to now, set or learned, or None."""
         bucket = self._buckets.get(unit)
         return None if bucket is None else bucket.per_minute
 
-    async def claim(self, body: bytes) -> Claim:
-        """The share that the request `body` is guessed to need, once there is enough."""
-        claim = self.try_claim(body)
+    async def claim(self, body: bytes, *, has_slot: bool = False) -> Claim:
+        """The share that the request `body` is guessed to need, once there is enough.
+
+        Args:
+            body: the encoded request.
+            has_slot: the caller holds a slot, which others wait for: it goes first.
+        """
+        claim = self.try_claim(body, has_slot=has_slot)
         if claim is not None:
             return claim
         claim = self._claim_for(body)
+        line = self._holders if has_slot else self._waiters
         waiter = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = claim
+        line[waiter] = claim
         self._follow()
         try:
             await waiter
@@ -85,19 +95,21 @@ class Quota:
             if waiter.done() and not waiter.cancelled():
                 self.give_back(claim)  # granted just as the caller was cancelled
             else:
-                self._waiters.pop(waiter, None)
+                line.pop(waiter, None)
                 self._follow()
             raise
         return claim
 
-    def try_claim(self, body: bytes) -> Claim | None:
-        """The same without waiting, or None when somebody waits or there is not enough."""
+    def try_claim(self, body: bytes, *, has_slot: bool = False) -> Claim | None:
+        """The same without waiting, or None when somebody is ahead or there is not enough."""
         if not self._buckets:
             return Claim(0.0)
         claim = self._claim_for(body)
-        if self._waiters or self._ahead >= self._may_be_ahead or self._missing_s(claim) > 0:
+        others = self._holders or (not has_slot and self._waiters)
+        is_full = not has_slot and self._ahead >= self._may_be_ahead
+        if others or is_full or self._missing_s(claim) > 0:
             return None
-        self._take(claim)
+        self._take(claim, has_slot=has_slot)
         return claim
 
     def is_good(self, claim: Claim) -> bool:
@@ -174,10 +186,11 @@ class Quota:
             for unit, bucket in self._buckets.items()
         )
 
-    def _take(self, claim: Claim) -> None:
+    def _take(self, claim: Claim, *, has_slot: bool) -> None:
         self._pay(claim, 1)
-        claim.is_ahead = True
-        self._ahead += 1
+        if not has_slot:
+            claim.is_ahead = True
+            self._ahead += 1
 
     def _pay(self, claim: Claim, sign: int) -> None:
         for unit, bucket in self._buckets.items():
@@ -195,17 +208,22 @@ class Quota:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while self._waiters and self._ahead < self._may_be_ahead:
-            waiter, claim = next(iter(self._waiters.items()))
+        while line := self._next_line():
+            waiter, claim = next(iter(line.items()))
             if not waiter.done():  # done: its caller was cancelled and has not run since
                 missing_s = self._missing_s(claim)
                 if missing_s > 0:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(missing_s, self._follow)
                     return
-                self._take(claim)
+                self._take(claim, has_slot=line is self._holders)
                 waiter.set_result(None)
-            del self._waiters[waiter]
+            del line[waiter]
+
+    def _next_line(self) -> _Line | None:
+        if self._holders:
+            return self._holders
+        return self._waiters if self._ahead < self._may_be_ahead else None
 
 
 def _now_s() -> float:
