@@ -1,4 +1,4 @@
-"""Training runs shared by the end-to-end tests: each is made once."""
+"""Training runs shared by the tests of a module: each is made once."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def assets(tmp_path_factory):
     return make_tiny(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def judge():
     script = Script(seed=5, latency=Latency(median_s=0.05, sigma=0.5), faults=FAULTS)
     with FakeJudge(script) as running:
@@ -107,11 +107,11 @@ def dumps(folder: Path):
     return rows
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def one_device(tmp_path_factory, assets, judge):
     return train(tmp_path_factory.mktemp("one"), assets, judge, devices=1, steps=3)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def two_devices(tmp_path_factory, assets, judge):
     return train(tmp_path_factory.mktemp("two"), assets, judge, devices=2, steps=1)

@@ -25,9 +25,11 @@ LONG_S = 120
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    before = signal.getsignal(signal.SIGTERM)  # Ray takes it and does not give it back
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
     yield
     ray.shutdown()
+    signal.signal(signal.SIGTERM, before)
 
 
 def settings(tmp_path, judge, *, concurrency=32, name="reward"):
