@@ -39,7 +39,7 @@ def project(tmp_path, judge):
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "config.json").write_text("{}")
     for name in ("train", "val"):
-        (tmp_path / f"{name}.jsonl").write_text(json.dumps(ROW) + "\n")
+        (tmp_path / f"{name}.jsonl").write_text((json.dumps(ROW) + "\n") * 2)
     (tmp_path / "reward.yaml").write_text(REWARD.replace("URL", judge.url))
     (tmp_path / "recipe.yaml").write_text(RECIPE)
     return tmp_path
@@ -66,6 +66,7 @@ def change(path, old, new):
         ("reward.yaml", "on_failure: neutral\n", "", "on_failure does not say what out_of_range, refused, too_long, truncated, unparseable of 'quality' are worth"),
         ("reward.yaml", "on_failure: neutral", "on_failure: mask", "reward.yaml:8: on_failure.default is 'mask', which verl's own trainers cannot do"),
         ("train.jsonl", "ground_truth", "groundtruth", "train.jsonl, row 1"),
+        ("recipe.yaml", "batch: 2", "batch: 3", "recipe.yaml:3: data.batch is 3, and the training files have 2 rows"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_one_clear_line_and_exit_code_2(project, zerowait, file, old, new, says):

@@ -80,8 +80,14 @@ def preflight(recipe: Recipe) -> None:
     refuse_unstreamable(recipe.reward)
     check_reward(recipe.reward)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
-    for file in (*recipe.data.train, *recipe.data.validation):
-        check_data_file(recipe.path(file), prompt_key=recipe.data.prompt_key)
+    key = recipe.data.prompt_key
+    rows = sum(check_data_file(recipe.path(file), prompt_key=key) for file in recipe.data.train)
+    for file in recipe.data.validation:
+        check_data_file(recipe.path(file), prompt_key=key)
+    if rows < recipe.data.batch:
+        recipe.source.fail(
+            ("data", "batch"), f"is {recipe.data.batch}, and the training files have {rows} rows"
+        )
 
 
 def _needs_verl() -> None:

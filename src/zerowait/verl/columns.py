@@ -13,8 +13,8 @@ from zerowait.errors import DataError, MissingExtraError, did_you_mean
 _ROWS_AT_A_TIME = 1024
 
 
-def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> None:
-    """Nothing, when every row has chat messages and a ground truth.
+def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> int:
+    """The number of rows, when every one of them has chat messages and a ground truth.
 
     Args:
         path: a Parquet or JSONL file in verl's columns.
@@ -40,6 +40,7 @@ def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> None:
         _check_row(file, count, row, prompt_key)
     if not count:
         raise DataError(f"{file}: has no rows")
+    return count
 
 
 def _check_columns(file: Path, columns: list[str], prompt_key: str) -> None:
