@@ -25,7 +25,7 @@ test: $(VENV)/.ready-test
 	@$(BIN)/python -m pytest $(ARGS)
 
 unit: $(VENV)/.ready-test
-	@$(BIN)/python -m pytest -m "not e2e" $(ARGS)
+	@$(BIN)/python -m pytest -m "not e2e and not wire" $(ARGS)
 
 lint: $(VENV)/.ready-test
 	@$(BIN)/ruff format --check .

@@ -35,12 +35,15 @@ class Storm:
         self.in_flight = Counter()
         self.peak = Counter()
         self.answered = Counter()
+        self.answered_at_s = {}
         self.asked_after_answer = 0
 
     async def send(self, request, *, timeout_s):
         host = request.url.split("/")[2]
         number = int(NUMBER.search(request.body)[1])
-        self.asked_after_answer += self.answered[number] > 0
+        # a copy that leaves at the very instant of the answer could not know of it
+        now_s = asyncio.get_running_loop().time()
+        self.asked_after_answer += self.answered_at_s.get(number, now_s) < now_s
         self.in_flight[host] += 1
         self.peak[host] = max(self.peak[host], self.in_flight[host])
         try:
@@ -79,6 +82,7 @@ class Storm:
         elif draw < 0.09:
             return Reply(200, {}, b'{"choices": [{"message": {"content": "Score: 5')
         self.answered[number] += 1
+        self.answered_at_s[number] = asyncio.get_running_loop().time()
         content = b'{"choices": [{"message": {"content": "Score: %d"}}], "usage": null}'
         return Reply(200, headers, content % verdict_on(number))
 
