@@ -24,8 +24,9 @@ tiny: $(VENV)/.ready
 test: $(VENV)/.ready-test
 	@$(BIN)/python -m pytest $(ARGS)
 
+# Under a minute: what starts no process and no server, and does not import verl.
 unit: $(VENV)/.ready-test
-	@$(BIN)/python -m pytest -m "not e2e and not wire" $(ARGS)
+	@$(BIN)/python -m pytest -n auto -m "not e2e and not wire" --ignore=src/zerowait/verl --ignore=tests/verl $(ARGS)
 
 lint: $(VENV)/.ready-test
 	@$(BIN)/ruff format --check .

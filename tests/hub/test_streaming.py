@@ -150,17 +150,6 @@ def virtually_patient():
     return virtually(scenario())
 
 
-def test_the_clock_of_a_step_knows_what_was_not_hidden():
-    async def scenario():
-        async with Engine(CONFIG, transport=Verdicts()) as engine:
-            stream = Stream(engine, patience_s=60)
-            await stream.reward(row(7, 1, size=1))
-            return stream.clocks["train", 1]
-
-    clock, _ = virtually(scenario())
-    assert clock.exposed_s == clock.last_settled - clock.last_submit >= 0
-
-
 def test_scores_are_scores():
     results, _ = streamed([row(3, size=1)])
     assert results[0].reward.components["quality"] == Score(

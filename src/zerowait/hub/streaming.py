@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import Callable
 
 import msgspec
@@ -58,19 +57,6 @@ class _Cohort:
         return math.fsum(self.values) / len(self.values) if self.values else None
 
 
-class StepClock(msgspec.Struct, kw_only=True):
-    """When a step's rows were handed in and when their rewards were known, in Unix seconds."""
-
-    first_submit: float = 0.0
-    last_submit: float = 0.0
-    last_settled: float = 0.0
-
-    @property
-    def exposed_s(self) -> float:
-        """How long rewards were waited for after the step's last row had been handed in."""
-        return max(0.0, self.last_settled - self.last_submit)
-
-
 class Stream:
     """Turns an engine's rewards into the numbers of a streaming trainer.
 
@@ -85,7 +71,6 @@ class Stream:
         self._groups: dict[str, _Cohort] = {}
         self._steps: dict[tuple[str, int | None, str], _Cohort] = {}
         self._runs: dict[tuple[str, str], _Running] = {}
-        self.clocks: dict[tuple[str, int | None], StepClock] = {}
         self._stopped: JudgementError | None = None
 
     async def reward(self, sample: Sample) -> Streamed:
@@ -119,15 +104,11 @@ class Stream:
         step = self._steps.setdefault((sample.split, sample.step, sample.data_source), _Cohort())
         group.enter()
         step.enter()
-        clock = self.clocks.setdefault((sample.split, sample.step), StepClock())
-        clock.last_submit = time.time()
-        clock.first_submit = clock.first_submit or clock.last_submit
         return group, step
 
     def _settle(self, sample: Sample, group: _Cohort, step: _Cohort, value: float | None) -> None:
         group.settle(value)
         step.settle(value)
-        self.clocks[sample.split, sample.step].last_settled = time.time()
         if value is not None:
             run = self._runs.setdefault((sample.split, sample.data_source), _Running())
             run.add(value)
