@@ -30,14 +30,14 @@ REWARD = {
 }
 
 
-def command(*arguments):
+def command(*arguments, **variables):
     """The command, killed with everything it started when it takes too long."""
     process = subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | variables,
         start_new_session=True,
     )
     try:
@@ -83,10 +83,14 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int):
         "algorithm": {"steps": steps, "learning_rate": 1e-4, "micro_batch": 16},
         "reward": "reward.yaml",
         "resources": {"device": "cpu", "devices": devices},
+        "schedule": {"logger": ["console", "file"]},
     }
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     run = folder / "run"
-    done = command("train", folder / "recipe.yaml", "--output", run)
+    metrics = folder / "metrics.jsonl"
+    done = command(
+        "train", folder / "recipe.yaml", "--output", run, VERL_FILE_LOGGER_PATH=str(metrics)
+    )
     assert done.code == 0, done.output[-6000:]
     return SimpleNamespace(
         folder=folder,
@@ -94,6 +98,8 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int):
         records=list(read_rewards(run)),
         dumped=dumps(run / "rollouts"),
         validated=dumps(run / "validation"),
+        steps=[json.loads(line)["data"] for line in metrics.read_text().splitlines()],
+        log=(run / "train.log").read_text(errors="replace"),
     )
 
 

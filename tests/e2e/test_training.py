@@ -121,6 +121,13 @@ def test_two_processes_give_the_same_rewards_for_the_same_samples(one_device, tw
             assert dumped["score"] == pytest.approx(record.trained_on, abs=1e-6)
 
 
+def test_two_processes_train_together_and_their_rollouts_are_the_actors(two_devices):
+    """Data parallel over gloo, one rollout server per rank, both kept in step."""
+    assert "transformers:1" in two_devices.log
+    for step in two_devices.steps[1:]:
+        assert step["training/rollout_probs_diff_max"] < 1e-3
+
+
 def test_rewards_of_two_processes_are_what_score_gives(two_devices, tmp_path):
     again = scored_again(two_devices, tmp_path)
     for record, row in zip(two_devices.records, again, strict=True):

@@ -104,14 +104,3 @@ def test_a_tiny_policy_learns_on_one_logical_device(tmp_path, assets):
         assert step["training/rollout_probs_diff_max"] < 1e-3
         assert step["training/rollout_actor_probs_pearson_corr"] > 0.999
         assert step["actor/kl_loss"] >= 0
-
-
-@pytest.mark.e2e
-@pytest.mark.timeout(HARD_LIMIT_S + 60)
-def test_two_logical_devices_train_together(tmp_path, assets):
-    """Data parallel over gloo, one rollout server per rank, both kept in step."""
-    done = train(tmp_path, assets, steps=3, prompts=8, devices=2)
-    assert "transformers:1" in done.log
-    for step in done.steps[1:]:
-        assert step["training/rollout_probs_diff_max"] < 1e-3
-        assert 0 <= score(step) <= 1

@@ -26,10 +26,27 @@ LONG_S = 120
 def cluster():
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
     before = signal.getsignal(signal.SIGTERM)  # Ray takes it and does not give it back
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield
-    ray.shutdown()
-    signal.signal(signal.SIGTERM, before)
+    try:
+        started()
+        yield
+    finally:
+        ray.shutdown()
+        signal.signal(signal.SIGTERM, before)
+
+
+def started(tries=3):
+    """Ray gives its node 30 s to come up, which a busy machine may not manage at first."""
+    for left in reversed(range(tries)):
+        try:
+            ray.init(
+                num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False
+            )
+        except Exception:
+            ray.shutdown()
+            if not left:
+                raise
+        else:
+            return
 
 
 def settings(tmp_path, judge, *, concurrency=32, name="reward"):
