@@ -26,10 +26,11 @@ MAY_IMPORT = {
     **dict.fromkeys(LEAVES, FLOOR),
     "engine": FLOOR | LEAVES,
     "hub": CORE,
+    "search": FLOOR | {"client"},
     "observe": CORE | {"hub"},
     "testing": FLOOR | {"judge"},
-    "verl": CORE | {"hub"},
-    "cli": CORE | {"hub", "observe", "testing", "verl"},
+    "verl": CORE | {"hub", "search"},
+    "cli": CORE | {"hub", "observe", "search", "testing", "verl"},
     "__init__": FLOOR | {"engine"},
 }
 

@@ -19,6 +19,7 @@ from zerowait.scorers.gsm8k import gsm8k
 from zerowait.scorers.multiple_choice import multiple_choice
 from zerowait.scorers.options import check_signature
 from zerowait.scorers.qa_em import qa_em
+from zerowait.scorers.qa_em_format import qa_em_format
 from zerowait.scorers.qa_f1 import qa_f1
 from zerowait.scorers.qa_subem import qa_subem
 from zerowait.scorers.regex import check_regex, regex
@@ -52,6 +53,7 @@ SCORERS: Final[dict[str, Scorer]] = {
     "gsm8k": gsm8k,
     "multiple_choice": multiple_choice,
     "qa_em": qa_em,
+    "qa_em_format": qa_em_format,
     "qa_f1": qa_f1,
     "qa_subem": qa_subem,
     "regex": regex,

@@ -1,0 +1,103 @@
+"""Exact match of a short answer, together with the order in which a search agent's tags come."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
+from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.qa_em import exact_match
+from zerowait.types import Abstain, Sample, Score
+
+_TAG: Final = re.compile(r"<(/?)(think|search|information|answer)>")
+_FOUND: Final = re.compile(r"<information>(.*?)</information>", re.DOTALL)
+# Which tag may open after which one has closed: think, then searches with what they found, and the
+# answer last.
+_NEXT: Final = {
+    "": {"think"},
+    "think": {"search", "answer"},
+    "search": {"information"},
+    "information": {"think"},
+    "answer": set[str](),
+}
+
+
+def sequence_fault(response: str) -> str:
+    """What is wrong with the order of a search agent's tags; empty when nothing is.
+
+    Right is: think, then any number of search, information, think, then answer; every tag closed
+    before the next one opens, and nothing but white space between them.
+
+    Reference:
+        Jin et al. 2025, An Empirical Study on Reinforcement Learning for Reasoning-Search
+        Interleaved LLM Agents (arXiv:2505.15117), the format reward.
+
+    >>> sequence_fault("<think>easy</think><answer>4</answer>")
+    ''
+    >>> sequence_fault("<think>?</think><search>q</search><answer>4</answer>")
+    '<answer> stands after <search>'
+    """
+    last, opened, end = "", "", 0
+    for tag in _TAG.finditer(response):
+        closing, name = bool(tag[1]), tag[2]
+        if closing != bool(opened) or (closing and name != opened):
+            return f"<{tag[1]}{name}> stands where it does not belong"
+        if closing:
+            last, opened = opened, ""
+        elif name not in _NEXT[last]:
+            return f"<{name}> stands after <{last}>" if last else f"<{name}> comes first"
+        elif response[end : tag.start()].strip():
+            return f"there is text before <{name}>"
+        else:
+            opened = name
+        end = tag.end()
+    if opened:
+        return f"<{opened}> is not closed"
+    if last != "answer":
+        return "there is no answer at the end"
+    return "there is text after the answer" if response[end:].strip() else ""
+
+
+def qa_em_format(
+    sample: Sample,
+    *,
+    score: float = 1.0,
+    structure_score: float = 0.2,
+    final_score: float = 0.1,
+    retrieval_score: float = 0.0,
+) -> Score | Abstain:
+    """Exact match of the last ``<answer>``, with a share for the order of the tags.
+
+    A right answer is worth `score`, less `structure_score` where the order is wrong. Without a
+    right answer, the right order is worth `structure_score`, plus `retrieval_score` where a gold
+    answer stands in what was found; the wrong order is worth `final_score` with an answer, and 0
+    without one.
+
+    Reference:
+        Jin et al. 2025 (arXiv:2505.15117); the defaults are Search-R1's.
+
+    >>> right = "<think>hm</think><answer>Paris</answer>"
+    >>> [qa_em_format(Sample("", text, "Paris")).value for text in (right, right[17:], "Paris")]
+    [1.0, 0.8, 0.0]
+    """
+    golds = gold_texts(sample.ground_truth)
+    if not golds:
+        return no_gold(sample.ground_truth)
+    fault = sequence_fault(sample.response)
+    answer = last_answer(sample.response)
+    said = f"answered {shown(answer)}" if answer is not None else "no answer"
+    why = f"{said}; {fault}" if fault else said
+    if answer is not None and exact_match(answer, golds):
+        return Score(score - structure_score if fault else score, why)
+    if fault:
+        return Score(0.0 if answer is None else final_score, why)
+    bonus = retrieval_score if _was_found(sample.response, golds) else 0.0
+    return Score(structure_score + bonus, why)
+
+
+def _was_found(response: str, golds: list[str]) -> bool:
+    """Whether a gold answer stands in a block of what was found, word by word."""
+    wanted = [f" {gold} " for gold in normalised_golds(golds)]
+    found = [f" {normalise(block)} " for block in _FOUND.findall(response)]
+    return any(gold in block for block in found for gold in wanted)

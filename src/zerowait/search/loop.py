@@ -1,0 +1,177 @@
+"""The episode loop: the model writes a turn, the environment answers, until there is an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from zerowait.errors import ConfigError
+from zerowait.search.actions import Action, action_in, cut, kept_tokens, queries_in
+from zerowait.search.episode import Author, Episode, Segment, StopReason
+from zerowait.search.passages import INVALID, Failed, Passage, observed
+from zerowait.search.settings import SearchSettings
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What the rollout engine sampled: tokens, and their log-probabilities where it gives them."""
+
+    tokens: Sequence[int]
+    log_probs: Sequence[float] | None = None
+    aborted: bool = False
+
+
+class Tokens(Protocol):
+    """Text to tokens and back, special tokens shown."""
+
+    def encode(self, text: str, /) -> Sequence[int]:
+        """The tokens of `text`, nothing added before or after."""
+
+    def decode(self, tokens: Sequence[int], /) -> str:
+        """The text of `tokens`, special ones included."""
+
+
+Generate = Callable[[Sequence[int], int], Awaitable[Turn]]
+"""The next turn after the given tokens, at most so many long."""
+
+Retrieve = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[Passage] | Failed]]]
+"""What was found for each query; raises nothing of its own."""
+
+
+class Searcher:
+    """Runs episodes. Keeps nothing between them, so that many may run at once.
+
+    Args:
+        settings: how an episode goes.
+        generate: samples a turn of the model.
+        retrieve: searches.
+        tokens: the policy's tokenizer.
+        end_ids: the tokens with which the model ends a message. One that ends a turn after which
+            the episode goes on is dropped, as the tokens behind a closing tag are.
+        reserved: texts that an observation must not contain, such as those of special tokens.
+
+    Raises:
+        ConfigError: the markers alone are longer than an observation may be.
+    """
+
+    def __init__(
+        self,
+        settings: SearchSettings,
+        *,
+        generate: Generate,
+        retrieve: Retrieve,
+        tokens: Tokens,
+        end_ids: frozenset[int] = frozenset(),
+        reserved: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
+        self._generate = generate
+        self._retrieve = retrieve
+        self._tokens = tokens
+        self._end_ids = end_ids
+        self._start = tuple(tokens.encode(f"\n\n{settings.start_marker}"))
+        self._end = tuple(tokens.encode(f"{settings.end_marker}\n\n"))
+        self._reserved = (settings.start_marker, settings.end_marker, *reserved)
+        around = len(self._start) + len(self._end)
+        if around >= settings.max_obs_length:
+            raise ConfigError(
+                f"search.max_obs_length is {settings.max_obs_length}, and the markers alone take "
+                f"{around} tokens: make it larger"
+            )
+
+    async def episode(self, prompt: Sequence[int], *, room: int) -> Episode:
+        """The episode that follows `prompt`.
+
+        Args:
+            prompt: the tokens of the question, in whatever template.
+            room: most tokens of the whole response, observations included; at least 1.
+        """
+        state = _State(tuple(prompt), room)
+        searching = self._settings.max_turns if self._settings.do_search else 0
+        for _ in range(searching):
+            action, stop = await self._turn(state, last=False)
+            stop = stop or await self._observe(state, action)
+            if stop is not None:
+                return state.ended(stop)
+        _, stop = await self._turn(state, last=True)
+        return state.ended(stop or StopReason.TURN_LIMIT)
+
+    async def _turn(self, state: _State, *, last: bool) -> tuple[Action, StopReason | None]:
+        """What the next turn asks for, and why the episode ends with it, if it does."""
+        most = min(self._settings.max_turn_length, state.left)
+        sampled = await self._generate(state.context, most)
+        count = kept_tokens(sampled.tokens, self._tokens.decode)
+        action = action_in(cut(self._tokens.decode(sampled.tokens[:count])))
+        goes_on = not (last or action.kind == "answer" or sampled.aborted)
+        if goes_on:
+            count = self._without_end(sampled.tokens, count)
+        state.add(self._segment(sampled, count))
+        if action.kind == "answer":
+            state.answer = action.text
+            return action, StopReason.ANSWERED
+        if sampled.aborted:
+            return action, StopReason.ABORTED
+        return action, None if state.left else StopReason.OUT_OF_TOKENS
+
+    async def _observe(self, state: _State, action: Action) -> StopReason | None:
+        most = min(self._settings.max_obs_length, state.left)
+        if action.kind == "search":
+            room = most - len(self._start) - len(self._end)
+            if room < 1:
+                return StopReason.OUT_OF_TOKENS
+            found = self._tokens.encode(await self._found(state, action))
+            tokens = (*self._start, *found[:room], *self._end)
+        else:
+            state.invalid_actions += 1
+            tokens = tuple(self._tokens.encode(INVALID)[:most])
+        text = self._tokens.decode(tokens)
+        state.add(Segment(Author.ENVIRONMENT, tokens, text=text))
+        return None if state.left else StopReason.OUT_OF_TOKENS
+
+    async def _found(self, state: _State, action: Action) -> str:
+        queries = queries_in(action.text, self._settings.queries_per_search)
+        results = await self._retrieve(queries)
+        state.searches += 1
+        state.failed_searches += any(isinstance(result, Failed) for result in results)
+        return observed(queries, results, reserved=self._reserved)
+
+    def _without_end(self, tokens: Sequence[int], count: int) -> int:
+        while count and tokens[count - 1] in self._end_ids:
+            count -= 1
+        return count
+
+    def _segment(self, turn: Turn, count: int) -> Segment:
+        tokens = tuple(turn.tokens[:count])
+        log_probs = () if turn.log_probs is None else tuple(turn.log_probs[:count])
+        return Segment(Author.MODEL, tokens, log_probs, self._tokens.decode(tokens))
+
+
+class _State:
+    """An episode in the making."""
+
+    def __init__(self, prompt: tuple[int, ...], room: int) -> None:
+        self._prompt = prompt
+        self._segments: list[Segment] = []
+        self.context: list[int] = list(prompt)
+        self.left = room
+        self.answer: str | None = None
+        self.searches = 0
+        self.failed_searches = 0
+        self.invalid_actions = 0
+
+    def add(self, segment: Segment) -> None:
+        self._segments.append(segment)
+        self.context.extend(segment.tokens)
+        self.left -= len(segment.tokens)
+
+    def ended(self, stop: StopReason) -> Episode:
+        return Episode(
+            prompt=self._prompt,
+            segments=tuple(self._segments),
+            stop=stop,
+            answer=self.answer,
+            searches=self.searches,
+            failed_searches=self.failed_searches,
+            invalid_actions=self.invalid_actions,
+        )

@@ -1,0 +1,107 @@
+"""How a search agent works: frozen values that are valid or do not exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from zerowait.errors import ConfigError, did_you_mean
+
+_URL = "http://127.0.0.1:8000/retrieve"
+
+
+def _at_least(name: str, value: int, least: int) -> None:
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+class RetrieverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where passages come from, and how patiently they are waited for.
+
+    Args:
+        url: the full address of a Search-R1 style ``/retrieve``.
+        topk: passages for each query.
+        timeout_s: for one request, from its send.
+        deadline_s: for one query, retries and waiting included.
+        concurrency: requests in flight at once.
+        batch: most queries in one request.
+        remember: how many answered queries are kept in memory; 0 for none.
+    """
+
+    url: str = _URL
+    topk: int = 3
+    timeout_s: float = 10.0
+    deadline_s: float = 30.0
+    concurrency: int = 8
+    batch: int = 64
+    remember: int = 10_000
+
+    def __post_init__(self) -> None:
+        if not self.url.startswith(("http://", "https://")):
+            raise ValueError(f"url must start with http:// or https://, not {self.url!r}")
+        for name in ("topk", "concurrency", "batch"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("remember", self.remember, 0)
+        for name in ("timeout_s", "deadline_s"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"{name} must be above 0, not {value}")
+
+
+class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an episode goes.
+
+    Args:
+        do_search: False answers no search: every turn is the last.
+        max_turns: turns that may search; one more follows, in which a search is not executed.
+        max_turn_length: most tokens of one turn of the model.
+        max_obs_length: most tokens of one observation, its markers included.
+        queries_per_search: above 1, each line of a search is a query, up to this many.
+        start_marker, end_marker: what stands around the passages in the response's text.
+        retriever: where passages come from.
+    """
+
+    do_search: bool = True
+    max_turns: int = 2
+    max_turn_length: int = 500
+    max_obs_length: int = 500
+    queries_per_search: int = 1
+    start_marker: str = "<information>"
+    end_marker: str = "</information>"
+    retriever: RetrieverSettings = RetrieverSettings()
+
+    def __post_init__(self) -> None:
+        for name in ("max_turn_length", "max_obs_length", "queries_per_search"):
+            _at_least(name, getattr(self, name), 1)
+        _at_least("max_turns", self.max_turns, 0)
+        if not self.start_marker.strip() or not self.end_marker.strip():
+            raise ValueError("start_marker and end_marker must not be blank")
+
+
+def settings_from(given: Mapping[str, Any]) -> SearchSettings:
+    """The settings that a mapping of plain values says.
+
+    Raises:
+        ConfigError: a key is unknown (names the nearest one), or a value is not possible.
+
+    >>> settings_from({"max_turns": 4, "retriever": {"topk": 5}}).retriever.topk
+    5
+    """
+    _check_keys(given, SearchSettings, "search")
+    nested = given.get("retriever")
+    if isinstance(nested, Mapping):
+        _check_keys(nested, RetrieverSettings, "search.retriever")
+    try:
+        return msgspec.convert(given, SearchSettings)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise ConfigError(f"search: {error}") from None
+
+
+def _check_keys(given: Mapping[str, Any], struct: type[msgspec.Struct], where: str) -> None:
+    known = struct.__struct_fields__
+    for key in given:
+        if key not in known:
+            raise ConfigError(f"{where} has no key {key!r}{did_you_mean(str(key), known)}")
