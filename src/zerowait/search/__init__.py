@@ -9,6 +9,7 @@ from zerowait.search.episode import Author, Episode, Segment, StopReason
 from zerowait.search.loop import Generate, Retrieve, Searcher, Tokens, Turn
 from zerowait.search.passages import Failed, Passage
 from zerowait.search.prompts import search_messages, search_prompt
+from zerowait.search.retriever import Retriever, RetrieverStats
 from zerowait.search.settings import RetrieverSettings, SearchSettings, settings_from
 
 __all__ = [
@@ -20,7 +21,9 @@ __all__ = [
     "Generate",
     "Passage",
     "Retrieve",
+    "Retriever",
     "RetrieverSettings",
+    "RetrieverStats",
     "SearchSettings",
     "Searcher",
     "Segment",

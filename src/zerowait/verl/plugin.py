@@ -19,6 +19,7 @@ from zerowait.verl.role import in_training_worker
 REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
 PLATFORM = "cpu"
+AGENT_LOOP = "search"
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,6 +75,13 @@ def _register_reward_manager() -> None:
     importlib.import_module("zerowait.verl.reward_manager")
 
 
+def _register_agent_loop() -> None:
+    """By name: verl imports it in the process that runs it."""
+    from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
+
+    _agent_loop_registry[AGENT_LOOP] = {"_target_": "zerowait.verl.search_loop.SearchAgentLoop"}
+
+
 def _on_cpu() -> bool:
     return os.environ.get("VERL_PLATFORM", "").strip().lower() == PLATFORM
 
@@ -83,8 +91,8 @@ def _trains_on_cpu() -> bool:
     return _on_cpu() and in_training_worker()
 
 
-def _may_score() -> bool:
-    """Reward managers are heavy to import, and a training worker never asks for one."""
+def _may_score_or_roll_out() -> bool:
+    """Both are heavy to import, and a training worker never asks for either."""
     return not in_training_worker()
 
 
@@ -115,7 +123,13 @@ _REGISTRATIONS: tuple[Registration, ...] = tuple(
             f"reward manager {REWARD_MANAGER}",
             "reward_loop.reward_manager.registry",
             _register_reward_manager,
-            _may_score,
+            _may_score_or_roll_out,
+        ),
+        (
+            f"agent loop {AGENT_LOOP}",
+            "agent_loop registry",
+            _register_agent_loop,
+            _may_score_or_roll_out,
         ),
     )
 )
