@@ -1,0 +1,190 @@
+"""An index on disk: built once, opened at once, searched by words, by meaning, or by both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Protocol, Self, TypeAlias
+
+import msgspec
+
+from zerowait.errors import ConfigError, DataError
+from zerowait.search.bm25 import build_bm25, open_bm25
+from zerowait.search.corpus import Corpus, Progress, silent
+from zerowait.search.dense import Encoder, EncoderSettings, build_dense, open_dense
+from zerowait.search.passages import Passage
+
+Kind: TypeAlias = Literal["bm25", "dense", "hybrid"]
+
+_MANIFEST = "index.json"
+_OFFSETS = "offsets.npy"
+_VERSION = 1
+_RANK_CONSTANT = 60
+_DEPTH = 10
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """What an index folder holds; written last, so that a broken build is no index."""
+
+    kind: Kind
+    corpus: str
+    corpus_bytes: int
+    documents: int
+    encoder: EncoderSettings | None = None
+    version: int = _VERSION
+
+
+class Ranking(Protocol):
+    """Something that ranks the documents of a corpus."""
+
+    def best(self, queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
+        """For each query the `count` best documents as (row, score), best first."""
+
+
+class Index:
+    """Finds passages. One thread may search at a time.
+
+    Args:
+        corpus: the documents.
+        rankings: one, or several that are fused by rank.
+        kind: which.
+    """
+
+    def __init__(self, corpus: Corpus, rankings: Sequence[Ranking], *, kind: Kind) -> None:
+        self.kind = kind
+        self._corpus = corpus
+        self._rankings = rankings
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the files go. Idempotent."""
+        self._corpus.close()
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return len(self._corpus)
+
+    def find(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
+        """For each query the best passages with their scores, at most `topk`, best first."""
+        return [
+            [self._passage(row, score) for row, score in ranked]
+            for ranked in self._ranked(queries, topk)
+        ]
+
+    def _ranked(self, queries: Sequence[str], topk: int) -> list[list[tuple[int, float]]]:
+        if len(self._rankings) == 1:
+            return self._rankings[0].best(queries, topk)
+        depth = max(topk, _DEPTH) * _DEPTH
+        found = [ranking.best(queries, depth) for ranking in self._rankings]
+        return [fused(lists)[:topk] for lists in zip(*found, strict=True)]
+
+    def _passage(self, row: int, score: float) -> Passage:
+        passage = self._corpus[row]
+        return Passage(passage.contents, passage.id, score)
+
+
+def fused(rankings: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:
+    """Several rankings as one: each adds ``1 / (60 + rank)`` to a document's score.
+
+    Reference:
+        Cormack et al. 2009, "Reciprocal rank fusion outperforms Condorcet".
+
+    >>> [row for row, _ in fused([[(7, 9.0), (8, 5.0)], [(8, 0.7), (9, 0.6)]])]
+    [8, 7, 9]
+    """
+    scores: dict[int, float] = defaultdict(float)
+    for ranking in rankings:
+        for rank, (row, _) in enumerate(ranking, start=1):
+            scores[row] += 1 / (_RANK_CONSTANT + rank)
+    return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
+
+
+def build_index(
+    corpus: Path,
+    folder: Path,
+    *,
+    kind: Kind = "bm25",
+    encoder: EncoderSettings | None = None,
+    progress: Callable[[str], Progress] = lambda _: silent,
+) -> Manifest:
+    """Index the documents of `corpus` into `folder`, over what was there.
+
+    Args:
+        corpus: a JSONL file; it stays where it is, and has to.
+        folder: for the index.
+        kind: ``bm25``, ``dense`` or ``hybrid``.
+        encoder: embeds, for the latter two.
+        progress: called with each stage's name; returns what is told of it.
+
+    Raises:
+        DataError: the corpus is not readable.
+        ConfigError: a kind that embeds has no encoder.
+    """
+    import numpy as np
+
+    if kind != "bm25" and encoder is None:
+        raise ConfigError(f"a {kind} index needs an encoder: give --encoder FOLDER")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / _MANIFEST).unlink(missing_ok=True)
+    with Corpus(corpus.resolve(), progress=progress("reading")) as documents:
+        np.save(folder / _OFFSETS, documents.offsets)
+        if kind != "dense":
+            build_bm25(documents, folder, progress=progress("words"))
+        if kind != "bm25" and encoder is not None:
+            build_dense(documents, folder, Encoder(encoder), progress=progress("embeddings"))
+        manifest = Manifest(
+            kind=kind,
+            corpus=str(documents.path),
+            corpus_bytes=documents.path.stat().st_size,
+            documents=len(documents),
+            encoder=encoder if kind != "bm25" else None,
+        )
+    (folder / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+    return manifest
+
+
+def open_index(folder: Path) -> Index:
+    """The index in `folder`, with everything large mapped from disk.
+
+    Raises:
+        DataError: there is none, or its corpus was moved or changed.
+    """
+    import numpy as np
+
+    manifest = _manifest(folder)
+    path = Path(manifest.corpus)
+    if not path.is_file() or path.stat().st_size != manifest.corpus_bytes:
+        raise DataError(f"{path}: the indexed corpus was moved or changed; build {folder} again")
+    offsets: Any = np.load(folder / _OFFSETS, mmap_mode="r")
+    rankings: list[Ranking] = []
+    if manifest.kind != "dense":
+        rankings.append(open_bm25(folder))
+    if manifest.encoder is not None:
+        rankings.append(open_dense(folder, Encoder(manifest.encoder)))
+    return Index(Corpus(path, offsets=offsets), rankings, kind=manifest.kind)
+
+
+def _manifest(folder: Path) -> Manifest:
+    try:
+        manifest = msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=Manifest)
+    except FileNotFoundError:
+        raise DataError(
+            f"{folder}: holds no index; build one with zerowait retriever build"
+        ) from None
+    except msgspec.DecodeError as error:
+        raise DataError(f"{folder / _MANIFEST}: is not an index of zerowait ({error})") from None
+    if manifest.version != _VERSION:
+        raise DataError(f"{folder}: was built by another version of zerowait; build it again")
+    return manifest
