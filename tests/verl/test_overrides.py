@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import pytest
@@ -5,7 +6,9 @@ import verl
 from hydra import compose, initialize_config_dir
 
 from zerowait.errors import ConfigError
+from zerowait.verl.launch import compose_arguments, setup_of
 from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, environment, merged
+from zerowait.verl.recipe import load_recipe
 
 CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")
 
@@ -84,3 +87,23 @@ def test_only_the_cpu_needs_its_platform_named():
     assert environment(setup())["VERL_PLATFORM"] == "cpu"
     assert "VERL_PLATFORM" not in environment(setup(device="cuda"))
     assert int(environment(setup(devices=64))["OMP_NUM_THREADS"]) == 1
+
+
+def test_a_recipe_with_a_search_section_rolls_out_search_episodes(tmp_path):
+    write = {
+        "model": {"path": str(tmp_path)},
+        "data": {"train": ["t.jsonl"], "validation": ["v.jsonl"], "batch": 2},
+        "algorithm": {"steps": 1},
+        "reward": {"components": {"answer": {"scorer": "qa_em"}}},
+        "search": {"max_turns": 4, "retriever": {"topk": 5}},
+    }
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps(write))
+    recipe = load_recipe(path)
+    composed = compose_arguments(recipe, setup_of(recipe, "cpu"), {})
+    assert "actor_rollout_ref.rollout.agent.default_agent_loop=search" in composed
+    assert "+search.max_turns=4" in composed
+    assert "+search.retriever.topk=5" in composed
+    path.write_text(json.dumps(write | {"search": {"max_turn": 4}}))
+    with pytest.raises(ConfigError, match=r"max_turn.*did you mean 'max_turns'"):
+        load_recipe(path)

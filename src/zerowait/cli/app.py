@@ -60,6 +60,7 @@ def _add_commands() -> None:
         doctor,
         judge,
         report,
+        retriever,
         score,
         serve,
         train,

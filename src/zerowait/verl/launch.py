@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from zerowait.errors import ConfigError
 from zerowait.verl.ignored_keys import examine
 from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, merged
@@ -77,7 +79,8 @@ def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, 
     findings = examine({**recipe.verl, **extra})
     if findings:
         raise ConfigError("; ".join(str(finding) for finding in findings))
-    composed = merged({**base_overrides(setup), **_reward(recipe)}, recipe.verl)
+    own = {**base_overrides(setup), **_reward(recipe), **_search(recipe)}
+    composed = merged(own, recipe.verl)
     given = {key.lstrip("+"): value for key, value in extra.items()}
     spelled = {key.lstrip("+"): key for key in [*extra, *composed]}
     kept = {key: value for key, value in composed.items() if key.lstrip("+") not in given}
@@ -92,6 +95,18 @@ def _reward(recipe: Recipe) -> dict[str, object]:
         "+reward.zerowait.record": str(folder),
         "trainer.rollout_data_dir": str(folder / "rollouts"),
         "trainer.validation_data_dir": str(folder / "validation"),
+    }
+
+
+def _search(recipe: Recipe) -> dict[str, object]:
+    if recipe.search is None:
+        return {}
+    settings: dict[str, Any] = msgspec.to_builtins(recipe.search)
+    retriever = settings.pop("retriever")
+    return {
+        "actor_rollout_ref.rollout.agent.default_agent_loop": "search",
+        **{f"+search.{key}": value for key, value in settings.items()},
+        **{f"+search.retriever.{key}": value for key, value in retriever.items()},
     }
 
 

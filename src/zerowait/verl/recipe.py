@@ -9,6 +9,7 @@ import msgspec
 
 from zerowait.config import FailurePolicy, RewardConfig, Source, build, read_config, read_yaml
 from zerowait.errors import ConfigError
+from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
 
 
@@ -98,6 +99,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         output: the run's folder; relative paths start where the command runs.
+        search: rollouts are episodes of a search agent; None: single turns.
         verl: overrides of verl's own configuration, by their Hydra keys; they win.
     """
 
@@ -112,6 +114,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     rollout: Rollout = Rollout()
     resources: Resources = Resources()
     schedule: Schedule = Schedule()
+    search: SearchSettings | None = None
     verl: dict[str, Any] = {}
     source: Source
 
@@ -127,6 +130,7 @@ _PARTS: dict[str, type[msgspec.Struct]] = {
     "rollout": Rollout,
     "resources": Resources,
     "schedule": Schedule,
+    "search": SearchSettings,
 }
 _NEEDED = ("model", "data", "algorithm", "reward")
 _TOP = ["name", "seed", "output", *_PARTS, "reward", "verl"]

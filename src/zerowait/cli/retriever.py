@@ -1,0 +1,96 @@
+"""``zerowait retriever``: passages for search agents, over HTTP in Search-R1's form."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from zerowait.cli.app import app
+from zerowait.errors import ConfigError
+from zerowait.search.corpus import Progress
+
+if TYPE_CHECKING:
+    from zerowait.search.index import Kind
+
+_KINDS = ("bm25", "dense", "hybrid")
+
+retriever = typer.Typer(no_args_is_help=True, help="Index documents and serve passages.")
+app.add_typer(retriever, name="retriever")
+
+
+@retriever.command()
+def build(  # noqa: PLR0917 - typer reads options from parameters
+    corpus: Annotated[Path, typer.Argument(help="JSONL of {id, contents}, the title first.")],
+    index: Annotated[Path, typer.Argument(help="Folder for the index.")],
+    kind: Annotated[str, typer.Option(help="By words, by meaning, or both.")] = "bm25",
+    encoder: Annotated[
+        str | None, typer.Option(help="Folder of a sentence encoder, for dense and hybrid.")
+    ] = None,
+    query_prefix: Annotated[str, typer.Option(help="Before each query; E5 wants 'query: '.")] = "",
+    passage_prefix: Annotated[str, typer.Option(help="Before each passage.")] = "",
+) -> int:
+    """Index a corpus; the file stays where it is and is read from there."""
+    from zerowait.search.dense import EncoderSettings
+    from zerowait.search.index import build_index
+
+    if kind not in _KINDS:
+        raise ConfigError(f"--kind {kind}: must be one of {', '.join(_KINDS)}")
+    settings = None
+    if encoder is not None:
+        settings = EncoderSettings(
+            path=encoder, query_prefix=query_prefix, passage_prefix=passage_prefix
+        )
+    with _bars() as progress:
+        built = build_index(
+            corpus,
+            index,
+            kind=cast("Kind", kind),
+            encoder=settings,
+            progress=progress,
+        )
+    print(f"{built.documents} documents are indexed in {index}")
+    return 0
+
+
+@retriever.command()
+def serve(
+    index: Annotated[Path, typer.Argument(help="Folder that `build` wrote.")],
+    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="0 takes any free port.")] = 8000,
+    topk: Annotated[int, typer.Option(help="Passages, where a request names no number.")] = 3,
+) -> int:
+    """Serve POST /retrieve, /healthz and /metrics until interrupted."""
+    from zerowait.search.index import open_index
+    from zerowait.search.server import serving_index
+
+    async def until_told() -> None:
+        told = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, told.set)
+        async with serving_index(opened, host=host, port=port, topk=topk) as url:
+            print(f"{len(opened)} documents are served at {url}", flush=True)
+            await told.wait()
+
+    with open_index(index) as opened:
+        asyncio.run(until_told())
+    return 0
+
+
+@contextmanager
+def _bars() -> Iterator[Callable[[str], Progress]]:
+    """A progress bar for each stage."""
+    from rich.progress import Progress as Bars
+
+    with Bars(transient=True) as bars:
+
+        def stage(name: str) -> Progress:
+            task = bars.add_task(name, total=1.0)
+            return lambda share: bars.update(task, completed=share)
+
+        yield stage

@@ -1,0 +1,72 @@
+"""The installed command: an index is built and served until it is told to end."""
+
+import json
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever"]
+
+
+def run(*arguments):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("retriever")
+    corpus = folder / "corpus.jsonl"
+    corpus.write_text('{"id": "a", "contents": "Lima\\nLima is in Peru."}\n')
+    done = run("build", corpus, folder / "index")
+    assert done.returncode == 0, done.stderr
+    assert "1 documents are indexed" in done.stdout
+    return folder / "index"
+
+
+def test_an_index_is_served_until_a_signal(index):
+    process = subprocess.Popen(
+        [*COMMAND, "serve", str(index), "--port", "0"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        url = process.stdout.readline().split()[-1]
+        request = urllib.request.Request(
+            url, json.dumps({"queries": ["Peru"]}).encode(), {"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=20) as reply:
+            assert json.load(reply) == {
+                "result": [[{"id": "a", "contents": "Lima\nLima is in Peru."}]]
+            }
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["build", "nowhere.jsonl", "x"], "there is no such file"),
+        (["build", "nowhere.jsonl", "x", "--kind", "bm52"], "must be one of bm25, dense, hybrid"),
+        (["build", "nowhere.jsonl", "x", "--kind", "dense"], "needs an encoder"),
+        (["serve", "nowhere"], "holds no index"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_exit_code_2(tmp_path, arguments, complaint):
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        cwd=tmp_path,
+    )
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
