@@ -106,6 +106,23 @@ def _check_panel(
             except ConfigError as error:
                 config.fail((*at, "by"), str(error).removeprefix("by, "))
     _check_ranges(config, name, panel, procedures)
+    _check_distinct(config, name, panel)
+
+
+def _check_distinct(config: RewardConfig, name: str, panel: Panel) -> None:
+    """Members that send the same request to the same model would share one answer."""
+    seen: dict[str, str] = {}
+    for index, member in enumerate(panel.members):
+        judge = config.judges[member]
+        parts = {field: getattr(judge, field) for field in judge.__struct_fields__}
+        parts["endpoints"] = judge.endpoints[0].model
+        same = seen.setdefault(repr(parts), member)
+        if same != member:
+            config.fail(
+                ("judges", name, "panel", "members", index),
+                f"names {member!r}, which asks the same model the same as {same!r} and would "
+                "share its answer: for several answers of one judge give it 'votes'",
+            )
 
 
 def _check_ranges(

@@ -77,7 +77,9 @@ class _Block:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             line = mark.line + 1 if mark else 1
-            raise ConfigError(f"{where}:{line}: is not YAML: {error.problem}") from None
+            raise ConfigError(
+                f"{where}:{line}: is not YAML: {error.problem}; text with ? : , or # needs quotes"
+            ) from None
 
     def front_matter(self) -> FrontMatter:
         if self._root is None:
