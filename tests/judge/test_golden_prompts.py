@@ -4,15 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from zerowait.config.schema import Endpoint, Judge, VerdictRule
-from zerowait.judge import load_rubric, request_for
+from zerowait.config import Endpoint, Judge, Monitor, VerdictRule
+from zerowait.judge import load_rubric, procedure_for, request_for, seen_by
 from zerowait.judge.rubric import BUILT_IN
 from zerowait.types import Sample
 
 GOLDEN = Path(__file__).with_name("golden")
 RULES = {
+    "monitor": VerdictRule(choice=["yes", "no"]),
     "quality": VerdictRule(integer=(1, 10)),
     "reference": VerdictRule(choice=["correct", "incorrect"]),
+    "tool_criteria": VerdictRule(integer=(1, 10)),
     "tool_reasoning": VerdictRule(number=(0, 1)),
 }
 SAMPLE = Sample(
@@ -34,8 +36,11 @@ SAMPLE = Sample(
 
 def rendered(name):
     endpoint = Endpoint(base_url="http://127.0.0.1:1/v1", model="judge")
-    judge = Judge(endpoints=[endpoint], verdict=RULES[name])
-    request = request_for(SAMPLE, judge, load_rubric(name, base=Path()))
+    monitor = Monitor() if name == "monitor" else None
+    judge = Judge(endpoints=[endpoint], verdict=RULES[name], monitor=monitor)
+    (question,) = procedure_for(judge, load_rubric(name, base=Path()), base=Path()).questions
+    sample = SAMPLE if monitor is None else seen_by(SAMPLE, monitor)
+    request = request_for(sample, judge, question.rubric, form=question.form)
     return "\n\n".join(f"===== {m['role']}\n{m['content']}" for m in request.messages) + "\n"
 
 

@@ -118,7 +118,7 @@ def test_the_tool_rubric_names_its_weights(weight):
             "f.md:2: a rubric has no setting 'versoin'; did you mean 'version'?",
         ),
         (("version: 3", "version:"), "f.md:2: version needs a value"),
-        (("version: 3", "version 3"), "f.md:2: a rubric has no setting 'version 3'"),
+        (("version: 3", "version 3"), "f.md:4: is not YAML: expected"),
         (("reason: none", "reason: last"), "f.md:4: reason is 'first' or 'none', not 'last'"),
     ],
 )

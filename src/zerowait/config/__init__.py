@@ -1,5 +1,6 @@
 """The configuration: what it may say (`schema`), and how it is read (`load`)."""
 
+from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import build, load_config, read_config
 from zerowait.config.schema import (
     Cache,
@@ -26,8 +27,12 @@ __all__ = [
     "Hedge",
     "Judge",
     "JudgeComponent",
+    "Monitor",
+    "Panel",
     "Policy",
+    "Pooling",
     "Price",
+    "Rebalance",
     "RewardConfig",
     "ScorerComponent",
     "ShapeComponent",
@@ -35,6 +40,7 @@ __all__ = [
     "Traffic",
     "Value",
     "VerdictRule",
+    "Votes",
     "build",
     "load_config",
     "parse_yaml",

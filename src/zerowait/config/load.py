@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
+from zerowait.config.judgement import Panel, PanelEntry
 from zerowait.config.schema import (
     Cache,
     Component,
@@ -23,7 +24,8 @@ from zerowait.config.schema import (
     Value,
 )
 from zerowait.config.source import KeyPath, Source, read_yaml
-from zerowait.config.traffic import Hedge, Price, Traffic
+from zerowait.config.traffic import Price, Traffic
+from zerowait.config.words import kind_of, locate, plain_words, with_words, words_for
 from zerowait.errors import ConfigError
 from zerowait.types import FailureKind
 
@@ -34,7 +36,6 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
-_MAY_BE_OFF = ("rpm", "tpm", "hedge")
 _TOP = ["components", "judges", "traffic", "cache", "prices", "on_failure"]
 
 
@@ -62,15 +63,12 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
     """The reward configuration that `source` holds at key path `at`."""
     tree = _at(source, at)
     if not isinstance(tree, dict):
-        source.fail(at, f"must be a mapping with the key 'components', not {_kind(tree)}")
+        source.fail(at, f"must be a mapping with the key 'components', not {kind_of(tree)}")
     for key in tree:
         if key not in _TOP:
             source.unknown_key(at, key, _TOP)
     components = _components(source, (*at, "components"), tree.get("components"))
-    judges = {
-        name: build(source, (*at, "judges", name), Judge)
-        for name in _mapping(source, (*at, "judges"), tree.get("judges"))
-    }
+    judges, panels = _judges(source, (*at, "judges"), tree.get("judges"))
     prices = {
         model: build(source, (*at, "prices", model), Price)
         for model in _mapping(source, (*at, "prices"), tree.get("prices"))
@@ -79,6 +77,7 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
     return RewardConfig(
         components=components,
         judges=judges,
+        panels=panels,
         traffic=traffic,
         cache=_cache(source, (*at, "cache"), tree.get("cache", {})),
         prices=prices,
@@ -92,39 +91,18 @@ def build(source: Source, at: KeyPath, kind: type[StructT]) -> StructT:
     """A `kind` from the mapping at `at`; unknown keys and wrong types are ConfigErrors."""
     tree = _at(source, at)
     if not isinstance(tree, dict):
-        source.fail(at, f"must be a mapping, not {_kind(tree)}")
+        source.fail(at, f"must be a mapping, not {kind_of(tree)}")
+    tree = with_words(tree)
     _refuse_unknown_keys(source, at, tree, kind)
     try:
-        return msgspec.convert(_with_words(tree), kind)
+        return msgspec.convert(tree, kind)
     except msgspec.ValidationError as error:
-        path, problem = _locate(str(error))
-        words = _words_for(kind, path) if problem.startswith("Invalid enum value") else None
+        path, problem = locate(str(error))
+        words = words_for(kind, path) if problem.startswith("Invalid enum value") else None
         given = problem.removeprefix("Invalid enum value ")
         source.fail(
-            (*at, *path), f"must be {words}, not {given}" if words else _plain_words(problem)
+            (*at, *path), f"must be {words}, not {given}" if words else plain_words(problem)
         )
-
-
-def _words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
-    """What a field that takes certain words may be, such as "auto or a whole number"."""
-    field = next((f for f in msgspec.structs.fields(kind) if path == (f.name,)), None)
-    if field is None:
-        return None
-    names: dict[Any, str] = {int: "a whole number", float: "a number", Hedge: "a mapping"}
-    either = get_origin(field.type) in (Union, UnionType)
-    options = get_args(field.type) if either else (field.type,)
-    words = [str(word) for option in options for word in get_args(option)]
-    return " or ".join([*words, *(names[option] for option in options if option in names)])
-
-
-def _with_words(tree: dict[str, Any]) -> dict[str, Any]:
-    """The tree with its words back: YAML reads an unquoted yes, no and off as booleans."""
-    tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
-    verdict = tree.get("verdict")
-    if not isinstance(verdict, dict) or not isinstance(verdict.get("choice"), list):
-        return tree
-    words = [("yes" if w else "no") if isinstance(w, bool) else w for w in verdict["choice"]]
-    return tree | {"verdict": verdict | {"choice": words}}
 
 
 def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> None:
@@ -144,6 +122,18 @@ def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> N
         _refuse_unknown_keys(source, (*at, key), value, fields[key])
 
 
+def _judges(source: Source, at: KeyPath, tree: Any) -> tuple[dict[str, Judge], dict[str, Panel]]:
+    """The judges that ask a model, and the panels that ask those."""
+    judges: dict[str, Judge] = {}
+    panels: dict[str, Panel] = {}
+    for name, entry in _mapping(source, at, tree).items():
+        if isinstance(entry, dict) and "panel" in entry:
+            panels[name] = build(source, (*at, name), PanelEntry).panel
+        else:
+            judges[name] = build(source, (*at, name), Judge)
+    return judges, panels
+
+
 def _components(source: Source, at: KeyPath, tree: Any) -> dict[str, Component]:
     if not tree:
         source.fail(at, "must name at least one component")
@@ -153,7 +143,7 @@ def _components(source: Source, at: KeyPath, tree: Any) -> dict[str, Component]:
 def _component(source: Source, at: KeyPath) -> Component:
     tree = _at(source, at)
     if not isinstance(tree, dict):
-        source.fail(at, f"must be a mapping with one of scorer, judge, shape, not {_kind(tree)}")
+        source.fail(at, f"must be a mapping with one of scorer, judge, shape, not {kind_of(tree)}")
     if not str(at[-1]).isidentifier():
         source.fail(at, "is no name for a component: use letters, digits and _")
     given = [key for key in _COMPONENT_KINDS if key in tree]
@@ -170,8 +160,8 @@ def _component(source: Source, at: KeyPath) -> Component:
     try:
         return msgspec.convert(own, kind)
     except msgspec.ValidationError as error:
-        path, problem = _locate(str(error))
-        source.fail((*at, *path), _plain_words(problem))
+        path, problem = locate(str(error))
+        source.fail((*at, *path), plain_words(problem))
 
 
 def _cache(source: Source, at: KeyPath, tree: Any) -> Cache:
@@ -235,7 +225,7 @@ def _mapping(source: Source, at: KeyPath, tree: Any) -> dict[str, Any]:
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        source.fail(at, f"must be a mapping, not {_kind(tree)}")
+        source.fail(at, f"must be a mapping, not {kind_of(tree)}")
     return tree
 
 
@@ -255,35 +245,6 @@ def _plain(tree: Any) -> Any:
     if isinstance(tree, Sequence) and not isinstance(tree, str | bytes):
         return [_plain(item) for item in tree]
     return tree
-
-
-def _locate(message: str) -> tuple[KeyPath, str]:
-    """Splits msgspec's "... - at `$.endpoints[0].model`" into a key path and the problem."""
-    problem, _, where = message.partition(" - at `$")
-    path: list[str | int] = []
-    for part in where.rstrip("`").replace("[", ".[").split("."):
-        if part.startswith("[") and part[1:-1].isdigit():
-            path.append(int(part[1:-1]))
-        elif part and not part.startswith("["):
-            path.append(part)
-    return tuple(path), problem
-
-
-def _plain_words(problem: str) -> str:
-    """The sentence of msgspec in the words of YAML."""
-    if problem.startswith("Object missing required field "):
-        return f"needs the key {problem.rsplit(' ', 1)[1].strip('`')!r}"
-    problem = problem.replace(" | null`", "`")
-    for word, ours in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "text")):
-        problem = problem.replace(word, ours)
-    problem = problem.replace("`array`", "a list").replace("`object`", "a mapping")
-    if problem.startswith("Expected "):
-        return "must be " + problem[len("Expected ") :].replace(", got ", ", not ")
-    return f"is wrong: {problem}"
-
-
-def _kind(tree: Any) -> str:
-    return "nothing" if tree is None else f"{type(tree).__name__} {tree!r}"
 
 
 def require_file(path: Path, *, what: str) -> Path:

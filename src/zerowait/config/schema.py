@@ -13,11 +13,13 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import msgspec
 
 from zerowait.config.checks import finite, positive
+from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Price, Traffic
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
+_FORMS = ("integer", "number", "choice", "schema")
 _REDIS = ("redis://", "rediss://", "unix://")
 
 
@@ -121,18 +123,27 @@ class VerdictRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         integer: inclusive range of a whole number, such as ``[1, 10]``.
         number: inclusive range of a decimal number, such as ``[0, 1]``.
         choice: the words it may answer; the first is worth 1, the last 0, those between evenly.
+        schema: a JSON schema's file, relative to the configuration; the answer is a JSON object.
+        value: where in that object the verdict is, such as ``/score``; or a mapping of such places
+            to weights, whose weighted sum is the verdict.
+        structured: whether the schema is also sent as ``response_format``; it is unless you say no.
     """
 
     integer: tuple[int, int] | None = None
     number: tuple[float, float] | None = None
     choice: list[str] | None = None
+    schema: str | None = None
+    value: str | dict[str, float] | None = None
+    structured: bool | None = None
 
     def __post_init__(self) -> None:
-        given = [
-            name for name in ("integer", "number", "choice") if getattr(self, name) is not None
-        ]
+        given = [name for name in _FORMS if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"a verdict has exactly one of integer, number, choice; got {given}")
+            raise ValueError(f"a verdict has exactly one of {', '.join(_FORMS)}; got {given}")
+        if self.schema is None and (self.value is not None or self.structured is not None):
+            raise ValueError("value and structured belong to a schema verdict")
+        if self.schema is not None and not self.value:
+            raise ValueError("a schema verdict needs value: where its number is, such as /score")
         bounds = self.integer or self.number
         if bounds is not None and not bounds[0] < bounds[1]:
             raise ValueError(f"the verdict's range {list(bounds)} is empty: give [low, high]")
@@ -204,6 +215,9 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         max_tokens: the longest answer; a truncated one is asked once more with twice as many.
         temperature: sampling temperature of the judge.
         parameters: further fields of the request body, such as ``top_p`` or ``seed``.
+        ask: a rubric's criteria ``together`` in one call, or ``apart`` in one call each.
+        votes: how often it is asked about the same thing, and what becomes of its answers.
+        monitor: it sees the reasoning alone and predicts a property; what that is worth.
     """
 
     endpoints: list[Endpoint]
@@ -212,6 +226,9 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_tokens: int = 1024
     temperature: float = 0.0
     parameters: dict[str, Any] = {}
+    ask: Literal["together", "apart"] | None = None
+    votes: Votes | None = None
+    monitor: Monitor | None = None
 
     def __post_init__(self) -> None:
         if not self.endpoints:
@@ -258,11 +275,13 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A whole reward configuration, valid by construction.
 
-    `source` and `at` say where it was written, for errors that are found later.
+    `panels` are the entries of ``judges`` that ask other judges. `source` and `at` say where it was
+    written, for errors that are found later.
     """
 
     components: dict[str, Component]
     judges: dict[str, Judge] = {}
+    panels: dict[str, Panel] = {}
     traffic: Traffic = Traffic()
     cache: Cache = Cache()
     prices: dict[str, Price] = {}

@@ -14,10 +14,17 @@ _SEVERITY = {"neutral": 0, "mask": 1, "drop_group": 2}
 
 
 class Term(msgspec.Struct, frozen=True):
-    """How one component enters the sum: its name and its factor; factor 0 is a shadow component."""
+    """How one component enters the sum; factor 0 is a shadow component.
+
+    Args:
+        name: of the component.
+        factor: of its value.
+        measures: names of the numbers in a score's ``detail["measured"]`` that are metrics.
+    """
 
     name: str
     factor: float
+    measures: tuple[str, ...] = ()
 
 
 def policy_for(on_failure: FailurePolicy, component: str, outcome: Abstain) -> Policy:
@@ -69,16 +76,21 @@ def combine(
             why = f"{why}; {reason}" if why else reason
     ordered = {term.name: outcomes[term.name] for term in terms}
     if policy:
-        return Reward(None, ordered, _metrics(ordered), policy, why)
-    return Reward(total, ordered, _metrics(ordered))
+        return Reward(None, ordered, _metrics(ordered, terms), policy, why)
+    return Reward(total, ordered, _metrics(ordered, terms))
 
 
-def _metrics(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
-    """Finite numbers that every sample of a run has under the same names."""
-    metrics: dict[str, float] = {}
+def _metrics(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:
+    """Numbers under the same names for every sample of a run; None where one was not measured."""
+    metrics: dict[str, float | None] = {}
     for name, outcome in outcomes.items():
         metrics[f"{name}/scored"] = float(isinstance(outcome, Score))
         metrics[f"{name}/abstained"] = float(isinstance(outcome, Abstain))
+    for term in terms:
+        outcome = outcomes[term.name]
+        measured = outcome.detail.get("measured", {}) if isinstance(outcome, Score) else {}
+        for measure in term.measures:
+            metrics[f"{term.name}/{measure}"] = measured.get(measure)
     return metrics
 
 

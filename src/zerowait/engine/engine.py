@@ -28,6 +28,7 @@ from zerowait.client import (
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.budget import open_ledger, tokens, with_budget
 from zerowait.engine.combine import combine, settle_groups
+from zerowait.engine.judgements import Judging, OneJudge, OnePanel
 from zerowait.engine.judging import Bench, Settled, Shared
 from zerowait.engine.lag import LoopWatch
 from zerowait.engine.plan import compile_plan, credentials
@@ -35,6 +36,7 @@ from zerowait.engine.pool import ScorerPool
 from zerowait.engine.shapes import Shapes
 from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
+from zerowait.engine.together import first_of
 from zerowait.errors import ClosedError
 from zerowait.events import Event, Listener, RewardSettled, nobody
 from zerowait.judge import well_formed
@@ -96,7 +98,7 @@ class Engine:
         async with AsyncExitStack() as stack:
             pool = ScorerPool()
             stack.push_async_callback(pool.aclose)
-            benches: dict[str, Bench] = {}
+            judges: dict[str, Judging] = {}
             if self.config.judges:
                 self._ledger = open_ledger(self.config)
                 stack.push_async_callback(self._ledger.aclose)
@@ -105,10 +107,10 @@ class Engine:
                 store = await open_store(self.config.cache)
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
-                benches = {name: self._bench(name, transport, store) for name in self.config.judges}
+                judges = self._judges(transport, store)
             self._watch.start()
             stack.callback(self._watch.stop)
-            self._steps = Steps(self.plan, benches, pool)
+            self._steps = Steps(self.plan, judges, pool)
             self._open = stack.pop_all()
         return self
 
@@ -186,7 +188,7 @@ class Engine:
                     await room.acquire()
                     tasks.create_task(one(index))
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
-            raise _first(errors) from None
+            raise first_of(errors) from None
         done = [reward for reward in rewards if reward is not None]
         return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
 
@@ -230,6 +232,17 @@ class Engine:
             self._shapes.leave(scope, sample)
         return outcomes
 
+    def _judges(self, transport: Transport, store: Store) -> dict[str, Judging]:
+        """Everybody whom a component may ask, by name."""
+        plan = self.plan.judges
+        judges: dict[str, Judging] = {
+            name: OneJudge(self._bench(name, transport, store), procedure)
+            for name, procedure in plan.procedures.items()
+        }
+        known = {name: bounds for name, bounds in plan.bounds.items() if bounds is not None}
+        panels = {name: OnePanel(p, judges, known) for name, p in self.config.panels.items()}
+        return judges | panels
+
     def _bench(self, name: str, transport: Transport, store: Store) -> Bench:
         judge = self.config.judges[name]
         meter = Metered(
@@ -250,7 +263,7 @@ class Engine:
             listener=self._tell,
         )
         shared = Shared(flights=self._flights, store=store, listener=self._tell)
-        rubric = self.plan.rubrics[name]
+        rubric = self.plan.judges.rubrics[name]
         return Bench(name, judge, rubric, client=client, meter=meter, shared=shared)
 
     def _tell(self, event: Event) -> None:
@@ -268,10 +281,3 @@ def _group_by_group(rows: list[Sample]) -> list[int]:
     for index, row in enumerate(rows):
         keys.append(index if row.group is None else first.setdefault(row.group, index))
     return sorted(range(len(rows)), key=keys.__getitem__)
-
-
-def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    error: BaseException = errors
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from zerowait.cache import Entry, SingleFlight, Store, StoreError
 from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
-from zerowait.config import Judge, VerdictRule
+from zerowait.config import Judge
 from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
 from zerowait.judge import (
     ChatRequest,
     Origin,
+    Question,
     Rubric,
     Served,
-    read_reply,
     reply_origin,
     reply_usage,
     request_for,
@@ -25,9 +25,16 @@ from zerowait.judge import (
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
 
+Read: TypeAlias = Callable[[bytes], Outcome]
+"""What the body of a judge's reply means."""
+
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What one flight brought, for everybody who waited for it."""
+    """What one flight brought, for everybody who waited for it.
+
+    Args:
+        reply: the body that `outcome` was read from, by `read`; empty when there was none.
+    """
 
     outcome: Outcome
     source: Literal["asked", "cache", "refused"]
@@ -38,6 +45,8 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int = 0
     cost_usd: float = 0.0
     model: str = ""
+    reply: bytes = b""
+    read: Read | None = None
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +55,15 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     flights: SingleFlight[Settled]
     store: Store
     listener: Listener
+
+
+class _Question(NamedTuple):
+    """A request, the key under which it is remembered, and how its replies are read."""
+
+    key: str
+    request: ChatRequest
+    body: bytes
+    read: Read
 
 
 class Bench:
@@ -71,26 +89,43 @@ class Bench:
         self._listener = shared.listener
         self._served = Served()
 
-    @property
-    def rule(self) -> VerdictRule:
-        """The form in which this judge answers."""
-        return self._judge.verdict
+    async def ask(
+        self, sample: Sample, question: Question, *, vote: int = 0, component: str = ""
+    ) -> Outcome:
+        """The answer to one question about `sample`, or why there is none.
 
-    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
-        """The judge's verdict on `sample`, or why there is none. Raises nothing of its own.
+        Raises nothing of its own.
 
         Args:
             sample: what is judged.
+            question: what is asked about it.
+            vote: index of this call among the votes on one question.
             component: of the reward, for which it is wanted; for the record.
         """
-        request = request_for(sample, self._judge, self._rubric)
+        request = request_for(sample, self._judge, question.rubric, form=question.form, vote=vote)
         if isinstance(request, Abstain):
             return request
+        settled = await self.settle(request, question.read, vote=vote, component=component)
+        return settled.outcome
+
+    async def settle(
+        self, request: ChatRequest, read: Read, *, vote: int = 0, component: str = ""
+    ) -> Settled:
+        """What came of `request`: from the cache, a call in flight, or the judge.
+
+        Args:
+            request: what is asked; its bytes, the rubric's version and `vote` are its key.
+            read: what a reply's body means.
+            vote: index of this call among the votes on one question.
+            component: of the reward, for which it is wanted; for the record.
+        """
         body = request.body()
-        key = request_key(body, self._rubric.version)
-        settled, joined = await self._flights.run(
-            key, lambda sent: self._settle(key, request, body, sent)
-        )
+        key = request_key(body, self._rubric.version, vote)
+        question = _Question(key, request, body, read)
+        settled, joined = await self._flights.run(key, lambda sent: self._settle(question, sent))
+        if joined and settled.reply and settled.read is not read:
+            # another judge asks the very same and looks for something else in the answer
+            settled = msgspec.structs.replace(settled, outcome=read(settled.reply))
         self._listener(
             JudgementSettled(
                 judge=self._name,
@@ -107,52 +142,60 @@ class Bench:
                 component=component,
             )
         )
-        return settled.outcome
+        return settled
 
-    async def _settle(
-        self, key: str, request: ChatRequest, body: bytes, sent: Callable[[], None]
-    ) -> Settled:
-        entry = await self._known(key)
+    async def _settle(self, question: _Question, sent: Callable[[], None]) -> Settled:
+        entry = await self._known(question.key)
         if entry is not None:
-            outcome = read_reply(entry.reply, self._judge.verdict)
+            outcome = question.read(entry.reply)
             if isinstance(outcome, Score):
                 self._see(Origin(entry.model, entry.fingerprint))
-                return Settled(outcome=outcome, source="cache", model=entry.model)
-        refusal = await self._meter.refusal(body)
+                return Settled(
+                    outcome=outcome,
+                    source="cache",
+                    model=entry.model,
+                    reply=entry.reply,
+                    read=question.read,
+                )
+        refusal = await self._meter.refusal(question.body)
         if refusal is not None:
             return Settled(outcome=Abstain(FailureKind.BUDGET, refusal), source="refused")
-        return await self._asked(key, request, body, sent)
+        return await self._asked(question, sent)
 
-    async def _asked(
-        self, key: str, request: ChatRequest, body: bytes, sent: Callable[[], None]
-    ) -> Settled:
-        answer = await self._ask(body, sent)
+    async def _asked(self, question: _Question, sent: Callable[[], None]) -> Settled:
+        request = question.request
+        answer = await self._ask(question.body, sent)
         if isinstance(answer, Abstain):
             refused = answer.kind is FailureKind.BUDGET
             return Settled(outcome=answer, source="refused" if refused else "asked")
-        outcome = read_reply(answer.reply.body, self._judge.verdict)
+        outcome = question.read(answer.reply.body)
         usage = reply_usage(answer.reply.body)
+        attempts, queue_s = answer.attempts, answer.queue_s
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
             longer = msgspec.structs.replace(request, max_tokens=2 * request.max_tokens)
             again = await self._ask(longer.body(), sent)
             if isinstance(again, Answer):
                 answer = again
-                outcome = read_reply(again.reply.body, self._judge.verdict)
+                outcome = question.read(again.reply.body)
                 usage += reply_usage(again.reply.body)
+                attempts += again.attempts
+                queue_s += again.queue_s
         origin = reply_origin(answer.reply.body)
         self._see(origin)
         if isinstance(outcome, Score):
-            await self._keep(key, answer, outcome, origin)
+            await self._keep(question.key, answer, outcome, origin)
         return Settled(
             outcome=outcome,
             source="asked",
-            attempts=answer.attempts,
+            attempts=attempts,
             latency_s=answer.latency_s,
-            queue_s=answer.queue_s,
+            queue_s=queue_s,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             cost_usd=self._meter.usd(request.model, (usage.prompt_tokens, usage.completion_tokens)),
             model=origin.model,
+            reply=answer.reply.body,
+            read=question.read,
         )
 
     async def _ask(self, body: bytes, sent: Callable[[], None]) -> Answer | Abstain:

@@ -12,10 +12,10 @@ from zerowait.config import (
     ScorerComponent,
     ShapeComponent,
 )
+from zerowait.engine.bench_plan import BenchPlan, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
 from zerowait.errors import ConfigError, did_you_mean
-from zerowait.judge import Rubric, check_judge, load_rubric
 from zerowait.scorers import check_options, needs_pool, resolve
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
@@ -35,13 +35,13 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's verdict."""
+    """A judge's verdict; with a `range` it is mapped from there to [0, 1]."""
 
     name: str
     gate: Gate | None
     sources: frozenset[str]
     judge: str
-    normalize: bool
+    range: tuple[float, float] | None
 
 
 class ShapeStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     rules: list[RuleStep | JudgeStep]
     shapes: list[ShapeStep]
     terms: list[Term]
-    rubrics: dict[str, Rubric]
+    judges: BenchPlan
 
 
 def compile_plan(config: RewardConfig) -> Plan:
@@ -76,18 +76,21 @@ def compile_plan(config: RewardConfig) -> Plan:
         ordered = order(gates)
     except ValueError as error:
         config.fail(("components",), str(error))
-    steps = [_step(config, name, gates[name]) for name in ordered]
+    judges = compile_judges(config)
+    steps = [_step(config, name, gates[name], judges) for name in ordered]
     shapes = [
         ShapeStep(name=name, sources=frozenset(c.sources), shape=_shape(config, name, c))
         for name, c in config.components.items()
         if isinstance(c, ShapeComponent)
     ]
-    _check_judges(config)
+    _check_prices(config)
     return Plan(
         rules=steps,
         shapes=shapes,
-        terms=[Term(name, _factor(c)) for name, c in config.components.items()],
-        rubrics={name: _rubric(config, name) for name in config.judges},
+        terms=[
+            Term(name, _factor(c), _measures(c, judges)) for name, c in config.components.items()
+        ],
+        judges=judges,
     )
 
 
@@ -132,21 +135,18 @@ def _gate(
     return gate
 
 
-def _step(config: RewardConfig, name: str, gate: Gate | None) -> RuleStep | JudgeStep:
+def _step(
+    config: RewardConfig, name: str, gate: Gate | None, judges: BenchPlan
+) -> RuleStep | JudgeStep:
     component = config.components[name]
     sources = frozenset(getattr(component, "sources", ()))
     if isinstance(component, JudgeComponent):
-        if component.judge not in config.judges:
-            known = ", ".join(config.judges) or "none"
-            config.fail(
-                ("components", name, "judge"), f"names {component.judge!r}; judges: {known}"
-            )
         return JudgeStep(
             name=name,
             gate=gate,
             sources=sources,
             judge=component.judge,
-            normalize=component.normalize,
+            range=judges.bounds[component.judge] if component.normalize else None,
         )
     assert isinstance(component, ScorerComponent)  # noqa: S101 - shapes have no step
     try:
@@ -174,33 +174,23 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
         config.fail(("components", name), str(error))
 
 
-def _rubric(config: RewardConfig, judge: str) -> Rubric:
-    try:
-        return load_rubric(config.judges[judge].rubric, base=config.base)
-    except ConfigError as error:
-        config.fail(("judges", judge, "rubric"), str(error))
-
-
 def _factor(component: ScorerComponent | JudgeComponent | ShapeComponent) -> float:
     return component.scale if isinstance(component, ShapeComponent) else component.weight
 
 
-def _check_judges(config: RewardConfig) -> None:
-    used = {c.judge for c in config.components.values() if isinstance(c, JudgeComponent)}
+def _measures(
+    component: ScorerComponent | JudgeComponent | ShapeComponent, judges: BenchPlan
+) -> tuple[str, ...]:
+    return judges.measures[component.judge] if isinstance(component, JudgeComponent) else ()
+
+
+def _check_prices(config: RewardConfig) -> None:
+    if config.traffic.budget_usd is None:
+        return
     for name, judge in config.judges.items():
-        if name not in used:
-            config.fail(("judges", name), "is used by no component")
-        try:
-            check_judge(judge)
-        except ConfigError as error:
-            config.fail(("judges", name), str(error))
-        if config.traffic.budget_usd is not None:
-            _check_prices(config, name)
-
-
-def _check_prices(config: RewardConfig, name: str) -> None:
-    for index, endpoint in enumerate(config.judges[name].endpoints):
-        if endpoint.model not in config.prices:
+        for index, endpoint in enumerate(judge.endpoints):
+            if endpoint.model in config.prices:
+                continue
             near = did_you_mean(endpoint.model, config.prices) if config.prices else ""
             config.fail(
                 ("judges", name, "endpoints", index, "model"),

@@ -6,19 +6,18 @@ import asyncio
 from collections.abc import Mapping
 
 from zerowait.engine.gate import Gate
-from zerowait.engine.judging import Bench
+from zerowait.engine.judgements import Judging, in_unit
 from zerowait.engine.plan import JudgeStep, Plan, RuleStep
 from zerowait.engine.pool import ScorerPool
-from zerowait.judge import normalise
-from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
+from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
 
 class Steps:
     """Runs the plan's per-sample components, everything that may overlap at once."""
 
-    def __init__(self, plan: Plan, benches: Mapping[str, Bench], pool: ScorerPool) -> None:
+    def __init__(self, plan: Plan, judges: Mapping[str, Judging], pool: ScorerPool) -> None:
         self._steps = plan.rules
-        self._benches = benches
+        self._judges = judges
         self._pool = pool
         slow = [step for step in plan.rules if not (isinstance(step, RuleStep) and step.call)]
         self._one_after_another = len(slow) <= 1
@@ -51,11 +50,8 @@ class Steps:
         if unwanted is not None:
             return unwanted
         if isinstance(step, JudgeStep):
-            bench = self._benches[step.judge]
-            outcome = await bench.judge(sample, component=step.name)
-            if step.normalize and isinstance(outcome, Score):
-                return Score(normalise(outcome.value, bench.rule), outcome.why, outcome.detail)
-            return outcome
+            outcome = await self._judges[step.judge].judge(sample, component=step.name)
+            return in_unit(outcome, step.range)
         if step.call is not None:
             return in_place(step, sample)
         return await self._pool.run(

@@ -209,6 +209,8 @@ def samples_asked(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
 def remote_answer(rewards: Sequence[Reward], instead: float | None) -> dict[str, Any]:
     """The reply that OpenRLHF reads; every list has one number for each sample.
 
+    A metric that some sample does not have is left out of it, since there is no number for it.
+
     Args:
         rewards: of the samples, in order.
         instead: the number of a sample that abstained, as the user chose it.
@@ -223,7 +225,10 @@ def remote_answer(rewards: Sequence[Reward], instead: float | None) -> dict[str,
         values.append(instead if reward.value is None else reward.value)
     logs: dict[str, list[float]] = {"abstained": [float(r.abstained) for r in rewards]}
     for name in rewards[0].metrics if rewards else ():
-        logs[name] = [reward.metrics[name] for reward in rewards]
+        measured = [reward.metrics[name] for reward in rewards]
+        numbers = [number for number in measured if number is not None]
+        if len(numbers) == len(measured):
+            logs[name] = numbers
     return {"rewards": values, "scores": values, "extra_logs": logs}
 
 

@@ -60,7 +60,11 @@ def answer_text(text: str) -> str | None:
     >>> answer_text("<think>\nScore: 3") is None
     True
     """
-    text = plain(text)
+    return without_thinking(plain(text))
+
+
+def without_thinking(text: str) -> str | None:
+    """`text` without its thinking, its characters as they are; None as in `answer_text`."""
     return _after_thinking(text) if "<" in text else text
 
 

@@ -111,12 +111,33 @@ def key_pattern(*, numeric: bool) -> re.Pattern[str]:
     return re.compile(rf"{_LEADS}(?:{labels})")
 
 
+@cache
+def named_label(name: str) -> re.Pattern[str]:
+    """Finds the places where a verdict is labelled with this name: ``Tool use`` for tool_use."""
+    return re.compile(_LABEL % _spelled(name), re.VERBOSE)
+
+
+@cache
+def named_key(name: str) -> re.Pattern[str]:
+    """Matches a JSON key that is this name."""
+    return re.compile(_spelled(name))
+
+
 def text_claims(text: str, reader: Reader, skip: tuple[int, int]) -> Iterator[Claim]:
     """The labelled verdicts of `text` outside the span `skip`, then its bare last line if any.
 
     `text` is folded and begins with a newline, so that every label has a character before it to be
     found by.
     """
+    yield from labelled_claims(text, reader, skip)
+    last_line = _last_line_start(text)
+    inside = skip[0] <= last_line < skip[1]
+    if not inside and (reading := bare_line(text, last_line, reader, whole=last_line == 1)):
+        yield Claim(reading.verdict, last_line, reading.end, final=False)
+
+
+def labelled_claims(text: str, reader: Reader, skip: tuple[int, int]) -> Iterator[Claim]:
+    """The labelled verdicts of `text`, as in `text_claims`."""
     last_line = _last_line_start(text)
     nested = text.count("{") > 1  # in broken JSON a key may belong to an inner object
     for match in reader.label.finditer(text):
@@ -125,9 +146,6 @@ def text_claims(text: str, reader: Reader, skip: tuple[int, int]) -> Iterator[Cl
         claim = _labelled(text, match, reader, last_line)
         if claim is not None:
             yield claim
-    inside = skip[0] <= last_line < skip[1]
-    if not inside and (reading := bare_line(text, last_line, reader, whole=last_line == 1)):
-        yield Claim(reading.verdict, last_line, reading.end, final=False)
 
 
 def bare_line(text: str, start: int, reader: Reader, *, whole: bool) -> Reading | None:
@@ -172,3 +190,8 @@ def _labelled(text: str, match: re.Match[str], reader: Reader, last_line: int) -
 def _last_line_start(text: str) -> int:
     """Where the last line that has a word on it begins."""
     return text.rfind("\n", 0, len(text.rstrip(_AFTER_LAST_WORD))) + 1
+
+
+def _spelled(name: str) -> str:
+    """A pattern of the ways in which people write `name`: ``tool_use``, ``Tool use``, tool-use."""
+    return r"[ _-]?".join(map(re.escape, name.lower().split("_"))) + r"(?!_?[^\W_])"

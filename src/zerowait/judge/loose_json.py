@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from zerowait.judge.answer import folded, plain
 from zerowait.judge.claims import Claim, Reader, Reading, Verdict, says_nothing_after
+
+T = TypeVar("T")
 
 _COMMENT = re.compile(
     r"""(?P<string>"(?:[^"\\]++|\\.)*+"?)|//[^\n]*+|/\*.*?(?:\*/|\Z)|\#[^\n]*+""", re.DOTALL
@@ -34,10 +36,22 @@ def json_claim(text: str, reader: Reader) -> tuple[Claim | None, tuple[int, int]
     found.
     """
     for start, end in _candidates(text):
-        value = _decoded(text[start:end])
+        value = _decoded(text[start:end], _object)
         if value is not None:
             return _claim(value, (start, end), text, reader), (start, end)
     return None, (0, 0)
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The text's JSON object, its numbers as they are; None where it has none.
+
+    An object that gives a key twice is none: nobody can say which of the two is meant.
+    """
+    for start, end in _candidates(text):
+        value = _decoded(text[start:end], _strict_object)
+        if value is not None:
+            return value
+    return None
 
 
 def _candidates(text: str) -> Iterator[tuple[int, int]]:
@@ -55,16 +69,16 @@ def _candidates(text: str) -> Iterator[tuple[int, int]]:
             yield start, end
 
 
-def _decoded(text: str) -> _Pairs | None:
+def _decoded(text: str, decode: Callable[[str], T | None]) -> T | None:
     try:
-        return _object(text)
+        return decode(text)
     except ValueError:
         pass
     except RecursionError:
         return None
     loose = _COMMENT.sub(_kept_string, text)
     try:
-        return _object(_TRAILING_COMMA.sub(_kept_string, loose))
+        return decode(_TRAILING_COMMA.sub(_kept_string, loose))
     except (ValueError, RecursionError):
         return None
 
@@ -72,6 +86,11 @@ def _decoded(text: str) -> _Pairs | None:
 def _object(text: str) -> _Pairs | None:
     value = _DECODER.decode(text)
     return value if isinstance(value, _Pairs) else None
+
+
+def _strict_object(text: str) -> dict[str, Any] | None:
+    value = _STRICT_DECODER.decode(text)
+    return value if isinstance(value, dict) else None
 
 
 def _kept_string(match: re.Match[str]) -> str:
@@ -113,6 +132,16 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError("a key is given twice")
+    return members
+
+
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_Pairs, parse_int=float, parse_constant=_no_constant, strict=False
+)
+_STRICT_DECODER = json.JSONDecoder(
+    object_pairs_hook=_each_key_once, parse_constant=_no_constant, strict=False
 )

@@ -22,6 +22,8 @@ from zerowait.judge.claims import (
     Verdict,
     key_pattern,
     label_pattern,
+    named_key,
+    named_label,
 )
 
 _WRAPPED = rf"[{OPENING}]*+(?:\\(?:boxed|text|mathbf|mathrm)\{{[{OPENING}]*+)*+"
@@ -105,12 +107,19 @@ class ChoiceReader(msgspec.Struct, frozen=True):
         return self.words.get(f"{value:.15g}")
 
 
-def reader_for(rule: VerdictRule) -> Reader:
+def reader_for(rule: VerdictRule) -> NumberReader | ChoiceReader:
     """The reader of the verdicts that `rule` asks for."""
     if rule.choice is not None:
         return _choice_reader(tuple(rule.choice))
     _, high = bounds(rule)
     return _number_reader(float(high), rule.integer is not None)
+
+
+def named_reader(rule: VerdictRule, name: str) -> Reader:
+    """The reader of the verdicts that `rule` asks for and that are labelled with `name`."""
+    reader = reader_for(rule)
+    label, key = named_label(name), named_key(name)
+    return msgspec.structs.replace(reader, label=label, key=key)
 
 
 def bounds(rule: VerdictRule) -> tuple[float, float]:

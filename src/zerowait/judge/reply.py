@@ -8,7 +8,8 @@ reasoning may come in a field of its own; a field of the wrong type is a field t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -94,6 +95,11 @@ def read_reply(body: bytes, rule: VerdictRule) -> Outcome:
 
     Raises nothing for any bytes.
     """
+    return read_with(body, partial(parse, rule=rule))
+
+
+def read_with(body: bytes, read: Callable[[str], Score | Abstain]) -> Outcome:
+    """What `read` finds in the answer of a reply's body; the kinds are those of `read_reply`."""
     completion = _decoded(body)
     if completion is None:
         return Abstain(FailureKind.UNPARSEABLE, "the reply is not a chat completion")
@@ -104,7 +110,7 @@ def read_reply(body: bytes, rule: VerdictRule) -> Outcome:
     if _string(choice.message.refusal).strip():
         return Abstain(FailureKind.REFUSED, "the judge filled the refusal field")
     text = _answer(choice.message)
-    return _cut_short(text, rule) if finish in _CUT else _judgement(text, rule)
+    return _cut_short(text, read) if finish in _CUT else _judgement(text, read)
 
 
 def wants_more_tokens(outcome: Outcome) -> bool:
@@ -148,8 +154,8 @@ def _decoded(body: bytes) -> _Completion | None:
     return completion if completion.choices else None
 
 
-def _judgement(text: str, rule: VerdictRule) -> Score | Abstain:
-    outcome = parse(text, rule)
+def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
+    outcome = read(text)
     if isinstance(outcome, Score) or outcome.kind is not FailureKind.UNPARSEABLE:
         return outcome
     if _REFUSES.match(text):
@@ -157,10 +163,10 @@ def _judgement(text: str, rule: VerdictRule) -> Score | Abstain:
     return outcome
 
 
-def _cut_short(text: str, rule: VerdictRule) -> Score | Abstain:
+def _cut_short(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
     # What stands on the last line may be half of it: "Score: 1" was going to be "Score: 10".
     whole_lines, _, _ = text.rpartition("\n")
-    outcome = parse(whole_lines, rule)
+    outcome = read(whole_lines)
     if isinstance(outcome, Score) or outcome.kind is FailureKind.OUT_OF_RANGE:
         return outcome
     return Abstain(FailureKind.TRUNCATED, "the answer reached max_tokens before its verdict")

@@ -12,8 +12,9 @@ import msgspec
 from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
 from zerowait.judge.fence import GUARD, fenced
+from zerowait.judge.form import Form, OneVerdict
 from zerowait.judge.rubric import REPLY_FORMAT, Rubric, fill
-from zerowait.judge.verdict import check_rule, reply_format
+from zerowait.judge.verdict import check_rule
 from zerowait.types import Abstain, FailureKind, Message, Sample, content_text
 
 _OWN_FIELDS = {
@@ -23,6 +24,7 @@ _OWN_FIELDS = {
     "n": "nothing: one judgement is one call",
     "stream": "nothing: replies are read whole",
 }
+_RESPONSE_FORMAT = "response_format"
 _NEWER_LIMIT = "max_completion_tokens"
 _CANONICAL = msgspec.json.Encoder(order="sorted")
 
@@ -76,10 +78,22 @@ def check_judge(judge: Judge) -> None:
     """
     check_rule(judge.verdict)
     _check_parameters(judge.parameters)
+    structured = judge.verdict.schema is not None and judge.verdict.structured is not False
+    if structured and _RESPONSE_FORMAT in judge.parameters:
+        raise ConfigError(
+            f"parameters cannot set {_RESPONSE_FORMAT!r} beside a schema verdict, which is sent "
+            "there; with 'structured: false' in the verdict it is not"
+        )
 
 
 def request_for(
-    sample: Sample, judge: Judge, rubric: Rubric, *, vote: int = 0, max_tokens: int | None = None
+    sample: Sample,
+    judge: Judge,
+    rubric: Rubric,
+    *,
+    form: Form | None = None,
+    vote: int = 0,
+    max_tokens: int | None = None,
 ) -> ChatRequest | Abstain:
     """The request that asks `judge` about `sample`, or Abstain(bad_input) naming what is missing.
 
@@ -87,6 +101,7 @@ def request_for(
         sample: what is judged.
         judge: who is asked.
         rubric: what it is told.
+        form: of its answer, instead of the one verdict by the judge's own rule.
         vote: index of this call among the votes on one sample; a ``seed`` among the judge's
             parameters is shifted by it, or every vote would be the same answer.
         max_tokens: instead of the judge's own.
@@ -104,8 +119,11 @@ def request_for(
             )
         texts[name] = text
     filled = fenced(texts)
-    filled[REPLY_FORMAT] = reply_format(judge.verdict, reason_first=rubric.reason_first)
+    form = form or OneVerdict(judge.verdict)
+    filled[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
     parameters = judge.parameters
+    if form.response_format is not None:
+        parameters = {**parameters, _RESPONSE_FORMAT: form.response_format}
     seed = parameters.get("seed")
     if vote and isinstance(seed, int):
         parameters = {**parameters, "seed": seed + vote}

@@ -18,10 +18,12 @@ The format of a rubric file::
 
     {{reply_format}}
 
-The block between the ``---`` lines may be missing, and so may each of its keys. ``version`` is a
-word of yours; a hash of the text is added to it, so that any edit asks the judge anew. ``reason``
-is ``first`` (the default: the judge gives its reasons, then its verdict) or ``none`` (the verdict
-alone). The headings are exactly ``## System`` and ``## User``, each once; use ``###`` below them.
+The block between the ``---`` lines is YAML; it may be missing, and so may each of its keys.
+``version`` is a word of yours; a hash of the text is added to it, so that any edit asks the judge
+anew. ``reason`` is ``first`` (the default: the judge gives its reasons, then its verdict) or
+``none`` (the verdict alone). ``criteria`` are what the judge gives a verdict on each, by name: a
+weight, or ``{weight: 0.3, ask: what is asked}``; ``{{criteria}}`` is where they stand in the text.
+The headings are exactly ``## System`` and ``## User``, each once; use ``###`` below them.
 
 Placeholders: ``{{prompt}}``, ``{{response}}``, ``{{ground_truth}}`` and ``{{extra.NAME}}`` stand
 for the sample's values and belong in the user section, best on lines of their own, since each is
@@ -32,7 +34,7 @@ the parser reads, and is made from the judge's ``verdict`` setting.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -41,10 +43,13 @@ from pathlib import Path
 import msgspec
 
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.judge.front_matter import Criterion, read_front_matter
 
-BUILT_IN = ("quality", "reference", "tool_reasoning")
+BUILT_IN = ("monitor", "quality", "reference", "tool_criteria", "tool_reasoning")
 
 REPLY_FORMAT = "reply_format"
+CRITERIA = "criteria"
+_OURS = (REPLY_FORMAT, CRITERIA)
 _SAMPLE_NAMES = ("prompt", "response", "ground_truth")
 _EXTRA = "extra."
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*\}\}")
@@ -57,9 +62,10 @@ class Rubric(msgspec.Struct, frozen=True):
     Args:
         name: for messages to people.
         version: changes whenever the text does; part of every cache key.
-        system: the system message, with at most ``{{reply_format}}`` in it.
+        system: the system message, with at most ``{{reply_format}}`` and ``{{criteria}}`` in it.
         user: the user message, with placeholders.
         reason_first: whether the judge writes its reasons before its verdict.
+        criteria: what it gives a verdict on each; empty for one verdict on the whole.
 
     Raises:
         ConfigError: a placeholder is unknown, misplaced or missing.
@@ -70,15 +76,38 @@ class Rubric(msgspec.Struct, frozen=True):
     system: str
     user: str
     reason_first: bool = True
+    criteria: tuple[Criterion, ...] = ()
 
     def __post_init__(self) -> None:
         where = f"rubric {self.name!r}"
-        _check(where, {"System": (1, self.system), "User": (1, self.user)})
+        _check(where, {"System": (1, self.system), "User": (1, self.user)}, self.criteria)
 
     @property
     def needs(self) -> tuple[str, ...]:
         """The placeholders that stand for values of the sample, each once, in order."""
         return _needs(self.user)
+
+    @property
+    def shares_a_prefix(self) -> bool:
+        """Whether ``{{criteria}}`` stands behind every value of the sample, in the user section.
+
+        Requests about different criteria then begin alike, and a provider that caches prompts
+        reads the sample once.
+        """
+        names = _pieces(self.user)[1::2]
+        if CRITERIA not in names or CRITERIA in _pieces(self.system)[1::2]:
+            return False
+        return not any(name not in _OURS for name in names[names.index(CRITERIA) :])
+
+    def about(self, criteria: Sequence[Criterion]) -> Rubric:
+        """This rubric with `criteria` written out, where ``{{criteria}}`` stands."""
+        lines = "\n".join(str(criterion) for criterion in criteria)
+        return msgspec.structs.replace(
+            self,
+            system=_written_out(self.system, lines),
+            user=_written_out(self.user, lines),
+            criteria=(),
+        )
 
 
 def load_rubric(name_or_path: str, *, base: Path) -> Rubric:
@@ -119,17 +148,17 @@ def read_rubric(text: str, *, name: str, where: str) -> Rubric:
         ConfigError: the text is not in the format that the module's docstring gives.
     """
     lines = text.splitlines()
-    settings, start = _front_matter(lines, where)
+    front, start = read_front_matter(lines, where)
     sections = _sections(lines, start, where)
-    _check(where, sections)
+    _check(where, sections, front.criteria)
     digest = sha256(text.encode()).hexdigest()[:12]
-    declared = settings.get("version")
     return Rubric(
         name=name,
-        version=f"{declared}+{digest}" if declared else digest,
+        version=f"{front.version}+{digest}" if front.version else digest,
         system=sections["System"][1].strip(),
         user=sections["User"][1].strip(),
-        reason_first=settings.get("reason", "first") == "first",
+        reason_first=front.reason_first,
+        criteria=front.criteria,
     )
 
 
@@ -155,31 +184,15 @@ def _pieces(template: str) -> tuple[str, ...]:
 @lru_cache(maxsize=256)
 def _needs(template: str) -> tuple[str, ...]:
     names = dict.fromkeys(_pieces(template)[1::2])
-    return tuple(name for name in names if name != REPLY_FORMAT)
+    return tuple(name for name in names if name not in _OURS)
 
 
-def _front_matter(lines: list[str], where: str) -> tuple[dict[str, str], int]:
-    """The settings at the top, and the index of the first line after them."""
-    settings: dict[str, str] = {}
-    if not lines or lines[0].strip() != "---":
-        return settings, 0
-    for index, line in enumerate(lines[1:], start=1):
-        if line.strip() == "---":
-            return settings, index + 1
-        key, colon, value = (part.strip() for part in line.partition(":"))
-        if not line.strip() or key.startswith("#"):
-            continue
-        at = f"{where}:{index + 1}"
-        if key not in ("version", "reason"):
-            hint = did_you_mean(key, ("version", "reason"))
-            raise ConfigError(f"{at}: a rubric has no setting {key!r}{hint}")
-        value = value.strip("\"'")
-        if not colon or not value:
-            raise ConfigError(f"{at}: {key} needs a value, such as '{key}: 1'")
-        if key == "reason" and value not in ("first", "none"):
-            raise ConfigError(f"{at}: reason is 'first' or 'none', not {value!r}")
-        settings[key] = value
-    raise ConfigError(f"{where}:1: the settings that begin with '---' need a second '---' line")
+def _written_out(template: str, criteria: str) -> str:
+    pieces = _pieces(template)
+    return "".join(
+        piece if not odd % 2 else criteria if piece == CRITERIA else f"{{{{{piece}}}}}"
+        for odd, piece in enumerate(pieces)
+    )
 
 
 def _sections(lines: list[str], start: int, where: str) -> dict[str, tuple[int, str]]:
@@ -209,15 +222,25 @@ def _sections(lines: list[str], start: int, where: str) -> dict[str, tuple[int, 
     return {title: (number, "\n".join(body)) for title, (number, body) in found.items()}
 
 
-def _check(where: str, sections: Mapping[str, tuple[int, str]]) -> None:
+def _check(
+    where: str, sections: Mapping[str, tuple[int, str]], criteria: Sequence[Criterion]
+) -> None:
     names = {title: _checked(where, title, *section) for title, section in sections.items()}
-    if REPLY_FORMAT not in names["System"] | names["User"]:
+    everywhere = names["System"] | names["User"]
+    if REPLY_FORMAT not in everywhere:
         raise ConfigError(
             f"{where}: {{{{{REPLY_FORMAT}}}}} is missing; without it the judge is never told "
             "the form in which it has to answer"
         )
     if not any(name == "response" or name.startswith(_EXTRA) for name in names["User"]):
         raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge")
+    if criteria and CRITERIA not in everywhere:
+        raise ConfigError(
+            f"{where}: {{{{{CRITERIA}}}}} is missing; without it the judge is never told the "
+            "criteria that the settings name"
+        )
+    if CRITERIA in everywhere and not criteria:
+        raise ConfigError(f"{where}: there is {{{{{CRITERIA}}}}} and no 'criteria' in the settings")
 
 
 def _checked(where: str, title: str, first_line: int, text: str) -> set[str]:
@@ -237,11 +260,11 @@ def _checked(where: str, title: str, first_line: int, text: str) -> set[str]:
 
 def _check_placeholder(at: str, title: str, name: str) -> None:
     is_extra = name.startswith(_EXTRA) and len(name) > len(_EXTRA)
-    if not is_extra and name not in (*_SAMPLE_NAMES, REPLY_FORMAT):
+    if not is_extra and name not in (*_SAMPLE_NAMES, *_OURS):
         column = name.partition(".")[2] or "NAME"
-        hint = did_you_mean(name, (*_SAMPLE_NAMES, REPLY_FORMAT, f"{_EXTRA}{column}"))
+        hint = did_you_mean(name, (*_SAMPLE_NAMES, *_OURS, f"{_EXTRA}{column}"))
         raise ConfigError(f"{at}: there is no placeholder {{{{{name}}}}}{hint}")
-    if title == "System" and name != REPLY_FORMAT:
+    if title == "System" and name not in _OURS:
         raise ConfigError(
             f"{at}: {{{{{name}}}}} belongs in the section '## User'; the system message is for "
             "your own words, never for text from a sample"

@@ -73,14 +73,14 @@ def parse(text: str, rule: VerdictRule) -> Score | Abstain:
     """
     answer = answer_text(text)
     if answer is None:
-        return _unparseable("the reply ended while the judge was thinking", rule)
+        return unparseable("the reply ended while the judge was thinking", rule)
     answer = f"\n{answer.strip()}"
     if answer == "\n":
-        return _unparseable("the reply is empty", rule)
-    meant = _meant(_claims(answer, rule))
-    if isinstance(meant, str):
-        return _unparseable(meant, rule, answer[-_SHOWN_CHARS:])
-    return _judged(meant, rule, answer)
+        return unparseable("the reply is empty", rule)
+    claim = meant(_claims(answer, rule))
+    if isinstance(claim, str):
+        return unparseable(claim, rule, answer[-_SHOWN_CHARS:])
+    return judged(claim, rule, answer)
 
 
 def normalise(value: float, rule: VerdictRule) -> float:
@@ -92,7 +92,19 @@ def normalise(value: float, rule: VerdictRule) -> float:
     >>> normalise(7.0, VerdictRule(integer=(1, 9)))
     0.75
     """
-    low, high = bounds(rule)
+    return to_unit(value, bounds(rule))
+
+
+def to_unit(value: float, within: tuple[float, float]) -> float:
+    """`value` mapped from the range `within` to [0, 1].
+
+    Raises:
+        ValueError: `value` is outside the range.
+
+    >>> to_unit(0.0, (-1.0, 1.0))
+    0.5
+    """
+    low, high = within
     if not low <= value <= high:
         raise ValueError(f"{value} is not in the verdict's range [{_plain(low)}, {_plain(high)}]")
     return (value - low) / (high - low)
@@ -125,7 +137,7 @@ def _claims(answer: str, rule: VerdictRule) -> list[Claim]:
     return claims
 
 
-def _meant(claims: list[Claim]) -> Claim | str:
+def meant(claims: list[Claim]) -> Claim | str:
     """The claim that counts, or what is wrong with all of them."""
     if not claims:
         return "the reply names no verdict"
@@ -137,9 +149,10 @@ def _meant(claims: list[Claim]) -> Claim | str:
     return final[0] if final else "the reply names different verdicts"
 
 
-def _judged(claim: Claim, rule: VerdictRule, answer: str) -> Score | Abstain:
+def judged(claim: Claim, rule: VerdictRule, answer: str) -> Score | Abstain:
+    """The verdict that a claim in `answer` is under `rule`, or why it is none."""
     if claim.verdict is None:
-        return _unparseable("the reply's verdict has another form", rule, answer[claim.start :])
+        return unparseable("the reply's verdict has another form", rule, answer[claim.start :])
     if rule.choice is not None:
         word = str(claim.verdict)
         worth = 1.0 - rule.choice.index(word) / (len(rule.choice) - 1)
@@ -148,7 +161,7 @@ def _judged(claim: Claim, rule: VerdictRule, answer: str) -> Score | Abstain:
     low, high = bounds(rule)
     if not (low <= value <= high and math.isfinite(value)):
         return Abstain(
-            FailureKind.OUT_OF_RANGE, f"the verdict is {_plain(value)}, expected {_expected(rule)}"
+            FailureKind.OUT_OF_RANGE, f"the verdict is {_plain(value)}, expected {expected(rule)}"
         )
     verdict = int(value) if rule.integer else value
     return Score(value, _reason(claim, answer), {"verdict": verdict})
@@ -157,20 +170,22 @@ def _judged(claim: Claim, rule: VerdictRule, answer: str) -> Score | Abstain:
 def _reason(claim: Claim, answer: str) -> str:
     """The beginning of the judge's reasons, on one line."""
     if claim.reason:
-        return _shortened(claim.reason, _REASON_CHARS)
+        return shortened(claim.reason, _REASON_CHARS)
     before = answer[: min(claim.start, 2 * _REASON_CHARS)]
     if any(map(str.isalpha, before)):
-        return _shortened(before, _REASON_CHARS)
+        return shortened(before, _REASON_CHARS)
     after = answer[claim.end : claim.end + 2 * _REASON_CHARS]
-    return _shortened(after.lstrip(" \t\n.,;:*_`-—|"), _REASON_CHARS)
+    return shortened(after.lstrip(" \t\n.,;:*_`-—|"), _REASON_CHARS)
 
 
-def _unparseable(problem: str, rule: VerdictRule, shown: str = "") -> Abstain:
-    said = f", the judge wrote {_shortened(shown, _SHOWN_CHARS)!r}" if shown else ""
-    return Abstain(FailureKind.UNPARSEABLE, f"{problem}; expected {_expected(rule)}{said}")
+def unparseable(problem: str, rule: VerdictRule, shown: str = "") -> Abstain:
+    """The abstention of a reply without a verdict under `rule`; shows a part of it."""
+    said = f", the judge wrote {shortened(shown, _SHOWN_CHARS)!r}" if shown else ""
+    return Abstain(FailureKind.UNPARSEABLE, f"{problem}; expected {expected(rule)}{said}")
 
 
-def _expected(rule: VerdictRule) -> str:
+def expected(rule: VerdictRule) -> str:
+    """What a verdict under `rule` looks like, such as "a whole number from 1 to 10"."""
     if rule.choice is not None:
         return f"one of {', '.join(rule.choice)}"
     low, high = bounds(rule)
@@ -182,6 +197,7 @@ def _plain(number: float) -> str:
     return f"{number:.15g}"
 
 
-def _shortened(text: str, chars: int) -> str:
+def shortened(text: str, chars: int = _REASON_CHARS) -> str:
+    """The beginning of `text` on one line, at most so many characters."""
     line = " ".join(text[: 2 * chars].split())
     return line if len(line) <= chars else f"{line[: chars - 1]}…"

@@ -1,0 +1,79 @@
+"""Between the words of YAML, of msgspec, and of people."""
+
+from __future__ import annotations
+
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+
+from zerowait.config.source import KeyPath
+from zerowait.config.traffic import Hedge
+
+_MAY_BE_OFF = ("rpm", "tpm", "hedge")
+
+
+def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
+    """What a field that takes certain words may be, such as "auto or a whole number"."""
+    options: tuple[Any, ...] = (kind,)
+    for part in path:
+        fields = [
+            field
+            for option in options
+            if isinstance(option, type) and issubclass(option, msgspec.Struct)
+            for field in msgspec.structs.fields(option)
+        ]
+        kinds = [field.type for field in fields if field.name == part]
+        if not kinds:
+            return None
+        either = get_origin(kinds[0]) in (Union, UnionType)
+        options = get_args(kinds[0]) if either else (kinds[0],)
+    names: dict[Any, str] = {int: "a whole number", float: "a number", Hedge: "a mapping"}
+    words = [str(word) for option in options for word in get_args(option)]
+    return " or ".join([*words, *(names[option] for option in options if option in names)])
+
+
+def with_words(tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree with its words back: YAML reads an unquoted yes, no, off and true as booleans."""
+    tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
+    verdict, monitor = tree.get("verdict"), tree.get("monitor")
+    if isinstance(verdict, dict) and isinstance(verdict.get("choice"), list):
+        words = [("yes" if w else "no") if isinstance(w, bool) else w for w in verdict["choice"]]
+        tree = tree | {"verdict": verdict | {"choice": words}}
+    if isinstance(monitor, dict) and isinstance(monitor.get("rebalance"), dict):
+        shares = {
+            str(key).lower() if str(key) in ("True", "False") else key: share
+            for key, share in monitor["rebalance"].items()
+        }
+        tree = tree | {"monitor": monitor | {"rebalance": shares}}
+    return tree
+
+
+def locate(message: str) -> tuple[KeyPath, str]:
+    """Splits msgspec's "... - at `$.endpoints[0].model`" into a key path and the problem."""
+    problem, _, where = message.partition(" - at `$")
+    path: list[str | int] = []
+    for part in where.rstrip("`").replace("[", ".[").split("."):
+        if part.startswith("[") and part[1:-1].isdigit():
+            path.append(int(part[1:-1]))
+        elif part and not part.startswith("["):
+            path.append(part)
+    return tuple(path), problem
+
+
+def plain_words(problem: str) -> str:
+    """The sentence of msgspec in the words of YAML."""
+    if problem.startswith("Object missing required field "):
+        return f"needs the key {problem.rsplit(' ', 1)[1].strip('`')!r}"
+    problem = problem.replace(" | null`", "`")
+    for word, ours in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "text")):
+        problem = problem.replace(word, ours)
+    problem = problem.replace("`array`", "a list").replace("`object`", "a mapping")
+    if problem.startswith("Expected "):
+        return "must be " + problem[len("Expected ") :].replace(", got ", ", not ")
+    return f"is wrong: {problem}"
+
+
+def kind_of(tree: Any) -> str:
+    """What `tree` is, for the sentence "must be a mapping, not ..."."""
+    return "nothing" if tree is None else f"{type(tree).__name__} {tree!r}"

@@ -1,0 +1,27 @@
+"""Several coroutines of one caller, run side by side."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results of `works`, in order; the first error ends the rest and is raised as itself."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(work) for work in works]
+    except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
+        raise first_of(errors) from None
+    return [task.result() for task in tasks]
+
+
+def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first single error in a group of them."""
+    error: BaseException = errors
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

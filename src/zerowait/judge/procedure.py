@@ -1,0 +1,172 @@
+"""How a judge comes to its verdict: which calls, and what is made of their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from zerowait.config.judgement import Monitor, Votes
+from zerowait.config.schema import Judge
+from zerowait.errors import ConfigError
+from zerowait.judge.criteria import CriteriaForm
+from zerowait.judge.form import Form, OneVerdict
+from zerowait.judge.front_matter import Criterion
+from zerowait.judge.monitor import MEASURES, monitor_bounds
+from zerowait.judge.pooling import measure
+from zerowait.judge.reply import read_with
+from zerowait.judge.request import check_judge
+from zerowait.judge.rubric import Rubric
+from zerowait.judge.schema_form import SchemaForm
+from zerowait.types import Outcome
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What one call asks, and how its answer is read.
+
+    Args:
+        rubric: what the judge is told.
+        form: of its answer.
+        read: what the body of a reply means, by `form`.
+    """
+
+    rubric: Rubric
+    form: Form
+    read: Callable[[bytes], Outcome]
+
+
+class Procedure(msgspec.Struct, frozen=True, kw_only=True):
+    """The calls that one judgement is.
+
+    Args:
+        questions: one; or, for criteria that are asked apart, one for each.
+        criteria: of the rubric; empty for one verdict on the whole.
+        apart: whether each criterion is a call of its own.
+        votes: how often all questions are asked.
+        monitor: what the verdict is worth, where it is a prediction.
+        bounds: the least and the greatest score; None where nobody can say.
+        measures: names of the numbers in a score's ``detail["measured"]``.
+    """
+
+    questions: tuple[Question, ...]
+    criteria: tuple[Criterion, ...] = ()
+    apart: bool = False
+    votes: Votes | None = None
+    monitor: Monitor | None = None
+    bounds: tuple[float, float] | None = None
+    measures: tuple[str, ...] = ()
+
+    @property
+    def calls(self) -> int:
+        """How many calls a judgement is when nothing is cached or repeated."""
+        return len(self.questions) * (1 if self.votes is None else self.votes.n)
+
+
+def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
+    """The procedure of `judge` by `rubric`.
+
+    Args:
+        judge: who is asked.
+        rubric: what it is told.
+        base: the folder that a schema's relative path starts from.
+
+    Raises:
+        ConfigError: two settings do not go together; the message names both.
+    """
+    check_judge(judge)
+    _check_criteria(judge, rubric)
+    _check_votes(judge, rubric)
+    _check_monitor(judge, rubric)
+    questions = _questions(judge, rubric, base)
+    measures = [criterion.name for criterion in rubric.criteria]
+    bounds = questions[0].form.bounds
+    if judge.votes is not None:
+        measures.append(measure(judge.votes.by))
+    if judge.monitor is not None:
+        measures.extend(MEASURES)
+        bounds = monitor_bounds(judge.monitor)
+    return Procedure(
+        questions=questions,
+        criteria=rubric.criteria,
+        apart=judge.ask == "apart",
+        votes=judge.votes,
+        monitor=judge.monitor,
+        bounds=bounds,
+        measures=tuple(measures),
+    )
+
+
+def _question(rubric: Rubric, form: Form) -> Question:
+    return Question(rubric, form, partial(read_with, read=form.read))
+
+
+def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[Question, ...]:
+    rule = judge.verdict
+    if rule.schema is not None:
+        form = SchemaForm(rule, base=base)
+        if rubric.reason_first:
+            form.check_reason()
+        return (_question(rubric, form),)
+    if not rubric.criteria:
+        return (_question(rubric, OneVerdict(rule)),)
+    if judge.ask == "apart":
+        return tuple(_question(rubric.about([c]), OneVerdict(rule)) for c in rubric.criteria)
+    return (_question(rubric.about(rubric.criteria), CriteriaForm(rule, rubric.criteria)),)
+
+
+def _check_criteria(judge: Judge, rubric: Rubric) -> None:
+    if judge.ask is not None and not rubric.criteria:
+        raise ConfigError(f"ask: {judge.ask} is for criteria, and {rubric.name!r} has none")
+    if rubric.criteria and judge.verdict.schema is not None:
+        raise ConfigError(
+            f"the rubric {rubric.name!r} has criteria, and so has a schema verdict: give "
+            "'integer', 'number' or 'choice', or weigh several places of the schema in 'value'"
+        )
+    if judge.ask == "apart" and not rubric.shares_a_prefix:
+        raise ConfigError(
+            f"ask: apart needs {{{{criteria}}}} in the user section of {rubric.name!r}, behind "
+            "every value of the sample: then all calls begin alike, and the provider reads the "
+            "sample once"
+        )
+
+
+def _check_votes(judge: Judge, rubric: Rubric) -> None:
+    if judge.votes is None:
+        return
+    temperature = judge.parameters.get("temperature", judge.temperature)
+    if temperature == 0 and judge.parameters.get("seed") is None:
+        raise ConfigError(
+            f"votes: at temperature 0 all {judge.votes.n} votes are the same answer, paid "
+            f"{judge.votes.n} times: set the judge's temperature, or a seed in its parameters"
+        )
+    if judge.votes.by == "majority":
+        check_majority(judge, rubric, "votes.by")
+
+
+def check_majority(judge: Judge, rubric: Rubric, key: str) -> None:
+    """Raise a ConfigError where verdicts of `judge` hardly ever coincide."""
+    if judge.verdict.number is not None:
+        raise ConfigError(f"{key}: majority needs verdicts that can be equal, not decimal numbers")
+    if rubric.criteria:
+        raise ConfigError(f"{key}: majority needs one verdict, not a mean of criteria")
+
+
+def _check_monitor(judge: Judge, rubric: Rubric) -> None:
+    if judge.monitor is None:
+        return
+    if len(judge.verdict.choice or ()) != 2:
+        raise ConfigError(
+            "monitor predicts yes or no: give verdict: {choice: [yes, no]}, the first for yes"
+        )
+    if rubric.criteria:
+        raise ConfigError(f"monitor makes one prediction, and {rubric.name!r} has criteria")
+    if judge.votes is not None and judge.votes.by != "majority":
+        raise ConfigError(f"monitor needs votes.by: majority, not {judge.votes.by}")
+    leaks = [name for name in rubric.needs if name != "response"]
+    if leaks:
+        raise ConfigError(
+            f"monitor reads the reasoning alone, as {{{{response}}}}, and {rubric.name!r} also "
+            f"shows {', '.join(f'{{{{{name}}}}}' for name in leaks)}"
+        )

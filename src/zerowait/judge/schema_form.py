@@ -1,0 +1,166 @@
+"""A verdict that is a JSON object by a schema of the user's."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zerowait.config.schema import VerdictRule
+from zerowait.errors import ConfigError
+from zerowait.judge.answer import answer_text, without_thinking
+from zerowait.judge.loose_json import json_object
+from zerowait.judge.schema_file import (
+    has_reason_before,
+    is_closed,
+    parts,
+    read_schema,
+    validator,
+    verdict_at,
+)
+from zerowait.judge.verdict import shortened
+from zerowait.types import Abstain, FailureKind, Score
+
+_BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+_SHOWN_CHARS = 160
+
+
+class SchemaForm:
+    """Answers that fit a JSON schema; the score is a number in them, or a weighted sum of some.
+
+    Args:
+        rule: with ``schema``, ``value`` and ``structured``.
+        base: the folder that the schema's path starts from.
+
+    Raises:
+        ConfigError: the schema or a place in it is not what it has to be.
+        MissingExtraError: the package jsonschema is not installed.
+    """
+
+    def __init__(self, rule: VerdictRule, *, base: Path) -> None:
+        assert rule.schema is not None  # noqa: S101 - the caller looked
+        self._path = base / Path(rule.schema).expanduser()
+        self._schema = read_schema(self._path)
+        self._validator = validator(self._schema, self._path)
+        self._structured = rule.structured is not False
+        value = rule.value or ""
+        weights = value if isinstance(value, Mapping) else {value: 1.0}
+        self._weights = {f"/{place.removeprefix('/')}": w for place, w in weights.items()}
+        if len(self._weights) < len(weights):
+            raise ConfigError("value names one place twice")
+        for place, weight in self._weights.items():
+            if not (math.isfinite(weight) and weight):
+                raise ConfigError(f"value {place} needs a weight that is not 0, not {weight}")
+        self._ranges = [verdict_at(self._schema, place, self._path) for place in self._weights]
+
+    @cached_property
+    def bounds(self) -> tuple[float, float] | None:
+        """The least and the greatest score; None where the schema has no minimum or maximum."""
+        ends = [
+            sorted((weight * ends[0], weight * ends[1]))
+            for weight, ends in zip(self._weights.values(), self._ranges, strict=True)
+            if ends is not None
+        ]
+        if len(ends) < len(self._weights):
+            return None
+        return math.fsum(low for low, _ in ends), math.fsum(high for _, high in ends)
+
+    @cached_property
+    def response_format(self) -> msgspec.Raw | None:
+        """OpenAI's ``json_schema`` format, its properties in the order of the file."""
+        if not self._structured:
+            return None
+        form = {"name": "verdict", "schema": self._schema, "strict": is_closed(self._schema)}
+        return msgspec.Raw(msgspec.json.encode({"type": "json_schema", "json_schema": form}))
+
+    def asked(self, *, reason_first: bool) -> str:
+        """What the judge is told about the form; the schema is part of it."""
+        schema = json.dumps(self._schema, ensure_ascii=False)
+        if reason_first and not self._structured:
+            return (
+                "First give your reasons in a few sentences. Then end your reply with one JSON "
+                f"object that fits this JSON schema, and write nothing after it:\n{schema}"
+            )
+        return f"Reply with one JSON object that fits this JSON schema and nothing else:\n{schema}"
+
+    def check_reason(self) -> None:
+        """Raise a ConfigError where a judge is to give its reasons first and cannot.
+
+        A structured reply is the object and nothing else, so that there is room for reasons only
+        inside it.
+        """
+        if self._structured and not has_reason_before(
+            self._schema, list(self._weights), self._path
+        ):
+            raise ConfigError(
+                f"the rubric asks for reasons before the verdict, and {self._path} has no text "
+                "property before it: add one such as 'reason' as the first property, or say "
+                "'structured: false' in the verdict or 'reason: none' in the rubric"
+            )
+
+    def read(self, text: str) -> Score | Abstain:
+        """The verdict in an answer: ``detail["reply"]`` is the whole object.
+
+        ``out_of_range`` where all that is wrong is a minimum or maximum of the verdict's own
+        places; everything else that does not fit the schema is ``unparseable``.
+        """
+        reply = _object_in(text)
+        if reply is None:
+            shown = shortened(text[-_SHOWN_CHARS:])
+            return self._unparseable(f"the reply has no JSON object, the judge wrote {shown!r}")
+        try:
+            errors = list(self._validator.iter_errors(reply))
+        except RecursionError:
+            return self._unparseable("the reply is nested too deeply")
+        if errors:
+            return self._misfit(errors)
+        return self._score(reply)
+
+    def _misfit(self, errors: list[Any]) -> Abstain:
+        places = [[*parts(place)] for place in self._weights]
+        beyond = [e for e in errors if e.validator in _BOUNDS and [*e.absolute_path] in places]
+        worst = errors[0]
+        where = "/" + "/".join(map(str, worst.absolute_path))
+        problem = f"the reply's {where}: {shortened(worst.message, _SHOWN_CHARS)}"
+        if len(beyond) == len(errors):
+            return Abstain(FailureKind.OUT_OF_RANGE, problem)
+        return self._unparseable(problem)
+
+    def _score(self, reply: dict[str, Any]) -> Score | Abstain:
+        try:
+            terms = [weight * float(_at(reply, place)) for place, weight in self._weights.items()]
+            value = math.fsum(terms)
+        except OverflowError:
+            value = math.inf
+        if not math.isfinite(value):
+            return Abstain(FailureKind.OUT_OF_RANGE, "the reply's verdict is no finite number")
+        if self.bounds is not None:  # a sum of rounded terms may be a hair outside
+            value = min(max(value, self.bounds[0]), self.bounds[1])
+        why = next((text for text in reply.values() if isinstance(text, str)), "")
+        return Score(value, shortened(why), {"verdict": value, "reply": reply})
+
+    def _unparseable(self, problem: str) -> Abstain:
+        return Abstain(
+            FailureKind.UNPARSEABLE, f"{problem}; expected an object by {self._path.name}"
+        )
+
+
+def _object_in(text: str) -> dict[str, Any] | None:
+    """The object as it was written, or as it can be read in plain characters."""
+    for answer in (without_thinking(text), answer_text(text)):
+        found = None if answer is None else json_object(answer)
+        if found is not None:
+            return found
+    return None
+
+
+def _at(reply: dict[str, Any], place: str) -> Any:
+    value: Any = reply
+    for part in parts(place):
+        value = value[part]
+    return value
