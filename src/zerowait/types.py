@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from zerowait.errors import did_you_mean
+from zerowait.errors import DataError, did_you_mean
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat message: at least ``role`` and ``content``."""
@@ -112,6 +112,9 @@ class Sample(msgspec.Struct, frozen=True):
         group_size: how many responses the group has; needed by group work on single submissions.
         split: ``train``, ``validation`` or any other name of the data's part.
         step: the training step the response belongs to.
+
+    Raises:
+        DataError: `response` is not text, or a number is out of its range.
     """
 
     prompt: str | list[dict[str, Any]]
@@ -125,6 +128,16 @@ class Sample(msgspec.Struct, frozen=True):
     group_size: int | None = None
     split: str = "train"
     step: int | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.response, str):
+            raise DataError(
+                f"a sample's response has to be text, not {type(self.response).__name__}"
+            )
+        if self.group_size is not None and self.group_size < 1:
+            raise DataError(f"a sample's group_size must be at least 1, not {self.group_size}")
+        if self.response_tokens is not None and self.response_tokens < 0:
+            raise DataError(f"response_tokens must be at least 0, not {self.response_tokens}")
 
 
 class Reward(msgspec.Struct, frozen=True):

@@ -373,3 +373,19 @@ def test_a_transport_that_never_sent_can_be_closed():
 def test_importing_the_client_does_not_load_aiohttp():
     code = "import sys, zerowait.client; sys.exit('aiohttp' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_reply_without_an_end_does_not_fill_the_memory():
+    chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
+    endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    async def main():
+        async with serving((endless, *[chunk] * 40, "hang")) as (wire, transport):
+            error = await failure(transport, wire.request, timeout_s=30.0)
+            async with asyncio.timeout(10.0):
+                await wire.closed_by_peer.wait()
+            return error
+
+    error = asyncio.run(main())
+    assert error.kind is FailureKind.UNREACHABLE
+    assert error.detail == "the reply is longer than 16 MiB"

@@ -14,6 +14,7 @@ from zerowait.client import (
     JudgeClient,
     Lanes,
     Limiter,
+    Reply,
     Secret,
 )
 from zerowait.config import Endpoint, Traffic
@@ -203,3 +204,35 @@ def test_the_judge_stops_working_for_a_call_that_was_cancelled():
 
     with FakeJudge(Script(faults=(Hang(),))) as judge:
         asyncio.run(main(judge))
+
+
+def test_no_reply_brings_a_key_back_whoever_sent_it():
+    """A proxy may quote the request's headers in its reply, or in what looks like a verdict."""
+    planted = "sk-planted-in-a-header-42"
+
+    class Echo:
+        async def send(self, request, *, timeout_s):
+            said = f"your headers: {dict(request.headers)}"
+            body = {"choices": [{"message": {"content": said}}]}
+            return Reply(200, {}, msgspec.json.encode(body))
+
+        async def aclose(self):
+            pass
+
+    async def scenario():
+        endpoint = Endpoint(
+            base_url="http://judge/v1", model="m", headers={"X-Auth": f"Token {planted}"}
+        )
+        client = JudgeClient(
+            endpoints=[endpoint],
+            keys=[Secret(KEY)],
+            transport=Echo(),
+            lanes=Lanes(Traffic()),
+            well_formed=well_formed,
+        )
+        return await client.ask(question(1))
+
+    answer = asyncio.run(scenario())
+    assert b"your headers" in answer.reply.body
+    assert planted.encode() not in answer.reply.body
+    assert KEY.encode() not in answer.reply.body

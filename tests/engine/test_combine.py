@@ -123,3 +123,18 @@ def test_other_groups_are_left_alone():
     settled = settle_groups(rewards, ["a", "a", "b", "b"], 1.0)
     assert settled[2:] == rewards[2:]
     assert settled[0].value is None
+
+
+@pytest.mark.parametrize("factors", [(1e308, 1e308), (1e308, -1e308)])
+@pytest.mark.parametrize("policy", ["neutral", "mask", Value(0.0)])
+def test_a_sum_that_no_float_can_hold_is_an_abstention(factors, policy):
+    terms = [
+        Term(name, factor) for name, factor in zip(("answer", "quality"), factors, strict=True)
+    ]
+    outcomes = {"answer": Score(7.0), "quality": Score(7.0)}
+    reward = combine(outcomes, terms, FailurePolicy(default=policy))
+    assert reward.value is None
+    assert reward.policy == ("neutral" if isinstance(policy, Value) else policy)
+    assert "the weighted sum is" in reward.why
+    with pytest.raises(JudgementError, match="weighted sum"):
+        combine(outcomes, terms, FailurePolicy(default="raise"))

@@ -420,3 +420,42 @@ def test_the_synchronous_face_returns_a_future_at_once_and_scores_in_order():
     with pytest.raises(ClosedError):
         rewards.submit(Sample("q", "a", "b"))
     assert isinstance(batch[0].components["answer"], Score)
+
+
+def test_a_listener_that_raises_loses_no_reward(caplog):
+    def listener(event):
+        raise RuntimeError("mine")
+
+    rewards, stats, _, _ = scored(config(), rows(3), listener=listener)
+    assert [reward.value for reward in rewards] == [7, 7, 7]
+    assert stats.submitted == 3
+    assert "the listener raised on RewardSettled" in caplog.text
+
+
+def test_a_row_that_is_no_sample_is_named_before_anybody_is_asked():
+    with pytest.raises(DataError, match="row 1 is a dict, not a Sample"):
+        scored(config(), [*rows(1), {"prompt": "q", "response": "a"}])
+
+
+def test_a_sample_that_no_judge_can_be_asked_about_abstains_alone():
+    class Odd:
+        def get(self, *_):
+            raise KeyError("role")
+
+    samples = [Sample("q", "a"), Sample([Odd()], "b")]
+    rewards, _, _, _ = scored(config(), samples)
+    assert rewards[0].value == 7
+    assert rewards[1].components["quality"].kind == "bad_input"
+
+
+def test_an_engine_is_opened_once():
+    async def scenario():
+        async with Engine(config(), transport=Wire(seven)) as engine:
+            with pytest.raises(ClosedError, match="opened once"):
+                await engine.__aenter__()
+            again = await engine.score(rows(1)[0])
+        with pytest.raises(ClosedError, match="opened once"):
+            await engine.__aenter__()
+        return again.value
+
+    assert virtually(scenario())[0] == 7

@@ -245,3 +245,17 @@ def test_a_port_that_is_taken_is_a_configuration_error():
                     pass
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "http://evil.example"}, {"Host": "evil.example"}, {"Host": "evil:8002"}]
+)
+def test_a_page_in_a_browser_may_not_ask(headers):
+    status, reply = ask("/v1/score", RIGHT, headers=headers)
+    assert status == 403
+    assert "browsers may not ask here" in reply["error"]["message"]
+
+
+def test_with_a_token_it_may_have_any_name():
+    headers = {"Host": "judge.example", "Authorization": "Bearer t0ken-of-tests"}
+    assert ask("/v1/score", RIGHT, headers=headers, token=Secret("t0ken-of-tests"))[0] == 200

@@ -155,3 +155,19 @@ def test_scores_are_scores():
     assert results[0].reward.components["quality"] == Score(
         3.0, results[0].reward.components["quality"].why, {"verdict": 3}
     )
+
+
+def test_siblings_of_a_group_without_survivors_get_one_number_whatever_arrives_meanwhile():
+    """A row of the same step that comes between two siblings' wake-ups changes the step's mean."""
+
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, patience_s=60)
+            lost = [row("fail", 1, group="lost", size=3) for _ in range(3)]
+            late = [row(n, 1 + n / 1000, group=f"late {n}", size=1) for n in range(1, 10)]
+            async with asyncio.TaskGroup() as tasks:
+                waiting = [tasks.create_task(stream.reward(r)) for r in [*lost, *late]]
+            return {task.result().value for task in waiting[:3]}
+
+    numbers, _ = virtually(scenario())
+    assert len(numbers) == 1

@@ -100,6 +100,7 @@ def open_database(
             path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
         )
         _refuse_foreign(connection, path, form)
+        _close_to_others(path)
         # counts only while the file is empty: pages of dropped entries can then go back to the disk
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         _use_wal(connection, busy_timeout_s)
@@ -150,9 +151,16 @@ def _make_private(path: Path) -> None:
         # this process would drop SQLite's locks on it
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        if path.stat().st_mode & 0o077 and path.is_file():
-            with suppress(PermissionError):  # somebody else's file, opened to us by its owner
-                path.chmod(0o600)
+        return
+
+
+def _close_to_others(path: Path) -> None:
+    """For a file that is known to be ours: it may have been copied or made with another mode."""
+    for name in ("", "-wal", "-shm"):  # SQLite gives its own files the mode of the first
+        file = path.with_name(path.name + name)
+        with suppress(FileNotFoundError, PermissionError):  # somebody else's, opened to us
+            if file.is_file() and file.stat().st_mode & 0o077:
+                file.chmod(0o600)
 
 
 def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: Form) -> None:

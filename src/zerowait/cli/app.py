@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from typing import Any, NoReturn
@@ -25,6 +26,7 @@ app = typer.Typer(
 
 def run(args: list[str] | None = None) -> NoReturn:
     """Run the command with `args` (those of the process when None) and exit."""
+    _open_standard_streams()
     _add_commands()
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -42,6 +44,16 @@ def run(args: list[str] | None = None) -> NoReturn:
         show()
         sys.exit(getattr(error, "exit_code", WRONG_INPUT))
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _open_standard_streams() -> None:
+    """A daemon may be started without them; the next files to be opened would take their place."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w" if number else "r"))
 
 
 def _terminate(_signal: int, _frame: object) -> NoReturn:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "User-Agent")
 _WARNS_ABOVE_BYTES: Final = 2**20
+_LONGEST_REPLY_BYTES: Final = 16 * 2**20
 
 
 class _Dial:
@@ -79,7 +80,7 @@ class AiohttpTransport:
                     allow_redirects=False,
                 ) as response,
             ):
-                content = await response.read()
+                content = await _read(response)
                 headers = {name.lower(): value for name, value in response.headers.items()}
                 return Reply(response.status, headers, content)
         except self._caught as error:
@@ -121,6 +122,21 @@ class AiohttpTransport:
             trust_env=self._trust_env,
         )
         return self._session
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The whole body, unpacked; one without an end must not fill the memory."""
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > _LONGEST_REPLY_BYTES:
+            response.close()
+            raise TransportError(
+                FailureKind.UNREACHABLE,
+                f"the reply is longer than {_LONGEST_REPLY_BYTES // 2**20} MiB",
+            )
+    return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
 def _open_socket(address: tuple[Any, ...]) -> socket.socket:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -11,6 +11,8 @@ import msgspec
 from zerowait.client.secret import Secret
 from zerowait.config.schema import Endpoint
 from zerowait.errors import ConfigError
+
+_SHORTEST_KEY_CHARS: Final = 8
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -20,13 +22,13 @@ class Target(msgspec.Struct, frozen=True):
         name: the URL without the query, which may hold a key.
         url: the full URL.
         headers: sent with every request, the key among them.
-        key: what to strike out of messages that quote it.
+        secrets: what to strike out of replies and messages that quote it.
     """
 
     name: str
     url: str
     headers: Mapping[str, str]
-    key: Secret | None = None
+    secrets: tuple[Secret, ...] = ()
 
     def __repr__(self) -> str:
         return f"Target(name={self.name!r})"
@@ -35,8 +37,16 @@ class Target(msgspec.Struct, frozen=True):
         yield "name", self.name
 
     def redact(self, text: str) -> str:
-        """`text` without this endpoint's key."""
-        return text if self.key is None else self.key.redact(text)
+        """`text` without this endpoint's key and its headers' values."""
+        for secret in self.secrets:
+            text = secret.redact(text)
+        return text
+
+    def scrub(self, body: bytes) -> bytes:
+        """`redact` for a reply as it came, so that nothing downstream ever holds a key."""
+        for secret in self.secrets:
+            body = body.replace(secret.reveal().encode(), b"***")
+        return body
 
 
 def target(endpoint: Endpoint, *, key: Secret | None = None) -> Target:
@@ -61,4 +71,11 @@ def target(endpoint: Endpoint, *, key: Secret | None = None) -> Target:
     elif key is not None:
         headers["Authorization"] = f"Bearer {key.reveal()}"
     name = f"{parts.scheme}://{parts.netloc}{parts.path}"
-    return Target(name, endpoint.url, headers, key)
+    keys = [] if key is None else [key]
+    return Target(name, endpoint.url, headers, (*keys, *_secrets(endpoint.headers)))
+
+
+def _secrets(headers: Mapping[str, str]) -> list[Secret]:
+    """The values of a user's own headers, and their last words, where they may be keys."""
+    values = [part for value in headers.values() for part in (value, value.rpartition(" ")[2])]
+    return [Secret(v) for v in dict.fromkeys(values) if len(v.strip()) >= _SHORTEST_KEY_CHARS]

@@ -62,7 +62,7 @@ class Sender(msgspec.Struct, frozen=True):
         permit.slot.sent()
         road.lane.quota.sent(permit.claim)
         sent_s = clock()
-        reply = await self._carry(Request(road.target.url, road.target.headers, body), timeout_s)
+        reply = await self._carry(road.target, body, timeout_s)
         latency_s = clock() - sent_s
         result = Result(reply, latency_s, self._is_answer(reply))
         self._book(road, body, permit, result)
@@ -82,9 +82,14 @@ class Sender(msgspec.Struct, frozen=True):
             return 0.0
         return retry_after_s(reply.headers, now_s=self.wall()) or 0.0
 
-    async def _carry(self, request: Request, timeout_s: float) -> Reply | TransportError:
+    async def _carry(self, place: Target, body: bytes, timeout_s: float) -> Reply | TransportError:
         try:
-            return await self.transport.send(request, timeout_s=timeout_s)
+            request = Request(place.url, place.headers, body)
+            reply = await self.transport.send(request, timeout_s=timeout_s)
+            scrubbed = place.scrub(reply.body)
+            if scrubbed is reply.body or scrubbed == reply.body:
+                return reply
+            return Reply(reply.status, reply.headers, scrubbed)
         except TransportError as error:
             # a value from here on; its frames would hold it, and it them, until the next collection
             return error.with_traceback(None)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import msgspec
 
 from zerowait.config import FailurePolicy, Policy, Value
 from zerowait.errors import JudgementError
-from zerowait.types import Abstain, Outcome, Reward, Score
+from zerowait.types import Abstain, FailureKind, Outcome, Reward, Score
 
 _SEVERITY = {"neutral": 0, "mask": 1, "drop_group": 2}
 
@@ -51,7 +52,8 @@ def combine(
     A `Skipped` component contributes 0. A component that abstained abstains the sample, unless its
     policy is an explicit value; then it counts as that value times its factor. Weights are never
     re-normalised: rewards are sums, and a row that lost a positive component would be punished.
-    A shadow component (factor 0) can neither change nor abstain a reward.
+    A shadow component (factor 0) can neither change nor abstain a reward. A sum that no float can
+    hold is no reward: the sample abstains as ``out_of_range``.
 
     Raises:
         JudgementError: a component abstained and its policy is ``raise``.
@@ -75,9 +77,18 @@ def combine(
                 policy = chosen
             why = f"{why}; {reason}" if why else reason
     ordered = {term.name: outcomes[term.name] for term in terms}
+    if not policy and not math.isfinite(total):
+        policy, why = _overflowed(total, on_failure), f"the weighted sum is {total}"
     if policy:
         return Reward(None, ordered, _metrics(ordered, terms), policy, why)
     return Reward(total, ordered, _metrics(ordered, terms))
+
+
+def _overflowed(total: float, on_failure: FailurePolicy) -> str:
+    chosen = policy_for(on_failure, "", Abstain(FailureKind.OUT_OF_RANGE))
+    if chosen == "raise":
+        raise JudgementError(f"the weighted sum is {total} (on_failure says raise)")
+    return "neutral" if isinstance(chosen, Value) else chosen
 
 
 def _metrics(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:

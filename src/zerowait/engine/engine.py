@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections import Counter
@@ -37,11 +38,12 @@ from zerowait.engine.shapes import Shapes
 from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of
-from zerowait.errors import ClosedError
+from zerowait.errors import ClosedError, DataError
 from zerowait.events import Event, Listener, RewardSettled, nobody
 from zerowait.judge import well_formed
 from zerowait.types import Reward, Sample
 
+_LOG = logging.getLogger(__name__)
 _STREAM = "stream"
 _AT_ONCE = 8192
 
@@ -59,7 +61,7 @@ class Engine:
     Args:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
-        listener: called with every event, on the loop; must be quick.
+        listener: called with every event, on the loop; must be quick. What it raises is logged.
         transport: how requests travel; aiohttp when None.
         environ: where ``api_key_env`` variables are looked up.
 
@@ -89,12 +91,15 @@ class Engine:
             count_tokens=None if tokenizer is None else lambda text: len(tokenizer.encode(text)),
         )
         self._open: AsyncExitStack | None = None
+        self._closed = False
         self._flights: SingleFlight[Settled] = SingleFlight()
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
         self._watch = LoopWatch(self._tell)
 
     async def __aenter__(self) -> Self:
+        if self._open is not None or self._closed:
+            raise ClosedError("an engine is opened once: make another one")
         async with AsyncExitStack() as stack:
             pool = ScorerPool()
             stack.push_async_callback(pool.aclose)
@@ -132,6 +137,7 @@ class Engine:
         stack, self._open, self._steps = self._open, None, None
         if stack is None:
             return
+        self._closed = True
         try:
             await self._flights.aclose(drain_s)
         finally:
@@ -165,6 +171,10 @@ class Engine:
             DataError, JudgementError, ClosedError: as `score`; the first one ends the rest.
         """
         rows = list(samples)
+        for number, row in enumerate(rows):
+            if not isinstance(row, Sample):
+                kind = type(row).__name__
+                raise DataError(f"row {number} is a {kind}, not a Sample: make one of its columns")
         sizes = Counter(row.group for row in rows if row.group is not None)
         for row in rows:
             self._shapes.check(row, size=1)
@@ -268,7 +278,11 @@ class Engine:
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
-        self._user_listener(event)
+        try:
+            self._user_listener(event)
+        except Exception:  # noqa: BLE001 - somebody else's code
+            # a reward that was paid for is not lost to whoever listens
+            _LOG.exception("the listener raised on %s", type(event).__name__)
 
 
 def _group_by_group(rows: list[Sample]) -> list[int]:

@@ -102,7 +102,12 @@ class Bench:
             vote: index of this call among the votes on one question.
             component: of the reward, for which it is wanted; for the record.
         """
-        request = request_for(sample, self._judge, question.rubric, form=question.form, vote=vote)
+        try:
+            request = request_for(
+                sample, self._judge, question.rubric, form=question.form, vote=vote
+            )
+        except Exception as error:  # noqa: BLE001 - rows of a data set hold whatever they hold
+            return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         if isinstance(request, Abstain):
             return request
         settled = await self.settle(request, question.read, vote=vote, component=component)

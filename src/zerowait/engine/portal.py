@@ -124,13 +124,27 @@ class Portal:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The fastest event loop there is: uvloop's where it is installed."""
+    """The fastest event loop there is: uvloop's where it is installed.
+
+    In a process that was started without its standard streams it is asyncio's: libuv takes their
+    numbers for its own files, and aborts when it closes one.
+    """
     try:
         import uvloop
     except ImportError:
         return asyncio.new_event_loop()
+    if not all(map(_is_open, range(3))):
+        return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -15,12 +16,13 @@ from zerowait.config import RewardConfig
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError
 from zerowait.hub import metrics, wire
 from zerowait.hub.job import JobHub
-from zerowait.hub.settings import ServiceSettings
+from zerowait.hub.settings import ServiceSettings, is_loopback
 from zerowait.hub.socket import Sockets
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 HUB_PATH: Final = "/v1/hub"
+_PORT: Final = re.compile(r":\d+$")
 
 _STATUS: Final[Mapping[type[Exception], int]] = {
     DataError: 400,
@@ -140,6 +142,8 @@ def _admission(settings: ServiceSettings, busy: Busy) -> Any:
     async def admission(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == "/healthz":
             return await handler(request)
+        if settings.token is None and not _is_asked_from_here(request):
+            raise web.HTTPForbidden(text="browsers may not ask here: start it with a token")
         if not settings.admits(request.headers.get("Authorization")):
             raise web.HTTPUnauthorized(
                 text="send the token as Authorization: Bearer TOKEN",
@@ -153,6 +157,12 @@ def _admission(settings: ServiceSettings, busy: Busy) -> Any:
             return await handler(request)
 
     return admission
+
+
+def _is_asked_from_here(request: web.Request) -> bool:
+    """Whether no page in a browser asks: its origin, or a name that it had resolved to us."""
+    host = request.host.rpartition(":")[0] if _PORT.search(request.host) else request.host
+    return "Origin" not in request.headers and is_loopback(host.strip("[]"))
 
 
 def _deadline(deadline_s: float) -> Any:

@@ -40,6 +40,7 @@ class _Cohort:
         self.pending = 0
         self.seen = 0
         self.changed = asyncio.Event()
+        self.stand_in: tuple[float, str] | None = None
 
     def enter(self) -> None:
         self.pending += 1
@@ -118,18 +119,24 @@ class Stream:
     ) -> Streamed:
         size = sample.group_size or 1
         await self._until(group, lambda: group.pending == 0 and group.seen >= size)
-        if group.mean is not None:
-            return Streamed(value=group.mean, reward=reward, stand_in="group")
-        await self._until(step, lambda: step.pending == 0)
-        if step.mean is not None:
-            return Streamed(value=step.mean, reward=reward, stand_in="step")
+        if group.mean is None:
+            await self._until(step, lambda: step.pending == 0)
+        if group.stand_in is None:
+            # once for all siblings: two numbers in one group would push one against the other
+            group.stand_in = self._number(sample, group, step)
+        if group.stand_in is None:
+            raise JudgementError(
+                "no judgement has been reached yet, so there is nothing a neutral reward could "
+                f"be; the latest failure: {reward.why}"
+            )
+        value, source = group.stand_in
+        return Streamed(value=value, reward=reward, stand_in=source)
+
+    def _number(self, sample: Sample, group: _Cohort, step: _Cohort) -> tuple[float, str] | None:
         run = self._runs.get((sample.split, sample.data_source))
-        if run is not None:
-            return Streamed(value=run.mean, reward=reward, stand_in="run")
-        raise JudgementError(
-            "no judgement has been reached yet, so there is nothing a neutral reward could be; "
-            f"the latest failure: {reward.why}"
-        )
+        overall = None if run is None else run.mean
+        known = ((group.mean, "group"), (step.mean, "step"), (overall, "run"))
+        return next(((mean, source) for mean, source in known if mean is not None), None)
 
     async def _until(self, cohort: _Cohort, true: Callable[[], bool]) -> None:
         try:

@@ -5,12 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zerowait.config import FailurePolicy, Policy, RewardConfig, load_config
+from zerowait.config import FailurePolicy, JudgeComponent, Policy, RewardConfig, load_config
+from zerowait.engine.combine import policy_for
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
+from zerowait.types import Abstain, FailureKind
 
 _ROWS_PER_WORKER = 1000
 """Ray runs at most so many calls of one asynchronous actor at a time."""
+
+_BY_GROUP = frozenset(
+    {"grpo", "grpo_passk", "grpo_vectorized", "rloo", "rloo_vectorized", "opo", "gdpo", "gpg"}
+)
+"""verl's estimators whose baseline is the prompt group; of one response it is none at all."""
 
 
 def check_streaming(path: str | Path, verl_config: Any) -> bool:
@@ -23,6 +30,7 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     config = load_config(path)
     compile_plan(config)
     refuse_unstreamable(config)
+    _refuse_neutral_alone(config, verl_config)
     shaped = any(hasattr(component, "shape") for component in config.components.values())
     rows = int(verl_config.data.train_batch_size) * int(verl_config.actor_rollout_ref.rollout.n)
     workers = int(verl_config.reward.num_workers)
@@ -44,6 +52,28 @@ def refuse_unstreamable(config: RewardConfig) -> None:
                 f"is {policy!r}, which verl's own trainers cannot do; they can do "
                 "neutral, raise and {value: x}",
             )
+
+
+def _refuse_neutral_alone(config: RewardConfig, verl_config: Any) -> None:
+    """In a group of one there is no sibling to be neutral against: verl's advantage is the reward.
+
+    Raises:
+        ConfigError: names the first failure of a judge that would be ``neutral`` there.
+    """
+    estimator = str(verl_config.algorithm.adv_estimator)
+    if int(verl_config.actor_rollout_ref.rollout.n) > 1 or estimator not in _BY_GROUP:
+        return
+    for name, component in config.components.items():
+        if not isinstance(component, JudgeComponent) or component.weight == 0:
+            continue
+        for kind in FailureKind:
+            if policy_for(config.on_failure, name, Abstain(kind)) == "neutral":
+                config.fail(
+                    ("on_failure",),
+                    f"makes {kind.value} of {name!r} neutral, and with one response per prompt "
+                    f"(rollout.n is 1) {estimator} has no siblings to be neutral against: choose "
+                    "raise or {value: x}, or at least 2 responses",
+                )
 
 
 def _policies(on_failure: FailurePolicy) -> list[tuple[tuple[str, ...], Policy]]:

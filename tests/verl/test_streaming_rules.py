@@ -1,0 +1,50 @@
+"""What verl's own trainers are refused before they start."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from zerowait.errors import ConfigError
+from zerowait.verl.streaming_rules import check_streaming
+
+REWARD = """
+components: {{quality: {{judge: q}}}}
+judges: {{q: {{endpoints: [{{base_url: "http://h/v1", model: m}}], verdict: {{integer: [1, 10]}}}}}}
+on_failure: {policy}
+"""
+
+
+def verl_config(*, n, estimator="grpo"):
+    return OmegaConf.create(
+        {
+            "data": {"train_batch_size": 4},
+            "actor_rollout_ref": {"rollout": {"n": n}},
+            "reward": {"num_workers": 1},
+            "algorithm": {"adv_estimator": estimator},
+        }
+    )
+
+
+def checked(tmp_path, policy, **verl):
+    path = tmp_path / "reward.yaml"
+    path.write_text(REWARD.format(policy=policy))
+    return check_streaming(path, verl_config(**verl))
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "rloo"])
+@pytest.mark.parametrize("policy", ["neutral", "{default: raise, refused: neutral}"])
+def test_neutral_needs_siblings(tmp_path, policy, estimator):
+    with pytest.raises(ConfigError, match=r"reward.yaml:4: .*no siblings to be neutral against"):
+        checked(tmp_path, policy, n=1, estimator=estimator)
+
+
+@pytest.mark.parametrize(
+    ("policy", "verl"),
+    [
+        ("neutral", {"n": 2}),
+        ("raise", {"n": 1}),
+        ("{default: {value: 0}}", {"n": 1}),
+        ("neutral", {"n": 1, "estimator": "reinforce_plus_plus"}),
+    ],
+)
+def test_other_choices_may_start(tmp_path, policy, verl):
+    assert checked(tmp_path, policy, **verl) is False
