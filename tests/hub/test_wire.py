@@ -140,3 +140,12 @@ def test_an_abstention_is_the_number_that_the_user_chose_or_an_error_and_never_n
     assert answer["extra_logs"] == {"abstained": [0.0, 1.0], "a/scored": [1.0, 1.0]}
     with pytest.raises(JudgementError, match="b: timeout"):
         wire.remote_answer(rewards, None)
+
+
+def test_a_metric_that_some_row_does_not_have_is_left_out_of_openrlhfs_numbers():
+    rewards = [
+        Reward(1.0, {}, {"a/scored": 1.0, "a/logic": 7.0}),
+        Reward(1.0, {}, {"a/scored": 0.0, "a/logic": None}),
+    ]
+    answer = wire.remote_answer(rewards, None)
+    assert answer["extra_logs"] == {"abstained": [0.0, 0.0], "a/scored": [1.0, 0.0]}

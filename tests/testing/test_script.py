@@ -211,3 +211,8 @@ def test_a_share_of_the_answers_stalls():
     values = [latency.of(attempt_draws(3, bytes([n % 256, n // 256]), 1)) for n in range(4000)]
     assert values.count(30.0) / 4000 == pytest.approx(0.1, abs=0.02)
     assert set(values) == {1.0, 30.0}
+
+
+def test_a_script_has_no_verdict_by_a_schema():
+    with pytest.raises(ValueError, match="give FakeJudge an answer instead"):
+        Script(verdict=VerdictRule(schema="s.json", value="/a"))

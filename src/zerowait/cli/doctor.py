@@ -13,9 +13,11 @@ from typing import Annotated
 import typer
 
 from zerowait.cli.app import app
+from zerowait.cli.judges import described
 from zerowait.cli.preflight import check_reward
 from zerowait.config import load_config
 from zerowait.engine import Engine
+from zerowait.engine.plan import compile_plan
 from zerowait.types import Abstain, Reward, Sample
 
 doctor = typer.Typer(help="Say what is wrong, in one line each.", no_args_is_help=True)
@@ -41,7 +43,10 @@ def config(
     """Check a reward configuration: every name, every key, every endpoint."""
     loaded = load_config(file)
     check_reward(loaded)
-    print(f"{file}: {len(loaded.components)} components, {len(loaded.judges)} judges: fine")
+    judges = len(loaded.judges) + len(loaded.panels)
+    print(f"{file}: {len(loaded.components)} components, {judges} judges: fine")
+    for line in described(loaded, compile_plan(loaded)):
+        print(line)
     if not ask:
         return 0
     reward = asyncio.run(_ask(file))

@@ -137,7 +137,7 @@ def _check_ranges(
             f"names {unknown!r}, whose schema gives its verdict no minimum and maximum",
         )
     if not panel.normalize and len(set(ranges.values())) > 1:
-        spelled = ", ".join(f"{m} {list(b)}" for m, b in ranges.items() if b is not None)
+        spelled = ", ".join(f"{m} {b[0]:g} to {b[1]:g}" for m, b in ranges.items() if b)
         config.fail(at, f"has members with different ranges ({spelled}): say normalize: true")
 
 

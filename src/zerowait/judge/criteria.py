@@ -69,8 +69,9 @@ class CriteriaForm(msgspec.Struct, frozen=True):
     def read(self, text: str) -> Score | Abstain:
         """The weighted mean of the verdicts in an answer.
 
-        Where the last lines are one verdict for each criterion, these count, whatever was said
-        before. Otherwise each criterion has to be named with one verdict in the whole answer.
+        Where the last lines are one verdict for each criterion, and the line before them is no
+        other one, these count, whatever was said before. Otherwise each criterion has to be named
+        with one verdict in the whole answer.
         """
         answer = answer_text(text)
         if answer is None:
@@ -78,7 +79,7 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         answer = f"\n{answer.strip()}"
         if answer == "\n":
             return unparseable("the reply is empty", self.rule)
-        start = _tail_start(answer, len(self.criteria))
+        start = _tail_start(answer, len(self.criteria) + 1)
         found = self._found(answer[start:])
         if any(isinstance(claim, str) or claim.verdict is None for claim in found.values()):
             start, found = 0, self._found(answer)

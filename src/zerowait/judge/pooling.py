@@ -55,8 +55,8 @@ def pooled(outcomes: Sequence[Outcome], *, by: Pooling, quorum: int, what: str) 
     if by == "majority":
         return _majority(scores, what)
     values = [score.value for score in scores]
-    mean = math.fsum(values) / len(values)
-    value = median(values) if by == "median" else min(max(mean, min(values)), max(values))
+    mean = min(max(math.fsum(values) / len(values), min(values)), max(values))
+    value = median(values) if by == "median" else mean
     spread = math.sqrt(math.fsum((x - mean) ** 2 for x in values) / len(values))
     nearest = min(scores, key=lambda score: abs(score.value - value))
     return Score(value, nearest.why, {"verdict": value, "measured": {"spread": spread}})

@@ -135,6 +135,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def __post_init__(self) -> None:
         if "{verdict}" not in self.reply:
             raise ValueError("reply must contain {verdict}")
+        if self.verdict.schema is not None:
+            raise ValueError(
+                "a script has no verdict by a schema; give FakeJudge an answer instead"
+            )
         check_shares(self.faults)
 
 

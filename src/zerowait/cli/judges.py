@@ -1,0 +1,53 @@
+"""The judges of a configuration in words, one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from zerowait.config import Judge, Panel, RewardConfig, VerdictRule
+from zerowait.engine.plan import Plan
+from zerowait.judge import Procedure
+
+
+def described(config: RewardConfig, plan: Plan) -> Iterator[str]:
+    """One line for each judge and panel: what is asked, how often, and what becomes of it."""
+    calls: dict[str, int] = {}
+    for name, judge in config.judges.items():
+        procedure = plan.judges.procedures[name]
+        calls[name] = procedure.calls
+        rubric = plan.judges.rubrics[name].name
+        parts = [f"rubric {rubric}", _verdict(judge.verdict), *_steps(judge, procedure)]
+        yield f"judge {name}: {'; '.join(parts)}; {_times(calls[name])} a sample"
+    for name, panel in config.panels.items():
+        total = sum(calls[member] for member in panel.members)
+        yield f"panel {name}: {_members(panel)}; {_times(total)} a sample"
+
+
+def _verdict(rule: VerdictRule) -> str:
+    if rule.schema is not None:
+        places = rule.value if isinstance(rule.value, str) else ", ".join(rule.value or ())
+        return f"{places} of an object by {rule.schema}"
+    if rule.choice is not None:
+        return f"one of {', '.join(rule.choice)}"
+    low, high = rule.integer or rule.number or (0, 1)
+    return f"{'integer' if rule.integer else 'number'} {low:g} to {high:g}"
+
+
+def _steps(judge: Judge, procedure: Procedure) -> Iterator[str]:
+    if procedure.criteria:
+        weights = ", ".join(f"{c.name} {c.weight:g}" for c in procedure.criteria)
+        yield f"criteria {weights} {'apart' if procedure.apart else 'together'}"
+    if judge.votes is not None:
+        yield f"{judge.votes.n} votes by {judge.votes.by}, {judge.votes.needed} needed"
+    if judge.monitor is not None:
+        low, high = procedure.bounds or (0, 0)
+        yield f"predicts extra.{judge.monitor.truth} for a reward from {low:g} to {high:g}"
+
+
+def _members(panel: Panel) -> str:
+    form = " in [0, 1]" if panel.normalize else ""
+    return f"{panel.by} of {', '.join(panel.members)}{form}, {panel.needed} needed"
+
+
+def _times(calls: int) -> str:
+    return "1 call" if calls == 1 else f"{calls} calls"
