@@ -96,7 +96,7 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
-            pool = ScorerPool()
+            pool = ScorerPool(take_lists=self.plan.take_lists)
             stack.push_async_callback(pool.aclose)
             judges: dict[str, Judging] = {}
             if self.config.judges:
