@@ -281,7 +281,9 @@ def test_a_formula_that_never_ends_abstains_and_a_thousand_others_are_compared_m
             hung = group.create_task(pool.run(scorer, HANGING, timeout_s=1000))
             others = [
                 group.create_task(
-                    pool.run(scorer, Sample("", rf"\boxed{{{n}/2}}", n / 2, data_source="aime24"))
+                    pool.run(
+                        scorer, Sample("", rf"\boxed{{{n}/3}}", f"{n}/3", data_source="aime24")
+                    )
                 )
                 for n in range(1000)
             ]

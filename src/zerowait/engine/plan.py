@@ -16,7 +16,7 @@ from zerowait.engine.bench_plan import BenchPlan, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
 from zerowait.errors import ConfigError, did_you_mean
-from zerowait.scorers import check_options, list_takers, needs_pool, resolve
+from zerowait.scorers import check_options, list_takers, needs_pool, resolve, with_files
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
 
@@ -161,7 +161,8 @@ def _step(
     assert isinstance(component, ScorerComponent)  # noqa: S101 - shapes have no step
     try:
         scorer = resolve(component.scorer)
-        check_options(component.scorer, component.options)
+        options = with_files(component.scorer, component.options, config.base)
+        check_options(component.scorer, options)
     except ConfigError as error:
         config.fail(("components", name), str(error))
     in_place = None if needs_pool(component.scorer) else scorer
@@ -171,7 +172,7 @@ def _step(
         sources=sources,
         call=in_place,
         target=component.scorer,
-        options=component.options,
+        options=options,
         timeout_s=component.timeout_s,
         factor=component.weight,
     )

@@ -15,6 +15,7 @@ from zerowait.scorers.table import (
     resolve,
     selected,
     warmed_up,
+    with_files,
 )
 from zerowait.scorers.user import UserScorer, import_scorer
 
@@ -37,4 +38,5 @@ __all__ = [
     "rule_for",
     "selected",
     "warmed_up",
+    "with_files",
 ]
