@@ -45,6 +45,10 @@ def nan(sample): return float("nan")
 def secret_object(sample): return {"score": 1.0, "what": object()}
 def surrogate(sample): return {"score": 1.0, "what": "\\ud800"}
 def huge(sample): return {"score": 1.0, "what": "x" * 2_000_000}
+def leaks(sample):
+    KEPT.append(b"x" * (4 << 20))
+    return {"score": 1.0, "pid": os.getpid()}
+KEPT = []
 def parent_and_child(sample):
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
     with open(sample.extra["file"], "w") as file: file.write(str(child.pid))
@@ -250,6 +254,64 @@ def test_one_hanging_sample_stops_none_of_a_thousand_others():
     hung, others = asyncio.run(main())
     assert others == [Score(4.0)] * 1000
     assert hung.kind is FailureKind.CANCELLED
+
+
+def test_a_leaking_function_gets_a_new_process_and_loses_no_sample():
+    async def main():
+        pool = ScorerPool(max_workers=1, leak_bytes=16 << 20)
+        outcomes = [await pool.run("pool_functions:leaks", sample()) for _ in range(30)]
+        await pool.aclose()
+        return outcomes
+
+    outcomes = asyncio.run(main())
+    assert all(isinstance(outcome, Score) for outcome in outcomes)
+    assert len({outcome.detail["pid"] for outcome in outcomes}) == 2
+
+
+HANGING = Sample("", r"\boxed{9^{9^{9^9}}}", "5", data_source="aime24")
+
+
+@pytest.mark.parametrize("scorer", ["math", "by_data_source"])
+def test_a_formula_that_never_ends_abstains_and_a_thousand_others_are_compared_meanwhile(scorer):
+    """The first one on a worker of its own; the other worker takes no notice."""
+
+    async def main():
+        pool = ScorerPool(max_workers=2)
+        async with asyncio.TaskGroup() as group:
+            hung = group.create_task(pool.run(scorer, HANGING, timeout_s=1000))
+            others = [
+                group.create_task(
+                    pool.run(
+                        scorer, Sample("", rf"\boxed{{{n}/3}}", f"{n}/3", data_source="aime24")
+                    )
+                )
+                for n in range(1000)
+            ]
+            await asyncio.wait(others)
+            assert not hung.done()
+            await pool.aclose()
+        return hung.result(), [other.result() for other in others]
+
+    hung, others = asyncio.run(main())
+    assert {outcome.value for outcome in others} == {1.0}
+    assert hung.kind is FailureKind.CANCELLED
+
+
+def test_a_formula_that_never_ends_is_over_within_a_second_of_its_deadline():
+    async def main():
+        pool = ScorerPool(max_workers=1)
+        await pool.run("math", Sample("", "1", "1"))  # its import has a deadline of its own
+        started_s = time.monotonic()
+        outcome = await pool.run("math", HANGING, timeout_s=0.5)
+        took_s = time.monotonic() - started_s
+        again = await pool.run("math", Sample("", "1", "1"))
+        await pool.aclose()
+        return outcome, took_s, again
+
+    outcome, took_s, again = asyncio.run(main())
+    assert outcome == Abstain(FailureKind.TIMEOUT, "math gave no answer in 0.5 s")
+    assert took_s < 1.5
+    assert again.value == 1
 
 
 def test_a_cancelled_caller_frees_its_worker():

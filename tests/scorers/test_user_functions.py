@@ -11,7 +11,7 @@ import pytest
 
 from zerowait.errors import ConfigError
 from zerowait.scorers import call_arguments, check_options, is_async, outcome_of, resolve
-from zerowait.scorers.adapt import convention_of
+from zerowait.scorers.adapt import convention_of, outcomes_of
 from zerowait.types import Abstain, FailureKind, Sample, Score, Skipped
 
 SAMPLE = Sample("2+2?", "4", "four", data_source="sums", extra={"level": 1})
@@ -65,6 +65,34 @@ def test_both_faces_are_told_apart_by_their_signature():
     assert call_arguments(all_keywords, SAMPLE, {"k": 2}) == ((), ROW | {"k": 2})
     assert call_arguments(lenient, SAMPLE) == ((), ROW)
     assert call_arguments(few_columns, SAMPLE)[1] == {"solution_str": "4", "ground_truth": "four"}
+
+
+def test_a_function_of_lists_gets_the_columns_as_lists():
+    def every(data_sources, solution_strs, ground_truths, extra_infos): ...
+    def some(solution_strs, *, k=1): ...
+    def lenient(solution_strs, **rest): ...
+
+    samples = [SAMPLE, Sample("", "5", extra={"level": 2})]
+    columns = {
+        "data_sources": ["sums", ""],
+        "solution_strs": ["4", "5"],
+        "ground_truths": ["four", None],
+        "extra_infos": [{"level": 1}, {"level": 2}],
+    }
+    assert convention_of(every).arguments(samples, {}) == ((), columns)
+    assert convention_of(lenient).arguments(samples, {}) == ((), columns)
+    given = convention_of(some).arguments(samples, {"k": 2})
+    assert given == ((), {"solution_strs": ["4", "5"], "k": 2})
+
+
+def test_what_a_function_of_lists_returns_is_read_item_by_item():
+    assert outcomes_of([1, {"score": 0.5}], 2, "my:f") == [Score(1.0), Score(0.5)]
+    assert outcomes_of(np.array([1.0, 0.5]), 2, "my:f") == [Score(1.0), Score(0.5)]
+    assert outcomes_of((), 0, "my:f") == []
+    for wrong in (1.0, None, "ab", {"score": [1, 2]}, [1.0], np.array(1.0)):
+        assert outcomes_of(wrong, 2, "my:f").kind is FailureKind.CRASHED
+    first, second = outcomes_of([None, math.nan], 2, "my:f")
+    assert (first.kind, second.kind) == ("bad_input", "crashed")
 
 
 def test_a_function_cannot_change_the_row_it_is_given():
@@ -201,7 +229,6 @@ def test_a_message_of_any_length_is_shortened():
         ("user_functions:", {}, "write module:function"),
         (":good", {}, "write module:function"),
         ("__main__:good", {}, "move the function into a module of its own"),
-        ("user_functions:lists", {}, "takes lists"),
         ("user_functions:nothing", {}, "cannot tell how to call"),
         ("user_functions:anything", {}, "cannot tell how to call"),
         ("user_functions:strict", {"threshold": 1}, "also needs threshold"),

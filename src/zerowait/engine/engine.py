@@ -101,7 +101,7 @@ class Engine:
         if self._open is not None or self._closed:
             raise ClosedError("an engine is opened once: make another one")
         async with AsyncExitStack() as stack:
-            pool = ScorerPool()
+            pool = ScorerPool(take_lists=self.plan.take_lists)
             stack.push_async_callback(pool.aclose)
             judges: dict[str, Judging] = {}
             if self.config.judges:

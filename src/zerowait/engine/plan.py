@@ -16,13 +16,13 @@ from zerowait.engine.bench_plan import BenchPlan, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
 from zerowait.errors import ConfigError, did_you_mean
-from zerowait.scorers import check_options, needs_pool, resolve
+from zerowait.scorers import check_options, list_takers, needs_pool, resolve, with_files
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
 
 
 class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule; `call` is pure and runs in place, `target` is a user's function for the pool."""
+    """A rule; `call` runs in place, None is for what may hang: `target` then runs in the pool."""
 
     name: str
     gate: Gate | None
@@ -53,12 +53,16 @@ class ShapeStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done for each sample, in an order in which gates find what they need."""
+    """What is done for each sample, in an order in which gates find what they need.
+
+    `take_lists` are the users' functions among the rules that take lists.
+    """
 
     rules: list[RuleStep | JudgeStep]
     shapes: list[ShapeStep]
     terms: list[Term]
     judges: BenchPlan
+    take_lists: frozenset[str]
 
 
 def compile_plan(config: RewardConfig) -> Plan:
@@ -91,6 +95,12 @@ def compile_plan(config: RewardConfig) -> Plan:
             Term(name, _factor(c), _measures(c, judges)) for name, c in config.components.items()
         ],
         judges=judges,
+        take_lists=frozenset(
+            target
+            for step in steps
+            if isinstance(step, RuleStep)
+            for target in list_takers(step.target, step.options)
+        ),
     )
 
 
@@ -151,17 +161,18 @@ def _step(
     assert isinstance(component, ScorerComponent)  # noqa: S101 - shapes have no step
     try:
         scorer = resolve(component.scorer)
-        check_options(component.scorer, component.options)
+        options = with_files(component.scorer, component.options, config.base)
+        check_options(component.scorer, options)
     except ConfigError as error:
         config.fail(("components", name), str(error))
-    in_place = None if needs_pool(component.scorer, component.options) else scorer
+    in_place = None if needs_pool(component.scorer) else scorer
     return RuleStep(
         name=name,
         gate=gate,
         sources=sources,
         call=in_place,
         target=component.scorer,
-        options=component.options,
+        options=options,
         timeout_s=component.timeout_s,
         factor=component.weight,
     )

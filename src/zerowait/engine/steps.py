@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from zerowait.engine.gate import Gate
 from zerowait.engine.judgements import Judging, in_unit
 from zerowait.engine.plan import JudgeStep, Plan, RuleStep
 from zerowait.engine.pool import ScorerPool
+from zerowait.scorers import needs_pool, resolve, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
 
@@ -19,19 +22,25 @@ class Steps:
         self._steps = plan.rules
         self._judges = judges
         self._pool = pool
-        slow = [step for step in plan.rules if not (isinstance(step, RuleStep) and step.call)]
-        self._one_after_another = len(slow) <= 1
+        self._by_row = any(map(_is_by_row, plan.rules))
+        self._slow = sum(map(_is_slow, plan.rules))
 
     async def outcomes(self, sample: Sample) -> dict[str, Outcome]:
         """Each component's outcome for `sample`; raises nothing of its own."""
-        if self._one_after_another:
-            outcomes: dict[str, Outcome] = {}
-            for step in self._steps:
-                outcomes[step.name] = await self._run(step, sample, outcomes)
-            return outcomes
-        return await self._all_at_once(sample)
+        steps, slow = self._steps, self._slow
+        if self._by_row:
+            steps = [_for_row(step, sample) for step in steps]
+            slow = sum(map(_is_slow, steps))
+        if slow > 1:
+            return await self._all_at_once(steps, sample)
+        outcomes: dict[str, Outcome] = {}
+        for step in steps:
+            outcomes[step.name] = await self._run(step, sample, outcomes)
+        return outcomes
 
-    async def _all_at_once(self, sample: Sample) -> dict[str, Outcome]:
+    async def _all_at_once(
+        self, steps: Sequence[RuleStep | JudgeStep], sample: Sample
+    ) -> dict[str, Outcome]:
         tasks: dict[str, asyncio.Task[Outcome]] = {}
 
         async def when_gate_is_known(step: RuleStep | JudgeStep) -> Outcome:
@@ -39,7 +48,7 @@ class Steps:
             return await self._run(step, sample, {name: await tasks[name] for name in needed})
 
         async with asyncio.TaskGroup() as group:
-            for step in self._steps:
+            for step in steps:
                 tasks[step.name] = group.create_task(when_gate_is_known(step))
         return {name: task.result() for name, task in tasks.items()}
 
@@ -57,6 +66,26 @@ class Steps:
         return await self._pool.run(
             step.target, sample, options=step.options, timeout_s=step.timeout_s
         )
+
+
+def _is_slow(step: RuleStep | JudgeStep) -> bool:
+    """Whether others go on while it is waited for."""
+    return isinstance(step, JudgeStep) or step.call is None
+
+
+def _is_by_row(step: RuleStep | JudgeStep) -> bool:
+    return isinstance(step, RuleStep) and step.target == "by_data_source"
+
+
+def _for_row(step: RuleStep | JudgeStep, sample: Sample) -> RuleStep | JudgeStep:
+    """The step itself, or the rule that `by_data_source` selects for this row."""
+    if isinstance(step, JudgeStep) or not _is_by_row(step):
+        return step
+    rule = selected(step.target, sample, step.options)
+    if isinstance(rule, Abstain):
+        return msgspec.structs.replace(step, call=lambda _: rule, options={})
+    call = None if needs_pool(rule.scorer) else resolve(rule.scorer)
+    return msgspec.structs.replace(step, call=call, target=rule.scorer, options=rule.options)
 
 
 def in_place(step: RuleStep, sample: Sample) -> Outcome:

@@ -10,9 +10,12 @@ from zerowait.scorers.table import (
     Scorer,
     check_options,
     is_user_function,
+    list_takers,
     needs_pool,
     resolve,
     selected,
+    warmed_up,
+    with_files,
 )
 from zerowait.scorers.user import UserScorer, import_scorer
 
@@ -27,10 +30,13 @@ __all__ = [
     "import_scorer",
     "is_async",
     "is_user_function",
+    "list_takers",
     "needs_pool",
     "option_names",
     "outcome_of",
     "resolve",
     "rule_for",
     "selected",
+    "warmed_up",
+    "with_files",
 ]

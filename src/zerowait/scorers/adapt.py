@@ -1,14 +1,15 @@
 """The pure part of calling a user's function: what it is given, and what its answer means.
 
-Two faces are understood, told apart by the signature: ``f(sample, **options)``, and verl's
-``f(data_source, solution_str, ground_truth, extra_info, **options)``.
+Three faces are understood, told apart by the signature: ``f(sample, **options)``, verl's
+``f(data_source, solution_str, ground_truth, extra_info, **options)``, and verl's
+``f(data_sources, solution_strs, ground_truths, extra_infos, **options)``, which takes lists.
 """
 
 from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Real
 from typing import Any, Literal, TypeAlias
@@ -22,38 +23,44 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 """Positional and keyword arguments of one call."""
 
 _VERL_NAMES = ("data_source", "solution_str", "ground_truth", "extra_info")
+_LIST_NAMES = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 _LONGEST_MESSAGE_CHARS = 300
-_FACES = "f(sample, **options) or f(data_source, solution_str, ground_truth, extra_info, **options)"
+_FACES = (
+    "f(sample, **options), f(data_source, solution_str, ground_truth, extra_info, **options), or "
+    "the same with lists: f(data_sources, solution_strs, ground_truths, extra_infos, **options)"
+)
 
 
 class Convention(msgspec.Struct, frozen=True):
     """How a function wants to be called.
 
     Args:
-        face: ``sample``, or ``verl`` for the four named columns.
-        columns: the columns of verl's face that the function takes.
+        face: ``sample``, ``verl`` for the four named columns, or ``lists`` for lists of those.
+        columns: the columns of verl's faces that the function takes.
         options: names of its further parameters.
         required: those of `options` without a default.
         open_ended: it takes any further keyword.
     """
 
-    face: Literal["sample", "verl"]
+    face: Literal["sample", "verl", "lists"]
     columns: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     open_ended: bool = False
 
-    def arguments(self, sample: Sample, options: Mapping[str, Any]) -> Arguments:
-        """What the function is called with; the mapping it gets as extra_info is its own copy."""
+    def arguments(self, samples: Sequence[Sample], options: Mapping[str, Any]) -> Arguments:
+        """What the function is called with; the mapping it gets as extra_info is its own copy.
+
+        Only a function that takes lists takes more than one sample.
+        """
         if self.face == "sample":
-            return (sample,), dict(options)
-        row = {
-            "data_source": sample.data_source,
-            "solution_str": sample.response,
-            "ground_truth": sample.ground_truth,
-            "extra_info": dict(sample.extra),
-        }
-        return (), {name: row[name] for name in self.columns} | dict(options)
+            return tuple(samples), dict(options)
+        rows = [_columns(sample) for sample in samples]
+        if self.face == "verl":
+            (row,) = rows
+            return (), {name: row[_VERL_NAMES.index(name)] for name in self.columns} | dict(options)
+        lists = dict(zip(_LIST_NAMES, map(list, zip(*rows, strict=True)), strict=True))
+        return (), {name: lists[name] for name in self.columns} | dict(options)
 
     def check(self, options: Mapping[str, Any], *, where: str) -> None:
         """Raises a ConfigError unless the function takes exactly these `options`."""
@@ -79,10 +86,12 @@ def convention_of(function: Callable[..., Any], name: str = "the function") -> C
     'sample'
     """
     parameters = _parameters(function, name)
-    if "solution_strs" in parameters:
-        raise ConfigError(f"{name} takes lists; a scorer takes one sample: {_FACES}")
     named = {key: each for key, each in parameters.items() if not _is_star(each)}
     open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    if "solution_strs" in named:
+        columns = _LIST_NAMES if open_ended else tuple(key for key in named if key in _LIST_NAMES)
+        rest = {key: each for key, each in named.items() if key not in _LIST_NAMES}
+        return _convention("lists", rest, columns=columns, open_ended=open_ended)
     if "solution_str" in named or (open_ended and len(parameters) == 1):
         columns = _VERL_NAMES if open_ended else tuple(key for key in named if key in _VERL_NAMES)
         rest = {key: each for key, each in named.items() if key not in _VERL_NAMES}
@@ -105,7 +114,7 @@ def call_arguments(
     >>> call_arguments(lambda solution_str, ground_truth: 0.0, Sample("2+2?", "4", "4"))
     ((), {'solution_str': '4', 'ground_truth': '4'})
     """
-    return convention_of(function).arguments(sample, options or {})
+    return convention_of(function).arguments([sample], options or {})
 
 
 def is_async(function: Callable[..., Any]) -> bool:
@@ -146,6 +155,27 @@ def outcome_of(returned: Any, name: str) -> Outcome:
     return _outcome_of_number(returned, name)
 
 
+def outcomes_of(returned: Any, count: int, name: str) -> list[Outcome] | Abstain:
+    """The outcomes that a function which takes lists meant by what it returned for `count` samples.
+
+    An abstention when it is no list of `count` items: whose they are cannot be told then.
+
+    >>> outcomes_of([1.0, {"score": 0.5}], 2, "my:f")[1].value
+    0.5
+    >>> outcomes_of([1.0], 2, "my:f").detail
+    'my:f returned 1 results for 2 samples'
+    """
+    if getattr(returned, "shape", ()) and hasattr(returned, "tolist"):
+        returned = returned.tolist()
+    if inspect.isawaitable(returned):
+        _discard(returned)
+    if not isinstance(returned, list | tuple):
+        return _crashed(f"{name} takes lists but returned a {_type(returned)}; expected a list")
+    if len(returned) != count:
+        return _crashed(f"{name} returned {len(returned)} results for {count} samples")
+    return [outcome_of(each, name) for each in returned]
+
+
 def crash(error: BaseException, name: str) -> Abstain:
     """The abstention of a scorer called `name` that raised `error`.
 
@@ -184,6 +214,11 @@ def _outcome_of_number(returned: Any, name: str) -> Outcome:
     return Score(value)
 
 
+def _columns(sample: Sample) -> tuple[Any, ...]:
+    """What verl's columns hold, in the order of their names."""
+    return sample.data_source, sample.response, sample.ground_truth, dict(sample.extra)
+
+
 def _crashed(message: str) -> Abstain:
     if len(message) > _LONGEST_MESSAGE_CHARS:
         message = f"{message[: _LONGEST_MESSAGE_CHARS - 1]}…"
@@ -214,7 +249,7 @@ def _signature_text(function: Callable[..., Any]) -> str:
 
 
 def _convention(
-    face: Literal["sample", "verl"],
+    face: Literal["sample", "verl", "lists"],
     rest: Mapping[str, inspect.Parameter],
     *,
     columns: tuple[str, ...],

@@ -12,6 +12,11 @@ from zerowait.types import Abstain, FailureKind
 
 DEFAULT_RULES: Final[dict[str, str]] = {
     "openai/gsm8k": "gsm8k",
+    "lighteval/MATH": "math",
+    "DigitalLearningGmbH/MATH-lighteval": "math",
+    "HuggingFaceH4/MATH-500": "math",
+    "math_dapo*": "math",
+    "aime*": "math",
     "searchR1_*": "qa_em",
     "nq": "qa_em",
     "triviaqa": "qa_em",

@@ -9,24 +9,28 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 import msgspec
 
-from zerowait.errors import ConfigError
+from zerowait.errors import ZerowaitError
 from zerowait.scorers.adapt import crash, outcome_of
-from zerowait.scorers.table import Scorer, resolve
+from zerowait.scorers.memory import bounded_growth
+from zerowait.scorers.table import Scorer, warmed_up
 from zerowait.scorers.user import UserScorer, settled
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 LARGEST_BYTES: Final = 1 << 20
 """The largest outcome that a worker sends back; a larger one is an abstention."""
 
+# 9^{9^{9^9}} in a response must not take the trainer's memory; users' functions may hold models.
+_MOST_GROWTH_BYTES = 2 << 30
+
 
 def packed_work(sample: Sample, options: Mapping[str, Any]) -> bytes | Abstain:
-    """What `answer` needs to know, or an abstention where it cannot be sent to another process."""
+    """What a worker process needs to know, or an abstention where it cannot be sent to one."""
     try:
         return pickle.dumps((sample, dict(options)))
     except Exception as error:  # noqa: BLE001 (a row may hold anything)
@@ -37,26 +41,27 @@ def packed_work(sample: Sample, options: Mapping[str, Any]) -> bytes | Abstain:
 
 
 def load(name: str) -> bytes:
-    """Nothing once the scorer called `name` is imported, else the packed abstention."""
+    """Nothing once the scorer called `name` is ready, else the packed abstention."""
     try:
         _scorer(name)
-    except ConfigError as error:
+    except ZerowaitError as error:
         return _packed(Abstain(FailureKind.CRASHED, str(error)), name)
     return b""
 
 
-def answer(name: str, work: bytes) -> bytes:
-    """The packed outcome of the scorer called `name` for packed `work`."""
-    try:
-        sample, options = pickle.loads(work)  # noqa: S301 (our own parent packed it)
-    except Exception as error:  # noqa: BLE001 (a row may hold anything)
-        message = f"the sample cannot be read in a worker process: {type(error).__name__}: {error}"
-        return _packed(Abstain(FailureKind.BAD_INPUT, message), name)
-    try:
-        outcome = outcome_of(_returned(name, sample, options), name)
-    except BaseException as error:  # noqa: BLE001 (sys.exit must not end the worker)
-        outcome = crash(error, name)
-    return _packed(outcome, name)
+def answer_many(name: str, works: Sequence[bytes]) -> list[bytes] | bytes:
+    """The packed outcome for each of `works`, all of the same options; one for all when it failed.
+
+    Only a function that takes lists is asked for more than one.
+    """
+    rows = [_row(work) for work in works]
+    good = [row for row in rows if not isinstance(row, Abstain)]
+    outcomes = _outcomes(name, good) if good else []
+    if isinstance(outcomes, Abstain):
+        return _packed(outcomes, name)
+    judged = iter(outcomes)
+    found = [row if isinstance(row, Abstain) else next(judged) for row in rows]
+    return [_packed(outcome, name) for outcome in found]
 
 
 def unpacked(reply: bytes) -> Outcome:
@@ -69,14 +74,36 @@ def unpacked(reply: bytes) -> Outcome:
     return outcome
 
 
-def _returned(name: str, sample: Sample, options: Mapping[str, Any]) -> Any:
-    scorer = _scorer(name)
-    if not isinstance(scorer, UserScorer):
-        return scorer(sample, **options)
-    returned = scorer.start(sample, **options)
-    if inspect.isawaitable(returned):
-        return _runner().run(settled(returned))
-    return returned
+def refusal(reply: object) -> Abstain:
+    """The abstention that a worker sent for everything it was asked."""
+    assert isinstance(reply, bytes)  # noqa: S101 - one reply, and not a list of them
+    outcome = unpacked(reply)
+    assert isinstance(outcome, Abstain)  # noqa: S101 - nothing else is sent alone
+    return outcome
+
+
+def _row(work: bytes) -> tuple[Sample, dict[str, Any]] | Abstain:
+    try:
+        row: tuple[Sample, dict[str, Any]] = pickle.loads(work)  # noqa: S301 (our parent's)
+    except Exception as error:  # noqa: BLE001 (a row may hold anything)
+        why = f"the sample cannot be read in a worker process: {type(error).__name__}: {error}"
+        return Abstain(FailureKind.BAD_INPUT, why)
+    return row
+
+
+def _outcomes(name: str, rows: Sequence[tuple[Sample, dict[str, Any]]]) -> list[Outcome] | Abstain:
+    samples, options = [sample for sample, _ in rows], rows[0][1]
+    try:
+        scorer = _scorer(name)
+        if not isinstance(scorer, UserScorer):
+            with bounded_growth(_MOST_GROWTH_BYTES):
+                return [outcome_of(scorer(*samples, **options), name)]
+        returned = scorer.start(*samples, **options)
+        if inspect.isawaitable(returned):
+            returned = _runner().run(settled(returned))
+        return scorer.read(returned, len(samples))
+    except BaseException as error:  # noqa: BLE001 (sys.exit must not end the worker)
+        return crash(error, name)
 
 
 def _packed(outcome: Outcome, name: str) -> bytes:
@@ -101,7 +128,7 @@ def _scalar(value: Any) -> Any:
 
 @cache
 def _scorer(name: str) -> Scorer:
-    return resolve(name)
+    return warmed_up(name)
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from zerowait.errors import ConfigError, did_you_mean
@@ -15,7 +16,10 @@ from zerowait.scorers.by_data_source import (
 )
 from zerowait.scorers.contains import contains
 from zerowait.scorers.format import check_format, tag_format
+from zerowait.scorers.formula import require_math_verify, warm_up
 from zerowait.scorers.gsm8k import gsm8k
+from zerowait.scorers.json_schema import check_json_schema, json_schema, read_schema
+from zerowait.scorers.math_answer import math_answer
 from zerowait.scorers.multiple_choice import multiple_choice
 from zerowait.scorers.options import check_signature
 from zerowait.scorers.qa_em import qa_em
@@ -51,6 +55,8 @@ SCORERS: Final[dict[str, Scorer]] = {
     "contains": contains,
     "format": tag_format,
     "gsm8k": gsm8k,
+    "json_schema": json_schema,
+    "math": math_answer,
     "multiple_choice": multiple_choice,
     "qa_em": qa_em,
     "qa_em_format": qa_em_format,
@@ -63,8 +69,13 @@ SCORERS: Final[dict[str, Scorer]] = {
 _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
     "by_data_source": lambda options: check_by_data_source(options, check_options),
     "format": check_format,
+    "json_schema": check_json_schema,
+    "math": lambda _: require_math_verify(),
     "regex": check_regex,
 }
+
+_MAY_HANG: Final = frozenset({"by_data_source", "json_schema", "math", "regex"})
+_WARM_UPS: Final[dict[str, Callable[[], None]]] = {"math": warm_up}
 
 
 def resolve(name: str) -> Scorer:
@@ -83,6 +94,19 @@ def resolve(name: str) -> Scorer:
     if ":" in name:
         return import_scorer(name)
     raise ConfigError(f"there is no scorer {name!r}{did_you_mean(name, SCORERS)}")
+
+
+def warmed_up(name: str) -> Scorer:
+    """The scorer called `name`, with everything loaded that its first call would wait for.
+
+    Raises:
+        ConfigError: there is no such scorer.
+        MissingExtraError: a package that it needs is not installed.
+    """
+    warm = _WARM_UPS.get(name)
+    if warm is not None:
+        warm()
+    return resolve(name)
 
 
 def selected(name: str, sample: Sample, options: Mapping[str, Any]) -> SourceRule | Abstain:
@@ -108,20 +132,46 @@ def is_user_function(name: str) -> bool:
     return ":" in name
 
 
-def needs_pool(name: str, options: Mapping[str, Any]) -> bool:
-    """Whether the scorer runs what a user wrote, so that it may hang and belongs into a pool.
+def needs_pool(name: str) -> bool:
+    """Whether the scorer may hang, so that it belongs into a pool of processes.
 
-    That are users' functions, users' patterns, and a table that selects one of them.
+    That are users' functions, users' patterns (schemas have some, too), comparing mathematics,
+    and `by_data_source`, which may select one of them: ask again for what `selected` says.
 
-    >>> needs_pool("by_data_source", {"table": {"mine": "my_rewards:score"}})
-    True
-    >>> needs_pool("regex", {"pattern": "(a+)+b"}), needs_pool("by_data_source", {})
-    (True, False)
+    >>> needs_pool("my_rewards:score"), needs_pool("regex"), needs_pool("gsm8k")
+    (True, True, False)
     """
+    return is_user_function(name) or name in _MAY_HANG
+
+
+def list_takers(name: str, options: Mapping[str, Any]) -> frozenset[str]:
+    """Those users' functions among what the scorer may call that take lists."""
     if name == "by_data_source":
         rules = map(read_rule, (options.get("table") or {}).values())
-        return any(needs_pool(rule.scorer, rule.options) for rule in rules)
-    return is_user_function(name) or name == "regex"
+        return frozenset(each for r in rules for each in list_takers(r.scorer, r.options))
+    scorer = resolve(name)
+    takes_lists = isinstance(scorer, UserScorer) and scorer.takes_lists
+    return frozenset({name}) if takes_lists else frozenset()
+
+
+def with_files(name: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
+    """The options, with what they name files for read from there; paths start at `base`.
+
+    Raises:
+        ConfigError: a file is not there, or is not what it has to be.
+    """
+    if name == "json_schema" and "schema" in options:
+        return {**options, "schema": read_schema(options["schema"], base)}
+    table = options.get("table")
+    if name != "by_data_source" or not isinstance(table, Mapping):
+        return dict(options)
+    rules = {
+        source: {**entry, **with_files(str(entry.get("scorer")), entry, base)}
+        if isinstance(entry, Mapping)
+        else entry
+        for source, entry in table.items()
+    }
+    return {**options, "table": rules}
 
 
 def check_options(name: str, options: Mapping[str, Any]) -> None:

@@ -9,8 +9,15 @@ from importlib import import_module
 from typing import Any
 
 from zerowait.errors import ConfigError, did_you_mean
-from zerowait.scorers.adapt import Convention, convention_of, crash, is_async, outcome_of
-from zerowait.types import Outcome, Sample
+from zerowait.scorers.adapt import (
+    Convention,
+    convention_of,
+    crash,
+    is_async,
+    outcome_of,
+    outcomes_of,
+)
+from zerowait.types import Abstain, Outcome, Sample
 
 
 @dataclass(frozen=True)
@@ -34,10 +41,24 @@ class UserScorer:
         """Whether it is known to be asynchronous before it is called."""
         return is_async(self.function)
 
-    def start(self, sample: Sample, **options: Any) -> Any:
-        """What the function returns: an answer, or an awaitable of one."""
-        positional, keywords = self.convention.arguments(sample, options)
+    @property
+    def takes_lists(self) -> bool:
+        """Whether it wants many samples at a time."""
+        return self.convention.face == "lists"
+
+    def start(self, *samples: Sample, **options: Any) -> Any:
+        """What the function returns: an answer, or an awaitable of one.
+
+        Only a function that takes lists takes more than one sample; its answer is a list.
+        """
+        positional, keywords = self.convention.arguments(samples, options)
         return self.function(*positional, **keywords)
+
+    def read(self, returned: Any, count: int) -> list[Outcome] | Abstain:
+        """The outcomes that the answer means for `count` samples; an abstention for all of them."""
+        if self.takes_lists:
+            return outcomes_of(returned, count, self.target)
+        return [outcome_of(returned, self.target)]
 
     def __call__(self, sample: Sample, **options: Any) -> Outcome:
         """The outcome for `sample`; an abstention if the function turns out to be asynchronous."""
@@ -45,7 +66,7 @@ class UserScorer:
             returned = self.start(sample, **options)
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the boundary to foreign code)
             return crash(error, self.target)
-        return outcome_of(returned, self.target)
+        return self._only(returned)
 
     async def acall(self, sample: Sample, **options: Any) -> Outcome:
         """The outcome for `sample`, awaited on the running loop where that is needed."""
@@ -53,7 +74,11 @@ class UserScorer:
             returned = await settled(self.start(sample, **options))
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the boundary to foreign code)
             return crash(error, self.target)
-        return outcome_of(returned, self.target)
+        return self._only(returned)
+
+    def _only(self, returned: Any) -> Outcome:
+        outcomes = self.read(returned, 1)
+        return outcomes if isinstance(outcomes, Abstain) else outcomes[0]
 
 
 async def settled(returned: Any) -> Any:

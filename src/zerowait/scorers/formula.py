@@ -1,0 +1,177 @@
+"""Mathematics as math-verify reads and compares it; nothing else imports that library.
+
+Its two faces, ``parse`` and ``verify``, set process-wide alarm signals or warn that they do not.
+We call the functions under them: whoever calls us sets the deadline, by ending the process.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache, lru_cache
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+from zerowait.errors import MissingExtraError
+
+_LONGEST_CHARS = 1000
+_TAIL_CHARS = 4000
+_SIGNIFICANT_DIGITS = 15
+# 12\,345 and 12{,}345 are one number to a reader, and two to a parser.
+_GROUPING = re.compile(r"(?<=\d)(?:\\[,!;: ]|~|\{,\})(?=\d{3}(?!\d))")
+_SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d+)")
+_PERCENT = re.compile(r"\s*(?:\\?%|\\text\{\s*(?:\\?%|percent)\s*\}|percent)\s*\Z")
+_SPEED = re.compile(r"(?<=\d)\s*[a-z]{1,3}/[a-z]{1,3}(?:\^?\{?\d\}?)?\Z")
+
+_PLAIN_NUMBER = re.compile(
+    r"([-+]?)(?:(\d{1,50})(?:/(\d{1,50}))?|\\[dt]?frac\{(\d{1,50})\}\{(\d{1,50})\})"
+)
+
+
+class Formula(NamedTuple):
+    """An expression, and whether a percent sign stood behind it."""
+
+    expression: Any
+    percent: bool
+    text: str
+
+
+def require_math_verify() -> None:
+    """Raises a MissingExtraError unless math-verify is installed."""
+    if find_spec("math_verify") is None:
+        raise MissingExtraError("the scorer math", extra="math")
+
+
+def warm_up() -> None:
+    """Import math-verify and fill its parser's tables: a second that belongs to no sample."""
+    require_math_verify()
+    half = read_formula(r"\frac{1}{2}")
+    assert half is not None  # noqa: S101 - the library's own first example
+    are_equal(half, half, decimals=6)
+
+
+@lru_cache(maxsize=4096)
+def read_formula(text: str) -> Formula | None:
+    r"""The formula that `text` is, all of it; None when it is none that can be read.
+
+    Dollar signs around it, grouping commas, units and percent signs are understood. A text of more
+    than 1,000 characters is no answer.
+
+    >>> str(read_formula(r"\frac{1}{2}").expression), read_formula("???") is None
+    ('1/2', True)
+    """
+    bare = text.strip().strip("$").strip()
+    if not bare or len(text) > _LONGEST_CHARS:
+        return None
+    percent = _PERCENT.search(bare)
+    plain = _spelt_plainly(bare[: percent.start()] if percent else bare)
+    number = _plain_number(plain)
+    if number is not None:
+        return Formula(number, bool(percent), bare)
+    found = _extracted(rf"\boxed{{{plain}}}", several=True) or _extracted(plain, several=True)
+    if not found:
+        return None
+    expression, shared = _without_percent(found[0])
+    return Formula(expression, shared or bool(percent), bare)
+
+
+def find_formula(text: str, *, several: bool) -> Formula | None:
+    """The formula that the end of `text` gives as its answer; None when there is none.
+
+    After "final answer is" or "answer" if these words are there, else the last formula or number.
+    Only the last 4,000 characters are looked at.
+
+    Args:
+        text: prose.
+        several: go back to earlier candidates for as long as one cannot be read.
+    """
+    tail = text[-_TAIL_CHARS:]
+    found = _extracted(tail, several=several)
+    if not found:
+        return None
+    expression, percent = _without_percent(found[0])
+    return Formula(expression, percent, str(expression))
+
+
+def are_equal(gold: Formula, said: Formula, *, decimals: int) -> bool:
+    """Whether the two are mathematically equal; decimal fractions are rounded to `decimals` places.
+
+    50 % equals 50 as well as 0.5, but 0.5 % does not equal 50 %.
+
+    Reference:
+        Kydlíček et al. 2025, Math-Verify (github.com/huggingface/Math-Verify).
+    """
+    if gold.percent == said.percent:
+        return _equal(gold.expression, said.expression, decimals)
+    whole, share = gold.expression, said.expression
+    if gold.percent:
+        return _equal(whole, share, decimals) or _equal(_hundredth(whole), share, decimals)
+    return _equal(whole, share, decimals) or _equal(whole, _hundredth(share), decimals)
+
+
+def _spelt_plainly(text: str) -> str:
+    scientific = _SCIENTIFIC.fullmatch(text)
+    if scientific:
+        return rf"{scientific[1]} \cdot 10^{{{scientific[2]}}}"
+    return _SPEED.sub("", _GROUPING.sub("", text)).replace(r"\varnothing", r"\emptyset")
+
+
+def _plain_number(text: str) -> Any:
+    """A whole number or a fraction of two, without the milliseconds of a parser; else None."""
+    match = _PLAIN_NUMBER.fullmatch(text.replace("\u2212", "-"))
+    if match is None:
+        return None
+    from sympy import Rational
+
+    sign, top, bottom = match[1], match[2] or match[4], match[3] or match[5] or "1"
+    return Rational(int(sign + top), int(bottom)) if int(bottom) else None
+
+
+def _extracted(text: str, *, several: bool) -> list[Any]:
+    from math_verify.parser import extract_target_from_pred
+
+    found: list[Any] = extract_target_from_pred(
+        text,
+        _patterns(),
+        fallback_mode="no_fallback",
+        extraction_mode="any_match" if several else "first_match",
+    )
+    return found
+
+
+def _without_percent(expression: Any) -> tuple[Any, bool]:
+    """The 50 of what math-verify reads as 50 %, which is 50 times an unevaluated 1/100."""
+    from sympy import Mul, Rational, UnevaluatedExpr
+
+    hundredth = UnevaluatedExpr(Rational(1, 100))
+    if isinstance(expression, Mul) and hundredth in expression.args:
+        return Mul(*(each for each in expression.args if each != hundredth)), True
+    return expression, False
+
+
+def _equal(gold: Any, said: Any, decimals: int) -> bool:
+    from math_verify.grader import sympy_expr_eq
+
+    return bool(
+        sympy_expr_eq(gold, said, decimals, _SIGNIFICANT_DIGITS, allow_set_relation_comp=True)
+    )
+
+
+def _hundredth(expression: Any) -> Any:
+    """A percentage as a share; what cannot be divided stays as it is."""
+    try:
+        return expression / 100
+    except TypeError:
+        return expression
+
+
+@cache
+def _patterns() -> list[Any]:
+    from math_verify.parser import (
+        ExprExtractionConfig,
+        LatexExtractionConfig,
+        get_extraction_regexes,
+    )
+
+    latex = LatexExtractionConfig(boxed_match_priority=0)
+    patterns: list[Any] = get_extraction_regexes([latex, ExprExtractionConfig()])
+    return patterns

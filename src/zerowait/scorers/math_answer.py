@@ -1,0 +1,82 @@
+"""A mathematical answer, compared by what it means and not by how it is written."""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+
+from zerowait.scorers.answer import last_answer, shown
+from zerowait.scorers.boxed import last_boxed
+from zerowait.scorers.formula import Formula, are_equal, find_formula, read_formula
+from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.types import Abstain, FailureKind, Sample, Score
+
+Extraction: TypeAlias = Literal["boxed", "last", "any"]
+
+
+def answer_formula(response: str, extraction: Extraction = "last") -> Formula | None:
+    r"""The formula that a response gives as its answer; None when there is none to be read.
+
+    Args:
+        response: the text.
+        extraction: ``boxed``: the last ``\boxed{…}`` and nothing else. ``last``: that, or without
+            one the last ``<answer>``, or what follows the words "answer is", or the last formula
+            or number. ``any``: the same, and where the last candidate cannot be read, earlier ones.
+
+    >>> str(answer_formula(r"so \boxed{\frac12}").expression)
+    '1/2'
+    >>> answer_formula("The answer is 42.", "boxed") is None
+    True
+    """
+    box = last_boxed(response)
+    if box is not None:
+        found = read_formula(box)
+        if found is not None or extraction != "any":
+            return found
+    if extraction == "boxed":
+        return None
+    answer = last_answer(response)
+    if answer is not None:
+        return read_formula(answer) or find_formula(answer, several=True)
+    return find_formula(response, several=extraction == "any")
+
+
+def math_answer(
+    sample: Sample,
+    *,
+    extraction: Extraction = "last",
+    decimals: int = 6,
+    score: float = 1.0,
+    format_score: float = 0.0,
+) -> Score | Abstain:
+    r"""`score` when the response's answer equals a gold one, `format_score` for another formula.
+
+    A response without an answer that can be read is worth 0. The gold is a number, a formula in
+    LaTeX or plain text, a worked solution that ends in ``\boxed{…}``, or a list of those.
+
+    A comparison may take very long or all memory: the engine runs this scorer in a process that it
+    ends at the deadline. Needs the extra ``math``.
+
+    >>> math_answer(Sample("", r"\boxed{0.5}", r"\frac{1}{2}")).value
+    1.0
+    """
+    golds = _gold_formulas(sample)
+    if isinstance(golds, Abstain):
+        return golds
+    said = answer_formula(sample.response, extraction)
+    if said is None:
+        return Score(0.0, "no answer that can be read")
+    try:
+        right = any(are_equal(gold, said, decimals=decimals) for gold in golds)
+    except Exception as error:  # noqa: BLE001 - sympy may raise anything at all
+        why = f"comparing {shown(said.text)} raised {type(error).__name__}: {error}"
+        return Abstain(FailureKind.CRASHED, why[:300])
+    return Score(score if right else format_score, f"answered {shown(said.text)}")
+
+
+def _gold_formulas(sample: Sample) -> list[Formula] | Abstain:
+    """Every gold that can be read, or the abstention where none can."""
+    texts = gold_texts(sample.ground_truth)
+    boxes = [last_boxed(text) for text in texts]
+    whole = [text if box is None else box for text, box in zip(texts, boxes, strict=True)]
+    found = [formula for text in whole if (formula := read_formula(text)) is not None]
+    return found or no_gold(sample.ground_truth, wanted="a formula")

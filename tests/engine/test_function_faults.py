@@ -1,0 +1,226 @@
+"""Every kind of user function with every fault: the right outcome, and the function named in it."""
+
+import asyncio
+
+import pytest
+
+from zerowait.engine.microbatch import LARGEST
+from zerowait.engine.pool import ScorerPool
+from zerowait.scorers import list_takers
+from zerowait.types import Abstain, FailureKind, Sample, Score
+
+MODULE = """
+import asyncio, ctypes, functools, os, time
+import numpy as np
+
+RESULTS = {
+    "number": 0.5, "whole": 1, "truth": True, "scalar": np.float32(0.5), "row": {"score": 0.5, "k": 1},
+    "none": None, "text": "1.0", "nan": float("nan"), "inf": float("inf"), "list": [0.5],
+    "no score": {"reward": 1.0}, "score is none": {"score": None}, "huge": {"score": 1.0, "x": "x" * 2_000_000},
+}
+
+async def later_number(): return 0.5
+
+def outcome(what):
+    if what == "raise": raise ValueError("bad luck")
+    if what == "leave": raise SystemExit("done")
+    if what == "coroutine": return later_number()
+    if what == "hang": time.sleep(1000)
+    if what == "segfault": ctypes.string_at(0)
+    if what == "exit": os._exit(0)
+    return RESULTS[what]
+
+def plain(sample): return outcome(sample.ground_truth)
+def verl(data_source, solution_str, ground_truth, extra_info): return outcome(ground_truth)
+async def later(sample): await asyncio.sleep(0); return outcome(sample.ground_truth)
+def with_option(sample, bonus): return outcome(sample.ground_truth)
+bound = functools.partial(with_option, bonus=1.0)
+class Judge:
+    def __call__(self, sample): return outcome(sample.ground_truth)
+    async def later(self, sample): return outcome(sample.ground_truth)
+class LaterJudge:
+    async def __call__(self, sample): return outcome(sample.ground_truth)
+judge, later_judge = Judge(), LaterJudge()
+def lists(data_sources, solution_strs, ground_truths, extra_infos): return [outcome(t) for t in ground_truths]
+async def later_lists(solution_strs, ground_truths, **rest): return [outcome(t) for t in ground_truths]
+
+def sizes(solution_strs, *, bonus=0.0): return [{"score": bonus, "size": len(solution_strs)} for _ in solution_strs]
+def array(solution_strs): return np.array([float(s) for s in solution_strs])
+def too_few(solution_strs): return [1.0]
+def no_list(solution_strs): return {"score": [1.0] * len(solution_strs)}
+"""
+
+KINDS = (
+    "plain",
+    "verl",
+    "later",
+    "bound",
+    "judge",
+    "judge.later",
+    "later_judge",
+    "lists",
+    "later_lists",
+)
+LISTS = frozenset(
+    f"faulty_functions:{name}"
+    for name in ("lists", "later_lists", "sizes", "array", "too_few", "no_list")
+)
+HARMLESS = [
+    # what the function does, the outcome's value or kind, and its message
+    ("number", 0.5, ""),
+    ("whole", 1.0, ""),
+    ("truth", 1.0, ""),
+    ("scalar", 0.5, ""),
+    ("row", 0.5, ""),
+    ("coroutine", 0.5, ""),
+    ("none", "bad_input", "returned None"),
+    ("score is none", "bad_input", "returned None"),
+    ("text", "crashed", "returned a str; expected a number"),
+    ("list", "crashed", "returned a list; expected a number"),
+    ("nan", "crashed", "returned nan; expected a finite number"),
+    ("inf", "crashed", "returned inf; expected a finite number"),
+    ("no score", "crashed", "returned a dict without 'score'; its keys: reward"),
+    ("huge", "crashed", "bytes; at most 1,048,576 are taken"),
+    ("raise", "crashed", "raised ValueError: bad luck"),
+    ("leave", "crashed", "raised SystemExit: done"),
+]
+DEADLY = [
+    ("hang", "timeout", "gave no answer in 0.3 s"),
+    ("segfault", "crashed", "its process was ended by SIGSEGV before it answered"),
+    ("exit", "crashed", "its process ended with exit code 0 before it answered"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _users_module(tmp_path, monkeypatch):
+    (tmp_path / "faulty_functions.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def judged(calls, *, workers=1, timeout_s=20.0, **options):
+    """The outcome of each ``(function, what it does)``, all asked for at once."""
+
+    async def main():
+        pool = ScorerPool(max_workers=workers, take_lists=LISTS)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(
+                    pool.run(
+                        f"faulty_functions:{name}",
+                        Sample("2+2?", "4", what),
+                        timeout_s=timeout_s,
+                        options=options,
+                    )
+                )
+                for name, what in calls
+            ]
+        await pool.aclose()
+        return [task.result() for task in tasks]
+
+    return asyncio.run(main())
+
+
+def assert_named(outcome, name, expected, message):
+    if isinstance(expected, float):
+        assert isinstance(outcome, Score), (name, outcome)
+        assert outcome.value == expected
+    else:
+        assert isinstance(outcome, Abstain), (name, outcome)
+        assert outcome.kind == expected
+        assert outcome.detail.startswith(f"faulty_functions:{name}"), outcome.detail
+        assert message in outcome.detail
+
+
+def test_whatever_a_function_returns_or_raises_has_the_right_outcome():
+    calls = [(kind, row) for kind in KINDS for row in HARMLESS]
+    outcomes = judged([(kind, what) for kind, (what, *_) in calls])
+    for (kind, (what, expected, message)), outcome in zip(calls, outcomes, strict=True):
+        if what == "coroutine" and kind in ("lists", "later_lists"):  # one of a list's items
+            assert_named(outcome, kind, "crashed", "returned a coroutine that was not awaited")
+        else:
+            assert_named(outcome, kind, expected, message)
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize(("what", "expected", "message"), DEADLY)
+def test_a_function_of_any_kind_that_hangs_or_dies_harms_nobody_else(what, expected, message):
+    calls = [call for kind in KINDS for call in ((kind, what), (kind, "number"))]
+    outcomes = judged(calls, workers=2, timeout_s=0.3 if what == "hang" else 20.0)
+    for (kind, does), outcome in zip(calls, outcomes, strict=True):
+        expectation = (expected, message) if does == what else (0.5, "")
+        assert_named(outcome, kind, *expectation)
+
+
+def test_a_function_that_takes_lists_gets_what_waits_and_its_options():
+    outcomes = judged([("sizes", "")] * (LARGEST + 8), bonus=0.25)
+    assert {outcome.value for outcome in outcomes} == {0.25}
+    sizes = [outcome.detail["size"] for outcome in outcomes]
+    assert sizes == [LARGEST] * LARGEST + [8] * 8
+
+
+@pytest.mark.wire
+def test_one_bad_sample_of_a_list_costs_its_siblings_nothing():
+    rows = {3: ("raise", "crashed"), 7: ("hang", "timeout"), 8: ("exit", "crashed")}
+    calls = [("lists", rows.get(index, ("number",))[0]) for index in range(12)]
+    outcomes = judged(calls, timeout_s=0.8)
+    for index, outcome in enumerate(outcomes):
+        assert_named(outcome, "lists", rows.get(index, ("", 0.5))[1], "")
+
+
+def test_an_array_is_a_list_too():
+    assert judged([("array", "")] * 3) == [Score(4.0)] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("too_few", "faulty_functions:too_few returned 1 results for 2 samples"),
+        ("no_list", "faulty_functions:no_list takes lists but returned a dict; expected a list"),
+    ],
+)
+def test_a_list_that_cannot_be_told_apart_is_nobody_s_score(name, message):
+    """Asked for one at a time it may be clear whose the result is; guessing never happens."""
+    outcomes = judged([(name, "")] * 2)
+    if name == "too_few":
+        assert outcomes == [Score(1.0)] * 2
+    else:
+        assert outcomes == [Abstain(FailureKind.CRASHED, message)] * 2
+
+
+def test_giving_up_one_sample_of_a_list_leaves_the_others_alone():
+    async def main():
+        pool = ScorerPool(max_workers=1, take_lists=LISTS)
+        tasks = [
+            asyncio.create_task(pool.run("faulty_functions:lists", Sample("", "", "number")))
+            for _ in range(3)
+        ]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        await asyncio.wait(tasks)
+        await pool.aclose()
+        return tasks[0].cancelled(), tasks[1].result(), tasks[2].result()
+
+    assert asyncio.run(main()) == (True, Score(0.5), Score(0.5))
+
+
+def test_closing_ends_a_list_and_those_that_wait_for_the_next():
+    async def main():
+        pool = ScorerPool(max_workers=1, take_lists=LISTS)
+        hang = Sample("", "", "hang")
+        await pool.run("faulty_functions:lists", Sample("", "", "number"))
+        tasks = [
+            asyncio.create_task(pool.run("faulty_functions:lists", hang, timeout_s=1000))
+            for _ in range(LARGEST + 5)
+        ]
+        await asyncio.sleep(0.05)
+        await pool.aclose()
+        return [await task for task in tasks]
+
+    assert {outcome.kind for outcome in asyncio.run(main())} == {FailureKind.CANCELLED}
+
+
+def test_it_is_known_before_the_run_which_functions_take_lists():
+    table = {"x": {"scorer": "faulty_functions:lists"}, "y": "gsm8k", "z": "faulty_functions:plain"}
+    assert list_takers("by_data_source", {"table": table}) == {"faulty_functions:lists"}
+    assert list_takers("faulty_functions:later_lists", {}) == {"faulty_functions:later_lists"}
+    assert list_takers("faulty_functions:plain", {}) == list_takers("gsm8k", {}) == set()

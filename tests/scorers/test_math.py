@@ -1,0 +1,289 @@
+"""Golden vectors for `math`: what a mathematician would say, and where math-verify says otherwise."""
+
+import logging
+import signal
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from zerowait.scorers.boxed import last_boxed
+from zerowait.scorers.math_answer import math_answer
+from zerowait.types import Abstain, FailureKind, Sample
+
+RIGHT, WRONG = 1.0, 0.0
+
+FRACTIONS = [
+    ("1/2", r"\frac{1}{2}", RIGHT),
+    ("0.5", r"\frac12", RIGHT),
+    (r"\frac{1}{2}", "1/2", RIGHT),
+    (r"\frac34", r"\tfrac{6}{8}", RIGHT),
+    (r"\frac{3}{4}", r"\dfrac{3}{4}", RIGHT),
+    ("-1/2", r"-\frac{1}{2}", RIGHT),
+    (r"\frac{-1}{2}", "-0.5", RIGHT),
+    (r"1\frac{1}{2}", "1.5", RIGHT),
+    ("1/3", "0.333333", RIGHT),
+    ("1/3", "0.333", WRONG),
+    ("1/2", "1/3", WRONG),
+]
+NUMBERS = [
+    ("72", "72", RIGHT),
+    ("72", "72.0", RIGHT),
+    ("72", "72.", RIGHT),
+    (72, "72", RIGHT),
+    ("72", "73", WRONG),
+    ("72", "-72", WRONG),
+    ("-5", "\u22125", RIGHT),
+    ("0", "-0", RIGHT),
+    ("0.1", ".1", RIGHT),
+    ("1234", "1,234", RIGHT),
+    ("1,234", "1234", RIGHT),
+    ("1234567", "1,234,567", RIGHT),
+    ("12345", r"12\,345", RIGHT),
+    ("12345", "12{,}345", RIGHT),
+    ("1234.5", "1,234.5", RIGHT),
+    ("1000000", "10^6", RIGHT),
+    ("3e5", r"3\times 10^5", RIGHT),
+    ("300000", r"3 \cdot 10^{5}", RIGHT),
+    ("2:3", "2:3", RIGHT),
+    ("2:3", "3:2", WRONG),
+    ("101_2", "101_{2}", RIGHT),
+    ("101_2", "5", WRONG),
+    (r"\pm 2", "2,-2", RIGHT),
+]
+PERCENTAGES = [
+    (r"50\%", r"50\%", RIGHT),
+    ("50%", "50", RIGHT),
+    ("50%", "0.5", RIGHT),
+    ("0.5", r"50\%", RIGHT),
+    ("50", r"50\%", RIGHT),
+    ("12.5", r"12.5\%", RIGHT),
+    ("12.5%", "0.125", RIGHT),
+    ("50%", r"0.5\%", WRONG),
+    ("0.5", "50", WRONG),
+    ("50%", "5", WRONG),
+]
+UNITS = [
+    ("12", r"12\text{ cm}", RIGHT),
+    ("12 cm", "12", RIGHT),
+    ("12", r"12 \mathrm{~cm}", RIGHT),
+    ("12", r"12\ \text{square units}", RIGHT),
+    ("5", "5 km/h", RIGHT),
+    ("10", r"\$10", RIGHT),
+    ("$10", "10", RIGHT),
+    (r"30^\circ", "30", RIGHT),
+    ("90", r"90 \text{ degrees}", RIGHT),
+    ("5", r"6 \text{ dollars}", WRONG),
+]
+SETS = [
+    (r"\{1,2,3\}", r"\{3,2,1\}", RIGHT),
+    ("1,2,3", "1, 2, 3", RIGHT),
+    ("1,2", "2,1", RIGHT),
+    (r"\{1,2\}", "1,2", RIGHT),
+    (r"\{1\}", r"\left\{1\right\}", RIGHT),
+    (r"\emptyset", r"\varnothing", RIGHT),
+    (r"\{1,2\}", r"\{1,3\}", WRONG),
+    (r"\{1,2,3\}", r"\{1,2\}", WRONG),
+]
+INTERVALS = [
+    ("(1,2)", "(1,2)", RIGHT),
+    ("(1,2)", "(2,1)", WRONG),
+    ("(1,2]", "(1,2]", RIGHT),
+    ("[1,2]", "(1,2)", WRONG),
+    (r"(-\infty, 3]", r"(-\infty,3]", RIGHT),
+    (r"(-\infty,1)\cup(2,\infty)", r"(-\infty, 1) \cup (2, \infty)", RIGHT),
+    ("(1,2)", "1<x<2", RIGHT),
+    ("1<x<2", "(1,2)", RIGHT),
+    (r"x\geq 3", r"[3,\infty)", RIGHT),
+    ("x>3", "3<x", RIGHT),
+    ("x > 3", r"x \ge 3", WRONG),
+]
+MATRICES = [
+    (
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        r"\begin{bmatrix}1 & 2\\ 3 & 4\end{bmatrix}",
+        RIGHT,
+    ),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\ \frac{4}{2}\end{pmatrix}", RIGHT),
+    (
+        r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+        r"\begin{pmatrix}1&2\\3&5\end{pmatrix}",
+        WRONG,
+    ),
+]
+EXPRESSIONS = [
+    (r"\sqrt{2}", r"\sqrt2", RIGHT),
+    (r"\frac{\sqrt{2}}{2}", r"\frac{1}{\sqrt{2}}", RIGHT),
+    (r"\sqrt{8}", r"2\sqrt{2}", RIGHT),
+    (r"\sqrt{2}", "1.414214", RIGHT),
+    (r"\sqrt{2}", "1.41", WRONG),
+    (r"\pi", "3.14", WRONG),
+    (r"\sqrt[3]{27}", "3", RIGHT),
+    ("2^{10}", "1024", RIGHT),
+    (r"\binom{5}{2}", "10", RIGHT),
+    ("5!", "120", RIGHT),
+    (r"\log_2 8", "3", RIGHT),
+    (r"\sin(\pi/6)", r"\frac12", RIGHT),
+    ("x^2+2x+1", "(x+1)^2", RIGHT),
+    ("2x+3", "3+2x", RIGHT),
+    ("2x", "2y", WRONG),
+    ("x=5", "5", RIGHT),
+    ("5", "x=5", RIGHT),
+    ("x=5", "y=5", WRONG),
+    ("y=2x+3", "2x - y + 3 = 0", RIGHT),
+    ("3+4i", "4i+3", RIGHT),
+    (r"\text{Monday}", "Monday", RIGHT),
+    ("Monday", r"\text{Tuesday}", WRONG),
+    ("B", "(B)", RIGHT),
+]
+UNREADABLE = [
+    ("5", "", WRONG),
+    ("5", r"\frac{1}{}", WRONG),
+    ("5", r"\frac{1}{0}", WRONG),
+    ("5", "???", WRONG),
+    ("5", "I do not know", WRONG),
+    ("5", r"\infty", WRONG),
+    ("5", "1" * 2000, WRONG),
+    ("5", "(" * 500 + "5" + ")" * 500, WRONG),
+]
+BOXED = [
+    *FRACTIONS,
+    *NUMBERS,
+    *PERCENTAGES,
+    *UNITS,
+    *SETS,
+    *INTERVALS,
+    *MATRICES,
+    *EXPRESSIONS,
+    *UNREADABLE,
+]
+
+RESPONSES = [
+    # gold, response, by boxed, last, any
+    ("42", r"\boxed{\boxed{42}}", 1, 1, 1),
+    ("42", r"first \boxed{41}, no: \boxed{42}", 1, 1, 1),
+    ("42", r"\boxed{42} and then \boxed{41", 1, 1, 1),
+    ("42", r"\boxed {42}", 1, 1, 1),
+    ("42", r"\fbox{42}", 1, 1, 1),
+    ("1/2", r"$\boxed{\frac{1}{2}}$.", 1, 1, 1),
+    (r"\boxed{42}", r"\boxed{42}", 1, 1, 1),
+    (r"so $x = 1$ and \boxed{7}", r"\boxed{7}", 1, 1, 1),
+    ("5", r"\boxed{5}}", 1, 1, 1),
+    ("5", r"\boxed{{{{}", 0, 0, 0),
+    ("42", "The answer is 42.", 0, 1, 1),
+    ("42", "The final answer is $42$. I hope it is correct.", 0, 1, 1),
+    ("42", "Answer: 42, because 6 * 7 = 42 and not 43", 0, 1, 1),
+    ("0.25", r"the answer is $\frac{1}{4}$", 0, 1, 1),
+    ("12.5", "The answer is 12.5%.", 0, 1, 1),
+    ("1/2", "so it is 1/2", 0, 1, 1),
+    ("5", "I have 3 apples and then 5", 0, 1, 1),
+    ("5", "<answer>5</answer> or 6", 0, 1, 1),
+    ("5", r"<answer>it is \boxed{5}</answer>", 1, 1, 1),
+    ("5", r"5 it is, \boxed{?!}", 0, 0, 1),
+    ("5", "no number", 0, 0, 0),
+    ("5", "", 0, 0, 0),
+]
+
+
+def value(response, gold, **options):
+    outcome = math_answer(Sample("", response, gold), **options)
+    assert not isinstance(outcome, Abstain), outcome
+    return outcome.value
+
+
+@pytest.mark.parametrize(("gold", "answer", "expected"), BOXED)
+def test_a_boxed_answer_is_compared_by_what_it_means(gold, answer, expected):
+    assert value(f"so it is $\\boxed{{{answer}}}$.", gold) == expected
+
+
+@pytest.mark.parametrize(("gold", "response", "boxed", "last", "anywhere"), RESPONSES)
+def test_each_extraction_finds_its_answer(gold, response, boxed, last, anywhere):
+    found = [value(response, gold, extraction=name) for name in ("boxed", "last", "any")]
+    assert found == [boxed, last, anywhere]
+
+
+@pytest.mark.parametrize(
+    "gold", [None, "", "???", r"\frac{", [], True, {"a": 1}, float("nan"), ["???", ""], "x" * 2000]
+)
+def test_a_gold_that_cannot_be_read_abstains(gold):
+    outcome = math_answer(Sample("", r"\boxed{5}", gold))
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind is FailureKind.BAD_INPUT
+
+
+def test_any_gold_of_a_list_counts_and_one_that_cannot_be_read_does_not():
+    golds = {"target": ["???", "1/3", r"\sqrt{4}"]}
+    assert value(r"\boxed{2}", golds) == 1
+    assert value(r"\boxed{3}", golds) == 0
+
+
+def test_format_score_is_for_a_formula_that_is_wrong():
+    assert value(r"\boxed{6}", "5", format_score=0.1) == 0.1
+    assert value(r"\boxed{?!}", "5", format_score=0.1) == 0
+    assert value(r"\boxed{5}", "5", score=2.0) == 2
+
+
+def test_decimals_say_how_exact_a_decimal_fraction_has_to_be():
+    assert value(r"\boxed{0.33}", "1/3", decimals=2) == 1
+    assert value(r"\boxed{0.33}", "1/3") == 0
+
+
+def test_neither_signals_nor_loggers_are_touched(caplog):
+    """math-verify's own faces set SIGALRM, or warn that they do not."""
+    handler, armed = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    names = ("math_verify", "math_verify.parser", "math_verify.grader", "sympy")
+    levels = [logging.getLogger(name).level for name in names]
+    value(r"\boxed{1+x^2}", "x^2+1")
+    assert signal.getsignal(signal.SIGALRM) is handler
+    assert (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == armed
+    assert [logging.getLogger(name).level for name in names] == levels
+    assert caplog.records == []
+
+
+@given(st.fractions(-1000, 1000, max_denominator=60))
+def test_a_number_equals_itself_however_it_is_written(number):
+    top, bottom = abs(number.numerator), number.denominator
+    sign = "-" if number < 0 else ""
+    written = [f"{sign}{top}/{bottom}", rf"{sign}\frac{{{top}}}{{{bottom}}}"]
+    if number.denominator in (1, 2, 4, 5, 8, 10, 16, 20, 25, 32, 40, 50):
+        written.append(f"{float(number):.6f}")
+    for gold in written:
+        for answer in written:
+            assert value(rf"\boxed{{{answer}}}", gold) == 1
+
+
+@given(st.integers(-9999, 9999), st.integers(-9999, 9999), st.integers(1, 99))
+def test_two_numbers_are_equal_only_when_they_are(one, other, bottom):
+    right = Fraction(one, bottom) == other
+    assert value(rf"\boxed{{{other}}}", f"{one}/{bottom}") == right
+
+
+@settings(max_examples=15)  # 50 ms each
+@given(st.lists(st.integers(-99, 99), min_size=2, max_size=5, unique=True), st.randoms())
+def test_the_order_of_a_set_does_not_matter(members, random):
+    shuffled = random.sample(members, len(members))
+    gold, said = (",".join(map(str, each)) for each in (members, shuffled))
+    assert value(rf"\boxed{{\{{{said}\}}}}", rf"\{{{gold}\}}") == 1
+
+
+@given(st.text(r"\boxed{}1 ", max_size=40))
+def test_a_box_is_found_as_a_slow_reader_finds_it(text):
+    def slow():
+        for start in range(len(text), -1, -1):
+            rest = text[start:]
+            if not rest.startswith("\\boxed"):
+                continue
+            inside = rest.removeprefix("\\boxed").lstrip()
+            depth, escaped = 0, False
+            for index, char in enumerate(inside):
+                if not index and char != "{":
+                    break
+                if char in "{}" and not escaped:
+                    depth += 1 if char == "{" else -1
+                if not depth:
+                    return inside[1:index].strip()
+                escaped = char == "\\" and not escaped
+        return None
+
+    assert last_boxed(text) == slow()
