@@ -5,38 +5,60 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from zerowait.engine.contests import Contests
 from zerowait.engine.gate import Gate
+from zerowait.engine.groups import Seat
 from zerowait.engine.judgements import Judging, in_unit
-from zerowait.engine.plan import JudgeStep, Plan, RuleStep
+from zerowait.engine.plan import ContestStep, JudgeStep, Plan, RuleStep
 from zerowait.engine.pool import ScorerPool
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
 
 class Steps:
-    """Runs the plan's per-sample components, everything that may overlap at once."""
+    """Runs the plan's components of each sample, everything that may overlap at once.
 
-    def __init__(self, plan: Plan, judges: Mapping[str, Judging], pool: ScorerPool) -> None:
+    Args:
+        plan: what is done.
+        judges: of single samples, by name.
+        contests: where siblings are compared.
+        pool: where users' functions run.
+    """
+
+    def __init__(
+        self, plan: Plan, judges: Mapping[str, Judging], contests: Contests, pool: ScorerPool
+    ) -> None:
         self._steps = plan.rules
         self._judges = judges
+        self._contests = contests
         self._pool = pool
         slow = [step for step in plan.rules if not (isinstance(step, RuleStep) and step.call)]
         self._one_after_another = len(slow) <= 1
 
-    async def outcomes(self, sample: Sample) -> dict[str, Outcome]:
-        """Each component's outcome for `sample`; raises nothing of its own."""
+    async def outcomes(self, sample: Sample, seat: Seat | None = None) -> dict[str, Outcome]:
+        """Each component's outcome for `sample`; raises nothing of its own.
+
+        Args:
+            sample: what is rewarded.
+            seat: its place among its siblings, where the plan compares them.
+        """
         if self._one_after_another:
             outcomes: dict[str, Outcome] = {}
             for step in self._steps:
-                outcomes[step.name] = await self._run(step, sample, outcomes)
+                outcomes[step.name] = await self._run(step, sample, outcomes, seat)
             return outcomes
-        return await self._all_at_once(sample)
+        return await self._all_at_once(sample, seat)
 
-    async def _all_at_once(self, sample: Sample) -> dict[str, Outcome]:
+    def left(self, seat: Seat) -> None:
+        """Tell the siblings that nobody waits for the sample at `seat` any more."""
+        self._contests.left(seat)
+
+    async def _all_at_once(self, sample: Sample, seat: Seat | None) -> dict[str, Outcome]:
         tasks: dict[str, asyncio.Task[Outcome]] = {}
 
-        async def when_gate_is_known(step: RuleStep | JudgeStep) -> Outcome:
+        async def when_gate_is_known(step: RuleStep | JudgeStep | ContestStep) -> Outcome:
             needed = step.gate.names if step.gate else ()
-            return await self._run(step, sample, {name: await tasks[name] for name in needed})
+            known = {name: await tasks[name] for name in needed}
+            return await self._run(step, sample, known, seat)
 
         async with asyncio.TaskGroup() as group:
             for step in self._steps:
@@ -44,9 +66,16 @@ class Steps:
         return {name: task.result() for name, task in tasks.items()}
 
     async def _run(
-        self, step: RuleStep | JudgeStep, sample: Sample, known: Mapping[str, Outcome]
+        self,
+        step: RuleStep | JudgeStep | ContestStep,
+        sample: Sample,
+        known: Mapping[str, Outcome],
+        seat: Seat | None,
     ) -> Outcome:
         unwanted = _unwanted(step.sources, step.gate, sample, known)
+        if isinstance(step, ContestStep):
+            assert seat is not None  # noqa: S101 - whoever compares siblings has seated them
+            return await self._contests.outcome(step, seat, unwanted)
         if unwanted is not None:
             return unwanted
         if isinstance(step, JudgeStep):
