@@ -191,7 +191,7 @@ class AgainstReference:
 def _outcome(standing: Standing | Abstain, why: str) -> Outcome:
     if isinstance(standing, Abstain):
         return standing
-    said = why or f"beats {standing.value:.0%} of {standing.met} siblings"
+    said = why or f"beats {standing.value:.0%} of its siblings, by {standing.met} comparisons"
     return Score(standing.value, said, _detail(standing.met, standing.inconsistent))
 
 
