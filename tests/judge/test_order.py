@@ -29,9 +29,12 @@ THREE_OR_TIES = OrderReader(("ktrv", "bxmd", "wlqz"), ties=True)
         ("BXMD", [[1], [0]]),
         ("Verdict: KTRV > BXMD", [[0], [1]]),
         ("<think>KTRV? Verdict: KTRV</think>\nVerdict: BXMD", [[1], [0]]),
-        ("At first sight, verdict: KTRV.\nOn reflection it is the other.\nVerdict: BXMD", [[1], [0]]),
+        (
+            "At first sight, verdict: KTRV.\nOn reflection it is the other.\nVerdict: BXMD",
+            [[1], [0]],
+        ),
         ('{"reason": "it is right", "verdict": "BXMD"}', [[1], [0]]),
-        ("Verdict：ＫＴＲＶ", [[0], [1]]),
+        ("Verdict\uff1a\uff2b\uff34\uff32\uff36", [[0], [1]]),
         ("更好的: BXMD", [[1], [0]]),
         ("Verdict: KTRV because it is right.", [[0], [1]]),
     ],
@@ -81,7 +84,7 @@ def test_a_tie_counts_where_ties_were_asked_for(text):
         ("Ranking:\nWLQZ > KTRV > BXMD", [[2], [0], [1]]),
         ("WLQZ > KTRV > BXMD", [[2], [0], [1]]),
         ('```json\n{"ranking": "WLQZ > KTRV > BXMD"}\n```', [[2], [0], [1]]),
-        ("排名：WLQZ>KTRV>BXMD", [[2], [0], [1]]),
+        ("排名\uff1aWLQZ>KTRV>BXMD", [[2], [0], [1]]),
     ],
 )
 def test_a_ranking_is_read_from_what_models_write(text, order):
@@ -110,7 +113,28 @@ def test_ties_in_a_ranking_share_a_place():
     assert read == Score(0.25, "", {"order": [[2], [0, 1]]})
 
 
-@given(st.text(max_size=200) | st.lists(st.sampled_from(["Ranking:", "KTRV", "BXMD", "WLQZ", ">", "=", ",", "\n", "TIE", "Verdict:", '"', "{", "}"])).map(" ".join))
+@given(
+    st.text(max_size=200)
+    | st.lists(
+        st.sampled_from(
+            [
+                "Ranking:",
+                "KTRV",
+                "BXMD",
+                "WLQZ",
+                ">",
+                "=",
+                ",",
+                "\n",
+                "TIE",
+                "Verdict:",
+                '"',
+                "{",
+                "}",
+            ]
+        )
+    ).map(" ".join)
+)
 def test_no_text_raises_and_every_order_names_each_response_once(text):
     for reader in (PAIR, PAIR_OR_TIE, THREE, THREE_OR_TIES):
         read = parse_order(text, reader)
@@ -139,7 +163,9 @@ def test_an_order_that_was_cut_short_is_truncated_and_not_half_an_order():
     assert read_order(body, ["KTRV", "BXMD", "WLQZ"], ties=False).kind == "truncated"
 
 
-@given(st.lists(st.text(alphabet=LETTERS + LETTERS.lower() + " ", max_size=60), min_size=2, max_size=6))
+@given(
+    st.lists(st.text(alphabet=LETTERS + LETTERS.lower() + " ", max_size=60), min_size=2, max_size=6)
+)
 def test_labels_are_different_and_occur_in_no_response(texts):
     labels = labels_for(texts)
     assert len(set(labels)) == len(texts)

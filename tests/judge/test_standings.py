@@ -19,7 +19,9 @@ RESULTS = st.sampled_from([0.0, 0.5, 1.0])
 @st.composite
 def games(draw, least=0):
     size = draw(st.integers(2, 7))
-    pair = st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)).filter(lambda p: p[0] != p[1])
+    pair = st.tuples(st.integers(0, size - 1), st.integers(0, size - 1)).filter(
+        lambda p: p[0] != p[1]
+    )
     pairs = draw(st.lists(pair, min_size=least, max_size=20))
     return size, [Game(i, j, draw(RESULTS)) for i, j in pairs]
 
@@ -36,7 +38,9 @@ def test_strengths_follow_their_members_into_another_order(played, random):
     size, told = played
     to = random.sample(range(size), size)
     strengths = bradley_terry(size, told)
-    moved = bradley_terry(size, random.sample([Game(to[i], to[j], r) for i, j, r in told], len(told)))
+    moved = bradley_terry(
+        size, random.sample([Game(to[i], to[j], r) for i, j, r in told], len(told))
+    )
     assert [moved[to[i]] for i in range(size)] == strengths
 
 
@@ -120,7 +124,10 @@ def test_the_order_of_two_responses_depends_on_their_siblings_too():
 
 
 def values(matches, copies, by="wins", quorum=0.5):
-    return [s.value if not isinstance(s, Abstain) else s for s in standings(matches, copies, by=by, quorum=quorum)]
+    return [
+        s.value if not isinstance(s, Abstain) else s
+        for s in standings(matches, copies, by=by, quorum=quorum)
+    ]
 
 
 def test_a_value_is_the_share_of_siblings_that_are_beaten_and_a_tie_counts_half():
@@ -168,7 +175,14 @@ def test_over_all_pairs_both_ways_of_counting_give_one_order(played):
 
 def test_bradley_terry_asks_who_was_met_where_wins_does_not():
     """1 and 4 have each won one of two; 1 lost to the best, 4 to the worst."""
-    matches = [Match(0, 1, 1.0), Match(0, 3, 1.0), Match(1, 2, 1.0), Match(2, 4, 1.0), Match(3, 4, 0.0), Match(3, 2, 0.0)]
+    matches = [
+        Match(0, 1, 1.0),
+        Match(0, 3, 1.0),
+        Match(1, 2, 1.0),
+        Match(2, 4, 1.0),
+        Match(3, 4, 0.0),
+        Match(3, 2, 0.0),
+    ]
     wins = values(matches, [1] * 5)
     expected = values(matches, [1] * 5, by="bradley_terry")
     assert wins[1] == wins[4] == 0.5
@@ -176,7 +190,10 @@ def test_bradley_terry_asks_who_was_met_where_wins_does_not():
 
 
 def test_two_windows_that_disagree_about_the_anchors_make_them_a_tie():
-    orders = [Score(1.0, "", {"order": [[0], [1], [2]]}), Score(0.0, "", {"order": [[2], [1], [0]]})]
+    orders = [
+        Score(1.0, "", {"order": [[0], [1], [2]]}),
+        Score(0.0, "", {"order": [[2], [1], [0]]}),
+    ]
     found = {(m.first, m.second): m for m in ranked_matches([[0, 1, 2], [0, 1, 3]], orders)}
     assert found[0, 1] == Match(0, 1, 0.5, agreed=False)
     assert found[0, 2] == Match(0, 2, 1.0)

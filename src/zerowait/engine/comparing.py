@@ -111,11 +111,11 @@ class Comparer:
             return [], [], "identical to all of its siblings"
         if comparison.kind == "pairs":
             pairs = pairings(len(responses), comparison.rounds)
+            asked = []
             async with asyncio.TaskGroup() as tasks:
-                asked = [
-                    tasks.create_task(self._pair(shared, responses, pair, component))
-                    for pair in pairs
-                ]
+                for pair in pairs:
+                    asked.append(tasks.create_task(self._pair(shared, responses, pair, component)))
+                    await asyncio.sleep(0)  # a thousand requests made at once would hold the loop
             results = [task.result() for task in asked]
             return [match for match, _ in results], [s for _, both in results for s in both], ""
         shown = windows(len(responses), comparison.max_members)
