@@ -427,6 +427,15 @@ def test_each_response_is_compared_with_its_reference_in_both_orders_without_any
     assert len(wire.asked) == 4
 
 
+def test_a_panel_may_compare_with_a_reference():
+    parts = config(REFERENCE)
+    judge = parts["judges"]["q"]
+    other = judge | {"endpoints": [{"base_url": "http://judge/v1", "model": "other"}]}
+    parts["judges"] = {"q": {"panel": {"members": ["a", "b"]}}, "a": judge, "b": other}
+    outcomes, *_ = scored(parts, [Sample("q", "It is 3.", extra={"reference": "It is 2."})])
+    assert values(outcomes) == [1]
+
+
 def test_the_reference_may_be_in_another_column_and_its_absence_is_told():
     settings = config(REFERENCE | {"reference_key": "baseline"})
     samples = [Sample("q", "It is 3.", extra={"baseline": "It is 2."}), Sample("q", "It is 3.")]
@@ -444,7 +453,10 @@ def test_the_reference_may_be_in_another_column_and_its_absence_is_told():
 @pytest.mark.parametrize(
     ("verdict", "problem"),
     [
-        (PAIRS | RANK, r"judges.q.verdict .*exactly one of integer, number, choice, pairs, rank"),
+        (
+            PAIRS | RANK,
+            r"judges.q.verdict .*exactly one of integer, number, choice, schema, pairs, rank",
+        ),
         (
             {"pairs": "siblings"},
             "judges.q.verdict.pairs must be group or reference, not 'siblings'",
@@ -481,8 +493,8 @@ def test_a_gate_cannot_look_at_a_comparison_of_siblings():
 @pytest.mark.parametrize(
     ("verdict", "rubric", "problem"),
     [
-        (PAIRS, "quality", "judges.q.rubric the rubric 'quality' shows one response"),
-        ({"integer": [1, 10]}, "ranking", "judges.q.rubric the rubric 'ranking' compares"),
+        (PAIRS, "quality", "judges.q the rubric 'quality' shows one response"),
+        ({"integer": [1, 10]}, "ranking", "judges.q the rubric 'ranking' compares"),
     ],
 )
 def test_a_rubric_has_to_show_what_the_verdict_is_about(verdict, rubric, problem):
@@ -490,3 +502,31 @@ def test_a_rubric_has_to_show_what_the_verdict_is_about(verdict, rubric, problem
     settings["judges"]["q"]["rubric"] = rubric
     with pytest.raises(ConfigError, match=problem):
         Engine(settings)
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ({"votes": {"n": 3}, "temperature": 1}, "judges.q votes is for verdicts on one response"),
+        ({"ask": "apart"}, "judges.q ask is for verdicts on one response"),
+        ({"monitor": {}}, "judges.q monitor is for verdicts on one response"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_is_for_single_responses_is_refused_beside_a_comparison(setting, problem):
+    settings = config(RANK)
+    settings["judges"]["q"] |= setting
+    with pytest.raises(ConfigError, match=problem):
+        Engine(settings)
+
+
+def test_a_panel_of_judges_that_compare_siblings_is_refused():
+    parts = config(PAIRS)
+    judge = parts["judges"]["q"]
+    parts["judges"] = {
+        "q": {"panel": {"members": ["a", "b"]}},
+        "a": judge,
+        "b": judge | {"verdict": {"integer": [0, 1]}},
+    }
+    with pytest.raises(ConfigError, match=r"members\[0\] names 'a', which compares siblings"):
+        Engine(parts)

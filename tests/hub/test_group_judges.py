@@ -18,6 +18,7 @@ def config(judge, verdict, **parts):
     return {
         "components": {"style": {"judge": "q"}},
         "judges": {"q": {"endpoints": [{"base_url": judge.url, "model": "m"}], "verdict": verdict}},
+        "traffic": {"hedge": "off"},
         "cache": "off",
     } | parts
 
