@@ -136,6 +136,29 @@ class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):
     after: str
 
 
+class ResponsesCompared(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge has compared the responses to one prompt, or a response with its reference.
+
+    Args:
+        group: the prompt group; empty for a comparison with a reference.
+        members: how many responses were compared with each other.
+        comparisons: pairs of different responses about which a verdict was reached.
+        failed: pairs about which none was.
+        inconsistent: of the comparisons, those in which two answers disagreed: the two orders of a
+            pair, or two windows of a ranking.
+        models: the served models' names in the replies, each once, sorted.
+    """
+
+    judge: str
+    component: str
+    group: str = ""
+    members: int = 2
+    comparisons: int = 0
+    failed: int = 0
+    inconsistent: int = 0
+    models: tuple[str, ...] = ()
+
+
 class RewardSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A sample's reward is known; `submitted_at` and `settled_at` are Unix times in seconds."""
 
@@ -175,6 +198,7 @@ Event: TypeAlias = (
     | RequestCharged
     | JudgementSettled
     | ModelChanged
+    | ResponsesCompared
     | RewardSettled
     | StoreFailed
     | LoopLagged

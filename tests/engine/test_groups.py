@@ -3,10 +3,11 @@ import asyncio
 import pytest
 
 from zerowait.engine.groups import Group, Groups
+from zerowait.errors import DataError
 from zerowait.testing import virtually
 from zerowait.types import Abstain, Sample
 
-ROW = Sample("q", "a", group="g")
+ROW, OTHER = Sample("q", "a", group="g"), Sample("q", "b", group="g")
 
 
 def test_a_group_is_whole_when_its_last_member_has_come():
@@ -51,35 +52,51 @@ def test_a_group_that_needs_scores_waits_until_everybody_is_judged():
 
 
 def test_more_members_than_announced_are_refused():
-    groups = Groups()
-    groups.enter("s", "g", 1, ROW)
-    with pytest.raises(ValueError, match="must be unique"):
-        groups.enter("s", "g", 1, ROW)
+    groups = Groups("style")
+    groups.enter("s", ROW, 1)
+    with pytest.raises(DataError, match="must be unique"):
+        groups.enter("s", ROW, 1)
 
 
 def test_two_calls_that_score_the_same_rows_do_not_meet():
-    groups = Groups()
-    one, _ = groups.enter("a", "g", 1, ROW)
-    two, _ = groups.enter("b", "g", 1, ROW)
+    groups = Groups("style")
+    one, _ = groups.enter("a", ROW, 1)
+    two, _ = groups.enter("b", ROW, 1)
     assert one is not two
 
 
 def test_a_group_is_forgotten_when_all_have_left():
-    groups = Groups()
-    for _ in range(2):
-        groups.enter("s", "g", 2, ROW)
-    groups.leave("s", "g")
+    groups = Groups("style")
+    seats = [groups.enter("s", ROW, 2) for _ in range(2)]
+    groups.leave("s", seats[0], finished=True)
     assert len(groups) == 1
-    groups.leave("s", "g")
+    groups.leave("s", seats[1], finished=True)
     assert len(groups) == 0
+
+
+def test_a_row_that_was_given_up_and_is_handed_in_again_gets_its_old_place():
+    """As when a trainer's process loses its session at the hub while its siblings wait."""
+    groups = Groups("style")
+    lost, _ = groups.enter("s", ROW, 2), groups.enter("s", OTHER, 2)
+    groups.leave("s", lost, finished=False)
+    assert groups.enter("s", ROW, 2) == lost
+    with pytest.raises(DataError, match="must be unique"):
+        groups.enter("s", ROW, 2)
+
+
+def test_a_twin_of_a_row_that_is_done_gets_a_place_of_its_own():
+    groups = Groups("style")
+    done = groups.enter("s", ROW, 2)
+    groups.leave("s", done, finished=True)
+    assert groups.enter("s", ROW, 2).member is not done.member
 
 
 def test_a_group_whose_siblings_never_came_is_forgotten_too():
     async def scenario():
-        groups = Groups()
-        group, _ = groups.enter("s", "g", 5, ROW)
-        await group.whole(scores=False, deadline_s=1)
-        groups.leave("s", "g")
+        groups = Groups("style")
+        seat = groups.enter("s", ROW, 5)
+        await seat.group.whole(scores=False, deadline_s=1)
+        groups.leave("s", seat, finished=True)
         return len(groups)
 
     assert virtually(scenario())[0] == 0

@@ -5,14 +5,16 @@ from pathlib import Path
 import pytest
 
 from zerowait.config import Endpoint, Judge, Monitor, VerdictRule
-from zerowait.judge import load_rubric, procedure_for, request_for, seen_by
+from zerowait.judge import lineup, load_rubric, procedure_for, request_for, seen_by, shared_texts
 from zerowait.judge.rubric import BUILT_IN
 from zerowait.types import Sample
 
 GOLDEN = Path(__file__).with_name("golden")
 RULES = {
     "monitor": VerdictRule(choice=["yes", "no"]),
+    "pairwise": VerdictRule(pairs="group", ties=True),
     "quality": VerdictRule(integer=(1, 10)),
+    "ranking": VerdictRule(rank="group"),
     "reference": VerdictRule(choice=["correct", "incorrect"]),
     "tool_criteria": VerdictRule(integer=(1, 10)),
     "tool_reasoning": VerdictRule(number=(0, 1)),
@@ -32,15 +34,29 @@ SAMPLE = Sample(
     ),
     ground_truth=["yes", "take one"],
 )
+SIBLINGS = {
+    "pairwise": [SAMPLE.response, "Take an umbrella."],
+    "ranking": [SAMPLE.response, "Take an umbrella.", "It never rains in Paris."],
+}
 
 
 def rendered(name):
     endpoint = Endpoint(base_url="http://127.0.0.1:1/v1", model="judge")
     monitor = Monitor() if name == "monitor" else None
     judge = Judge(endpoints=[endpoint], verdict=RULES[name], monitor=monitor)
+    if name in SIBLINGS:
+        return shown(lineup_of(judge, load_rubric(name, base=Path()), SIBLINGS[name]))
     (question,) = procedure_for(judge, load_rubric(name, base=Path()), base=Path()).questions
     sample = SAMPLE if monitor is None else seen_by(SAMPLE, monitor)
     request = request_for(sample, judge, question.rubric, form=question.form)
+    return shown(request)
+
+
+def lineup_of(judge, rubric, responses):
+    return lineup(shared_texts([SAMPLE], rubric), responses, judge, rubric).request
+
+
+def shown(request):
     return "\n\n".join(f"===== {m['role']}\n{m['content']}" for m in request.messages) + "\n"
 
 

@@ -1,5 +1,6 @@
 """The configuration: what it may say (`schema`), and how it is read (`load`)."""
 
+from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import build, load_config, read_config
 from zerowait.config.schema import (
@@ -20,7 +21,9 @@ from zerowait.config.source import Source, parse_yaml, read_yaml
 from zerowait.config.traffic import Hedge, Price, Traffic
 
 __all__ = [
+    "By",
     "Cache",
+    "Comparison",
     "Component",
     "Endpoint",
     "FailurePolicy",

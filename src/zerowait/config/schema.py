@@ -13,13 +13,14 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 import msgspec
 
 from zerowait.config.checks import finite, positive
+from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Price, Traffic
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
-_FORMS = ("integer", "number", "choice", "schema")
+_FORMS = ("integer", "number", "choice", "schema", "pairs", "rank")
 _REDIS = ("redis://", "rediss://", "unix://")
 
 
@@ -116,8 +117,8 @@ class ShapeComponent(msgspec.Struct, frozen=True, kw_only=True):
 Component: TypeAlias = ScorerComponent | JudgeComponent | ShapeComponent
 
 
-class VerdictRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The form in which a judge has to answer: exactly one of the fields.
+class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The form in which a judge has to answer: exactly one of the kinds, and its options.
 
     Args:
         integer: inclusive range of a whole number, such as ``[1, 10]``.
@@ -127,6 +128,7 @@ class VerdictRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         value: where in that object the verdict is, such as ``/score``; or a mapping of such places
             to weights, whose weighted sum is the verdict.
         structured: whether the schema is also sent as ``response_format``; it is unless you say no.
+        pairs, rank: responses are compared with each other; see `GroupVerdict`.
     """
 
     integer: tuple[int, int] | None = None
@@ -144,6 +146,7 @@ class VerdictRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("value and structured belong to a schema verdict")
         if self.schema is not None and not self.value:
             raise ValueError("a schema verdict needs value: where its number is, such as /score")
+        self.check_comparison()
         bounds = self.integer or self.number
         if bounds is not None and not bounds[0] < bounds[1]:
             raise ValueError(f"the verdict's range {list(bounds)} is empty: give [low, high]")
@@ -210,7 +213,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Args:
         endpoints: where it answers; all serve the same model, and share the work.
-        rubric: a built-in name, or a path to a Markdown rubric.
+        rubric: a built-in name, or a path to a Markdown rubric; by default ``quality``, and for
+            comparisons ``pairwise`` or ``ranking``.
         verdict: the form of its answer.
         max_tokens: the longest answer; a truncated one is asked once more with twice as many.
         temperature: sampling temperature of the judge.
@@ -222,7 +226,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     endpoints: list[Endpoint]
     verdict: VerdictRule
-    rubric: str = "quality"
+    rubric: str = ""
     max_tokens: int = 1024
     temperature: float = 0.0
     parameters: dict[str, Any] = {}
@@ -234,6 +238,10 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if not self.endpoints:
             raise ValueError("a judge needs at least one endpoint")
         positive("max_tokens", self.max_tokens)
+        if not self.rubric:
+            comparison = self.verdict.comparison
+            rubric = "quality" if comparison is None else comparison.rubric
+            msgspec.structs.force_setattr(self, "rubric", rubric)
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -47,6 +47,12 @@ def compile_judges(config: RewardConfig) -> BenchPlan:
     return plan
 
 
+def compares_siblings(procedure: Procedure | None) -> bool:
+    """Whether a judge's verdicts compare the responses of a prompt group."""
+    comparison = None if procedure is None else procedure.comparison
+    return comparison is not None and comparison.against == "group"
+
+
 def _check_use(config: RewardConfig) -> None:
     known = [*config.judges, *config.panels]
     used = set()
@@ -96,6 +102,8 @@ def _check_panel(
         if member not in config.judges:
             hint = did_you_mean(member, config.judges)
             config.fail((*at, "members", index), f"names {member!r}, which is no judge{hint}")
+        if compares_siblings(procedures[member]):
+            config.fail((*at, "members", index), f"names {member!r}, which compares siblings")
         if procedures[member].monitor is not None:
             config.fail((*at, "members", index), f"names {member!r}, a monitor; it judges alone")
         if member in ("scored", "abstained", measure(panel.by)):

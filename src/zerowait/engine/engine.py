@@ -29,6 +29,9 @@ from zerowait.client import (
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.budget import open_ledger, tokens, with_budget
 from zerowait.engine.combine import combine, settle_groups
+from zerowait.engine.comparing import AgainstReference, Comparer
+from zerowait.engine.contests import Contests
+from zerowait.engine.groups import Groups
 from zerowait.engine.judgements import Judging, OneJudge, OnePanel
 from zerowait.engine.judging import Bench, Settled, Shared
 from zerowait.engine.lag import LoopWatch
@@ -85,6 +88,7 @@ class Engine:
         self._user_listener = listener
         self._tally = Tally()
         self._lanes = Lanes(self.config.traffic, listener=self._tell)
+        self._groups = Groups(self.plan.waits_for_siblings)
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -93,6 +97,7 @@ class Engine:
         self._open: AsyncExitStack | None = None
         self._closed = False
         self._flights: SingleFlight[Settled] = SingleFlight()
+        self._contests: Contests | None = None
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
         self._watch = LoopWatch(self._tell)
@@ -104,6 +109,7 @@ class Engine:
             pool = ScorerPool(take_lists=self.plan.take_lists)
             stack.push_async_callback(pool.aclose)
             judges: dict[str, Judging] = {}
+            comparers: dict[str, Comparer] = {}
             if self.config.judges:
                 self._ledger = open_ledger(self.config)
                 stack.push_async_callback(self._ledger.aclose)
@@ -112,10 +118,14 @@ class Engine:
                 store = await open_store(self.config.cache)
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
-                judges = self._judges(transport, store)
+                judges, comparers = self._judges(transport, store)
             self._watch.start()
             stack.callback(self._watch.stop)
-            self._steps = Steps(self.plan, judges, pool)
+            self._contests = Contests(
+                self.plan.contests, comparers, deadline_s=self.config.traffic.group_deadline_s
+            )
+            await stack.enter_async_context(self._contests)
+            self._steps = Steps(self.plan, judges, self._contests, pool)
             self._open = stack.pop_all()
         return self
 
@@ -139,6 +149,8 @@ class Engine:
             return
         self._closed = True
         try:
+            if self._contests is not None:
+                await self._contests.aclose()
             await self._flights.aclose(drain_s)
         finally:
             await stack.aclose()
@@ -146,11 +158,12 @@ class Engine:
     async def score(self, sample: Sample) -> Reward:
         """The reward of one sample.
 
-        Where the configuration has a shape, the sample needs ``group`` and ``group_size``, and
-        the reward comes when all its siblings have been submitted.
+        Where the configuration has a shape, or a judge that compares siblings, the sample needs
+        ``group`` and ``group_size``, and the reward comes when all its siblings have been
+        submitted.
 
         Raises:
-            DataError: the sample lacks what a shape needs.
+            DataError: the sample lacks what such a component needs.
             JudgementError: a judgement failed and its policy is ``raise``.
             ClosedError: the engine is not open.
         """
@@ -177,7 +190,7 @@ class Engine:
                 raise DataError(f"row {number} is a {kind}, not a Sample: make one of its columns")
         sizes = Counter(row.group for row in rows if row.group is not None)
         for row in rows:
-            self._shapes.check(row, size=1)
+            self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
         room = asyncio.Semaphore(max(_AT_ONCE, max(sizes.values(), default=0)))
         scope = object()
@@ -217,9 +230,9 @@ class Engine:
             raise ClosedError("the engine is not open: use it inside `async with`")
         submitted_at = time.time()
         self._tally.submitted += 1
-        if self._shapes:
-            self._shapes.check(sample, size=size)
-            outcomes = await self._shaped(steps, sample, scope, size or 1)
+        if self._groups:
+            self._check(sample, size=size)
+            outcomes = await self._grouped(steps, sample, scope, size or 1)
         else:
             outcomes = await steps.outcomes(sample)
         reward = combine(outcomes, self.plan.terms, self.config.on_failure)
@@ -230,28 +243,45 @@ class Engine:
         )
         return reward
 
-    async def _shaped(
+    def _check(self, sample: Sample, *, size: int | None) -> None:
+        self._shapes.check(sample)
+        self._groups.check(sample, size=size)
+
+    async def _grouped(
         self, steps: Steps, sample: Sample, scope: Hashable, size: int
     ) -> dict[str, Any]:
-        group, member = self._shapes.enter(scope, sample, size)
+        seat = self._groups.enter(scope, sample, size)
+        finished = False
         try:
-            outcomes = await steps.outcomes(sample)
-            outcomes.update(await self._shapes.outcomes(group, member, outcomes))
+            outcomes = await steps.outcomes(sample, seat)
+            outcomes.update(await self._shapes.outcomes(seat, outcomes))
+            finished = True
         finally:
-            group.judged(member, None)
-            self._shapes.leave(scope, sample)
+            seat.group.judged(seat.member, None)
+            steps.left(seat)
+            self._groups.leave(scope, seat, finished=finished)
         return outcomes
 
-    def _judges(self, transport: Transport, store: Store) -> dict[str, Judging]:
-        """Everybody whom a component may ask, by name."""
+    def _judges(
+        self, transport: Transport, store: Store
+    ) -> tuple[dict[str, Judging], dict[str, Comparer]]:
+        """Everybody whom a component may ask about a sample or about siblings, by name."""
         plan = self.plan.judges
-        judges: dict[str, Judging] = {
-            name: OneJudge(self._bench(name, transport, store), procedure)
-            for name, procedure in plan.procedures.items()
-        }
+        judges: dict[str, Judging] = {}
+        comparers: dict[str, Comparer] = {}
+        for name, procedure in plan.procedures.items():
+            bench = self._bench(name, transport, store)
+            if procedure.comparison is None:
+                judges[name] = OneJudge(bench, procedure)
+                continue
+            comparer = Comparer(name, bench, procedure.comparison, listener=self._tell)
+            if procedure.comparison.against == "group":
+                comparers[name] = comparer
+            else:
+                judges[name] = AgainstReference(comparer)
         known = {name: bounds for name, bounds in plan.bounds.items() if bounds is not None}
         panels = {name: OnePanel(p, judges, known) for name, p in self.config.panels.items()}
-        return judges | panels
+        return judges | panels, comparers
 
     def _bench(self, name: str, transport: Transport, store: Store) -> Bench:
         judge = self.config.judges[name]

@@ -1,21 +1,29 @@
-"""Where the responses to one prompt meet, so that a shape sees all of them."""
+"""Where the responses to one prompt meet, so that shapes and judges see all of them."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Sequence
+from typing import NamedTuple
 
+from zerowait.engine.contest import Contest
+from zerowait.errors import DataError
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 
 class Member:
-    """One sample's place in its group; `rule_score` is set once its own components are known."""
+    """One sample's place in its group; `rule_score` is set once its own components are known.
+
+    It has `left` when nobody waits for it any more, and `finished` if it got its outcome.
+    """
 
     def __init__(self, sample: Sample, index: int) -> None:
         self.sample = sample
         self.index = index
         self.rule_score: float | None = None
         self.judged = False
+        self.left = False
+        self.finished = False
 
 
 class Group:
@@ -29,14 +37,29 @@ class Group:
         self.size = size
         self.members: list[Member] = []
         self.results: dict[str, Sequence[Outcome]] = {}
-        self._left = 0
+        self.contests: dict[str, Contest] = {}
         self._unjudged = size
         self._given_up = False
         self._complete = asyncio.Event()
         self._judged = asyncio.Event()
 
-    def join(self, sample: Sample) -> Member:
-        """The sample's place; the last one to come completes the group."""
+    def join(self, sample: Sample) -> Member | None:
+        """The sample's place; the last one to come completes the group.
+
+        A sample that was given up and is handed in again (its process lost the hub) gets its old
+        place, and in a full group so does one that had its outcome.
+
+        None when the group is full.
+        """
+        full = len(self.members) >= self.size
+        for member in self.members:
+            may_return = member.left and (full or not member.finished)
+            old = member.sample
+            if may_return and (old.id, old.response) == (sample.id, sample.response):
+                member.left = member.finished = False
+                return member
+        if full:
+            return None
         member = Member(sample, len(self.members))
         self.members.append(member)
         if len(self.members) == self.size:
@@ -45,9 +68,11 @@ class Group:
 
     def judged(self, member: Member, rule_score: float | None) -> None:
         """Tell the siblings that this member's own components are known."""
+        if rule_score is not None:
+            member.rule_score = rule_score
         if member.judged:
             return
-        member.judged, member.rule_score = True, rule_score
+        member.judged = True
         self._unjudged -= 1
         if self._unjudged == 0:
             self._judged.set()
@@ -61,7 +86,7 @@ class Group:
             async with asyncio.timeout(deadline_s):
                 await event.wait()
         except TimeoutError:
-            self._given_up = True
+            self.give_up()
             here = len(self.members)
             return Abstain(
                 FailureKind.TIMEOUT,
@@ -69,11 +94,22 @@ class Group:
             )
         return None
 
-    def leave(self) -> bool:
-        """Whether nobody needs this group any more."""
-        self._left += 1
+    def give_up(self) -> None:
+        """Whoever is not here by now is not waited for."""
+        self._given_up = True
+
+    def leave(self, member: Member, *, finished: bool) -> bool:
+        """Whether nobody needs this group any more, now that `member` goes."""
+        member.left, member.finished = True, finished
         expected = len(self.members) if self._given_up else self.size
-        return self._left >= expected
+        return sum(member.left for member in self.members) >= expected
+
+
+class Seat(NamedTuple):
+    """A sample's place among its siblings."""
+
+    group: Group
+    member: Member
 
 
 class Groups:
@@ -81,34 +117,60 @@ class Groups:
 
     A group is known by a scope (one call, or the stream of single submissions) and its identity,
     so that two calls that score the same rows do not meet.
+
+    Args:
+        needed_by: the component that needs groups; empty when none does.
     """
 
-    def __init__(self) -> None:
-        self._open: dict[tuple[Hashable, str], Group] = {}
+    def __init__(self, needed_by: str) -> None:
+        self._needed_by = needed_by
+        self._open: dict[tuple[Hashable, str | None], Group] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def enter(self, scope: Hashable, name: str, size: int, sample: Sample) -> tuple[Group, Member]:
-        """The sample's group and its place in it.
+    def __bool__(self) -> bool:
+        """Whether any component needs groups."""
+        return bool(self._needed_by)
+
+    def check(self, sample: Sample, *, size: int | None) -> None:
+        """Raise a DataError when the sample does not say which group it belongs to."""
+        if not self._needed_by:
+            return
+        need = f"which the component {self._needed_by!r} needs"
+        if sample.group is None:
+            raise DataError(f"{named(sample)} has no group, {need}")
+        if size is None:
+            raise DataError(
+                f"{named(sample)} has no group_size, {need} to know when its group is complete; "
+                "set it, or score the whole list at once"
+            )
+
+    def enter(self, scope: Hashable, sample: Sample, size: int) -> Seat:
+        """The sample's place in its group.
 
         Raises:
-            ValueError: the group is full, or was opened with another size.
+            DataError: the group is full, or was opened with another size.
         """
-        key = (scope, name)
+        key = (scope, sample.group)
         group = self._open.get(key)
         if group is None:
             group = self._open[key] = Group(size)
-        if group.size != size or len(group.members) >= group.size:
-            raise ValueError(
-                f"group {name!r} was opened for {group.size} responses and has "
-                f"{len(group.members)}; this one says {size}: group ids must be unique"
-            )
-        return group, group.join(sample)
+        member = group.join(sample) if group.size == size else None
+        if member is not None:
+            return Seat(group, member)
+        raise DataError(
+            f"group {sample.group!r} was opened for {group.size} responses and has "
+            f"{len(group.members)}; this one says {size}: group ids must be unique"
+        )
 
-    def leave(self, scope: Hashable, name: str) -> None:
+    def leave(self, scope: Hashable, seat: Seat, *, finished: bool) -> None:
         """Forget the group when its last member has left."""
-        key = (scope, name)
-        group = self._open.get(key)
-        if group is not None and group.leave():
+        key = (scope, seat.member.sample.group)
+        if seat.group.leave(seat.member, finished=finished) and self._open.get(key) is seat.group:
             del self._open[key]
+
+
+def named(sample: Sample) -> str:
+    """The sample, for a message to people."""
+    return f"sample {sample.id!r}" if sample.id else "a sample"

@@ -89,6 +89,16 @@ class Bench:
         self._listener = shared.listener
         self._served = Served()
 
+    @property
+    def config(self) -> Judge:
+        """The judge as it is configured."""
+        return self._judge
+
+    @property
+    def rubric(self) -> Rubric:
+        """What this judge is told."""
+        return self._rubric
+
     async def ask(
         self, sample: Sample, question: Question, *, vote: int = 0, component: str = ""
     ) -> Outcome:

@@ -12,7 +12,7 @@ from zerowait.config import (
     ScorerComponent,
     ShapeComponent,
 )
-from zerowait.engine.bench_plan import BenchPlan, compile_judges
+from zerowait.engine.bench_plan import BenchPlan, compares_siblings, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
 from zerowait.errors import ConfigError, did_you_mean
@@ -44,6 +44,15 @@ class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
     range: tuple[float, float] | None
 
 
+class ContestStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's comparison of the siblings of a prompt group."""
+
+    name: str
+    gate: Gate | None
+    sources: frozenset[str]
+    judge: str
+
+
 class ShapeStep(msgspec.Struct, frozen=True, kw_only=True):
     """A term over the whole group."""
 
@@ -58,11 +67,22 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `take_lists` are the users' functions among the rules that take lists.
     """
 
-    rules: list[RuleStep | JudgeStep]
+    rules: list[RuleStep | JudgeStep | ContestStep]
     shapes: list[ShapeStep]
     terms: list[Term]
     judges: BenchPlan
     take_lists: frozenset[str]
+
+    @property
+    def contests(self) -> list[ContestStep]:
+        """The steps that compare siblings."""
+        return [step for step in self.rules if isinstance(step, ContestStep)]
+
+    @property
+    def waits_for_siblings(self) -> str:
+        """The first component that needs the whole prompt group; empty for none."""
+        names = [step.name for step in self.contests] + [step.name for step in self.shapes]
+        return names[0] if names else ""
 
 
 def compile_plan(config: RewardConfig) -> Plan:
@@ -82,6 +102,7 @@ def compile_plan(config: RewardConfig) -> Plan:
         config.fail(("components",), str(error))
     judges = compile_judges(config)
     steps = [_step(config, name, gates[name], judges) for name in ordered]
+    _check_gates(config, steps)
     shapes = [
         ShapeStep(name=name, sources=frozenset(c.sources), shape=_shape(config, name, c))
         for name, c in config.components.items()
@@ -145,12 +166,24 @@ def _gate(
     return gate
 
 
+def _check_gates(config: RewardConfig, steps: list[RuleStep | JudgeStep | ContestStep]) -> None:
+    contests = {step.name for step in steps if isinstance(step, ContestStep)}
+    for step in steps:
+        for needed in sorted(contests & step.gate.names) if step.gate else ():
+            config.fail(
+                ("components", step.name, "gate"),
+                f"names {needed!r}, which compares siblings: gates see per-sample components only",
+            )
+
+
 def _step(
     config: RewardConfig, name: str, gate: Gate | None, judges: BenchPlan
-) -> RuleStep | JudgeStep:
+) -> RuleStep | JudgeStep | ContestStep:
     component = config.components[name]
     sources = frozenset(getattr(component, "sources", ()))
     if isinstance(component, JudgeComponent):
+        if compares_siblings(judges.procedures.get(component.judge)):
+            return ContestStep(name=name, gate=gate, sources=sources, judge=component.judge)
         return JudgeStep(
             name=name,
             gate=gate,

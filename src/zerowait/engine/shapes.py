@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 
-from zerowait.engine.groups import Group, Groups, Member
+from zerowait.engine.groups import Group, Seat, named
 from zerowait.engine.plan import Plan, RuleStep, ShapeStep
 from zerowait.errors import DataError
 from zerowait.shaping import GroupView
@@ -12,7 +12,7 @@ from zerowait.types import Abstain, Outcome, Sample, Score, Skipped
 
 
 class Shapes:
-    """Brings the responses to one prompt together and shapes them."""
+    """Shapes the responses to one prompt, once they are together."""
 
     def __init__(
         self, plan: Plan, *, deadline_s: float, count_tokens: Callable[[str], int] | None
@@ -20,53 +20,29 @@ class Shapes:
         self._steps = plan.shapes
         self._rules = [s for s in plan.rules if isinstance(s, RuleStep) and s.factor != 0]
         self._needs_scores = any(step.shape.needs_scores for step in plan.shapes)
-        self._groups = Groups()
         self._deadline_s = deadline_s
         self._count_tokens = count_tokens
 
-    def __bool__(self) -> bool:
-        return bool(self._steps)
-
-    def check(self, sample: Sample, *, size: int | None) -> None:
+    def check(self, sample: Sample) -> None:
         """Raise a DataError when the sample lacks what a shape needs."""
-        if not self._steps:
-            return
-        shape, who = self._steps[0].name, f"sample {sample.id!r}" if sample.id else "a sample"
-        if sample.response_tokens is None and self._count_tokens is None:
+        if self._steps and sample.response_tokens is None and self._count_tokens is None:
             raise DataError(
-                f"{who} has no response_tokens, which the shape {shape!r} needs: "
+                f"{named(sample)} has no response_tokens, which the shape "
+                f"{self._steps[0].name!r} needs: "
                 "set it to the number of tokens the model wrote, or give a tokenizer"
             )
-        if sample.group is None:
-            raise DataError(f"{who} has no group, which the shape {shape!r} needs")
-        if size is None:
-            raise DataError(
-                f"{who} has no group_size, which the shape {shape!r} needs to know when its group "
-                "is complete; set it, or score the whole list at once"
-            )
 
-    def enter(self, scope: Hashable, sample: Sample, size: int) -> tuple[Group, Member]:
-        """The sample's place in its group."""
-        assert sample.group is not None  # noqa: S101 - `check` has run
-        try:
-            return self._groups.enter(scope, sample.group, size, sample)
-        except ValueError as error:
-            raise DataError(str(error)) from None
-
-    def leave(self, scope: Hashable, sample: Sample) -> None:
-        """The sample needs its group no more."""
-        if sample.group is not None:
-            self._groups.leave(scope, sample.group)
-
-    async def outcomes(
-        self, group: Group, member: Member, known: Mapping[str, Outcome]
-    ) -> dict[str, Outcome]:
-        """Each shape's outcome for `member`, once its siblings are here."""
+    async def outcomes(self, seat: Seat, known: Mapping[str, Outcome]) -> dict[str, Outcome]:
+        """Each shape's outcome for the sample at `seat`, once its siblings are here."""
+        if not self._steps:
+            return {}
+        group, member = seat
         group.judged(member, self._rule_score(known))
         late = await group.whole(scores=self._needs_scores, deadline_s=self._deadline_s)
-        return {step.name: late or self._shape(step, group, member) for step in self._steps}
+        return {step.name: late or self._shape(step, seat) for step in self._steps}
 
-    def _shape(self, step: ShapeStep, group: Group, member: Member) -> Outcome:
+    def _shape(self, step: ShapeStep, seat: Seat) -> Outcome:
+        group, member = seat
         if step.sources and member.sample.data_source not in step.sources:
             return Skipped(f"not for data source {member.sample.data_source!r}")
         penalties = group.results.get(step.name)

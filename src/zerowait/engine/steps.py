@@ -4,48 +4,73 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
+from zerowait.engine.contests import Contests
 from zerowait.engine.gate import Gate
+from zerowait.engine.groups import Seat
 from zerowait.engine.judgements import Judging, in_unit
-from zerowait.engine.plan import JudgeStep, Plan, RuleStep
+from zerowait.engine.plan import ContestStep, JudgeStep, Plan, RuleStep
 from zerowait.engine.pool import ScorerPool
 from zerowait.scorers import needs_pool, resolve, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
+Step: TypeAlias = RuleStep | JudgeStep | ContestStep
+
 
 class Steps:
-    """Runs the plan's per-sample components, everything that may overlap at once."""
+    """Runs the plan's components of each sample, everything that may overlap at once.
 
-    def __init__(self, plan: Plan, judges: Mapping[str, Judging], pool: ScorerPool) -> None:
+    Args:
+        plan: what is done.
+        judges: of single samples, by name.
+        contests: where siblings are compared.
+        pool: where users' functions run.
+    """
+
+    def __init__(
+        self, plan: Plan, judges: Mapping[str, Judging], contests: Contests, pool: ScorerPool
+    ) -> None:
         self._steps = plan.rules
         self._judges = judges
+        self._contests = contests
         self._pool = pool
         self._by_row = any(map(_is_by_row, plan.rules))
         self._slow = sum(map(_is_slow, plan.rules))
 
-    async def outcomes(self, sample: Sample) -> dict[str, Outcome]:
-        """Each component's outcome for `sample`; raises nothing of its own."""
+    async def outcomes(self, sample: Sample, seat: Seat | None = None) -> dict[str, Outcome]:
+        """Each component's outcome for `sample`; raises nothing of its own.
+
+        Args:
+            sample: what is rewarded.
+            seat: its place among its siblings, where the plan compares them.
+        """
         steps, slow = self._steps, self._slow
         if self._by_row:
             steps = [_for_row(step, sample) for step in steps]
             slow = sum(map(_is_slow, steps))
         if slow > 1:
-            return await self._all_at_once(steps, sample)
+            return await self._all_at_once(steps, sample, seat)
         outcomes: dict[str, Outcome] = {}
         for step in steps:
-            outcomes[step.name] = await self._run(step, sample, outcomes)
+            outcomes[step.name] = await self._run(step, sample, outcomes, seat)
         return outcomes
 
+    def left(self, seat: Seat) -> None:
+        """Tell the siblings that nobody waits for the sample at `seat` any more."""
+        self._contests.left(seat)
+
     async def _all_at_once(
-        self, steps: Sequence[RuleStep | JudgeStep], sample: Sample
+        self, steps: Sequence[Step], sample: Sample, seat: Seat | None
     ) -> dict[str, Outcome]:
         tasks: dict[str, asyncio.Task[Outcome]] = {}
 
-        async def when_gate_is_known(step: RuleStep | JudgeStep) -> Outcome:
+        async def when_gate_is_known(step: Step) -> Outcome:
             needed = step.gate.names if step.gate else ()
-            return await self._run(step, sample, {name: await tasks[name] for name in needed})
+            known = {name: await tasks[name] for name in needed}
+            return await self._run(step, sample, known, seat)
 
         async with asyncio.TaskGroup() as group:
             for step in steps:
@@ -53,9 +78,16 @@ class Steps:
         return {name: task.result() for name, task in tasks.items()}
 
     async def _run(
-        self, step: RuleStep | JudgeStep, sample: Sample, known: Mapping[str, Outcome]
+        self,
+        step: Step,
+        sample: Sample,
+        known: Mapping[str, Outcome],
+        seat: Seat | None,
     ) -> Outcome:
         unwanted = _unwanted(step.sources, step.gate, sample, known)
+        if isinstance(step, ContestStep):
+            assert seat is not None  # noqa: S101 - whoever compares siblings has seated them
+            return await self._contests.outcome(step, seat, unwanted)
         if unwanted is not None:
             return unwanted
         if isinstance(step, JudgeStep):
@@ -68,18 +100,18 @@ class Steps:
         )
 
 
-def _is_slow(step: RuleStep | JudgeStep) -> bool:
+def _is_slow(step: Step) -> bool:
     """Whether others go on while it is waited for."""
-    return isinstance(step, JudgeStep) or step.call is None
+    return not isinstance(step, RuleStep) or step.call is None
 
 
-def _is_by_row(step: RuleStep | JudgeStep) -> bool:
+def _is_by_row(step: Step) -> bool:
     return isinstance(step, RuleStep) and step.target == "by_data_source"
 
 
-def _for_row(step: RuleStep | JudgeStep, sample: Sample) -> RuleStep | JudgeStep:
+def _for_row(step: Step, sample: Sample) -> Step:
     """The step itself, or the rule that `by_data_source` selects for this row."""
-    if isinstance(step, JudgeStep) or not _is_by_row(step):
+    if not isinstance(step, RuleStep) or not _is_by_row(step):
         return step
     rule = selected(step.target, sample, step.options)
     if isinstance(rule, Abstain):

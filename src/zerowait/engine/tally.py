@@ -15,6 +15,7 @@ from zerowait.events import (
     RequestEnded,
     RequestHedged,
     RequestRetried,
+    ResponsesCompared,
     RewardSettled,
     StoreFailed,
 )
@@ -33,6 +34,8 @@ class JudgeStats(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     spent_usd: float = 0.0
+    comparisons: int = 0
+    inconsistent: int = 0
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +51,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         store_failures: reads and writes of the cache that failed.
         model_changes: how often a judge turned out to serve another model than before.
         abstentions: judgements that were not reached, by kind.
+        comparisons: pairs of responses about which a judge's verdict was reached.
+        inconsistent: of these, pairs about which two answers disagreed.
         prompt_tokens, completion_tokens: as the judges reported them.
         spent_usd: by this engine, on models that have a price; a request that brought no bill
             counts with its worst case.
@@ -81,6 +86,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     spent_usd: float = 0.0
+    comparisons: int = 0
+    inconsistent: int = 0
     judges: dict[str, JudgeStats] = {}
     components: dict[str, JudgeStats] = {}
     budget_usd: float | None = None
@@ -107,11 +114,15 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 class _Part:
     """The counts of one judge or component."""
 
-    __slots__ = ("abstained", "completion_tokens", "prompt_tokens", "sources", "spent_usd")
+    __slots__ = (
+        *("abstained", "comparisons", "completion_tokens", "inconsistent", "prompt_tokens"),
+        *("sources", "spent_usd"),
+    )
 
     def __init__(self) -> None:
         self.sources: Counter[str] = Counter()
         self.abstained = self.prompt_tokens = self.completion_tokens = 0
+        self.comparisons = self.inconsistent = 0
         self.spent_usd = 0.0
 
     def settled(self, event: JudgementSettled) -> None:
@@ -120,6 +131,10 @@ class _Part:
         if event.source == "asked":
             self.prompt_tokens += event.prompt_tokens
             self.completion_tokens += event.completion_tokens
+
+    def compared(self, event: ResponsesCompared) -> None:
+        self.comparisons += event.comparisons
+        self.inconsistent += event.inconsistent
 
     def stats(self) -> JudgeStats:
         return JudgeStats(
@@ -130,6 +145,8 @@ class _Part:
             prompt_tokens=self.prompt_tokens,
             completion_tokens=self.completion_tokens,
             spent_usd=self.spent_usd,
+            comparisons=self.comparisons,
+            inconsistent=self.inconsistent,
         )
 
 
@@ -158,6 +175,9 @@ class Tally:
                 component.spent_usd += event.cost_usd if event.source == "asked" else 0.0
                 if isinstance(event.outcome, Abstain):
                     self._kinds[event.outcome.kind.value] += 1
+            case ResponsesCompared():
+                _of(self._judges, event.judge).compared(event)
+                _of(self._components, event.component).compared(event)
             case RequestCharged():
                 _of(self._judges, event.judge).spent_usd += event.usd
             case RequestEnded(status=200):
@@ -188,6 +208,8 @@ class Tally:
             prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
             completion_tokens=sum(judge.completion_tokens for judge in judges.values()),
             spent_usd=sum(judge.spent_usd for judge in judges.values()),
+            comparisons=sum(judge.comparisons for judge in judges.values()),
+            inconsistent=sum(judge.inconsistent for judge in judges.values()),
             judges=judges,
             components={name: part.stats() for name, part in self._components.items()},
             in_flight=lanes.in_flight,

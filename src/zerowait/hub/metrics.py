@@ -19,6 +19,8 @@ _COUNTERS: Final = {
     "requests": "HTTP attempts that ended.",
     "retries": "Attempts beyond the first.",
     "store_failures": "Reads and writes of the cache that failed.",
+    "comparisons": "Pairs of responses about which a verdict was reached.",
+    "inconsistent": "Of these, pairs about which two answers disagreed.",
     "prompt_tokens": "Prompt tokens as the judges reported them.",
     "completion_tokens": "Completion tokens as the judges reported them.",
 }

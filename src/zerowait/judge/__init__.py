@@ -1,5 +1,6 @@
 """The judge's side of a reward, without the network: sample to request, reply to outcome."""
 
+from zerowait.judge.compare import Lineup, lineup, shared_texts
 from zerowait.judge.criteria import weighted
 from zerowait.judge.form import Form, OneVerdict
 from zerowait.judge.monitor import monitored, reasoning, seen_by, truth_of
@@ -15,31 +16,47 @@ from zerowait.judge.reply import (
     wants_more_tokens,
     well_formed,
 )
-from zerowait.judge.request import ChatRequest, check_judge, request_for, request_key
+from zerowait.judge.request import (
+    ChatRequest,
+    check_judge,
+    extra_text,
+    request_for,
+    request_key,
+)
 from zerowait.judge.rubric import Rubric, load_rubric
+from zerowait.judge.schedule import by_content, pairings, windows
 from zerowait.judge.served import Served
+from zerowait.judge.standings import Match, Standing, ranked_matches, standings
 from zerowait.judge.verdict import normalise, parse, reply_format, to_unit
 
 __all__ = [
     "ChatRequest",
     "Form",
+    "Lineup",
+    "Match",
     "OneVerdict",
     "Origin",
     "Procedure",
     "Question",
     "Rubric",
     "Served",
+    "Standing",
     "Usage",
+    "by_content",
     "check_judge",
     "check_majority",
     "empanelled",
+    "extra_text",
+    "lineup",
     "load_rubric",
     "measure",
     "monitored",
     "normalise",
+    "pairings",
     "parse",
     "pooled",
     "procedure_for",
+    "ranked_matches",
     "read_reply",
     "read_with",
     "reasoning",
@@ -49,10 +66,13 @@ __all__ = [
     "request_for",
     "request_key",
     "seen_by",
+    "shared_texts",
+    "standings",
     "to_unit",
     "truth_of",
     "voted",
     "wants_more_tokens",
     "weighted",
     "well_formed",
+    "windows",
 ]

@@ -71,6 +71,11 @@ _CHOICE_LABELS = (
     r"|respuesta)(?![^\W_])"
     rf"|判断|判定|结论|答案|预测|结果|{_NUMBER_LABELS}"
 )
+_ORDER_LABELS = (
+    r"(?:ranking|ranks?|order|winner|(?:better|best|preferred)(?:[ \t_-]response)?|preference"
+    r"|rangfolge|gewinner)(?![^\W_])"
+    rf"|排名|排序|名次|胜者|更好的?|{_CHOICE_LABELS}"
+)
 _LEADS = (
     r"(?:(?:the|my|your|our|its|so|thus|therefore|hence|final|overall|total|weighted|combined"
     r"|composite|aggregate)(?:[ \t]+|[_-])|(?:最终|最后|综合|总体|整体|总)的?){0,4}"
@@ -121,6 +126,18 @@ def named_label(name: str) -> re.Pattern[str]:
 def named_key(name: str) -> re.Pattern[str]:
     """Matches a JSON key that is this name."""
     return re.compile(_spelled(name))
+
+
+@cache
+def order_label_pattern() -> re.Pattern[str]:
+    """Finds the place where an order, or the better of two, is labelled."""
+    return re.compile(_LABEL % _ORDER_LABELS, re.VERBOSE)
+
+
+@cache
+def order_key_pattern() -> re.Pattern[str]:
+    """Matches a JSON key that labels an order."""
+    return re.compile(rf"{_LEADS}(?:{_ORDER_LABELS})")
 
 
 def text_claims(text: str, reader: Reader, skip: tuple[int, int]) -> Iterator[Claim]:

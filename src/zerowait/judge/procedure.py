@@ -8,9 +8,11 @@ from pathlib import Path
 
 import msgspec
 
+from zerowait.config.group_verdict import Comparison
 from zerowait.config.judgement import Monitor, Votes
 from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
+from zerowait.judge.compare import check_rubric
 from zerowait.judge.criteria import CriteriaForm
 from zerowait.judge.form import Form, OneVerdict
 from zerowait.judge.front_matter import Criterion
@@ -41,7 +43,9 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
     """The calls that one judgement is.
 
     Args:
-        questions: one; or, for criteria that are asked apart, one for each.
+        questions: one; or, for criteria that are asked apart, one for each; none where responses
+            are compared.
+        comparison: how responses are compared, if they are.
         criteria: of the rubric; empty for one verdict on the whole.
         apart: whether each criterion is a call of its own.
         votes: how often all questions are asked.
@@ -51,6 +55,7 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     questions: tuple[Question, ...]
+    comparison: Comparison | None = None
     criteria: tuple[Criterion, ...] = ()
     apart: bool = False
     votes: Votes | None = None
@@ -60,7 +65,12 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> int:
-        """How many calls a judgement is when nothing is cached or repeated."""
+        """How many calls a judgement is when nothing is cached or repeated.
+
+        0 where siblings are compared: that depends on their number.
+        """
+        if self.comparison is not None:
+            return 2 if self.comparison.against == "reference" else 0
         return len(self.questions) * (1 if self.votes is None else self.votes.n)
 
 
@@ -76,6 +86,9 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
         ConfigError: two settings do not go together; the message names both.
     """
     check_judge(judge)
+    check_rubric(rubric, judge.verdict)
+    if judge.verdict.comparison is not None:
+        return _comparing(judge, rubric, judge.verdict.comparison)
     _check_criteria(judge, rubric)
     _check_votes(judge, rubric)
     _check_monitor(judge, rubric)
@@ -95,6 +108,20 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
         monitor=judge.monitor,
         bounds=bounds,
         measures=tuple(measures),
+    )
+
+
+def _comparing(judge: Judge, rubric: Rubric, comparison: Comparison) -> Procedure:
+    for name in ("ask", "votes", "monitor"):
+        if getattr(judge, name) is not None:
+            raise ConfigError(f"{name} is for verdicts on one response, and this one compares")
+    if rubric.criteria:
+        raise ConfigError(f"the verdict compares responses, and {rubric.name!r} has criteria")
+    return Procedure(
+        questions=(),
+        comparison=comparison,
+        bounds=(0.0, 1.0),
+        measures=("comparisons", "inconsistent"),
     )
 
 

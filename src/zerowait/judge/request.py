@@ -13,7 +13,7 @@ from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
 from zerowait.judge.fence import GUARD, fenced
 from zerowait.judge.form import Form, OneVerdict
-from zerowait.judge.rubric import REPLY_FORMAT, Rubric, fill
+from zerowait.judge.rubric import REPLY_FORMAT, RESPONSES, Rubric, fill
 from zerowait.judge.verdict import check_rule
 from zerowait.types import Abstain, FailureKind, Message, Sample, content_text
 
@@ -109,15 +109,9 @@ def request_for(
     Raises:
         ConfigError: the judge's parameters set a field that has another place.
     """
-    texts: dict[str, str] = {}
-    for name in rubric.needs:
-        text = _value(sample, name)
-        if text is None:
-            return Abstain(
-                FailureKind.BAD_INPUT,
-                f"the rubric {rubric.name!r} needs {{{{{name}}}}}, which this sample does not have",
-            )
-        texts[name] = text
+    texts = texts_for(sample, rubric)
+    if isinstance(texts, Abstain):
+        return texts
     filled = fenced(texts)
     form = form or OneVerdict(judge.verdict)
     filled[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
@@ -127,6 +121,39 @@ def request_for(
     seed = parameters.get("seed")
     if vote and isinstance(seed, int):
         parameters = {**parameters, "seed": seed + vote}
+    return chat_request(judge, rubric, filled, parameters=parameters, max_tokens=max_tokens)
+
+
+def texts_for(sample: Sample, rubric: Rubric) -> dict[str, str] | Abstain:
+    """The sample's text for each placeholder of its own, or Abstain(bad_input): one is missing."""
+    texts: dict[str, str] = {}
+    for name in rubric.needs:
+        if name == RESPONSES:
+            continue
+        text = _value(sample, name)
+        if text is None:
+            return Abstain(
+                FailureKind.BAD_INPUT,
+                f"the rubric {rubric.name!r} needs {{{{{name}}}}}, which this sample does not have",
+            )
+        texts[name] = text
+    return texts
+
+
+def extra_text(sample: Sample, column: str) -> str | None:
+    """The text of an extra column as a judge reads it; None where there is none."""
+    return _text(sample.extra.get(column))
+
+
+def chat_request(
+    judge: Judge,
+    rubric: Rubric,
+    filled: Mapping[str, str],
+    *,
+    parameters: dict[str, Any],
+    max_tokens: int | None = None,
+) -> ChatRequest:
+    """The request that tells `judge` the `rubric` with its placeholders filled."""
     return ChatRequest(
         model=judge.endpoints[0].model,
         messages=[

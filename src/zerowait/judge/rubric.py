@@ -28,7 +28,10 @@ The headings are exactly ``## System`` and ``## User``, each once; use ``###`` b
 Placeholders: ``{{prompt}}``, ``{{response}}``, ``{{ground_truth}}`` and ``{{extra.NAME}}`` stand
 for the sample's values and belong in the user section, best on lines of their own, since each is
 put between marker lines. ``{{reply_format}}`` is required: it says how to answer, in the form that
-the parser reads, and is made from the judge's ``verdict`` setting.
+the parser reads, and is made from the judge's ``verdict`` setting. A rubric that compares
+responses has ``{{responses}}`` in the place of ``{{response}}``: all that are shown, each with its
+label. Put it and ``{{reply_format}}`` last: what stands before them is the same in every request
+about one prompt, so that a provider that caches prefixes reads it once.
 """
 
 from __future__ import annotations
@@ -45,10 +48,14 @@ import msgspec
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge.front_matter import Criterion, read_front_matter
 
-BUILT_IN = ("monitor", "quality", "reference", "tool_criteria", "tool_reasoning")
+BUILT_IN = (
+    *("monitor", "pairwise", "quality", "ranking", "reference", "tool_criteria"),
+    "tool_reasoning",
+)
 
 REPLY_FORMAT = "reply_format"
 CRITERIA = "criteria"
+RESPONSES = "responses"
 _OURS = (REPLY_FORMAT, CRITERIA)
 _SAMPLE_NAMES = ("prompt", "response", "ground_truth")
 _EXTRA = "extra."
@@ -232,7 +239,13 @@ def _check(
             f"{where}: {{{{{REPLY_FORMAT}}}}} is missing; without it the judge is never told "
             "the form in which it has to answer"
         )
-    if not any(name == "response" or name.startswith(_EXTRA) for name in names["User"]):
+    if {"response", RESPONSES} <= names["User"]:
+        raise ConfigError(
+            f"{where}: shows {{{{response}}}} and {{{{{RESPONSES}}}}}: a judge judges one response "
+            "or compares several"
+        )
+    shown = ("response", RESPONSES)
+    if not any(name in shown or name.startswith(_EXTRA) for name in names["User"]):
         raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge")
     if criteria and CRITERIA not in everywhere:
         raise ConfigError(
@@ -260,9 +273,10 @@ def _checked(where: str, title: str, first_line: int, text: str) -> set[str]:
 
 def _check_placeholder(at: str, title: str, name: str) -> None:
     is_extra = name.startswith(_EXTRA) and len(name) > len(_EXTRA)
-    if not is_extra and name not in (*_SAMPLE_NAMES, *_OURS):
+    known = (*_SAMPLE_NAMES, RESPONSES, *_OURS)
+    if not is_extra and name not in known:
         column = name.partition(".")[2] or "NAME"
-        hint = did_you_mean(name, (*_SAMPLE_NAMES, *_OURS, f"{_EXTRA}{column}"))
+        hint = did_you_mean(name, (*known, f"{_EXTRA}{column}"))
         raise ConfigError(f"{at}: there is no placeholder {{{{{name}}}}}{hint}")
     if title == "System" and name not in _OURS:
         raise ConfigError(

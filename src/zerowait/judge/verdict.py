@@ -21,7 +21,7 @@ from itertools import islice
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge.answer import answer_text, folded
-from zerowait.judge.claims import Claim, text_claims
+from zerowait.judge.claims import Claim, Reader, text_claims
 from zerowait.judge.loose_json import json_claim
 from zerowait.judge.readers import bounds, reader_for
 from zerowait.types import Abstain, FailureKind, Score
@@ -71,16 +71,28 @@ def parse(text: str, rule: VerdictRule) -> Score | Abstain:
     >>> parse("Score: 15", rule).kind.value
     'out_of_range'
     """
+    found = claimed(text, reader_for(rule))
+    if isinstance(found, str):
+        return unparseable(found, rule)
+    claim, answer = found
+    return judged(claim, rule, answer)
+
+
+def claimed(text: str, reader: Reader) -> tuple[Claim, str] | str:
+    """The claim that counts in `text`, with the answer it stands in, or what is wrong with it.
+
+    Raises nothing for any text.
+    """
     answer = answer_text(text)
     if answer is None:
-        return unparseable("the reply ended while the judge was thinking", rule)
+        return "the reply ended while the judge was thinking"
     answer = f"\n{answer.strip()}"
     if answer == "\n":
-        return unparseable("the reply is empty", rule)
-    claim = meant(_claims(answer, rule))
+        return "the reply is empty"
+    claim = meant(_claims(answer, reader))
     if isinstance(claim, str):
-        return unparseable(claim, rule, answer[-_SHOWN_CHARS:])
-    return judged(claim, rule, answer)
+        return f"{claim}, the judge wrote {shortened(answer[-_SHOWN_CHARS:], _SHOWN_CHARS)!r}"
+    return claim, answer
 
 
 def normalise(value: float, rule: VerdictRule) -> float:
@@ -129,8 +141,7 @@ def check_rule(rule: VerdictRule) -> None:
         seen[folded] = word
 
 
-def _claims(answer: str, rule: VerdictRule) -> list[Claim]:
-    reader = reader_for(rule)
+def _claims(answer: str, reader: Reader) -> list[Claim]:
     in_json, span = json_claim(answer, reader)
     claims = [] if in_json is None else [in_json]
     claims.extend(islice(text_claims(folded(answer), reader, span), _MOST_CLAIMS))
@@ -156,7 +167,7 @@ def judged(claim: Claim, rule: VerdictRule, answer: str) -> Score | Abstain:
     if rule.choice is not None:
         word = str(claim.verdict)
         worth = 1.0 - rule.choice.index(word) / (len(rule.choice) - 1)
-        return Score(worth, _reason(claim, answer), {"verdict": word})
+        return Score(worth, reason_of(claim, answer), {"verdict": word})
     value = float(claim.verdict)
     low, high = bounds(rule)
     if not (low <= value <= high and math.isfinite(value)):
@@ -164,11 +175,11 @@ def judged(claim: Claim, rule: VerdictRule, answer: str) -> Score | Abstain:
             FailureKind.OUT_OF_RANGE, f"the verdict is {_plain(value)}, expected {expected(rule)}"
         )
     verdict = int(value) if rule.integer else value
-    return Score(value, _reason(claim, answer), {"verdict": verdict})
+    return Score(value, reason_of(claim, answer), {"verdict": verdict})
 
 
-def _reason(claim: Claim, answer: str) -> str:
-    """The beginning of the judge's reasons, on one line."""
+def reason_of(claim: Claim, answer: str) -> str:
+    """The beginning of the judge's reasons for a claim in `answer`, on one line."""
     if claim.reason:
         return shortened(claim.reason, _REASON_CHARS)
     before = answer[: min(claim.start, 2 * _REASON_CHARS)]

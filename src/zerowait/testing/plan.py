@@ -29,9 +29,8 @@ from zerowait.testing.verdicts import (
     EMPTY,
     PROSE,
     REFUSALS,
-    content_for,
-    outside_content_for,
-    wrong_content_for,
+    Words,
+    words_for,
 )
 
 Answer: TypeAlias = Callable[[dict[str, Any]], str]
@@ -52,10 +51,10 @@ def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | Non
     latency_s = script.latency.of(attempt)
     if isinstance(fault, Status):
         return _status(fault, latency_s)
-    said = _said(script, fault, content)
+    words = words_for(script, ask.messages, content)
+    said = _said(words, fault, content)
     if said is None:
-        right = content_for(script, content) if answer is None else answer(ask.body)
-        said = Said(content=right)
+        said = Said(content=words.right if answer is None else answer(ask.body))
     whole = completion(script, ask, said, name=f"{key.hex()[:16]}-{nth}")
     reply = Reply(body=b"", latency_s=latency_s, fault="" if fault is None else fault.name)
     return _on_the_wire(reply, fault, whole, attempt.variant)
@@ -69,7 +68,7 @@ def _status(fault: Status, latency_s: float) -> Reply:
     return reply if fault.status == 429 else msgspec.structs.replace(reply, latency_s=latency_s)
 
 
-def _said(script: Script, fault: AnyFault | None, content: Draws) -> Said | None:
+def _said(words: Words, fault: AnyFault | None, content: Draws) -> Said | None:
     """What the judge says instead of the right content; None when the words are not at fault."""
     said: Said | None = None
     match fault:
@@ -78,12 +77,12 @@ def _said(script: Script, fault: AnyFault | None, content: Draws) -> Said | None
         case Garbage():
             said = Said(content=pick(content.variant, PROSE))
         case OutOfRange():
-            said = Said(content=outside_content_for(script, content))
+            said = Said(content=words.outside)
         case Length(thinking=True):
             said = Said(content=None, finish_reason="length", thinking=PROSE[0])
         case Length():
             # one of the three looks like a verdict, and is another than the right one
-            cut = pick(content.variant, ("", PROSE[0][:27], wrong_content_for(script, content)))
+            cut = pick(content.variant, ("", PROSE[0][:27], words.wrong))
             said = Said(content=cut, finish_reason="length")
         case Refusal():
             said = _refusal(fault, content)

@@ -15,6 +15,7 @@ from zerowait.config import Source, VerdictRule, build, read_yaml
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.testing.draws import Draws
 from zerowait.testing.faults import FAULTS, AnyFault, check_shares
+from zerowait.testing.orders import Prefers
 
 _NORMAL = NormalDist()
 _HALF_STEP = 2.0**-54  # keeps a draw of exactly 0 out of functions that have a pole there
@@ -115,6 +116,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     Args:
         seed: of everything that looks like chance.
         verdict: what it answers: a value of this rule, chosen by the messages' content.
+        prefers: what it answers where responses are compared: ``better`` is who has the greater
+            last number in it; ``first`` and ``last`` go by the place and by nothing else.
         reply: the content around the verdict, such as ``{"score": {verdict}}``.
         latency: how long an answer takes.
         capacity: how much it bears.
@@ -125,6 +128,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     seed: int = 0
     verdict: VerdictRule = VerdictRule(integer=(1, 10))
+    prefers: Prefers = "better"
     reply: str = "{verdict}"
     latency: Latency = Latency()
     capacity: Capacity = Capacity()
@@ -139,6 +143,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             raise ValueError(
                 "a script has no verdict by a schema; give FakeJudge an answer instead"
             )
+        if self.verdict.comparison is not None:
+            raise ValueError("verdict is for single responses; comparisons are answered by prefers")
         check_shares(self.faults)
 
 

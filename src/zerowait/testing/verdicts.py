@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from zerowait.config import VerdictRule
 from zerowait.testing.draws import Draws, content_draws, pick
+from zerowait.testing.orders import compared, order_text, preferred
 from zerowait.testing.script import Script
 
 PROSE = (
@@ -27,7 +28,41 @@ def verdict_for(script: Script, messages: Sequence[Mapping[str, Any]]) -> str:
     >>> verdict_for(Script(seed=7), [{"role": "user", "content": "2+2=4"}])
     '6'
     """
-    return content_for(script, content_draws(script.seed, messages))
+    return words_for(script, messages, content_draws(script.seed, messages)).right
+
+
+class Words(NamedTuple):
+    """Contents of the form that a request asks for.
+
+    Args:
+        right: with the verdict of this judge.
+        wrong: with another one.
+        outside: with one that the request does not allow.
+    """
+
+    right: str
+    wrong: str
+    outside: str
+
+
+def words_for(script: Script, messages: Sequence[Mapping[str, Any]], content: Draws) -> Words:
+    """What may be said to `messages`; a request that compares responses is answered with an order.
+
+    Args:
+        script: the judge's.
+        messages: of the request.
+        content: the draws of the messages' content.
+    """
+    shown = compared(messages)
+    if shown:
+        labels = preferred(shown, script.prefers)
+        right, wrong = order_text(labels), order_text(labels[::-1])
+        return Words(*(_around(script, text) for text in (right, wrong, "Verdict: all of them")))
+    return Words(
+        content_for(script, content),
+        wrong_content_for(script, content),
+        outside_content_for(script, content),
+    )
 
 
 def content_for(script: Script, content: Draws) -> str:

@@ -28,19 +28,18 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
             ``zerowait``, or more rows would wait for each other than the reward workers can hold.
     """
     config = load_config(path)
-    compile_plan(config)
+    plan = compile_plan(config)
     refuse_unstreamable(config)
     _refuse_neutral_alone(config, verl_config)
-    shaped = any(hasattr(component, "shape") for component in config.components.values())
     rows = int(verl_config.data.train_batch_size) * int(verl_config.actor_rollout_ref.rollout.n)
     workers = int(verl_config.reward.num_workers)
-    if shaped and rows > workers * _ROWS_PER_WORKER:
+    if plan.waits_for_siblings and rows > workers * _ROWS_PER_WORKER:
         needed = -(-rows // _ROWS_PER_WORKER)
         raise ConfigError(
             f"{rows} rows of a step wait for their siblings, and {workers} reward workers hold "
             f"{workers * _ROWS_PER_WORKER}: set reward.num_workers={needed}"
         )
-    return shaped
+    return bool(plan.shapes)
 
 
 def refuse_unstreamable(config: RewardConfig) -> None:
