@@ -14,7 +14,7 @@ from zerowait.engine.plan import compile_plan
 from zerowait.testing import FakeJudge
 
 DOCS = (Path(__file__).parents[2] / "docs" / "judges.md").read_text()
-KINDS = DOCS[DOCS.index("## Kinds of judgement") : DOCS.index("## Retries")]
+KINDS = DOCS[DOCS.index("## Kinds of judgement") : DOCS.index("## Pairwise")]
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", KINDS, re.DOTALL)
 NAMES = [re.search(r"judge: (\w+)", snippet)[1] for snippet in SNIPPETS]
 SAYS = {
