@@ -23,6 +23,7 @@ from zerowait.testing.faults import (
     WrongTypes,
     chosen,
 )
+from zerowait.testing.obedience import obedient_content
 from zerowait.testing.replies import Reply, Said, completion, failed, wrong_types
 from zerowait.testing.script import Script
 from zerowait.testing.verdicts import (
@@ -54,11 +55,16 @@ def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | Non
         return _status(fault, latency_s)
     said = _said(script, fault, content)
     if said is None:
-        right = content_for(script, content) if answer is None else answer(ask.body)
-        said = Said(content=right)
+        said = Said(content=_right(script, ask, content, answer))
     whole = completion(script, ask, said, name=f"{key.hex()[:16]}-{nth}")
     reply = Reply(body=b"", latency_s=latency_s, fault="" if fault is None else fault.name)
     return _on_the_wire(reply, fault, whole, attempt.variant)
+
+
+def _right(script: Script, ask: Ask, content: Draws, answer: Answer | None) -> str:
+    if answer is not None:
+        return answer(ask.body)
+    return obedient_content(script, ask.messages) if script.obeys else content_for(script, content)
 
 
 def _status(fault: Status, latency_s: float) -> Reply:

@@ -116,6 +116,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         seed: of everything that looks like chance.
         verdict: what it answers: a value of this rule, chosen by the messages' content.
         reply: the content around the verdict, such as ``{"score": {verdict}}``.
+        obeys: it gives the verdict that the judged response asks for; without one the best to a
+            response that holds the reference, and the worst to any other.
         latency: how long an answer takes.
         capacity: how much it bears.
         faults: what goes wrong; see `zerowait.testing.faults`.
@@ -126,6 +128,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seed: int = 0
     verdict: VerdictRule = VerdictRule(integer=(1, 10))
     reply: str = "{verdict}"
+    obeys: bool = False
     latency: Latency = Latency()
     capacity: Capacity = Capacity()
     faults: tuple[AnyFault, ...] = ()
