@@ -183,6 +183,8 @@ def _labelled(text: str, match: re.Match[str], reader: Reader, last_line: int) -
     if weak and not fills_line:
         return None
     start = match.start()
+    if match["sign"] is None and text[end - 1].isalnum() and text[end] in "+-.":
+        return Claim(None, start, reading.end, final=False)  # "Score-1": a dash or a minus?
     final = fills_line and reading.end > last_line and text[start] == "\n" and not match["bullet"]
     return Claim(reading.verdict, start, reading.end, final=final)
 

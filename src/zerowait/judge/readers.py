@@ -43,7 +43,7 @@ _NUMBER = re.compile(
 )
 _NUMBER_GOES_ON = re.compile(
     r"""
-      \w | [.,:'][0-9] | [-+±^°?]
+      \w | [.,:'][\d\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089] | [-+±^°?]
     | [ \t]*+ (?: % | → | -> | => | = | \? | / | \\/ | out[ ]of\b )
     | [ \t]*+ (?: [-—~,;|&+*] | (?:to|or|and|bis|until|through|vs|minus|plus)\b | [至到或和、] )?
       [ \t*_`"']*+ [0-9]
