@@ -36,7 +36,7 @@ def alone(config: RewardConfig, name: str, *, endpoint: int | None = None) -> Re
         name: of the judge.
         endpoint: ask only this one, by its index.
     """
-    judge = config.judges[name]
+    judge = msgspec.structs.replace(config.judges[name], anchors=None)
     if endpoint is not None:
         judge = msgspec.structs.replace(judge, endpoints=[judge.endpoints[endpoint]])
     return msgspec.structs.replace(

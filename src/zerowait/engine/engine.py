@@ -14,7 +14,7 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from zerowait.cache import SingleFlight, Store, open_store
+from zerowait.cache import NoStore, SingleFlight, open_store
 from zerowait.client import (
     AiohttpTransport,
     JudgeClient,
@@ -26,6 +26,7 @@ from zerowait.client import (
     Transport,
 )
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.anchors import AnchorWatch
 from zerowait.engine.budget import open_ledger, tokens, with_budget
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.judgements import Judging, OneJudge, OnePanel
@@ -38,7 +39,7 @@ from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of
 from zerowait.errors import ClosedError
-from zerowait.events import Event, Listener, RewardSettled, nobody
+from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
 from zerowait.judge import well_formed
 from zerowait.types import Reward, Sample
 
@@ -93,6 +94,7 @@ class Engine:
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
         self._watch = LoopWatch(self._tell)
+        self._anchors = AnchorWatch(self.plan.anchors, self._lanes, self._tell)
 
     async def __aenter__(self) -> Self:
         async with AsyncExitStack() as stack:
@@ -107,7 +109,9 @@ class Engine:
                 store = await open_store(self.config.cache)
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
-                judges = self._judges(transport, store)
+                shared = Shared(flights=self._flights, store=store, listener=self._tell)
+                judges = self._judges(transport, shared)
+                await self._watch_anchors(stack, transport)
             self._watch.start()
             stack.callback(self._watch.stop)
             self._steps = Steps(self.plan, judges, pool)
@@ -133,6 +137,7 @@ class Engine:
         if stack is None:
             return
         try:
+            await self._anchors.aclose()
             await self._flights.aclose(drain_s)
         finally:
             await stack.aclose()
@@ -232,18 +237,30 @@ class Engine:
             self._shapes.leave(scope, sample)
         return outcomes
 
-    def _judges(self, transport: Transport, store: Store) -> dict[str, Judging]:
+    def _judges(self, transport: Transport, shared: Shared) -> dict[str, Judging]:
         """Everybody whom a component may ask, by name."""
         plan = self.plan.judges
         judges: dict[str, Judging] = {
-            name: OneJudge(self._bench(name, transport, store), procedure)
-            for name, procedure in plan.procedures.items()
+            name: self._judge(name, transport, shared) for name in plan.procedures
         }
         known = {name: bounds for name, bounds in plan.bounds.items() if bounds is not None}
         panels = {name: OnePanel(p, judges, known) for name, p in self.config.panels.items()}
         return judges | panels
 
-    def _bench(self, name: str, transport: Transport, store: Store) -> Bench:
+    async def _watch_anchors(self, stack: AsyncExitStack, transport: Transport) -> None:
+        """Ask anchors on benches of their own, which no cache and no call in flight answers for."""
+        flights = await stack.enter_async_context(SingleFlight[Settled]())
+        shared = Shared(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
+        self._anchors.start(
+            {name: self._judge(name, transport, shared) for name in self.plan.anchors}
+        )
+        stack.push_async_callback(self._anchors.aclose)
+
+    def _judge(self, name: str, transport: Transport, shared: Shared) -> OneJudge:
+        procedure = self.plan.judges.procedures[name]
+        return OneJudge(self._bench(name, transport, shared), procedure)
+
+    def _bench(self, name: str, transport: Transport, shared: Shared) -> Bench:
         judge = self.config.judges[name]
         meter = Metered(
             transport,
@@ -262,13 +279,17 @@ class Engine:
             well_formed=well_formed,
             listener=self._tell,
         )
-        shared = Shared(flights=self._flights, store=store, listener=self._tell)
         rubric = self.plan.judges.rubrics[name]
         return Bench(name, judge, rubric, client=client, meter=meter, shared=shared)
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
+        self._anchors(event)
         self._user_listener(event)
+
+    def _tell_of_anchor(self, event: Event) -> None:
+        if not isinstance(event, ModelChanged):  # the judge's own bench tells of it
+            self._tell(event)
 
 
 def _group_by_group(rows: list[Sample]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -12,10 +13,12 @@ from zerowait.config import (
     ScorerComponent,
     ShapeComponent,
 )
+from zerowait.engine.anchors import AnchorSet
 from zerowait.engine.bench_plan import BenchPlan, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.judge.anchors import load_anchors
 from zerowait.scorers import check_options, needs_pool, resolve
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
@@ -59,6 +62,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[ShapeStep]
     terms: list[Term]
     judges: BenchPlan
+    anchors: dict[str, AnchorSet]
 
 
 def compile_plan(config: RewardConfig) -> Plan:
@@ -91,6 +95,7 @@ def compile_plan(config: RewardConfig) -> Plan:
             Term(name, _factor(c), _measures(c, judges)) for name, c in config.components.items()
         ],
         judges=judges,
+        anchors=_anchors(config, judges),
     )
 
 
@@ -172,6 +177,25 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
         return resolve_shape(component.shape, component.options)
     except (ConfigError, ValueError) as error:
         config.fail(("components", name), str(error))
+
+
+def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:
+    found = {}
+    for name, judge in config.judges.items():
+        if judge.anchors is None:
+            continue
+        at, bounds = ("judges", name, "anchors"), plan.bounds[name]
+        if bounds is None:
+            config.fail(
+                at, "needs a range, and the schema gives the verdict no minimum and maximum"
+            )
+        path = config.base / Path(judge.anchors).expanduser()
+        try:
+            anchors = load_anchors(path, judge, plan.procedures[name])
+        except ConfigError as error:
+            config.fail(at, str(error))
+        found[name] = AnchorSet(judge=judge, anchors=anchors, bounds=bounds)
+    return found
 
 
 def _factor(component: ScorerComponent | JudgeComponent | ShapeComponent) -> float:
