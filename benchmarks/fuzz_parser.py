@@ -2,7 +2,9 @@
 
     python benchmarks/fuzz_parser.py --minutes 10
 
-Replies are those of the corpus in tests/judge, cut, joined and changed at random. Whether a verdict
+Replies are those of the corpus in tests/judge, cut, joined and changed at random; where atheris is
+installed, it changes them, guided by the parser's branches that they reach (`--random`: not so).
+Whether a verdict
 was invented is decided by an oracle of its own, which knows nothing of the parser: a verdict has to
 be written in the visible text, whole, and either alone on the last line or behind a label. A reply
 that breaks a rule is made as short as it can be and printed; the exit code is then 1.
@@ -15,14 +17,18 @@ import json
 import random
 import re
 import sys
+import tempfile
 import time
 import unicodedata
 from collections import Counter
 from collections.abc import Callable
+from importlib.util import find_spec
+from inspect import isfunction
 from pathlib import Path
+from typing import NoReturn
 
 from zerowait.config import VerdictRule
-from zerowait.judge import parse, read_reply
+from zerowait.judge import answer, claims, loose_json, parse, read_reply, readers, verdict
 from zerowait.types import Score
 
 CORPUS = Path(__file__).parents[1] / "tests" / "judge" / "corpus.jsonl"
@@ -101,11 +107,11 @@ def seen(text: str) -> str:
     return edge.split(text)[-1]
 
 
-def is_named(text: str, verdict: float | str, rule: VerdictRule) -> bool:
-    """Whether a reader finds `verdict` in `text` as the judge's verdict."""
+def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:
+    """Whether a reader finds `given` in `text` as the judge's verdict."""
     text = seen(text)
-    if isinstance(verdict, str):
-        word = re.escape(unicodedata.normalize("NFKC", verdict))
+    if isinstance(given, str):
+        word = re.escape(unicodedata.normalize("NFKC", given))
         places = [
             match
             for match in re.finditer(rf"(?<!{LETTER}){word}(?!{LETTER})", text, re.IGNORECASE)
@@ -117,7 +123,7 @@ def is_named(text: str, verdict: float | str, rule: VerdictRule) -> bool:
         places = [
             match
             for match in NUMBER.finditer(text)
-            if float(match[0]) == verdict and not _is_spoilt(text, match, high)
+            if float(match[0]) == given and not _is_spoilt(text, match, high)
         ]
         labels = LABELS
     return any(_is_alone(text, match) or _has_label(text, match, labels) for match in places)
@@ -170,12 +176,12 @@ def broken(rule: VerdictRule, text: str) -> str:
         return f"raises {type(error).__name__}: {error}"
     if not isinstance(outcome, Score):
         return ""
-    verdict = outcome.detail["verdict"]
+    given = outcome.detail["verdict"]
     low, high = rule.integer or rule.number or (0, 1)
     if not low <= outcome.value <= high:
         return f"gives {outcome.value}, which is out of range"
-    if not is_named(text, verdict, rule):
-        return f"invents {verdict!r}"
+    if not is_named(text, given, rule):
+        return f"invents {given!r}"
     if rule.choice is None and isinstance(parse(_without_digits(text), rule), Score):
         return "finds a number in a text without digits"
     return ""
@@ -231,15 +237,44 @@ def shortest(text: str, fails: Callable[[str], bool]) -> str:
     return text
 
 
+def guided(replies: list[str], minutes: float, seed: int) -> NoReturn:
+    """Let atheris change the replies; it ends the process, with 0 where nothing was found."""
+    import atheris
+
+    rules = list(RULES.values())
+
+    def try_one(data: bytes) -> None:
+        rule = rules[data[0] % len(rules)] if data else rules[0]
+        text = data[1:].decode("utf-8", "replace")
+        problem = broken(rule, text)
+        if problem:
+            raise AssertionError(f"{problem}: {text!r} by {rule}")
+
+    for module in (answer, claims, loose_json, readers, verdict):
+        for function in filter(isfunction, vars(module).values()):
+            atheris.instrument_func(function)
+    with tempfile.TemporaryDirectory() as folder:
+        for number, reply in enumerate(replies):
+            start = bytes([number % len(rules)]) + reply.encode("utf-8", "replace")
+            (Path(folder) / f"{number}").write_bytes(start)
+        limits = [f"-max_total_time={round(60 * minutes)}", f"-seed={seed + 1}", "-max_len=2000"]
+        atheris.Setup([sys.argv[0], *limits, f"-artifact_prefix={folder}/", folder], try_one)
+        atheris.Fuzz()
+    raise AssertionError  # pragma: no cover - Fuzz does not come back
+
+
 def main() -> int:
     """Print what was tried, and every finding."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--minutes", type=float, default=10.0)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--random", action="store_true", help="without atheris")
     given = options.parse_args()
     chance = random.Random(given.seed)
     lines = CORPUS.read_text("utf-8").splitlines()
     replies = [json.loads(line)["reply"] for line in lines]
+    if not given.random and find_spec("atheris"):
+        guided(replies, given.minutes, given.seed)
     until = time.monotonic() + 60 * given.minutes
     tried: Counter[str] = Counter()
     findings: dict[str, str] = {}

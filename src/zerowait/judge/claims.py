@@ -79,9 +79,9 @@ _LABEL = rf"""
     [\n.!?;,({{。、…]                                     # a line or a clause begins
     (?: (?<=\n) [ \t]*+ (?P<bullet> [-*+•][ \t]++ | [0-9]{{1,2}}[.)][ \t]++ ) )?
     [ \t\#*_`|]*+
-    (?P<quote>["'<])?
+    (?P<quote>["'<【])?
     {_LEADS} (?P<label>%s)
-    (?(quote)["'>])
+    (?(quote)["'>】])
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
     [*_`]*+
     (?: [ \t]*+[(\[](?:[0-9 .,/~-]|to|out|of|from|points?|满分|分)*+[)\]]
@@ -93,6 +93,7 @@ _LABEL = rf"""
 """
 _LINE_ENDS = re.compile(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
 _BLANK_TO_NEXT_LINE = re.compile(r"[ \t*_`]*\n\s*")
+_TAGS = ("<", "【")
 _KEY_QUOTES = ('"', "'")
 _BARE_OPENS = re.compile(r"[ \t#]*")
 _AFTER_LAST_WORD = " \t\n`*_-=~.!。|$)]}>\"'"
@@ -178,7 +179,7 @@ def _labelled(text: str, match: re.Match[str], reader: Reader, last_line: int) -
         if reading is None:
             return None
     fills_line = _LINE_ENDS.match(text, reading.end) is not None
-    signed = match["sign"] is not None or match["quote"] == "<"
+    signed = match["sign"] is not None or match["quote"] in _TAGS
     weak = not signed or match["label"] == "overall"
     if weak and not fills_line:
         return None

@@ -49,6 +49,7 @@ _NUMBER_GOES_ON = re.compile(
       [ \t*_`"']*+ [0-9]
     | [ \t]++ (?: if | only | when | would | means? | unless )\b
     | [ \t]*+ \( [ \t]*+ [0-9.]++ [ \t]*+ \)
+    | [ \t]*+ \( [^()\n]{1,40} \) [ \t]*+ (?: [,;/&+、] | and\b ) [ \t]*+ [0-9]
     """,
     re.VERBOSE,
 )
