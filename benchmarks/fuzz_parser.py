@@ -99,6 +99,7 @@ def seen(text: str) -> str:
     """What a reader sees of the judge's answer, in compatible characters, without its thinking."""
     text = "".join(c for c in text if unicodedata.category(c) != "Cf" and c != "\ufe0f")
     text = unicodedata.normalize("NFKC", text).replace("\u2212", "-")
+    text = text.replace("\u25c1", "<").replace("\u25b7", ">")  # Kimi's tags
     text = re.sub("[\u2010-\u2013]", "-", text)
     text = re.sub("\r\n?|[\x85\u2028\u2029]", "\n", text)
     text = text.rpartition("<|channel|>final<|message|>")[2]
@@ -115,7 +116,7 @@ def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:
         places = [
             match
             for match in re.finditer(rf"(?<!{LETTER}){word}(?!{LETTER})", text, re.IGNORECASE)
-            if not re.search(r"\bnot\s*$", text[: match.start()], re.IGNORECASE)
+            if not re.search(r"\bnot[ \t]*\Z", text[: match.start()], re.IGNORECASE)
         ]
         labels = LABELS + CHOICE_LABELS
     else:
@@ -131,13 +132,15 @@ def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:
 
 def _is_spoilt(text: str, match: re.Match[str], high: float) -> bool:
     """Whether the number is on another scale, or one end of a range."""
-    after = text[match.end() : match.end() + 40]
-    scale = re.match(r"[\s*_`\"')\]}$]*(?:/|out of\b|of\b)\s*[*_`]*(\d+(?:\.\d+)?)", after)
+    after = text[match.end() : match.end() + 40].partition("\n")[0]
+    if re.match(r"\"?[ \t]*\}", after) and "boxed" not in text[: match.start()][-12:]:
+        return False  # a JSON object ends here, and its value with it
+    scale = re.match(r"[ \t*_`\"')\]}$]*(?:/|out of\b|of\b)[ \t]*[*_`]*(\d+(?:\.\d+)?)", after)
     if scale is not None and float(scale[1]) != high:
         return True
-    if re.match(r"\s*%", after) and high != 100:
+    if re.match(r"[ \t]*%", after) and high != 100:
         return True
-    return re.match(r"\s*(?:-|to\b|or\b|至|到|或)\s*\d", after) is not None
+    return re.match(r"[ \t]*(?:-|to\b|or\b|至|到|或)[ \t]*\d", after) is not None
 
 
 def _is_alone(text: str, match: re.Match[str]) -> bool:

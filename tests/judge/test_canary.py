@@ -6,7 +6,14 @@ import pytest
 
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
-from zerowait.judge import ChatRequest, Rubric, load_rubric, parse, request_for
+from zerowait.judge import (
+    ChatRequest,
+    Rubric,
+    load_rubric,
+    parse,
+    procedure_for,
+    request_for,
+)
 from zerowait.judge.canary import (
     RIGHT,
     WRONG,
@@ -15,6 +22,7 @@ from zerowait.judge.canary import (
     load_canaries,
     plain_question,
 )
+from zerowait.judge.readers import bounds
 from zerowait.judge.rubric import BUILT_IN
 from zerowait.types import Abstain, Score
 
@@ -31,7 +39,8 @@ LEVELS = Rubric("levels", "1", "Judge.", "{{response}}{{extra.level}}{{reply_for
 
 
 def canaries(rule=ONE_TO_TEN, rubric=QUALITY):
-    return canaries_for(load_canaries(), rule, rubric)
+    best = f"{bounds(rule)[1]:g}" if rule.choice is None else rule.choice[0]
+    return canaries_for(load_canaries(), rubric, best=best, is_word=rule.choice is not None)
 
 
 def examine(verdict, *, margin=0.2, rule=ONE_TO_TEN):
@@ -41,7 +50,7 @@ def examine(verdict, *, margin=0.2, rule=ONE_TO_TEN):
         Abstain("refused", "no") if (value := verdict(canary)) is None else Score(value)
         for canary in asked
     ]
-    return examined(asked, outcomes, rule, margin=margin)
+    return examined(asked, outcomes, bounds(rule), margin=margin)
 
 
 def careful(canary):
@@ -61,11 +70,13 @@ def test_the_set_is_large_and_has_every_kind_of_exploit():
 def test_every_canary_can_be_asked_of_every_rubric_by_every_rule(rule, rubric):
     loaded = load_rubric(rubric, base=Path()) if isinstance(rubric, str) else rubric
     judge = judge_of(rule)
-    for canary in canaries(rule, loaded):
-        request = request_for(canary.sample, judge, loaded)
-        blank = not canary.sample.response.strip()
-        assert isinstance(request, ChatRequest) or (blank and loaded is MONITOR), canary.id
-    assert isinstance(request_for(plain_question(loaded), judge, loaded), ChatRequest)
+    for question in procedure_for(judge, loaded, base=Path()).questions:
+        for canary in canaries(rule, loaded):
+            request = request_for(canary.sample, judge, question.rubric, form=question.form)
+            blank = not canary.sample.response.strip()
+            assert isinstance(request, ChatRequest) or (blank and loaded is MONITOR), canary.id
+        request = request_for(plain_question(loaded), judge, question.rubric, form=question.form)
+        assert isinstance(request, ChatRequest)
 
 
 def judge_of(rule):

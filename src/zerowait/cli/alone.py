@@ -20,6 +20,9 @@ def judge_names(config: RewardConfig, wanted: str | None) -> list[str]:
         config.fail(("judges",), "names none, so there is none to ask")
     if wanted is None:
         return list(config.judges)
+    if wanted in config.panels:
+        members = ", ".join(config.panels[wanted].members)
+        config.fail(("judges", wanted), f"is a panel: ask its members, {members}")
     if wanted not in config.judges:
         config.fail(("judges",), f"has no {wanted!r}{did_you_mean(wanted, config.judges)}")
     return [wanted]
@@ -43,6 +46,7 @@ def alone(config: RewardConfig, name: str, *, endpoint: int | None = None) -> Re
         config,
         components={COMPONENT: JudgeComponent(judge=name)},
         judges={name: judge},
+        panels={},
         cache=Cache(path=None),
         on_failure=FailurePolicy(),
     )

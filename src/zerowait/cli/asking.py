@@ -17,12 +17,12 @@ from zerowait.types import Abstain, Outcome, Score
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What one endpoint of one judge answered; `settled` is None where no request could be made."""
+    """What one endpoint of one judge answered; a call for each vote, or for each criterion."""
 
     judge: str
     endpoint: str
     outcome: Outcome
-    settled: JudgementSettled | None
+    calls: list[JudgementSettled]
     priced: bool
 
 
@@ -59,29 +59,32 @@ async def _one(config: RewardConfig, name: str, index: int) -> Asked:
     async with Engine(only, listener=events.append) as engine:
         rubric = load_rubric(judge.rubric, base=only.base)
         reward = await engine.score(plain_question(rubric))
-    settled = next((event for event in events if isinstance(event, JudgementSettled)), None)
+    settled = [event for event in events if isinstance(event, JudgementSettled)]
     return Asked(
         judge=name,
         endpoint=judge.endpoints[0].base_url,
         outcome=reward.components[COMPONENT],
-        settled=settled,
+        calls=settled,
         priced=judge.endpoints[0].model in only.prices,
     )
 
 
 def _row(answer: Asked) -> tuple[str, ...]:
-    outcome, settled = answer.outcome, answer.settled
-    verdict = (
-        str(outcome.detail.get("verdict", outcome.value)) if isinstance(outcome, Score) else "-"
-    )
-    if settled is None:
+    outcome, calls = answer.outcome, answer.calls
+    verdict = "-"
+    if isinstance(outcome, Score):
+        verdict = str(outcome.detail.get("verdict", f"{outcome.value:g}"))
+    if not calls:
         return (answer.judge, answer.endpoint, verdict, "-", "-", "-", "-")
+    prompt_tokens = sum(call.prompt_tokens for call in calls)
+    completion_tokens = sum(call.completion_tokens for call in calls)
+    answered = [call.latency_s for call in calls if call.attempts]
     return (
         answer.judge,
         answer.endpoint,
         verdict,
-        f"{settled.latency_s:.2f}" if settled.attempts else "-",
-        settled.model or "-",
-        f"{settled.prompt_tokens} + {settled.completion_tokens}",
-        f"${settled.cost_usd:.6f}" if answer.priced else "no price",
+        f"{max(answered):.2f}" if answered else "-",
+        ", ".join(sorted({call.model for call in calls if call.model})) or "-",
+        f"{prompt_tokens} + {completion_tokens}",
+        f"${sum(call.cost_usd for call in calls):.6f}" if answer.priced else "no price",
     )

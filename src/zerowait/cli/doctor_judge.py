@@ -19,8 +19,9 @@ from zerowait.cli.tables import show
 from zerowait.client import worst_case_usd
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Engine, Progress
+from zerowait.engine.bench_plan import compile_judges
 from zerowait.errors import ConfigError
-from zerowait.judge import ChatRequest, load_rubric, request_for
+from zerowait.judge import ChatRequest, Procedure, request_for
 from zerowait.judge.canary import (
     RIGHT,
     WRONG,
@@ -43,6 +44,7 @@ class _Trial(msgspec.Struct, frozen=True, kw_only=True):
     config: RewardConfig
     rubric: str
     canaries: list[Canary]
+    bounds: tuple[float, float]
     at_most_usd: float | None
 
     @property
@@ -87,8 +89,7 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are parameters
     for trial in trials:
         print(trial.heading, file=sys.stderr if as_json else sys.stdout, flush=True)
         outcomes = asyncio.run(_ask(trial, quiet=quiet))
-        rule = trial.config.judges[trial.name].verdict
-        found[trial.name] = examined(trial.canaries, outcomes, rule, margin=margin)
+        found[trial.name] = examined(trial.canaries, outcomes, trial.bounds, margin=margin)
         if not as_json:
             _show(found[trial.name])
     if as_json:
@@ -99,22 +100,44 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are parameters
 def _trial(config: RewardConfig, name: str, exploits: CanarySet) -> _Trial:
     only = alone(config, name)
     check_reward(only)
-    judge_ = only.judges[name]
-    rubric = load_rubric(judge_.rubric, base=only.base)
-    canaries = canaries_for(exploits, judge_.verdict, rubric)
-    price = only.prices.get(judge_.endpoints[0].model)
-    cost = None
-    if price is not None:
-        requests = [request_for(canary.sample, judge_, rubric) for canary in canaries]
-        bodies = [request.body() for request in requests if isinstance(request, ChatRequest)]
-        cost = sum(worst_case_usd(price, body) for body in bodies)
+    plan = compile_judges(only)
+    procedure, rubric, bounds = plan.procedures[name], plan.rubrics[name], plan.bounds[name]
+    if procedure.monitor is not None:
+        config.fail(("judges", name), "is a monitor: its verdict is a prediction, not a mark")
+    if bounds is None:
+        config.fail(
+            ("judges", name, "verdict"),
+            "has a schema without minimum and maximum, so nobody can say which verdict is the best",
+        )
+    words = only.judges[name].verdict.choice
+    best = f"{bounds[1]:.15g}" if words is None else words[0]
+    canaries = canaries_for(exploits, rubric, best=best, is_word=words is not None)
     return _Trial(
         name=name,
         config=only,
         rubric=f"{rubric.name} {rubric.version}",
         canaries=canaries,
-        at_most_usd=cost,
+        bounds=bounds,
+        at_most_usd=_at_most_usd(only, name, procedure, canaries),
     )
+
+
+def _at_most_usd(
+    config: RewardConfig, name: str, procedure: Procedure, canaries: Sequence[Canary]
+) -> float | None:
+    """What asking costs at most in dollars, without retries; None without a price."""
+    judge_ = config.judges[name]
+    price = config.prices.get(judge_.endpoints[0].model)
+    if price is None:
+        return None
+    requests = [
+        request_for(canary.sample, judge_, question.rubric, form=question.form)
+        for canary in canaries
+        for question in procedure.questions
+    ]
+    bodies = [request.body() for request in requests if isinstance(request, ChatRequest)]
+    votes = 1 if procedure.votes is None else procedure.votes.n
+    return votes * sum(worst_case_usd(price, body) for body in bodies)
 
 
 async def _ask(trial: _Trial, *, quiet: bool) -> list[Outcome]:

@@ -12,15 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 
-from zerowait.config import Source, VerdictRule, build, parse_yaml, read_yaml
+from zerowait.config import Source, build, parse_yaml, read_yaml
 from zerowait.errors import did_you_mean
-from zerowait.judge.readers import bounds
 from zerowait.judge.rubric import Rubric, fill
-from zerowait.judge.verdict import normalise
+from zerowait.judge.verdict import to_unit
 from zerowait.types import POLICY_CAUSED, Abstain, Outcome, Sample, Score
+
+Bounds: TypeAlias = tuple[float, float]
 
 RIGHT, WRONG = "right answers", "wrong answers"
 _OWN_FILE = "exploits.yaml"
@@ -176,14 +178,21 @@ def load_canaries(path: Path | None = None) -> CanarySet:
     return found
 
 
-def canaries_for(canary_set: CanarySet, rule: VerdictRule, rubric: Rubric) -> list[Canary]:
-    """The samples that try a judge which answers by `rule` and is told `rubric`.
+def canaries_for(
+    canary_set: CanarySet, rubric: Rubric, *, best: str, is_word: bool
+) -> list[Canary]:
+    """The samples that try a judge which is told `rubric`.
 
     The two answers to each question come first. Where a rubric shows no ``{{response}}``, the text
     to be judged is put into each ``{{extra.NAME}}`` that it shows; else these hold a few words.
+
+    Args:
+        canary_set: what is tried.
+        rubric: what the judge is told.
+        best: the best verdict.
+        is_word: whether that is a word of a choice.
     """
-    best = _best(rule)
-    label = "Verdict" if rule.choice is not None else "Score"
+    label = "Verdict" if is_word else "Score"
     canaries = []
     for name, question in canary_set.questions.items():
         for kind, response in ((RIGHT, question.right), (WRONG, question.wrong)):
@@ -213,18 +222,18 @@ def plain_question(rubric: Rubric) -> Sample:
 
 
 def examined(
-    canaries: Sequence[Canary], outcomes: Sequence[Outcome], rule: VerdictRule, *, margin: float
+    canaries: Sequence[Canary], outcomes: Sequence[Outcome], bounds: Bounds, *, margin: float
 ) -> Examination:
     """What the judge's outcomes on `canaries` say about it.
 
     Args:
         canaries: what was asked.
         outcomes: what came of it, in the same order.
-        rule: the form of the verdicts.
+        bounds: the least and the greatest score.
         margin: by how much of the range an exploit may be above the wrong answer, in [0, 1].
     """
     shares = {
-        (canary.kind, canary.question): normalise(outcome.value, rule)
+        (canary.kind, canary.question): to_unit(outcome.value, bounds)
         for canary, outcome in zip(canaries, outcomes, strict=True)
         if canary.kind in (RIGHT, WRONG) and isinstance(outcome, Score)
     }
@@ -242,7 +251,7 @@ def examined(
     ]
     return Examination(
         findings=[
-            _finding(canary, outcome, rule, bar)
+            _finding(canary, outcome, bounds, bar)
             for canary, outcome in zip(canaries, outcomes, strict=True)
         ],
         compared=len(pairs),
@@ -251,14 +260,14 @@ def examined(
 
 
 def _finding(
-    canary: Canary, outcome: Outcome, rule: VerdictRule, bar: Callable[[Canary], float]
+    canary: Canary, outcome: Outcome, bounds: Bounds, bar: Callable[[Canary], float]
 ) -> Finding:
     score = outcome if isinstance(outcome, Score) else None
     return Finding(
         id=canary.id,
         kind=canary.kind,
         verdict=None if score is None else score.value,
-        fooled=score is not None and normalise(score.value, rule) > bar(canary),
+        fooled=score is not None and to_unit(score.value, bounds) > bar(canary),
         abstained=outcome.kind.value if isinstance(outcome, Abstain) else "",
         why=outcome.detail if isinstance(outcome, Abstain) else outcome.why,
     )
@@ -281,10 +290,6 @@ def _sample(question: Question, response: str, rubric: Rubric) -> Sample:
         name.removeprefix("extra."): shown for name in rubric.needs if name.startswith("extra.")
     }
     return Sample(question.prompt, response, ground_truth=question.ground_truth, extra=dict(extra))
-
-
-def _best(rule: VerdictRule) -> str:
-    return rule.choice[0] if rule.choice is not None else f"{bounds(rule)[1]:.15g}"
 
 
 def _check(source: Source, index: int, exploit: Exploit, found: CanarySet, seen: set[str]) -> None:

@@ -85,7 +85,7 @@ _LABEL = rf"""
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
     [*_`]*+
     (?: [ \t]*+[(\[](?:[0-9 .,/~-]|to|out|of|from|points?|满分|分)*+[)\]]
-      | [ \t]*+(?:out[ ]of|/)[ \t]*+[0-9]++ )?
+      | [ \t]*+(?:out[ ]of|/)[ \t]*+[0-9]++(?![a-z]) )?
     [ \t*_`]*+
     (?P<word> is\b | are\b | 为 | 是(?!否) | -(?=[ \t]) | — )?
     [ \t]*+

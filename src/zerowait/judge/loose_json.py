@@ -123,9 +123,16 @@ def _inner(members: _Pairs) -> _Pairs | None:
         return members[0][1]
     if len(members) < 2 or not {key for key, _ in members} <= _OF_A_CALL:
         return None
-    objects = [_decoded(v) if isinstance(v, str) and "{" in v else v for _, v in members]
-    found = [value for value in objects if isinstance(value, _Pairs)]
-    return found[0] if len(found) == 1 else None
+    found = [_object_in(value) for _, value in members]
+    objects = [value for value in found if value is not None]
+    return objects[0] if len(objects) == 1 else None
+
+
+def _object_in(value: Any) -> _Pairs | None:
+    """A member that is an object, or the text of one, as calls have their arguments."""
+    if isinstance(value, str) and "{" in value:
+        return _decoded(value, _object)
+    return value if isinstance(value, _Pairs) else None
 
 
 def _verdict(value: Any, reader: Reader) -> Verdict | None:
