@@ -124,3 +124,40 @@ def test_without_a_judge_there_is_nothing_to_ask(tmp_path, zerowait):
     done = zerowait("doctor", "judge", file)
     assert done.returncode == 2
     assert "names none, so there is none to ask" in done.stderr
+
+
+def test_a_panel_is_examined_by_its_members_and_a_monitor_not_at_all(config, zerowait, tmp_path):
+    with FakeJudge() as judge:
+        file = config({"a": [judge.url], "b": [judge.url], "p": []})
+        tree = json.loads(file.read_text())
+        tree["judges"]["p"] = {"panel": {"members": ["a", "b"]}}
+        tree["judges"]["b"]["max_tokens"] = 64
+        tree["judges"]["m"] = tree["judges"]["a"] | {
+            "rubric": "monitor",
+            "monitor": {},
+            "verdict": {"choice": ["yes", "no"]},
+        }
+        tree["components"]["m"] = {"judge": "m"}
+        file.write_text(json.dumps(tree))
+        panel = zerowait("doctor", "judge", file, "--judge", "p")
+        monitor = zerowait("doctor", "judge", file, "--judge", "m")
+        assert judge.seen.requests == 0
+    assert "judges.p is a panel: ask its members, a, b" in panel.stderr
+    assert "judges.m is a monitor" in monitor.stderr
+
+
+def test_every_vote_of_an_endpoint_counts_in_its_tokens_and_cost(config, zerowait):
+    with FakeJudge(Script(obeys=True)) as judge:
+        file = config({"q": [judge.url]}, prices={"m": {"input": 1, "output": 2}})
+        tree = json.loads(file.read_text())
+        once = zerowait("doctor", "config", file, "--ask").stdout
+        tree["judges"]["q"] |= {"votes": {"n": 3}, "temperature": 1}
+        file.write_text(json.dumps(tree))
+        thrice = zerowait("doctor", "config", file, "--ask").stdout
+        assert judge.seen.requests == 4
+
+    def cost(shown):
+        [row] = [line.split() for line in shown.splitlines() if "/v1" in line]
+        return float(row[-1].removeprefix("$"))
+
+    assert cost(thrice) == pytest.approx(3 * cost(once), abs=2e-6)
