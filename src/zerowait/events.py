@@ -159,6 +159,56 @@ class ResponsesCompared(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...] = ()
 
 
+class Drift(msgspec.Struct, frozen=True, kw_only=True):
+    """How far two sets of verdicts on the same anchors are apart.
+
+    Args:
+        anchors: how many have a verdict in both.
+        mean_abs: the mean absolute difference, as a share of the verdict's range, in [0, 1].
+        rank_correlation: Spearman's, in [-1, 1]; None where either side has one value only.
+        flips: how many changed to the other side of the middle of the range.
+    """
+
+    anchors: int
+    mean_abs: float
+    rank_correlation: float | None
+    flips: int
+
+
+class AnchorsMeasured(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge was asked its anchors.
+
+    Args:
+        measurement: 1 for the first one of the engine.
+        asked: anchors. reached: of these, how many got a verdict.
+        since_first: against the first measurement. from_reference: against the reference verdicts.
+            None where no verdict was reached.
+    """
+
+    judge: str
+    measurement: int
+    asked: int
+    reached: int
+    since_first: Drift | None
+    from_reference: Drift | None
+
+
+class JudgeDrifted(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's verdicts on its anchors are further off than its ``anchors_alarm`` allows.
+
+    Told when it gets so, and again only after it was within the limit meanwhile.
+
+    Args:
+        against: the ``first`` measurement, or the ``reference`` verdicts.
+        limit: the largest `mean_abs` that is allowed.
+    """
+
+    judge: str
+    against: Literal["first", "reference"]
+    drift: Drift
+    limit: float
+
+
 class RewardSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A sample's reward is known; `submitted_at` and `settled_at` are Unix times in seconds."""
 
@@ -199,6 +249,8 @@ Event: TypeAlias = (
     | JudgementSettled
     | ModelChanged
     | ResponsesCompared
+    | AnchorsMeasured
+    | JudgeDrifted
     | RewardSettled
     | StoreFailed
     | LoopLagged

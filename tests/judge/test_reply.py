@@ -1,6 +1,7 @@
 """What the body of a judge's HTTP reply means."""
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,10 @@ from zerowait.judge import (
 from zerowait.types import Abstain, Score
 
 RULE = VerdictRule(integer=(1, 10))
+MESSAGES = [
+    json.loads(line)
+    for line in Path(__file__).with_name("messages.jsonl").read_text("utf-8").splitlines()
+]
 
 
 def reply(content="Score: 7", *, finish="stop", **message):
@@ -28,6 +33,13 @@ def reply(content="Score: 7", *, finish="stop", **message):
 def told(body):
     outcome = read_reply(body, RULE)
     return outcome.value if isinstance(outcome, Score) else outcome.kind.value
+
+
+@pytest.mark.parametrize("shape", MESSAGES, ids=lambda shape: repr(shape["message"])[:60])
+def test_each_known_shape_of_a_message_means_what_the_corpus_says(shape):
+    """Content parts, tool calls, reasoning fields, refusals and cut answers, whole."""
+    choice = {"index": 0, "message": shape["message"], "finish_reason": shape["finish"]}
+    assert told(json.dumps({"choices": [choice]}).encode()) == shape["expect"]
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ def _add_commands() -> None:
     from zerowait.cli import (  # noqa: F401
         cache,
         doctor,
+        doctor_judge,
         judge,
         report,
         retriever,

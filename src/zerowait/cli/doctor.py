@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib.metadata
 import os
 import platform
@@ -13,12 +12,12 @@ from typing import Annotated
 import typer
 
 from zerowait.cli.app import app
+from zerowait.cli.asking import ask_judges, show_answers
 from zerowait.cli.judges import described
 from zerowait.cli.preflight import check_reward
 from zerowait.config import load_config
-from zerowait.engine import Engine
 from zerowait.engine.plan import compile_plan
-from zerowait.types import Abstain, Reward, Sample
+from zerowait.types import Abstain
 
 doctor = typer.Typer(help="Say what is wrong, in one line each.", no_args_is_help=True)
 app.add_typer(doctor, name="doctor")
@@ -38,7 +37,9 @@ def install() -> int:
 @doctor.command("config")
 def config(
     file: Annotated[str, typer.Argument(help="reward.yaml, or recipe.yaml#reward.")],
-    ask: Annotated[bool, typer.Option(help="Also ask each judge one real question.")] = False,
+    ask: Annotated[
+        bool, typer.Option(help="Also ask each endpoint of each judge one real question.")
+    ] = False,
 ) -> int:
     """Check a reward configuration: every name, every key, every endpoint."""
     loaded = load_config(file)
@@ -47,14 +48,11 @@ def config(
     print(f"{file}: {len(loaded.components)} components, {judges} judges: fine")
     for line in described(loaded, compile_plan(loaded)):
         print(line)
-    if not ask:
+    if not ask or not loaded.judges:
         return 0
-    reward = asyncio.run(_ask(file))
-    failed = False
-    for name, outcome in reward.components.items():
-        print(f"{name}: {outcome}")
-        failed = failed or isinstance(outcome, Abstain)
-    return 1 if failed else 0
+    answers = ask_judges(loaded)
+    show_answers(answers)
+    return 1 if any(isinstance(answer.outcome, Abstain) for answer in answers) else 0
 
 
 @doctor.command("verl", context_settings={"ignore_unknown_options": True})
@@ -101,20 +99,6 @@ def _plugin() -> int:
 def _entry_point() -> bool:
     points = importlib.metadata.entry_points(group="verl.plugins")
     return any(point.name == "zerowait" for point in points)
-
-
-async def _ask(file: str) -> Reward:
-    async with Engine(file) as engine:
-        return await engine.score(
-            Sample(
-                "What is the capital of France?",
-                "<answer>Paris</answer>",
-                ground_truth="Paris",
-                group="doctor",
-                group_size=1,
-                response_tokens=5,
-            )
-        )
 
 
 def _version(name: str) -> str:

@@ -13,6 +13,7 @@ from zerowait.client.cost import (
     MemoryLedger,
     Metered,
     nano_usd,
+    worst_case_usd,
 )
 from zerowait.client.endpoints import Target, target
 from zerowait.client.lanes import Lane, Lanes
@@ -55,4 +56,5 @@ __all__ = [
     "decide",
     "nano_usd",
     "target",
+    "worst_case_usd",
 ]

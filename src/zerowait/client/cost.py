@@ -188,12 +188,8 @@ class Metered:
             raise BudgetSpentError(self._spent(worst))
 
     def _worst(self, asked: _Asked, body: bytes) -> int | None:
-        """No token is shorter than a byte, so the body has no more tokens than bytes."""
         price = self._prices.get(asked.model)
-        if price is None:
-            return None
-        longest = max(asked.max_tokens, asked.max_completion_tokens)
-        return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
+        return None if price is None else _worst(price, asked, body)
 
     def _charge(self, reply: Reply, model: str, worst: int) -> tuple[int, tuple[int, int]]:
         """What `reply` costs, and its usage.
@@ -235,6 +231,21 @@ def nano_usd(usd: float) -> int:
     250000000
     """
     return round(usd * NANO_USD)
+
+
+def worst_case_usd(price: Price, body: bytes) -> float:
+    """The most that one send of the request `body` can cost, in dollars.
+
+    >>> worst_case_usd(Price(input=1.0, output=10.0), b'{"max_tokens": 100}')
+    0.001275
+    """
+    return _worst(price, _ASKED.decode(body), body) / NANO_USD
+
+
+def _worst(price: Price, asked: _Asked, body: bytes) -> int:
+    """No token is shorter than a byte, so the body has no more tokens than bytes."""
+    longest = max(asked.max_tokens, asked.max_completion_tokens)
+    return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
 
 
 def _cost(price: Price, prompt_tokens: int, completion_tokens: int) -> int:

@@ -1,5 +1,6 @@
 """The configuration: what it may say (`schema`), and how it is read (`load`)."""
 
+from zerowait.config.anchors import EverySteps
 from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import build, load_config, read_config
@@ -26,6 +27,7 @@ __all__ = [
     "Comparison",
     "Component",
     "Endpoint",
+    "EverySteps",
     "FailurePolicy",
     "Hedge",
     "Judge",

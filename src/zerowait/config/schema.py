@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from zerowait.config.anchors import EverySteps
 from zerowait.config.checks import finite, positive
 from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
@@ -222,6 +223,10 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         ask: a rubric's criteria ``together`` in one call, or ``apart`` in one call each.
         votes: how often it is asked about the same thing, and what becomes of its answers.
         monitor: it sees the reasoning alone and predicts a property; what that is worth.
+        anchors: a JSONL file of samples with reference verdicts, by which its drift is measured.
+        anchors_every: they are asked at the start, and again after so many judgements, or after
+            ``{steps: N}`` training steps.
+        anchors_alarm: the mean difference, as a share of the range, above which it has drifted.
     """
 
     endpoints: list[Endpoint]
@@ -233,10 +238,16 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ask: Literal["together", "apart"] | None = None
     votes: Votes | None = None
     monitor: Monitor | None = None
+    anchors: str | None = None
+    anchors_every: EverySteps | int = 5000
+    anchors_alarm: float = 0.1
 
     def __post_init__(self) -> None:
         if not self.endpoints:
             raise ValueError("a judge needs at least one endpoint")
+        if not isinstance(self.anchors_every, EverySteps):
+            positive("anchors_every", self.anchors_every)
+        positive("anchors_alarm", self.anchors_alarm)
         positive("max_tokens", self.max_tokens)
         if not self.rubric:
             comparison = self.verdict.comparison

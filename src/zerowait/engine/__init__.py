@@ -5,9 +5,10 @@ from zerowait.engine.engine import Engine, Tokenizer
 from zerowait.engine.portal import Portal
 from zerowait.engine.progress import Progress
 from zerowait.engine.rewards import Rewards, open  # noqa: A004 - users write zerowait.open
-from zerowait.engine.tally import JudgeStats, Stats, quantile
+from zerowait.engine.tally import AnchorStats, JudgeStats, Stats, quantile
 
 __all__ = [
+    "AnchorStats",
     "Engine",
     "JudgeStats",
     "Portal",

@@ -15,25 +15,24 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from zerowait.cache import SingleFlight, Store, open_store
+from zerowait.cache import NoStore, SingleFlight, open_store
 from zerowait.client import (
     AiohttpTransport,
-    JudgeClient,
     Lanes,
     Ledger,
     MemoryLedger,
-    Metered,
-    Secret,
     Transport,
 )
 from zerowait.config import RewardConfig, load_config
-from zerowait.engine.budget import open_ledger, tokens, with_budget
+from zerowait.engine.anchors import AnchorWatch
+from zerowait.engine.benches import Benches
+from zerowait.engine.budget import open_ledger, with_budget
 from zerowait.engine.combine import combine, settle_groups
-from zerowait.engine.comparing import AgainstReference, Comparer
+from zerowait.engine.comparing import Comparer
 from zerowait.engine.contests import Contests
 from zerowait.engine.groups import Groups
-from zerowait.engine.judgements import Judging, OneJudge, OnePanel
-from zerowait.engine.judging import Bench, Settled, Shared
+from zerowait.engine.judgements import Judging
+from zerowait.engine.judging import Settled, Shared
 from zerowait.engine.lag import LoopWatch
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
@@ -42,8 +41,7 @@ from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of
 from zerowait.errors import ClosedError, DataError
-from zerowait.events import Event, Listener, RewardSettled, nobody
-from zerowait.judge import well_formed
+from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
 from zerowait.types import Reward, Sample
 
 _LOG = logging.getLogger(__name__)
@@ -101,6 +99,7 @@ class Engine:
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
         self._watch = LoopWatch(self._tell)
+        self._anchors = AnchorWatch(self.plan.anchors, self._lanes, self._tell)
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -118,7 +117,18 @@ class Engine:
                 store = await open_store(self.config.cache)
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
-                judges, comparers = self._judges(transport, store)
+                benches = Benches(
+                    self.config,
+                    self.plan.judges,
+                    self._keys,
+                    transport=transport,
+                    lanes=self._lanes,
+                    ledger=self._ledger,
+                    listener=self._tell,
+                )
+                shared = Shared(flights=self._flights, store=store, listener=self._tell)
+                judges, comparers = benches.everybody(shared)
+                await self._watch_anchors(stack, benches)
             self._watch.start()
             stack.callback(self._watch.stop)
             self._contests = Contests(
@@ -149,6 +159,7 @@ class Engine:
             return
         self._closed = True
         try:
+            await self._anchors.aclose()
             if self._contests is not None:
                 await self._contests.aclose()
             await self._flights.aclose(drain_s)
@@ -262,57 +273,25 @@ class Engine:
             self._groups.leave(scope, seat, finished=finished)
         return outcomes
 
-    def _judges(
-        self, transport: Transport, store: Store
-    ) -> tuple[dict[str, Judging], dict[str, Comparer]]:
-        """Everybody whom a component may ask about a sample or about siblings, by name."""
-        plan = self.plan.judges
-        judges: dict[str, Judging] = {}
-        comparers: dict[str, Comparer] = {}
-        for name, procedure in plan.procedures.items():
-            bench = self._bench(name, transport, store)
-            if procedure.comparison is None:
-                judges[name] = OneJudge(bench, procedure)
-                continue
-            comparer = Comparer(name, bench, procedure.comparison, listener=self._tell)
-            if procedure.comparison.against == "group":
-                comparers[name] = comparer
-            else:
-                judges[name] = AgainstReference(comparer)
-        known = {name: bounds for name, bounds in plan.bounds.items() if bounds is not None}
-        panels = {name: OnePanel(p, judges, known) for name, p in self.config.panels.items()}
-        return judges | panels, comparers
-
-    def _bench(self, name: str, transport: Transport, store: Store) -> Bench:
-        judge = self.config.judges[name]
-        meter = Metered(
-            transport,
-            judge=name,
-            prices=self.config.prices,
-            usage=tokens,
-            ledger=self._ledger,
-            listener=self._tell,
-        )
-        client = JudgeClient(
-            endpoints=judge.endpoints,
-            keys=[None if key is None else Secret(key) for key in self._keys[name]],
-            traffic=self.config.traffic,
-            transport=meter,
-            lanes=self._lanes,
-            well_formed=well_formed,
-            listener=self._tell,
-        )
-        shared = Shared(flights=self._flights, store=store, listener=self._tell)
-        rubric = self.plan.judges.rubrics[name]
-        return Bench(name, judge, rubric, client=client, meter=meter, shared=shared)
+    async def _watch_anchors(self, stack: AsyncExitStack, benches: Benches) -> None:
+        """Ask anchors on benches of their own, which no cache and no call in flight answers for."""
+        flights = await stack.enter_async_context(SingleFlight[Settled]())
+        shared = Shared(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
+        self._anchors.start({name: benches.one(name, shared) for name in self.plan.anchors})
+        stack.push_async_callback(self._anchors.aclose)
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
+        self._anchors(event)
         try:
             self._user_listener(event)
         except Exception:  # noqa: BLE001 - somebody else's code
             # a reward that was paid for is not lost to whoever listens
             _LOG.exception("the listener raised on %s", type(event).__name__)
+
+    def _tell_of_anchor(self, event: Event) -> None:
+        if not isinstance(event, ModelChanged):  # the judge's own bench tells of it
+            self._tell(event)
 
 
 def _group_by_group(rows: list[Sample]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -12,10 +13,12 @@ from zerowait.config import (
     ScorerComponent,
     ShapeComponent,
 )
+from zerowait.engine.anchors import AnchorSet
 from zerowait.engine.bench_plan import BenchPlan, compares_siblings, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.judge.anchors import load_anchors
 from zerowait.scorers import check_options, list_takers, needs_pool, resolve, with_files
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
@@ -71,6 +74,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     shapes: list[ShapeStep]
     terms: list[Term]
     judges: BenchPlan
+    anchors: dict[str, AnchorSet]
     take_lists: frozenset[str]
 
     @property
@@ -122,6 +126,7 @@ def compile_plan(config: RewardConfig) -> Plan:
             if isinstance(step, RuleStep)
             for target in list_takers(step.target, step.options)
         ),
+        anchors=_anchors(config, judges),
     )
 
 
@@ -216,6 +221,27 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
         return resolve_shape(component.shape, component.options)
     except (ConfigError, ValueError) as error:
         config.fail(("components", name), str(error))
+
+
+def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:
+    found = {}
+    for name, judge in config.judges.items():
+        if judge.anchors is None:
+            continue
+        at, bounds = ("judges", name, "anchors"), plan.bounds[name]
+        if plan.procedures[name].comparison is not None:
+            config.fail(at, "are for verdicts on single responses, and this judge compares")
+        if bounds is None:
+            config.fail(
+                at, "needs a range, and the schema gives the verdict no minimum and maximum"
+            )
+        path = config.base / Path(judge.anchors).expanduser()
+        try:
+            anchors = load_anchors(path, judge, plan.procedures[name])
+        except ConfigError as error:
+            config.fail(at, str(error))
+        found[name] = AnchorSet(judge=judge, anchors=anchors, bounds=bounds)
+    return found
 
 
 def _factor(component: ScorerComponent | JudgeComponent | ShapeComponent) -> float:

@@ -8,7 +8,10 @@ import msgspec
 
 from zerowait.client import Lanes
 from zerowait.events import (
+    AnchorsMeasured,
+    Drift,
     Event,
+    JudgeDrifted,
     JudgementSettled,
     ModelChanged,
     RequestCharged,
@@ -38,6 +41,15 @@ class JudgeStats(msgspec.Struct, frozen=True, kw_only=True):
     inconsistent: int = 0
 
 
+class AnchorStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's anchors: measurements so far, alarms so far, and the latest drift."""
+
+    measurements: int = 0
+    alarms: int = 0
+    since_first: Drift | None = None
+    from_reference: Drift | None = None
+
+
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
     """A frozen snapshot of an engine.
 
@@ -56,7 +68,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         prompt_tokens, completion_tokens: as the judges reported them.
         spent_usd: by this engine, on models that have a price; a request that brought no bill
             counts with its worst case.
-        judges: the same counts by judge.
+        judges: the same counts by judge; anchors that were asked are among them.
+        anchors: the drift of each judge that has anchors.
         components: by component of the reward; here ``spent_usd`` is what its replies cost, without
             requests that brought none.
         budget_usd: ``traffic.budget_usd``.
@@ -89,6 +102,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     comparisons: int = 0
     inconsistent: int = 0
     judges: dict[str, JudgeStats] = {}
+    anchors: dict[str, AnchorStats] = {}
     components: dict[str, JudgeStats] = {}
     budget_usd: float | None = None
     budget_spent_usd: float = 0.0
@@ -159,6 +173,7 @@ class Tally:
         self._told: Counter[type[Event]] = Counter()
         self._judges: dict[str, _Part] = {}
         self._components: dict[str, _Part] = {}
+        self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
 
@@ -178,6 +193,9 @@ class Tally:
             case ResponsesCompared():
                 _of(self._judges, event.judge).compared(event)
                 _of(self._components, event.component).compared(event)
+            case AnchorsMeasured() | JudgeDrifted():
+                known = self._anchors.get(event.judge, AnchorStats())
+                self._anchors[event.judge] = _with(known, event)
             case RequestCharged():
                 _of(self._judges, event.judge).spent_usd += event.usd
             case RequestEnded(status=200):
@@ -211,6 +229,7 @@ class Tally:
             comparisons=sum(judge.comparisons for judge in judges.values()),
             inconsistent=sum(judge.inconsistent for judge in judges.values()),
             judges=judges,
+            anchors=dict(self._anchors),
             components={name: part.stats() for name, part in self._components.items()},
             in_flight=lanes.in_flight,
             waiting=lanes.waiting,
@@ -221,6 +240,17 @@ class Tally:
             latency_p95_s=quantile(ordered, 0.95),
             latency_p99_s=quantile(ordered, 0.99),
         )
+
+
+def _with(known: AnchorStats, event: AnchorsMeasured | JudgeDrifted) -> AnchorStats:
+    if isinstance(event, JudgeDrifted):
+        return msgspec.structs.replace(known, alarms=known.alarms + 1)
+    return msgspec.structs.replace(
+        known,
+        measurements=event.measurement,
+        since_first=event.since_first,
+        from_reference=event.from_reference,
+    )
 
 
 def _of(parts: dict[str, _Part], name: str) -> _Part:

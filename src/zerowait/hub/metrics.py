@@ -54,6 +54,19 @@ def _lines(stats: Stats) -> Iterator[str]:
     yield from _family(name, "counter", "Judgements that were not reached, by kind.")
     for kind, count in stats.abstentions.items():
         yield f'{name}{{kind="{kind}"}} {count}'
+    name = "zerowait_judge_drift_alarms_total"
+    yield from _family(name, "counter", "How often a judge drifted beyond its limit.")
+    for judge, anchors in stats.anchors.items():
+        yield f'{name}{{judge="{judge}"}} {anchors.alarms}'
+    name = "zerowait_judge_drift"
+    yield from _family(name, "gauge", "Mean difference of anchors' verdicts, share of the range.")
+    for judge, anchors in stats.anchors.items():
+        for against, drift in (
+            ("first", anchors.since_first),
+            ("reference", anchors.from_reference),
+        ):
+            if drift is not None:
+                yield f'{name}{{judge="{judge}",against="{against}"}} {drift.mean_abs}'
     name = "zerowait_latency_seconds"
     yield from _family(name, "gauge", "Latency of the latest answered attempts.")
     for quantile, field in _QUANTILES.items():

@@ -84,13 +84,13 @@ _LABEL = rf"""
     [\n.!?;,({{。、…]                                     # a line or a clause begins
     (?: (?<=\n) [ \t]*+ (?P<bullet> [-*+•][ \t]++ | [0-9]{{1,2}}[.)][ \t]++ ) )?
     [ \t\#*_`|]*+
-    (?P<quote>["'<])?
+    (?P<quote>["'<【])?
     {_LEADS} (?P<label>%s)
-    (?(quote)["'>])
+    (?(quote)["'>】])
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
     [*_`]*+
     (?: [ \t]*+[(\[](?:[0-9 .,/~-]|to|out|of|from|points?|满分|分)*+[)\]]
-      | [ \t]*+(?:out[ ]of|/)[ \t]*+[0-9]++ )?
+      | [ \t]*+(?:out[ ]of|/)[ \t]*+[0-9]++(?![a-z]) )?
     [ \t*_`]*+
     (?P<word> is\b | are\b | 为 | 是(?!否) | -(?=[ \t]) | — )?
     [ \t]*+
@@ -98,6 +98,7 @@ _LABEL = rf"""
 """
 _LINE_ENDS = re.compile(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
 _BLANK_TO_NEXT_LINE = re.compile(r"[ \t*_`]*\n\s*")
+_TAGS = ("<", "【")
 _KEY_QUOTES = ('"', "'")
 _BARE_OPENS = re.compile(r"[ \t#]*")
 _AFTER_LAST_WORD = " \t\n`*_-=~.!。|$)]}>\"'"
@@ -195,11 +196,13 @@ def _labelled(text: str, match: re.Match[str], reader: Reader, last_line: int) -
         if reading is None:
             return None
     fills_line = _LINE_ENDS.match(text, reading.end) is not None
-    signed = match["sign"] is not None or match["quote"] == "<"
+    signed = match["sign"] is not None or match["quote"] in _TAGS
     weak = not signed or match["label"] == "overall"
     if weak and not fills_line:
         return None
     start = match.start()
+    if match["sign"] is None and text[end - 1].isalnum() and text[end] in "+-.":
+        return Claim(None, start, reading.end, final=False)  # "Score-1": a dash or a minus?
     final = fills_line and reading.end > last_line and text[start] == "\n" and not match["bullet"]
     return Claim(reading.verdict, start, reading.end, final=final)
 

@@ -23,6 +23,8 @@ _REASONS = frozenset(
     )
 )
 
+_OF_A_CALL = frozenset(("type", "id", "name", "function", "arguments", "parameters", "input"))
+
 
 class _Pairs(list[tuple[str, Any]]):
     """An object's members, repeated keys included."""
@@ -98,8 +100,8 @@ def _kept_string(match: re.Match[str]) -> str:
 
 
 def _claim(members: _Pairs, span: tuple[int, int], text: str, reader: Reader) -> Claim | None:
-    while len(members) == 1 and isinstance(members[0][1], _Pairs):
-        members = members[0][1]
+    while (inner := _inner(members)) is not None:
+        members = inner
     verdicts = {
         _verdict(value, reader) for key, value in members if reader.key.fullmatch(folded(key))
     }
@@ -113,6 +115,24 @@ def _claim(members: _Pairs, span: tuple[int, int], text: str, reader: Reader) ->
         final=says_nothing_after(text, span[1]),
         reason=reason,
     )
+
+
+def _inner(members: _Pairs) -> _Pairs | None:
+    """The object that is all there is in `members`, or the arguments of the call that they are."""
+    if len(members) == 1 and isinstance(members[0][1], _Pairs):
+        return members[0][1]
+    if len(members) < 2 or not {key for key, _ in members} <= _OF_A_CALL:
+        return None
+    found = [_object_in(value) for _, value in members]
+    objects = [value for value in found if value is not None]
+    return objects[0] if len(objects) == 1 else None
+
+
+def _object_in(value: Any) -> _Pairs | None:
+    """A member that is an object, or the text of one, as calls have their arguments."""
+    if isinstance(value, str) and "{" in value:
+        return _decoded(value, _object)
+    return value if isinstance(value, _Pairs) else None
 
 
 def _verdict(value: Any, reader: Reader) -> Verdict | None:

@@ -41,14 +41,17 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
+# Digits of any script, raised and lowered ones, and those in circles, brackets and squares.
+_DIGIT = r"[\d\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2460-\u249b\u24ea-\u24ff\u3220-\u33ff]"
 _NUMBER_GOES_ON = re.compile(
-    r"""
-      \w | [.,:'][0-9] | [-+±^°?]
-    | [ \t]*+ (?: % | → | -> | => | = | \? | / | \\/ | out[ ]of\b )
+    rf"""
+      \w | [.,:']?{_DIGIT} | [-+±^°?\u202a-\u202e\u2066-\u2069]  # the last ones turn what follows
+    | [ \t*_`]*+ (?: % | → | -> | => | = | \? | / | \\/ | out[ ]of\b )
     | [ \t]*+ (?: [-—~,;|&+*] | (?:to|or|and|bis|until|through|vs|minus|plus)\b | [至到或和、] )?
-      [ \t*_`"']*+ [0-9]
+      [ \t*_`"']*+ {_DIGIT}
     | [ \t]++ (?: if | only | when | would | means? | unless )\b
     | [ \t]*+ \( [ \t]*+ [0-9.]++ [ \t]*+ \)
+    | [ \t]*+ \( [^()\n]{{1,40}} \) [ \t]*+ (?: [,;/&+、] | and\b ) [ \t]*+ [0-9]
     """,
     re.VERBOSE,
 )

@@ -115,7 +115,26 @@ def traffic(report: Report) -> list[Row]:
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
         ("exposed_reward_s, all steps", number(sum(s.exposed_s for s in report.training), 2)),
+        *_anchors(stats),
     ]
+
+
+def _anchors(stats: dict[str, Any]) -> list[Row]:
+    """The drift of each judge that has anchors, with its alarms."""
+    rows: list[Row] = []
+    for judge, anchors in stats.get("anchors", {}).items():
+        drifts = [
+            f"{anchors[key]['mean_abs']:.3f} {words}"
+            for key, words in (
+                ("since_first", "since the first"),
+                ("from_reference", "from the reference"),
+            )
+            if anchors.get(key)
+        ]
+        said = ", ".join(drifts) or "nothing reached"
+        alarms = f"; ALARM: drifted {anchors['alarms']} times" if anchors["alarms"] else ""
+        rows.append((f"drift of {judge}", f"{said} ({anchors['measurements']} measured){alarms}"))
+    return rows
 
 
 def write_page(report: Report) -> Path:

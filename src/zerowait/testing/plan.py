@@ -23,6 +23,7 @@ from zerowait.testing.faults import (
     WrongTypes,
     chosen,
 )
+from zerowait.testing.obedience import obedient_content
 from zerowait.testing.replies import Reply, Said, completion, failed, wrong_types
 from zerowait.testing.script import Script
 from zerowait.testing.verdicts import (
@@ -54,10 +55,16 @@ def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | Non
     words = words_for(script, ask.messages, content)
     said = _said(words, fault, content)
     if said is None:
-        said = Said(content=words.right if answer is None else answer(ask.body))
+        said = Said(content=_right(script, ask, words, answer))
     whole = completion(script, ask, said, name=f"{key.hex()[:16]}-{nth}")
     reply = Reply(body=b"", latency_s=latency_s, fault="" if fault is None else fault.name)
     return _on_the_wire(reply, fault, whole, attempt.variant)
+
+
+def _right(script: Script, ask: Ask, words: Words, answer: Answer | None) -> str:
+    if answer is not None:
+        return answer(ask.body)
+    return obedient_content(script, ask.messages) if script.obeys else words.right
 
 
 def _status(fault: Status, latency_s: float) -> Reply:

@@ -119,6 +119,8 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         prefers: what it answers where responses are compared: ``better`` is who has the greater
             last number in it; ``first`` and ``last`` go by the place and by nothing else.
         reply: the content around the verdict, such as ``{"score": {verdict}}``.
+        obeys: it gives the verdict that the judged response asks for; without one the best to a
+            response that holds the reference, and the worst to any other.
         latency: how long an answer takes.
         capacity: how much it bears.
         faults: what goes wrong; see `zerowait.testing.faults`.
@@ -130,6 +132,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     verdict: VerdictRule = VerdictRule(integer=(1, 10))
     prefers: Prefers = "better"
     reply: str = "{verdict}"
+    obeys: bool = False
     latency: Latency = Latency()
     capacity: Capacity = Capacity()
     faults: tuple[AnyFault, ...] = ()

@@ -55,7 +55,7 @@ def question_in(ask: Ask) -> Question:
         BadRequestError: no response or no reference answer is found in its messages.
     """
     texts = [content_text(message.get("content")) for message in ask.messages]
-    parts = _marked(texts) or _json_object(texts[-1])
+    parts = marked_parts(texts) or _json_object(texts[-1])
     response, reference = parts.get("response"), parts.get("reference")
     if response is None:
         raise BadRequestError("no response to judge was found: use the rubric 'reference'")
@@ -141,8 +141,11 @@ def verdict_text(question: Question, agreed: float) -> str:
     )
 
 
-def _marked(texts: Sequence[str]) -> dict[str, str]:
-    """The marked parts by name; what stands inside one is never taken for another."""
+def marked_parts(texts: Sequence[str]) -> dict[str, str]:
+    """The marked parts by ``prompt``, ``reference`` and ``response``, as far as there are any.
+
+    What stands inside one is never taken for another.
+    """
     names = {"PROMPT": "prompt", "GROUND_TRUTH": "reference", "RESPONSE": "response"}
     found: dict[str, str] = {}
     for part in _MARKED.finditer("\n".join(texts)):
