@@ -91,6 +91,7 @@ class _Asked(msgspec.Struct, frozen=True):
     model: str = ""
     max_tokens: int = 0
     max_completion_tokens: int = 0
+    max_output_tokens: int = 0
 
 
 _ASKED: Final = msgspec.json.Decoder(_Asked)
@@ -192,7 +193,7 @@ class Metered:
         price = self._prices.get(asked.model)
         if price is None:
             return None
-        longest = max(asked.max_tokens, asked.max_completion_tokens)
+        longest = max(asked.max_tokens, asked.max_completion_tokens, asked.max_output_tokens)
         return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
 
     def _charge(self, reply: Reply, model: str, worst: int) -> tuple[int, tuple[int, int]]:

@@ -15,7 +15,7 @@ from zerowait.client.hedge import HedgeRule
 from zerowait.client.limiter import FixedLimit, Gauge, Limiter
 from zerowait.client.quota import Quota, Unit
 from zerowait.client.watch import Watch
-from zerowait.config.schema import Endpoint
+from zerowait.config.endpoint import Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import LimitChanged, Listener, QuotaLearned, nobody
 

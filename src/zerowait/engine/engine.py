@@ -43,7 +43,7 @@ from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of
 from zerowait.errors import ClosedError, DataError
 from zerowait.events import Event, Listener, RewardSettled, nobody
-from zerowait.judge import well_formed
+from zerowait.judge import responses_body, well_formed
 from zerowait.types import Reward, Sample
 
 _LOG = logging.getLogger(__name__)
@@ -300,6 +300,7 @@ class Engine:
             transport=meter,
             lanes=self._lanes,
             well_formed=well_formed,
+            responses_body=responses_body,
             listener=self._tell,
         )
         shared = Shared(flights=self._flights, store=store, listener=self._tell)
