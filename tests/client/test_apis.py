@@ -29,6 +29,7 @@ from zerowait.testing import (
 )
 from zerowait.types import Abstain
 
+pytestmark = pytest.mark.wire
 KEY = "sk-planted-0123456789"
 FAULTS = (
     Status(status=503, share=0.05),

@@ -18,7 +18,7 @@ from zerowait.config.schema import (
     VerdictRule,
 )
 from zerowait.config.source import Source, parse_yaml, read_yaml
-from zerowait.config.traffic import Hedge, Price, Traffic
+from zerowait.config.traffic import Hedge, Price, Sharding, Traffic
 
 __all__ = [
     "By",
@@ -39,6 +39,7 @@ __all__ = [
     "RewardConfig",
     "ScorerComponent",
     "ShapeComponent",
+    "Sharding",
     "Source",
     "Traffic",
     "Value",

@@ -16,7 +16,7 @@ from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.source import KeyPath, Source
-from zerowait.config.traffic import Price, Traffic
+from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
@@ -237,6 +237,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     judges: dict[str, Judge] = {}
     panels: dict[str, Panel] = {}
     traffic: Traffic = Traffic()
+    hub: Sharding = Sharding()
     cache: Cache = Cache()
     prices: dict[str, Price] = {}
     on_failure: FailurePolicy = FailurePolicy()

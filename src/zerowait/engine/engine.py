@@ -15,26 +15,25 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from zerowait.cache import SingleFlight, Store, open_store
+from zerowait.cache import Shard, SingleFlight, Store, open_store
 from zerowait.client import (
     AiohttpTransport,
-    JudgeClient,
     Lanes,
     Ledger,
     MemoryLedger,
-    Metered,
-    Secret,
     Transport,
 )
 from zerowait.config import RewardConfig, load_config
-from zerowait.engine.budget import open_ledger, tokens, with_budget
+from zerowait.engine.benches import Benches, Supplies
+from zerowait.engine.budget import open_ledger, with_budget
 from zerowait.engine.combine import combine, settle_groups
-from zerowait.engine.comparing import AgainstReference, Comparer
+from zerowait.engine.comparing import Comparer
 from zerowait.engine.contests import Contests
 from zerowait.engine.groups import Groups
-from zerowait.engine.judgements import Judging, OneJudge, OnePanel
-from zerowait.engine.judging import Bench, Settled, Shared
+from zerowait.engine.judgements import Judging
+from zerowait.engine.judging import Settled, Shared
 from zerowait.engine.lag import LoopWatch
+from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
 from zerowait.engine.shapes import Shapes
@@ -43,7 +42,6 @@ from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of
 from zerowait.errors import ClosedError, DataError
 from zerowait.events import Event, Listener, RewardSettled, nobody
-from zerowait.judge import responses_body, well_formed
 from zerowait.types import Reward, Sample
 
 _LOG = logging.getLogger(__name__)
@@ -67,6 +65,7 @@ class Engine:
         listener: called with every event, on the loop; must be quick. What it raises is logged.
         transport: how requests travel; aiohttp when None.
         environ: where ``api_key_env`` variables are looked up.
+        partition: this engine's place among several that share a job's limits; None: it is alone.
 
     Raises:
         ConfigError: on construction, before any work starts.
@@ -80,6 +79,7 @@ class Engine:
         listener: Listener = nobody,
         transport: Transport | None = None,
         environ: Mapping[str, str] = os.environ,
+        partition: Partition | None = None,
     ) -> None:
         self.config = load_config(config)
         self.plan = compile_plan(self.config)
@@ -87,7 +87,9 @@ class Engine:
         self._given_transport = transport
         self._user_listener = listener
         self._tally = Tally()
-        self._lanes = Lanes(self.config.traffic, listener=self._tell)
+        self._partition = partition
+        self._shard = Shard() if partition is None else partition.shard
+        self.lanes = Lanes(self.config.traffic, listener=self._tell, parts=self._shard.of)
         self._groups = Groups(self.plan.waits_for_siblings)
         self._shapes = Shapes(
             self.plan,
@@ -98,6 +100,7 @@ class Engine:
         self._closed = False
         self._flights: SingleFlight[Settled] = SingleFlight()
         self._contests: Contests | None = None
+        self._benches: Benches | None = None
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
         self._watch = LoopWatch(self._tell)
@@ -115,10 +118,11 @@ class Engine:
                 stack.push_async_callback(self._ledger.aclose)
                 transport = self._given_transport or AiohttpTransport()
                 stack.push_async_callback(transport.aclose)
-                store = await open_store(self.config.cache)
+                store = await open_store(self.config.cache, self._shard)
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
-                judges, comparers = self._judges(transport, store)
+                benches = self._benches = self._made(transport, store)
+                judges, comparers = benches.judges, benches.comparers
             self._watch.start()
             stack.callback(self._watch.stop)
             self._contests = Contests(
@@ -215,10 +219,23 @@ class Engine:
         done = [reward for reward in rewards if reward is not None]
         return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
 
+    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+        """What a judgement brings that another engine of the job asks for.
+
+        Returns:
+            What the judge said and what it took, and whether it joined one in flight.
+
+        Raises:
+            ClosedError: the engine is not open.
+        """
+        if self._open is None or self._benches is None:
+            raise ClosedError("the engine is not open: use it inside `async with`")
+        return await self._benches.by_name[ask.judge].answer(ask)
+
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         counts = msgspec.structs.replace(
-            self._tally.snapshot(self._lanes),
+            self._tally.snapshot(self.lanes),
             loop_lag_p99_s=self._watch.lag_p99_s,
             loop_blocked_by=self._watch.blocked_by,
         )
@@ -262,50 +279,18 @@ class Engine:
             self._groups.leave(scope, seat, finished=finished)
         return outcomes
 
-    def _judges(
-        self, transport: Transport, store: Store
-    ) -> tuple[dict[str, Judging], dict[str, Comparer]]:
-        """Everybody whom a component may ask about a sample or about siblings, by name."""
-        plan = self.plan.judges
-        judges: dict[str, Judging] = {}
-        comparers: dict[str, Comparer] = {}
-        for name, procedure in plan.procedures.items():
-            bench = self._bench(name, transport, store)
-            if procedure.comparison is None:
-                judges[name] = OneJudge(bench, procedure)
-                continue
-            comparer = Comparer(name, bench, procedure.comparison, listener=self._tell)
-            if procedure.comparison.against == "group":
-                comparers[name] = comparer
-            else:
-                judges[name] = AgainstReference(comparer)
-        known = {name: bounds for name, bounds in plan.bounds.items() if bounds is not None}
-        panels = {name: OnePanel(p, judges, known) for name, p in self.config.panels.items()}
-        return judges | panels, comparers
-
-    def _bench(self, name: str, transport: Transport, store: Store) -> Bench:
-        judge = self.config.judges[name]
-        meter = Metered(
-            transport,
-            judge=name,
-            prices=self.config.prices,
-            usage=tokens,
+    def _made(self, transport: Transport, store: Store) -> Benches:
+        shared = Shared(
+            flights=self._flights, store=store, listener=self._tell, partition=self._partition
+        )
+        supplies = Supplies(
+            keys=self._keys,
+            transport=transport,
+            lanes=self.lanes,
             ledger=self._ledger,
-            listener=self._tell,
+            shared=shared,
         )
-        client = JudgeClient(
-            endpoints=judge.endpoints,
-            keys=[None if key is None else Secret(key) for key in self._keys[name]],
-            traffic=self.config.traffic,
-            transport=meter,
-            lanes=self._lanes,
-            well_formed=well_formed,
-            responses_body=responses_body,
-            listener=self._tell,
-        )
-        shared = Shared(flights=self._flights, store=store, listener=self._tell)
-        rubric = self.plan.judges.rubrics[name]
-        return Bench(name, judge, rubric, client=client, meter=meter, shared=shared)
+        return Benches(self.config, self.plan.judges, supplies)
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
