@@ -14,7 +14,7 @@ import time
 import msgspec
 import pytest
 
-from zerowait.cache import Entry, SqliteLedger, SqliteStore
+from zerowait.cache import Entry, Shard, SqliteLedger, SqliteStore
 from zerowait.types import Score
 
 VERDICT = msgspec.json.encode(Score(7.0))
@@ -309,3 +309,16 @@ def test_a_killed_import_leaves_a_sound_file_and_can_be_run_again(
     process.communicate()
     assert zerowait("cache", "import", other, out).returncode == 0
     assert count(other) == 6000
+
+
+def test_the_files_of_a_hub_of_several_shards_are_one_cache(tmp_path, zerowait):
+    whole, out = tmp_path / "j.db", tmp_path / "all.jsonl"
+    shards = [Shard(index, 2).file(whole) for index in range(2)]
+    for number, file in enumerate([whole, *shards]):
+        fill(file, {f"{number}{i}": entry(i, age_s=DAY_S) for i in range(2)})
+    said = zerowait("cache", "stats", whole)
+    assert [file.name in said.stdout for file in [whole, *shards]] == [True] * 3
+    exported = zerowait("cache", "export", whole, out, "-q")
+    assert len(out.read_text().splitlines()) == 6, exported.stderr
+    dropped = zerowait("cache", "prune", whole, "--older-than", "1h", "-q")
+    assert dropped.stdout.count("dropped 2 entries") == 3, dropped.stderr

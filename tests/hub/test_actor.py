@@ -100,3 +100,14 @@ def test_the_last_counts_are_on_the_record_when_it_closes(config, tmp_path):
     asyncio.run(scenario())
     last = (record / "stats.jsonl").read_bytes().splitlines()[-1]
     assert b'"settled":3' in last
+
+
+def test_a_caller_that_believes_in_another_number_of_shards_is_told(config):
+    async def scenario():
+        actor = HubActor(config, None)
+        assert await actor.ready(config) == 1
+        with pytest.raises(ConfigError, match=r"hub.shards was 1 .* and is 4 now"):
+            await actor.join(config, "me", 4)
+        await actor.aclose(0.0)
+
+    asyncio.run(scenario())

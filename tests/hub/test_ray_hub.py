@@ -111,7 +111,7 @@ def until(true):
 
 
 def pid_of(hub):
-    return ray.get(hub._actor.__ray_call__.remote(lambda _: os.getpid()), timeout=LONG_S)
+    return ray.get(hub._first._actor.__ray_call__.remote(lambda _: os.getpid()), timeout=LONG_S)
 
 
 def committed(config):

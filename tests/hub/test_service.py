@@ -259,3 +259,12 @@ def test_a_page_in_a_browser_may_not_ask(headers):
 def test_with_a_token_it_may_have_any_name():
     headers = {"Host": "judge.example", "Authorization": "Bearer t0ken-of-tests"}
     assert ask("/v1/score", RIGHT, headers=headers, token=Secret("t0ken-of-tests"))[0] == 200
+
+
+def test_several_shards_are_refused_since_the_service_is_one_process():
+    async def scenario():
+        async with serving(RULE | {"hub": {"shards": 2}}, ServiceSettings(port=0)):
+            pass
+
+    with pytest.raises(ConfigError, match=r"hub.shards is for a hub under Ray"):
+        asyncio.run(scenario())

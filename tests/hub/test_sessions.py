@@ -148,7 +148,7 @@ def served(judge, sessions, scenario):
 def test_everybody_at_the_desk_gets_their_own_reward(judge, sessions):
     async def scenario(desk):
         async with asyncio.TaskGroup() as tasks:
-            calls = [tasks.create_task(desk.reward(row(n % 7))) for n in range(1000)]
+            calls = [tasks.create_task(desk.result(row(n % 7))) for n in range(1000)]
         return [call.result().value for call in calls]
 
     assert served(judge, sessions, scenario) == [n % 7 for n in range(1000)]
@@ -156,7 +156,7 @@ def test_everybody_at_the_desk_gets_their_own_reward(judge, sessions):
 
 def test_whoever_leaves_the_desk_gives_their_call_up(judge, sessions):
     async def scenario(desk):
-        call = asyncio.create_task(desk.reward(row(50)))
+        call = asyncio.create_task(desk.result(row(50)))
         await asyncio.sleep(5)
         call.cancel()
         await asyncio.wait({call})
@@ -169,7 +169,7 @@ def test_whoever_leaves_the_desk_gives_their_call_up(judge, sessions):
 def test_all_that_is_waited_for_can_be_handed_in_again():
     async def scenario():
         desk = Desk()
-        calls = [asyncio.create_task(desk.reward(row(n))) for n in range(3)]
+        calls = [asyncio.create_task(desk.result(row(n))) for n in range(3)]
         await asyncio.sleep(0)
         first, _ = await desk.batch()
         desk.settle([(1, JudgementError("lost"))])

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerowait.config.schema import Endpoint, Judge, VerdictRule
+from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge import ChatRequest, Rubric, check_judge, load_rubric, request_for, request_key
 from zerowait.judge.fence import GUARD

@@ -6,6 +6,7 @@ from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, MemoryStore, NoStore
 from zerowait.cache.open import open_store
 from zerowait.cache.redis import RedisStore
+from zerowait.cache.shards import Shard, shard_files
 from zerowait.cache.sqlite import SqliteStore
 from zerowait.cache.store import Entry, Store, StoreError, StoreStats
 
@@ -17,6 +18,7 @@ __all__ = [
     "NoStore",
     "RedisStore",
     "Sent",
+    "Shard",
     "SingleFlight",
     "SqliteLedger",
     "SqliteStore",
@@ -24,4 +26,5 @@ __all__ = [
     "StoreError",
     "StoreStats",
     "open_store",
+    "shard_files",
 ]

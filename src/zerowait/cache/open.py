@@ -7,15 +7,19 @@ from typing import Final
 from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, NoStore
 from zerowait.cache.redis import RedisStore
-from zerowait.cache.sqlite import SqliteStore
+from zerowait.cache.shards import Shard, open_files
 from zerowait.cache.store import Store
 from zerowait.config.schema import Cache
 
 _DAY_S: Final = 86_400
 
 
-async def open_store(cache: Cache) -> Store:
+async def open_store(cache: Cache, shard: Shard = Shard()) -> Store:  # noqa: B008 - frozen
     """The store of `cache`, with its hot entries in memory; or one that keeps nothing.
+
+    Args:
+        cache: where, and how much.
+        shard: which part of it is opened; a Redis is shared by all.
 
     Raises:
         ConfigError: the file cannot be opened or is not a cache of ours, or Redis does not answer.
@@ -26,7 +30,8 @@ async def open_store(cache: Cache) -> Store:
         return Fronted(await _open_redis(cache.url, limits), limits=limits)
     if cache.path is None:
         return NoStore()
-    return Fronted(SqliteStore(cache.path, limits=limits), limits=limits)
+    store = open_files(cache.path, shard, limits)
+    return Fronted(store, limits=limits)
 
 
 async def _open_redis(url: str, limits: Limits) -> RedisStore:

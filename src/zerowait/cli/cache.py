@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from zerowait.cache import Limits, upkeep
+from zerowait.cache import Limits, shard_files, upkeep
 from zerowait.cache.ledger import SPEND_FILE, accounts
 from zerowait.cache.limits import file_bytes
 from zerowait.cache.open import limits_of
@@ -45,10 +45,21 @@ def stats(where: Where) -> int:
     And what was spent, where a budget is kept beside the cache.
     """
     path, _ = _locate(where)
-    with upkeep.opened(path) as connection:
+    for file in _files(path):
+        _show_contents(file)
+    for budget in accounts(path.with_name(SPEND_FILE)):
+        print(
+            f"budget {budget.name}: ${budget.spent / NANO_USD:.4f} spent, "
+            f"${budget.reserved / NANO_USD:.4f} reserved"
+        )
+    return 0
+
+
+def _show_contents(file: Path) -> None:
+    with upkeep.opened(file) as connection:
         found = upkeep.contents(connection)
     print(
-        f"{path}: {found.entries} entries, {_size(found.used_bytes)} in use, "
+        f"{file}: {found.entries} entries, {_size(found.used_bytes)} in use, "
         f"file {_size(found.file_bytes)}"
     )
     rows = [("judge", "model", "entries", "bytes", "oldest", "newest")]
@@ -56,12 +67,6 @@ def stats(where: Where) -> int:
         ages = (_moment(share.oldest), _moment(share.newest))
         rows.append((share.judge, share.model, str(share.entries), _size(share.size_bytes), *ages))
     show(rows if found.shares else [])
-    for budget in accounts(path.with_name(SPEND_FILE)):
-        print(
-            f"budget {budget.name}: ${budget.spent / NANO_USD:.4f} spent, "
-            f"${budget.reserved / NANO_USD:.4f} reserved"
-        )
-    return 0
 
 
 @cache.command("prune")
@@ -90,17 +95,27 @@ def prune(
         rules = [(chosen, None if max_bytes is None else _bytes(max_bytes))]
     if not rules:
         raise ConfigError("say what to prune: --older-than, --judge, --model or --max-bytes")
+    files = _files(path)
+    for file in files:
+        _prune(file, rules, parts=len(files), quiet=quiet)
+    return 0
+
+
+def _prune(
+    file: Path, rules: list[tuple[Selection, int | None]], *, parts: int, quiet: bool
+) -> None:
+    """Apply the rules to a file that is one of `parts`."""
     entries = size_bytes = 0
-    with upkeep.opened(path) as connection:
+    with upkeep.opened(file) as connection:
         for chosen, left in rules:
             total = upkeep.count(connection, chosen)
             with Progress(total, shown=not quiet, what="pruning") as bar:
-                dropped = upkeep.prune(connection, chosen, max_bytes=left, told=bar.advance)
+                most = None if left is None else left // parts
+                dropped = upkeep.prune(connection, chosen, max_bytes=most, told=bar.advance)
             entries += dropped[0]
             size_bytes += dropped[1]
         left_bytes = file_bytes(connection)
-    print(f"{path}: dropped {entries} entries ({_size(size_bytes)}), file {_size(left_bytes)}")
-    return 0
+    print(f"{file}: dropped {entries} entries ({_size(size_bytes)}), file {_size(left_bytes)}")
 
 
 def _rules(limits: Limits) -> list[tuple[Selection, int | None]]:
@@ -126,21 +141,29 @@ def export(
     chosen = Selection(judge=judge, model=model)
     partial = file.with_name(f".{file.name}.partial")
     entries = 0
-    with upkeep.opened(path) as connection:
-        total = upkeep.count(connection, chosen)
-        try:
-            with _private(partial) as out, Progress(total, shown=not quiet, what="writing") as bar:
-                for line in upkeep.export_lines(connection, chosen):
-                    out.write(line + b"\n")
-                    entries += 1
-                    bar.advance()
-            partial.replace(file)
-        except OSError as error:
-            raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
-        finally:
-            partial.unlink(missing_ok=True)
+    try:
+        with _private(partial) as out:
+            for part in _files(path):
+                entries += _export(part, out, chosen, quiet=quiet)
+        partial.replace(file)
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
     print(f"{file}: {entries} entries of {path}")
     return 0
+
+
+def _export(file: Path, out: BinaryIO, chosen: Selection, *, quiet: bool) -> int:
+    entries = 0
+    with upkeep.opened(file) as connection:
+        total = upkeep.count(connection, chosen)
+        with Progress(total, shown=not quiet, what="writing") as bar:
+            for line in upkeep.export_lines(connection, chosen):
+                out.write(line + b"\n")
+                entries += 1
+                bar.advance()
+    return entries
 
 
 @cache.command("import")
@@ -184,6 +207,11 @@ def _locate(where: str) -> tuple[Path, Cache]:
     if config.cache.path is None:
         config.fail(("cache",), "says that there is no cache file")
     return Path(config.cache.path), config.cache
+
+
+def _files(path: Path) -> list[Path]:
+    """The cache's file, or those of the shards of a hub that is spread over several processes."""
+    return [file for _, file in shard_files(path)] or [path]
 
 
 def _private(path: Path) -> BinaryIO:

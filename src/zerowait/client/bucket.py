@@ -71,8 +71,17 @@ class Usage(msgspec.Struct):
     completion_tokens: int = 0
 
 
+class _Billed(msgspec.Struct):
+    """Usage in the names of chat completions, and in those of responses."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
 class _Counted(msgspec.Struct):
-    usage: Usage | None = None
+    usage: _Billed | None = None
 
 
 class _Asked(msgspec.Struct):
@@ -91,9 +100,15 @@ def usage_of(body: bytes) -> Usage | None:
     7
     """
     try:
-        return _reply.decode(body).usage
+        billed = _reply.decode(body).usage
     except msgspec.MsgspecError:
         return None
+    if billed is None:
+        return None
+    return Usage(
+        billed.prompt_tokens or billed.input_tokens,
+        billed.completion_tokens or billed.output_tokens,
+    )
 
 
 class Guess:

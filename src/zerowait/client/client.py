@@ -32,7 +32,7 @@ from zerowait.client.retry import (
 )
 from zerowait.client.secret import Secret
 from zerowait.client.sender import Permit, Result, Road, Sender
-from zerowait.config.schema import Endpoint
+from zerowait.config.endpoint import Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried, nobody
 from zerowait.types import Abstain
@@ -65,7 +65,8 @@ class JudgeClient:
         keys: each endpoint's key, in the same order; none when empty.
         transport: sends; closed by whoever opened it.
         lanes: where slots and quota are handed out; shared by the judges of a job.
-        well_formed: whether a 200's body is a chat completion; other bodies are asked for again.
+        well_formed: whether a 200's body is a completion; other bodies are asked for again.
+        responses_body: turns a chat request's body into one for the responses API.
         traffic: how long and how often it is tried.
         listener: hears of every attempt.
         jitter: the source of randomness for waits.
@@ -77,6 +78,7 @@ class JudgeClient:
     transport: Transport
     lanes: Lanes
     well_formed: Callable[[bytes], bool]
+    responses_body: Callable[[bytes], bytes] = bytes
     traffic: Traffic = field(default_factory=Traffic)
     listener: Listener = nobody
     jitter: Random = field(default_factory=Random, repr=False)
@@ -239,11 +241,11 @@ class JudgeClient:
         return self._roads[at].lane.limiter
 
     def _body(self, course: Course) -> bytes:
-        """The request as the endpoint asked now wants it: with its own name of the model."""
-        model = self.endpoints[course.at].model
-        if model == self.endpoints[0].model:
-            return course.body
-        return msgspec.json.encode(msgspec.json.decode(course.body) | {"model": model})
+        """The request as the endpoint asked now wants it: its name of the model, its API."""
+        endpoint, body = self.endpoints[course.at], course.body
+        if endpoint.model != self.endpoints[0].model:
+            body = msgspec.json.encode(msgspec.json.decode(body) | {"model": endpoint.model})
+        return self.responses_body(body) if endpoint.speaks == "responses" else body
 
     def _after_failure(self, failed: Reply | TransportError, course: Course) -> Abstain | None:
         """An Abstain, or None if the judgement goes on after ``course.wait_s``."""

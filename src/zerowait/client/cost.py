@@ -91,6 +91,7 @@ class _Asked(msgspec.Struct, frozen=True):
     model: str = ""
     max_tokens: int = 0
     max_completion_tokens: int = 0
+    max_output_tokens: int = 0
 
 
 _ASKED: Final = msgspec.json.Decoder(_Asked)
@@ -244,7 +245,7 @@ def worst_case_usd(price: Price, body: bytes) -> float:
 
 def _worst(price: Price, asked: _Asked, body: bytes) -> int:
     """No token is shorter than a byte, so the body has no more tokens than bytes."""
-    longest = max(asked.max_tokens, asked.max_completion_tokens)
+    longest = max(asked.max_tokens, asked.max_completion_tokens, asked.max_output_tokens)
     return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
 
 

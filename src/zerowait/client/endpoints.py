@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from zerowait.client.secret import Secret
-from zerowait.config.schema import Endpoint
+from zerowait.config.endpoint import Endpoint
 from zerowait.errors import ConfigError
 
 _SHORTEST_KEY_CHARS: Final = 8

@@ -15,7 +15,7 @@ from zerowait.client.hedge import HedgeRule
 from zerowait.client.limiter import FixedLimit, Gauge, Limiter
 from zerowait.client.quota import Quota, Unit
 from zerowait.client.watch import Watch
-from zerowait.config.schema import Endpoint
+from zerowait.config.endpoint import Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import LimitChanged, Listener, QuotaLearned, nobody
 
@@ -51,18 +51,29 @@ class Lanes:
         traffic: how hard the judges may be asked.
         listener: hears of every change of a limit.
         limiter: for all lanes, instead of what `traffic` asks for.
+        parts: of how many processes these are the lanes of one, which share the limits. Each
+            begins with a single slot; `divide` says what it gets.
     """
 
     def __init__(
-        self, traffic: Traffic, *, listener: Listener = nobody, limiter: Limiter | None = None
+        self,
+        traffic: Traffic,
+        *,
+        listener: Listener = nobody,
+        limiter: Limiter | None = None,
+        parts: int = 1,
     ) -> None:
         self._traffic = traffic
         self._listener = listener
         self._total = Gauge()
         self._lanes: dict[tuple[str, str, str | None], Lane] = {}
         self._shared = limiter
+        self._parts = parts
+        self.slots = traffic.slots if parts == 1 else 1
         if limiter is None and traffic.concurrency != "auto":
             self._shared = Limiter(FixedLimit(traffic.concurrency), total=self._total)
+        if self._shared is not None:
+            self._shared.cap(self.slots)
 
     def lane(self, endpoint: Endpoint) -> Lane:
         """The lane of `endpoint` and its model, the same one each time; keys have their own."""
@@ -75,6 +86,19 @@ class Lanes:
             lane = Lane(name, limiter, quota, watch, Breaker(), Gauge())
             self._lanes[key] = lane
         return lane
+
+    def divide(self, slots: int) -> None:
+        """From now on `slots` of the job's are ours, and as large a part of its quotas."""
+        self.slots = slots
+        for limiter in self._limiters():
+            limiter.cap(slots)
+        for lane in self._lanes.values():
+            lane.quota.divide(self._part)
+
+    @property
+    def held(self) -> int:
+        """The most slots that any one limiter has handed out now."""
+        return max((limiter.in_flight for limiter in self._limiters()), default=0)
 
     @property
     def in_flight(self) -> int:
@@ -105,6 +129,10 @@ class Lanes:
                 found[f"{lane.name} {model}"] += lane.limiter.limit
         return dict(found)
 
+    @property
+    def _part(self) -> float:
+        return self.slots / self._traffic.slots
+
     def _limiters(self) -> Iterable[Limiter]:
         if self._shared is not None:
             return (self._shared,)
@@ -112,12 +140,15 @@ class Lanes:
 
     def _adaptive(self, name: str) -> Limiter:
         highest = self._traffic.max_concurrency
-        rule = AdaptiveLimit(start=min(START, highest), highest=highest)
+        start = max(1, min(START, highest) // self._parts)
+        rule = AdaptiveLimit(start=start, highest=highest)
 
         def changed(before: int, after: int) -> None:
             self._listener(LimitChanged(endpoint=name, before=before, after=after, why=rule.why))
 
-        return Limiter(rule, total=self._total, changed=changed)
+        limiter = Limiter(rule, total=self._total, changed=changed)
+        limiter.cap(self.slots)
+        return limiter
 
     def _quota(self, name: str) -> Quota:
         def learned(unit: Unit, per_minute: float) -> None:
@@ -125,7 +156,10 @@ class Lanes:
 
         # where lanes share slots, one that sends few ahead would starve behind the others' backlog
         ahead = _AHEAD if self._shared is None else None
-        return Quota(self._traffic.rpm, self._traffic.tpm, ahead=ahead, learned=learned)
+        quota = Quota(self._traffic.rpm, self._traffic.tpm, ahead=ahead, learned=learned)
+        if self._parts > 1:
+            quota.divide(self._part)
+        return quota
 
     def _watch(self, limiter: Limiter, quota: Quota) -> Watch | None:
         hedge = self._traffic.hedge

@@ -8,6 +8,7 @@ holds slots and waiters. Both belong to one event loop.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum
@@ -119,6 +120,7 @@ class Limiter:
         self._held = Gauge()
         self._total = total or Gauge()
         self._on_wire = 0
+        self._cap = sys.maxsize
 
     @property
     def in_flight(self) -> int:
@@ -142,8 +144,13 @@ class Limiter:
 
     @property
     def limit(self) -> int:
-        """How many slots the rule allows now."""
-        return self._limit.limit
+        """How many slots there are now: what the rule allows, within the cap."""
+        return min(self._limit.limit, self._cap)
+
+    def cap(self, slots: int) -> None:
+        """From now on at most `slots`, whatever the rule allows; those that are held stay held."""
+        self._cap = slots
+        self.follow()
 
     def slot(self, *, again: bool = False) -> Slot:
         """A slot to enter with ``async with``; each one serves once.
@@ -155,7 +162,7 @@ class Limiter:
 
     def spare_slot(self) -> Slot | None:
         """A slot that is held already and must be released, or None: somebody needs them all."""
-        if self.waiting or self._held.now >= self._limit.limit:
+        if self.waiting or self._held.now >= self.limit:
             return None
         self._take()
         return Slot(self)
@@ -166,7 +173,7 @@ class Limiter:
 
     def follow(self) -> None:
         """Let in as many as the rule allows; call it after the limit was changed from outside."""
-        limit = self._limit.limit
+        limit = self.limit
         while self._held.now < limit and (line := self._returning or self._waiters):
             waiter, _ = line.popitem(last=False)
             if not waiter.done():  # done: its caller was cancelled and has not run since
@@ -178,7 +185,7 @@ class Limiter:
 
     async def _acquire(self, *, again: bool) -> None:
         line = self._returning if again else self._waiters
-        if self._held.now < self._limit.limit and not self.waiting:
+        if self._held.now < self.limit and not self.waiting:
             self._take()
             return
         waiter = asyncio.get_running_loop().create_future()
@@ -253,7 +260,8 @@ class Slot:
         limiter = self._limiter
         self.ended(Ending.SAYS_NOTHING)
         self._sent_s = asyncio.get_running_loop().time()
-        self._occupancy = limiter.in_flight / limiter.limit
+        # of what the rule allows: under a cap that binds, the rule has not been put to the test
+        self._occupancy = limiter.in_flight / limiter._limit.limit
         limiter._on_wire += 1
 
     def ended(self, ending: Ending, *, retry_after_s: float = 0.0) -> None:

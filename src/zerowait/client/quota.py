@@ -53,6 +53,8 @@ class Quota:
     ) -> None:
         self._given: dict[Unit, PerMinute] = {"requests": requests, "tokens": tokens}
         self._buckets: dict[Unit, Bucket] = {}
+        self._whole: dict[Unit, float] = {}
+        self._share = 1.0
         self._told = learned
         self._may_be_ahead = math.inf if ahead is None else ahead
         self._ahead = 0
@@ -62,6 +64,7 @@ class Quota:
         self._timer: asyncio.TimerHandle | None = None
         for unit, per_minute in self._given.items():
             if per_minute is not None and per_minute != "off":
+                self._whole[unit] = per_minute
                 self._buckets[unit] = Bucket(per_minute, now_s=0.0)
 
     @property
@@ -73,6 +76,13 @@ class Quota:
         """What is kept to now, set or learned, or None."""
         bucket = self._buckets.get(unit)
         return None if bucket is None else bucket.per_minute
+
+    def divide(self, share: float) -> None:
+        """From now on only this share of what is set or learned, in (0, 1], is handed out here."""
+        self._share = share
+        for unit, bucket in self._buckets.items():
+            bucket.change(self._whole[unit] * share, now_s=_now_s())
+        self._follow()
 
     async def claim(self, body: bytes, *, has_slot: bool = False) -> Claim:
         """The share that the request `body` is guessed to need, once there is enough.
@@ -165,12 +175,13 @@ class Quota:
 
     def _learn(self, unit: Unit, per_minute: float | None, now_s: float) -> None:
         bucket = self._buckets.get(unit)
-        if not per_minute or (bucket is not None and bucket.per_minute == per_minute):
+        if not per_minute or self._whole.get(unit) == per_minute:
             return
+        self._whole[unit] = per_minute
         if bucket is None:
-            self._buckets[unit] = Bucket(per_minute, now_s=now_s)
+            self._buckets[unit] = Bucket(per_minute * self._share, now_s=now_s)
         else:
-            bucket.change(per_minute, now_s=now_s)
+            bucket.change(per_minute * self._share, now_s=now_s)
         if self._told is not None:
             self._told(unit, per_minute)
         self._follow()

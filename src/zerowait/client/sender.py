@@ -13,7 +13,7 @@ from zerowait.client.limiter import Ending, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
 from zerowait.client.quota import Claim
 from zerowait.client.retry import is_overload, retry_after_s
-from zerowait.config.schema import Endpoint
+from zerowait.config.endpoint import Endpoint
 from zerowait.events import Listener, RequestEnded
 
 

@@ -1,13 +1,13 @@
 """The configuration: what it may say (`schema`), and how it is read (`load`)."""
 
 from zerowait.config.anchors import EverySteps
+from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import build, load_config, read_config
 from zerowait.config.schema import (
     Cache,
     Component,
-    Endpoint,
     FailurePolicy,
     Judge,
     JudgeComponent,
@@ -19,7 +19,7 @@ from zerowait.config.schema import (
     VerdictRule,
 )
 from zerowait.config.source import Source, parse_yaml, read_yaml
-from zerowait.config.traffic import Hedge, Price, Traffic
+from zerowait.config.traffic import Hedge, Price, Sharding, Traffic
 
 __all__ = [
     "By",
@@ -41,6 +41,7 @@ __all__ = [
     "RewardConfig",
     "ScorerComponent",
     "ShapeComponent",
+    "Sharding",
     "Source",
     "Traffic",
     "Value",

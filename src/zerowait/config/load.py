@@ -24,7 +24,7 @@ from zerowait.config.schema import (
     Value,
 )
 from zerowait.config.source import KeyPath, Source, read_yaml
-from zerowait.config.traffic import Price, Traffic
+from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.config.words import kind_of, locate, plain_words, with_words, words_for
 from zerowait.errors import ConfigError
 from zerowait.types import FailureKind
@@ -36,7 +36,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
-_TOP = ["components", "judges", "traffic", "cache", "prices", "on_failure"]
+_TOP = ["components", "judges", "traffic", "hub", "cache", "prices", "on_failure"]
 
 
 def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> RewardConfig:
@@ -74,11 +74,16 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         for model in _mapping(source, (*at, "prices"), tree.get("prices"))
     }
     traffic = build(source, (*at, "traffic"), Traffic) if tree.get("traffic") else Traffic()
+    hub = build(source, (*at, "hub"), Sharding) if tree.get("hub") else Sharding()
+    if hub.shards > traffic.slots:
+        why = f"is {hub.shards}, more than the {traffic.slots} requests in flight that they share"
+        source.fail((*at, "hub", "shards"), why)
     return RewardConfig(
         components=components,
         judges=judges,
         panels=panels,
         traffic=traffic,
+        hub=hub,
         cache=_cache(source, (*at, "cache"), tree.get("cache", {})),
         prices=prices,
         on_failure=_on_failure(source, (*at, "on_failure"), tree.get("on_failure"), components),

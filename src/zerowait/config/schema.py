@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
-from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
 from zerowait.config.anchors import EverySteps
 from zerowait.config.checks import finite, positive
+from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.source import KeyPath, Source
-from zerowait.config.traffic import Price, Traffic
+from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
@@ -155,60 +155,6 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError("a choice verdict needs at least two different words")
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a judge answers.
-
-    Args:
-        base_url: a base such as ``http://127.0.0.1:8001/v1``, or a full ``/chat/completions`` URL.
-        model: the name sent as ``model``.
-        api_key_env: the environment variable that holds the key.
-        api_key: the key itself; accepted, never shown.
-        headers: sent with every request.
-        api_version: Azure's; sent as the query ``api-version``, and the key as ``api-key``.
-        weight: share of the judgements among the endpoints of the same priority.
-        priority: the lowest is asked first; others only while all of a lower one are left alone.
-    """
-
-    base_url: str
-    model: str
-    api_key_env: str | None = None
-    api_key: str | None = None
-    headers: dict[str, str] = {}
-    api_version: str | None = None
-    weight: float = 1.0
-    priority: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url must start with http:// or https://, not {self.base_url!r}")
-        positive("weight", self.weight)
-
-    def __repr__(self) -> str:  # a literal key must not reach a log through a repr
-        return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
-
-    __str__ = __repr__
-
-    def __rich_repr__(self) -> Any:
-        yield "base_url", self.base_url
-        yield "model", self.model
-
-    @property
-    def url(self) -> str:
-        """The full URL of the chat completions endpoint.
-
-        >>> base = "https://my.openai.azure.com/openai/deployments/gpt"
-        >>> Endpoint(base_url=base, model="gpt", api_version="2024-10-21").url.removeprefix(base)
-        '/chat/completions?api-version=2024-10-21'
-        """
-        parts = urlsplit(self.base_url)
-        path, query = parts.path.rstrip("/"), parts.query
-        if not path.endswith("/completions"):
-            path += "/chat/completions"
-        if self.api_version is not None:
-            query += ("&" if query else "") + urlencode({"api-version": self.api_version})
-        return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
-
-
 class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A judge: who is asked, by which rubric, and how it has to answer.
 
@@ -302,6 +248,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     judges: dict[str, Judge] = {}
     panels: dict[str, Panel] = {}
     traffic: Traffic = Traffic()
+    hub: Sharding = Sharding()
     cache: Cache = Cache()
     prices: dict[str, Price] = {}
     on_failure: FailurePolicy = FailurePolicy()

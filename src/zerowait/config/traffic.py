@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from zerowait.config.checks import not_negative, positive
+
+MOST_SHARDS: Final = 64
 
 
 class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -53,6 +55,20 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             not_negative(name, getattr(self, name))
 
 
+class Sharding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Over how many processes a job's hub is spread, where it lives under Ray.
+
+    Args:
+        shards: 1 carries some 800 judgements per second.
+    """
+
+    shards: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.shards <= MOST_SHARDS:
+            raise ValueError(f"shards must be from 1 to {MOST_SHARDS}, not {self.shards}")
+
+
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How hard the judges may be asked, and how long an answer may take.
 
@@ -84,6 +100,11 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     group_deadline_s: float = 600.0
     budget_usd: float | None = None
     budget_name: str | None = None
+
+    @property
+    def slots(self) -> int:
+        """The most requests in flight, over all endpoints or, with ``auto``, for each one."""
+        return self.max_concurrency if self.concurrency == "auto" else self.concurrency
 
     def __post_init__(self) -> None:
         if self.budget_usd is not None:

@@ -1,8 +1,10 @@
-"""From a configuration to judges that can be asked: the client, the meter and the bench of each."""
+"""Everybody whom an engine may ask for verdicts, made from the configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from zerowait.client import JudgeClient, Lanes, Ledger, Metered, Secret, Transport
 from zerowait.config import RewardConfig
@@ -11,82 +13,78 @@ from zerowait.engine.budget import tokens
 from zerowait.engine.comparing import AgainstReference, Comparer
 from zerowait.engine.judgements import Judging, OneJudge, OnePanel
 from zerowait.engine.judging import Bench, Shared
-from zerowait.events import Listener
-from zerowait.judge import well_formed
+from zerowait.judge import responses_body, well_formed
+
+
+class Supplies(msgspec.Struct, frozen=True, kw_only=True):
+    """What the judges of an engine are asked with.
+
+    Args:
+        keys: of each judge's endpoints, in their order.
+        transport: how requests travel.
+        lanes: where slots and quota are handed out.
+        ledger: of the budget.
+        shared: flights, store, listener and partition.
+    """
+
+    keys: Mapping[str, Sequence[str | None]]
+    transport: Transport
+    lanes: Lanes
+    ledger: Ledger
+    shared: Shared
 
 
 class Benches:
-    """Makes the benches of an engine.
+    """The judges and panels of a configuration, by name.
 
     Args:
-        config: what judges there are.
-        plan: the same, made ready to run.
-        keys: of each judge's endpoints, in their order.
-        transport: carries every request.
-        lanes: where slots and quota are handed out.
-        ledger: of what is spent.
-        listener: hears of every attempt.
+        by_name: each judge's bench.
+        judges: whom a component may ask about one sample.
+        comparers: whom it may ask about siblings.
     """
 
-    def __init__(  # noqa: PLR0913 - what the judges of a job share is told apart by name
-        self,
-        config: RewardConfig,
-        plan: BenchPlan,
-        keys: Mapping[str, Sequence[str | None]],
-        *,
-        transport: Transport,
-        lanes: Lanes,
-        ledger: Ledger,
-        listener: Listener,
-    ) -> None:
-        self._config = config
-        self._plan = plan
-        self._keys = keys
-        self._transport = transport
-        self._lanes = lanes
-        self._ledger = ledger
-        self._listener = listener
-
-    def everybody(self, shared: Shared) -> tuple[dict[str, Judging], dict[str, Comparer]]:
-        """Whom a component may ask about a sample, and whom about siblings, by name."""
-        judges: dict[str, Judging] = {}
-        comparers: dict[str, Comparer] = {}
-        for name, procedure in self._plan.procedures.items():
+    def __init__(self, config: RewardConfig, plan: BenchPlan, supplies: Supplies) -> None:
+        self.by_name: dict[str, Bench] = {}
+        self.judges: dict[str, Judging] = {}
+        self.comparers: dict[str, Comparer] = {}
+        for name, procedure in plan.procedures.items():
+            bench = self.by_name[name] = _bench(name, config, plan, supplies)
             if procedure.comparison is None:
-                judges[name] = self.one(name, shared)
+                self.judges[name] = OneJudge(bench, procedure)
                 continue
-            bench = self._bench(name, shared)
-            comparer = Comparer(name, bench, procedure.comparison, listener=self._listener)
+            listener = supplies.shared.listener
+            comparer = Comparer(name, bench, procedure.comparison, listener=listener)
             if procedure.comparison.against == "group":
-                comparers[name] = comparer
+                self.comparers[name] = comparer
             else:
-                judges[name] = AgainstReference(comparer)
-        bounds = {name: pair for name, pair in self._plan.bounds.items() if pair is not None}
-        panels = {name: OnePanel(p, judges, bounds) for name, p in self._config.panels.items()}
-        return judges | panels, comparers
+                self.judges[name] = AgainstReference(comparer)
+        known = {name: bounds for name, bounds in plan.bounds.items() if bounds is not None}
+        panels = {name: OnePanel(p, self.judges, known) for name, p in config.panels.items()}
+        self.judges |= panels
 
-    def one(self, name: str, shared: Shared) -> OneJudge:
-        """The judge of single samples called `name`."""
-        return OneJudge(self._bench(name, shared), self._plan.procedures[name])
 
-    def _bench(self, name: str, shared: Shared) -> Bench:
-        judge = self._config.judges[name]
-        meter = Metered(
-            self._transport,
-            judge=name,
-            prices=self._config.prices,
-            usage=tokens,
-            ledger=self._ledger,
-            listener=self._listener,
-        )
-        client = JudgeClient(
-            endpoints=judge.endpoints,
-            keys=[None if key is None else Secret(key) for key in self._keys[name]],
-            traffic=self._config.traffic,
-            transport=meter,
-            lanes=self._lanes,
-            well_formed=well_formed,
-            listener=self._listener,
-        )
-        rubric = self._plan.rubrics[name]
-        return Bench(name, judge, rubric, client=client, meter=meter, shared=shared)
+def _bench(name: str, config: RewardConfig, plan: BenchPlan, supplies: Supplies) -> Bench:
+    judge, listener = config.judges[name], supplies.shared.listener
+    meter = Metered(
+        supplies.transport,
+        judge=name,
+        prices=config.prices,
+        usage=tokens,
+        ledger=supplies.ledger,
+        listener=listener,
+    )
+    client = JudgeClient(
+        endpoints=judge.endpoints,
+        keys=[None if key is None else Secret(key) for key in supplies.keys[name]],
+        traffic=config.traffic,
+        transport=meter,
+        lanes=supplies.lanes,
+        well_formed=well_formed,
+        responses_body=responses_body,
+        listener=listener,
+    )
+    bench = Bench(
+        name, judge, plan.rubrics[name], client=client, meter=meter, shared=supplies.shared
+    )
+    bench.knows(plan.procedures[name].questions)
+    return bench

@@ -7,15 +7,15 @@ import logging
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import msgspec
 
-from zerowait.cache import NoStore, SingleFlight, open_store
+from zerowait.cache import NoStore, Shard, SingleFlight, open_store
 from zerowait.client import (
     AiohttpTransport,
     Lanes,
@@ -25,7 +25,7 @@ from zerowait.client import (
 )
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.anchors import AnchorWatch
-from zerowait.engine.benches import Benches
+from zerowait.engine.benches import Benches, Supplies
 from zerowait.engine.budget import open_ledger, with_budget
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.comparing import Comparer
@@ -34,12 +34,13 @@ from zerowait.engine.groups import Groups
 from zerowait.engine.judgements import Judging
 from zerowait.engine.judging import Settled, Shared
 from zerowait.engine.lag import LoopWatch
+from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
-from zerowait.engine.shapes import Shapes
+from zerowait.engine.shapes import Shapes, Tokenizer
 from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
-from zerowait.engine.together import first_of
+from zerowait.engine.together import first_of, group_by_group
 from zerowait.errors import ClosedError, DataError
 from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
 from zerowait.types import Reward, Sample
@@ -47,13 +48,6 @@ from zerowait.types import Reward, Sample
 _LOG = logging.getLogger(__name__)
 _STREAM = "stream"
 _AT_ONCE = 8192
-
-
-class Tokenizer(Protocol):
-    """Anything that can encode text, such as a transformers tokenizer."""
-
-    def encode(self, text: str, /) -> Sequence[Any]:
-        """The tokens of `text`."""
 
 
 class Engine:
@@ -65,6 +59,7 @@ class Engine:
         listener: called with every event, on the loop; must be quick. What it raises is logged.
         transport: how requests travel; aiohttp when None.
         environ: where ``api_key_env`` variables are looked up.
+        partition: this engine's place among several that share a job's limits; None: it is alone.
 
     Raises:
         ConfigError: on construction, before any work starts.
@@ -78,6 +73,7 @@ class Engine:
         listener: Listener = nobody,
         transport: Transport | None = None,
         environ: Mapping[str, str] = os.environ,
+        partition: Partition | None = None,
     ) -> None:
         self.config = load_config(config)
         self.plan = compile_plan(self.config)
@@ -85,7 +81,9 @@ class Engine:
         self._given_transport = transport
         self._user_listener = listener
         self._tally = Tally()
-        self._lanes = Lanes(self.config.traffic, listener=self._tell)
+        self._partition = partition
+        self._shard = Shard() if partition is None else partition.shard
+        self.lanes = Lanes(self.config.traffic, listener=self._tell, parts=self._shard.of)
         self._groups = Groups(self.plan.waits_for_siblings)
         self._shapes = Shapes(
             self.plan,
@@ -96,10 +94,11 @@ class Engine:
         self._closed = False
         self._flights: SingleFlight[Settled] = SingleFlight()
         self._contests: Contests | None = None
+        self._benches: Benches | None = None
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
         self._watch = LoopWatch(self._tell)
-        self._anchors = AnchorWatch(self.plan.anchors, self._lanes, self._tell)
+        self._anchors = AnchorWatch(self.plan.anchors, self.lanes, self._tell)
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -114,21 +113,25 @@ class Engine:
                 stack.push_async_callback(self._ledger.aclose)
                 transport = self._given_transport or AiohttpTransport()
                 stack.push_async_callback(transport.aclose)
-                store = await open_store(self.config.cache)
+                store = await open_store(self.config.cache, self._shard)
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
-                benches = Benches(
-                    self.config,
-                    self.plan.judges,
-                    self._keys,
-                    transport=transport,
-                    lanes=self._lanes,
-                    ledger=self._ledger,
+                shared = Shared(
+                    flights=self._flights,
+                    store=store,
                     listener=self._tell,
+                    partition=self._partition,
                 )
-                shared = Shared(flights=self._flights, store=store, listener=self._tell)
-                judges, comparers = benches.everybody(shared)
-                await self._watch_anchors(stack, benches)
+                supplies = Supplies(
+                    keys=self._keys,
+                    transport=transport,
+                    lanes=self.lanes,
+                    ledger=self._ledger,
+                    shared=shared,
+                )
+                benches = self._benches = Benches(self.config, self.plan.judges, supplies)
+                judges, comparers = benches.judges, benches.comparers
+                await self._watch_anchors(stack, supplies)
             self._watch.start()
             stack.callback(self._watch.stop)
             self._contests = Contests(
@@ -218,7 +221,7 @@ class Engine:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                for index in _group_by_group(rows):
+                for index in group_by_group(rows):
                     await room.acquire()
                     tasks.create_task(one(index))
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
@@ -226,10 +229,23 @@ class Engine:
         done = [reward for reward in rewards if reward is not None]
         return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
 
+    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+        """What a judgement brings that another engine of the job asks for.
+
+        Returns:
+            What the judge said and what it took, and whether it joined one in flight.
+
+        Raises:
+            ClosedError: the engine is not open.
+        """
+        if self._open is None or self._benches is None:
+            raise ClosedError("the engine is not open: use it inside `async with`")
+        return await self._benches.by_name[ask.judge].answer(ask)
+
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         counts = msgspec.structs.replace(
-            self._tally.snapshot(self._lanes),
+            self._tally.snapshot(self.lanes),
             loop_lag_p99_s=self._watch.lag_p99_s,
             loop_blocked_by=self._watch.blocked_by,
         )
@@ -273,11 +289,15 @@ class Engine:
             self._groups.leave(scope, seat, finished=finished)
         return outcomes
 
-    async def _watch_anchors(self, stack: AsyncExitStack, benches: Benches) -> None:
+    async def _watch_anchors(self, stack: AsyncExitStack, supplies: Supplies) -> None:
         """Ask anchors on benches of their own, which no cache and no call in flight answers for."""
+        if not self.plan.anchors:
+            return
         flights = await stack.enter_async_context(SingleFlight[Settled]())
         shared = Shared(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
-        self._anchors.start({name: benches.one(name, shared) for name in self.plan.anchors})
+        own = msgspec.structs.replace(supplies, shared=shared)
+        judges = Benches(self.config, self.plan.judges, own).judges
+        self._anchors.start({name: judges[name] for name in self.plan.anchors})
         stack.push_async_callback(self._anchors.aclose)
 
     def _tell(self, event: Event) -> None:
@@ -292,15 +312,3 @@ class Engine:
     def _tell_of_anchor(self, event: Event) -> None:
         if not isinstance(event, ModelChanged):  # the judge's own bench tells of it
             self._tell(event)
-
-
-def _group_by_group(rows: list[Sample]) -> list[int]:
-    """The rows' indices with siblings side by side.
-
-    A bounded window then never splits a group into those who wait and those who cannot start.
-    """
-    first: dict[str, int] = {}
-    keys = []
-    for index, row in enumerate(rows):
-        keys.append(index if row.group is None else first.setdefault(row.group, index))
-    return sorted(range(len(rows)), key=keys.__getitem__)

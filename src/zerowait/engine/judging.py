@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from zerowait.cache import Entry, SingleFlight, Store, StoreError
 from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
 from zerowait.config import Judge
+from zerowait.engine.partition import Ask, Partition, Read
 from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
 from zerowait.judge import (
     ChatRequest,
@@ -24,9 +25,6 @@ from zerowait.judge import (
     request_key,
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
-
-Read: TypeAlias = Callable[[bytes], Outcome]
-"""What the body of a judge's reply means."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +53,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     flights: SingleFlight[Settled]
     store: Store
     listener: Listener
+    partition: Partition | None = None
 
 
 class _Question(NamedTuple):
@@ -86,8 +85,11 @@ class Bench:
         self._meter = meter
         self._flights = shared.flights
         self._store = shared.store
+        self._partition = shared.partition
         self._listener = shared.listener
         self._served = Served()
+        self._questions: Sequence[Question] = ()
+        self._readers: dict[int, int] = {}
 
     @property
     def config(self) -> Judge:
@@ -136,11 +138,14 @@ class Bench:
         """
         body = request.body()
         key = request_key(body, self._rubric.version, vote)
-        question = _Question(key, request, body, read)
-        settled, joined = await self._flights.run(key, lambda sent: self._settle(question, sent))
-        if joined and settled.reply and settled.read is not read:
-            # another judge asks the very same and looks for something else in the answer
-            settled = msgspec.structs.replace(settled, outcome=read(settled.reply))
+        part = self._partition
+        owner = None if part is None else part.elsewhere(key)
+        if part is None or owner is None:
+            settled, joined = await self._here(_Question(key, request, body, read))
+        else:
+            known = self._readers.get(id(read))
+            reader = read if known is None else known
+            settled, joined = await part.ask(owner, Ask(self._name, key, request, reader))
         self._listener(
             JudgementSettled(
                 judge=self._name,
@@ -158,6 +163,27 @@ class Bench:
             )
         )
         return settled
+
+    def knows(self, questions: Sequence[Question]) -> None:
+        """Told what it is asked, so that another engine need only be told which one it is."""
+        self._questions = questions
+        self._readers = {id(question.read): at for at, question in enumerate(questions)}
+
+    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+        """What another engine asked for, and whether it joined a judgement in flight here."""
+        read = self._questions[ask.read].read if isinstance(ask.read, int) else ask.read
+        question = _Question(ask.key, ask.request, ask.request.body(), read)
+        settled, joined = await self._here(question)
+        return msgspec.structs.replace(settled, reply=b"", read=None), joined
+
+    async def _here(self, question: _Question) -> tuple[Settled, bool]:
+        settled, joined = await self._flights.run(
+            question.key, lambda sent: self._settle(question, sent)
+        )
+        if joined and settled.reply and settled.read is not question.read:
+            # another judge asks the very same and looks for something else in the answer
+            settled = msgspec.structs.replace(settled, outcome=question.read(settled.reply))
+        return settled, joined
 
     async def _settle(self, question: _Question, sent: Callable[[], None]) -> Settled:
         entry = await self._known(question.key)

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from zerowait.config import RewardConfig
-from zerowait.engine.engine import Engine, Tokenizer
+from zerowait.engine.engine import Engine
 from zerowait.engine.portal import Portal
 from zerowait.engine.progress import Progress
+from zerowait.engine.shapes import Tokenizer
 from zerowait.engine.tally import Stats
 from zerowait.events import Listener, nobody
 from zerowait.types import Reward, Sample

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
 
 from zerowait.engine.groups import Group, Seat, named
 from zerowait.engine.plan import Plan, RuleStep, ShapeStep
 from zerowait.errors import DataError
 from zerowait.shaping import GroupView
 from zerowait.types import Abstain, Outcome, Sample, Score, Skipped
+
+
+class Tokenizer(Protocol):
+    """Anything that can encode text, such as a transformers tokenizer."""
+
+    def encode(self, text: str, /) -> Sequence[Any]:
+        """The tokens of `text`."""
 
 
 class Shapes:

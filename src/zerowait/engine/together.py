@@ -1,10 +1,12 @@
-"""Several coroutines of one caller, run side by side."""
+"""What belongs together: coroutines of one caller, and siblings in a list."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
+
+from zerowait.types import Sample
 
 T = TypeVar("T")
 
@@ -25,3 +27,15 @@ def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def group_by_group(rows: Sequence[Sample]) -> list[int]:
+    """The rows' indices with siblings side by side.
+
+    A bounded window then never splits a group into those who wait and those who cannot start.
+    """
+    first: dict[str, int] = {}
+    keys = []
+    for index, row in enumerate(rows):
+        keys.append(index if row.group is None else first.setdefault(row.group, index))
+    return sorted(range(len(rows)), key=keys.__getitem__)

@@ -1,21 +1,34 @@
-"""The body of the Ray actor that holds a job's hub; nothing in it knows Ray."""
+"""The body of the Ray actor that holds a job's hub, or one shard of it; it does not know Ray."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
-from zerowait.engine import Stats
+from zerowait.cache import Shard
+from zerowait.config import RewardConfig, load_config
+from zerowait.engine import Ask, Settled, Stats
 from zerowait.errors import ClosedError, ConfigError
+from zerowait.hub.balance import Balance
 from zerowait.hub.job import JobHub
+from zerowait.hub.peers import Peer, Peers
 from zerowait.hub.sessions import Result, Sessions
+from zerowait.hub.shares import Report
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Sample
 
 BEAT_S: Final = 10.0
 SILENCE_S: Final = 300.0
 """A worker that was not heard of for so long is gone, and what it asked for is given up."""
+
+Item: TypeAlias = Sample | Ask
+Outcome: TypeAlias = Streamed | tuple[Settled, bool]
+"""What workers hand in and get, and what the other shards do."""
+
+_log = logging.getLogger(__name__)
 
 
 class HubActor:
@@ -26,18 +39,36 @@ class HubActor:
 
     Args:
         config: path of the reward configuration. record: the folder for the record, or None.
+        index: which of the hub's shards it is; the first one divides the limits among them.
+        dial: the link to the shard at an index, where the configuration asks for several.
     """
 
-    def __init__(self, config: str, record: str | None) -> None:
+    def __init__(
+        self,
+        config: str,
+        record: str | None,
+        index: int = 0,
+        dial: Callable[[int], Peer] | None = None,
+    ) -> None:
         self._config = config
         self._record = None if record is None else Path(record)
-        self._sessions = Sessions(self._reward, beat_s=BEAT_S, silence_s=SILENCE_S)
+        self._index = index
+        self._dial = dial
+        self._sessions: Sessions[Item, Outcome] = Sessions(
+            self._work, beat_s=BEAT_S, silence_s=SILENCE_S
+        )
         self._opening = asyncio.Lock()
         self._hub: JobHub | None = None
+        self._shards = 1
+        self._balancing: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def ready(self, config: str) -> None:
-        """Open the hub if it is not.
+    async def ready(self, config: str, shards: int | None = None) -> int:
+        """Open the hub if it is not; how many shards it has.
+
+        Args:
+            config: what the caller wants judged by.
+            shards: how many the caller believes there are.
 
         Raises:
             ConfigError: the configuration is wrong, or this hub was made for another one.
@@ -48,19 +79,25 @@ class HubActor:
                 "of its own"
             )
         await self._open()
+        if shards not in (None, self._shards):
+            raise ConfigError(
+                f"{config}: hub.shards was {self._shards} when this hub was opened and is {shards} "
+                "now: close the hub first"
+            )
+        return self._shards
 
-    async def join(self, config: str, session: str) -> None:
+    async def join(self, config: str, session: str, shards: int | None = None) -> None:
         """Begin a session with an open hub; raises as `ready` does."""
-        await self.ready(config)
+        await self.ready(config, shards)
         self._sessions.join(session)
 
     async def submit(
-        self, session: str, samples: list[tuple[int, Sample]], given_up: list[int]
+        self, session: str, items: list[tuple[int, Item]], given_up: list[int]
     ) -> bool:
         """See `Sessions.submit`."""
-        return self._sessions.submit(session, samples, given_up)
+        return self._sessions.submit(session, items, given_up)
 
-    async def collect(self, session: str) -> list[Result] | None:
+    async def collect(self, session: str) -> list[Result[Outcome]] | None:
         """See `Sessions.collect`."""
         return await self._sessions.collect(session)
 
@@ -70,27 +107,58 @@ class HubActor:
 
     async def stats(self) -> Stats:
         """See `JobHub.stats`."""
-        hub = self._hub or await self._open()
-        return await hub.stats()
+        return await (await self._open()).stats()
+
+    async def report(self) -> Report:
+        """See `JobHub.report`."""
+        return await (await self._open()).report()
+
+    async def take(self, slots: int) -> Report:
+        """See `JobHub.take`."""
+        return await (await self._open()).take(slots)
 
     async def aclose(self, drain_s: float) -> None:
         """Close the hub for everybody; see `JobHub.aclose`."""
         self._closed = True
         async with self._opening:
+            balancing, self._balancing = self._balancing, None
+            if balancing is not None:
+                balancing.cancel()
+                await asyncio.wait({balancing})
             hub, self._hub = self._hub, None
             if hub is not None:
                 await hub.aclose(drain_s=drain_s)
 
-    async def _reward(self, sample: Sample) -> Streamed:
+    async def _work(self, item: Item) -> Outcome:
         hub = self._hub or await self._open()
-        return await hub.reward(sample)
+        return await (hub.reward(item) if isinstance(item, Sample) else hub.answer(item))
 
     async def _open(self) -> JobHub:
+        if self._hub is not None:
+            return self._hub
         async with self._opening:
             if self._closed:
                 raise ClosedError("the hub was closed")
             if self._hub is None:
-                hub = JobHub(self._config, record=self._record)
-                await hub.__aenter__()
-                self._hub = hub
+                self._hub = await self._opened(load_config(self._config))
             return self._hub
+
+    async def _opened(self, config: RewardConfig) -> JobHub:
+        self._shards = count = config.hub.shards
+        if count == 1 or self._dial is None:
+            return await JobHub(config, record=self._record).__aenter__()
+        peers = Peers(self._dial, Shard(self._index, count))
+        if self._index:
+            return await JobHub(config, record=self._record, partition=peers.partition).__aenter__()
+        balance = Balance(config.traffic.slots, count)
+        hub = JobHub(config, record=self._record, partition=peers.partition, others=balance.others)
+        await hub.__aenter__()
+        members = [hub, *(peers[index] for index in range(1, count))]
+        self._balancing = asyncio.create_task(balance.run(members))
+        self._balancing.add_done_callback(_balances_no_more)
+        return hub
+
+
+def _balances_no_more(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and task.exception() is not None:
+        _log.error("the limits are not divided anew any more", exc_info=task.exception())

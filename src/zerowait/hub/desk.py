@@ -10,23 +10,23 @@ from typing import Final, Generic, TypeVar
 
 from zerowait.errors import ZerowaitError
 from zerowait.hub.sessions import Result
-from zerowait.hub.streaming import Streamed
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _LARGEST_BATCH: Final = 256
 
 
-class _Call(Generic[T]):
-    """A reward that somebody waits for."""
+class _Call(Generic[T, R]):
+    """A result that somebody waits for."""
 
-    __slots__ = ("answer", "sample")
+    __slots__ = ("answer", "item")
 
-    def __init__(self, sample: T) -> None:
-        self.sample = sample
-        self.answer: asyncio.Future[Streamed] = asyncio.get_running_loop().create_future()
+    def __init__(self, item: T) -> None:
+        self.item = item
+        self.answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-    def settle(self, result: Streamed | ZerowaitError) -> None:
+    def settle(self, result: R | ZerowaitError) -> None:
         if self.answer.done():
             return
         if isinstance(result, ZerowaitError):
@@ -36,26 +36,27 @@ class _Call(Generic[T]):
             self.answer.set_result(result)
 
 
-class Desk(Generic[T]):
+class Desk(Generic[T, R]):
     """What one event loop waits for, and what of it has not been handed in yet.
 
-    `T` is a sample in the form in which it travels.
+    `T` is what is handed in, a sample in the form in which it travels, say; `R` what comes of it.
     """
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._calls: dict[int, _Call[T]] = {}
+        self._calls: dict[int, _Call[T, R]] = {}
         self._outbox: deque[int] = deque()
         self._posted = asyncio.Event()
 
     @property
     def waiting(self) -> bool:
-        """Whether anybody waits for a reward."""
+        """Whether anybody waits for a result."""
         return bool(self._calls)
 
-    async def reward(self, sample: T) -> Streamed:
-        """The sample's reward, as soon as `settle` brings it."""
-        number, call = next(self._numbers), _Call(sample)
+    async def result(self, item: T) -> R:
+        """What comes of `item`, as soon as `settle` brings it."""
+        number: int = next(self._numbers)
+        call: _Call[T, R] = _Call(item)
         self._calls[number] = call
         self._post(number)
         try:
@@ -72,19 +73,19 @@ class Desk(Generic[T]):
     async def batch(self) -> tuple[list[tuple[int, T]], list[int]]:
         """What is to be handed in next, and what is given up; waits until there is any."""
         await self._posted.wait()
-        samples, given_up = [], []
+        items, given_up = [], []
         for _ in range(min(_LARGEST_BATCH, len(self._outbox))):
             number = self._outbox.popleft()
             call = self._calls.get(number)
             if call is None:
                 given_up.append(number)
             else:
-                samples.append((number, call.sample))
+                items.append((number, call.item))
         if not self._outbox:
             self._posted.clear()
-        return samples, given_up
+        return items, given_up
 
-    def settle(self, results: Iterable[Result]) -> None:
+    def settle(self, results: Iterable[Result[R]]) -> None:
         """Hand results to those who wait for them."""
         for number, result in results:
             call = self._calls.get(number)

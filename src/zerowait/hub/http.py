@@ -55,7 +55,7 @@ class HttpHub:
         self._token = None if token is None else Secret(token)
         self._patience_s = patience_s
         self._deadline_s = deadline_s
-        self._desk: Desk[bytes] = Desk()
+        self._desk: Desk[bytes, Streamed] = Desk()
         self._session: aiohttp.ClientSession | None = None
         self._courier: asyncio.Task[None] | None = None
 
@@ -105,7 +105,7 @@ class HttpHub:
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await self._desk.reward(wire.encode(sample))
+                return await self._desk.result(wire.encode(sample))
         except TimeoutError:
             raise HubLostError(
                 f"the hub {self._url} gave no reward in {self._deadline_s:g} s"

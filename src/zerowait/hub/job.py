@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
 from zerowait.config import RewardConfig
-from zerowait.engine import Engine, Stats
+from zerowait.engine import Ask, Engine, Partition, Settled, Stats
+from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
+from zerowait.hub.shares import Report
 from zerowait.hub.streaming import Stream, Streamed
 from zerowait.types import Reward, Sample
 
@@ -31,6 +33,8 @@ class JobHub:
     Args:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         record: the folder that gets ``rewards.jsonl`` and ``stats.jsonl``; None keeps no record.
+        partition: this hub's place among the shards of one that is spread over several processes.
+        others: the latest statistics of the other shards, which the first one puts on the record.
     """
 
     def __init__(
@@ -38,8 +42,12 @@ class JobHub:
         config: str | Path | Mapping[str, Any] | RewardConfig,
         *,
         record: Path | None = None,
+        partition: Partition | None = None,
+        others: Callable[[], Sequence[Stats]] = list,
     ) -> None:
-        self._engine = Engine(config)
+        self._engine = Engine(config, partition=partition)
+        self._keeps_stats = partition is None or partition.shard.index == 0
+        self._others = others
         patience_s = self._engine.config.traffic.group_deadline_s
         self._stream = Stream(self._engine, patience_s=patience_s)
         self._folder = record
@@ -65,8 +73,9 @@ class JobHub:
         await self._engine.aclose(drain_s=drain_s)
         records, self._records = self._records, None
         if records is not None:
-            split, step = self._place
-            records.stats(self._engine.stats, split=split, step=step, last=True)
+            if self._keeps_stats:
+                split, step = self._place
+                records.stats(self._whole, split=split, step=step, last=True)
             records.close()
 
     async def reward(self, sample: Sample) -> Streamed:
@@ -103,9 +112,31 @@ class JobHub:
             self._record(sample, reward, submitted_at)
         return rewards
 
+    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+        """What a judgement brings that another shard asks for; see `Engine.answer`."""
+        return await self._engine.answer(ask)
+
+    async def report(self) -> Report:
+        """How this shard stands."""
+        lanes = self._engine.lanes
+        return Report(
+            slots=lanes.slots,
+            held=lanes.held,
+            demand=lanes.in_flight + lanes.waiting,
+            stats=self._engine.stats(),
+        )
+
+    async def take(self, slots: int) -> Report:
+        """How this shard stands with `slots` of the job's as its own."""
+        self._engine.lanes.divide(slots)
+        return await self.report()
+
     async def stats(self) -> Stats:
-        """A frozen snapshot of the whole job."""
+        """A frozen snapshot of the whole job, or of this shard of it."""
         return self._engine.stats()
+
+    def _whole(self) -> Stats:
+        return merged([self._engine.stats(), *self._others()])
 
     def _record(
         self, sample: Sample, reward: Reward, submitted_at: float, streamed: Streamed | None = None
@@ -123,4 +154,5 @@ class JobHub:
                 settled_at=time.time(),
             )
         )
-        self._records.stats(self._engine.stats, split=sample.split, step=sample.step)
+        if self._keeps_stats:
+            self._records.stats(self._whole, split=sample.split, step=sample.step)

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from aiohttp import web
 
-from zerowait.config import RewardConfig
+from zerowait.config import RewardConfig, load_config
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError
 from zerowait.hub import metrics, wire
 from zerowait.hub.job import JobHub
@@ -190,8 +190,13 @@ async def serving(
     """A running service: its base URL, and ``drain(seconds)``, which ends it gently.
 
     Raises:
-        ConfigError: the configuration is wrong, or the address cannot be listened on.
+        ConfigError: the configuration is wrong or asks for several shards, or the address cannot
+            be listened on.
     """
+    config = load_config(config)
+    if config.hub.shards > 1:
+        why = "is for a hub under Ray: this service is one process; leave it out, or set it to 1"
+        config.fail(("hub", "shards"), why)
     async with JobHub(config, record=record) as hub:
         app = application(hub, settings)
         # a client that goes away takes its request along; calls that others share go on

@@ -5,24 +5,25 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 from zerowait.errors import ZerowaitError
-from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
 
-Result: TypeAlias = tuple[int, Streamed | ZerowaitError]
-"""A call's number, and its reward or what went wrong."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+Result: TypeAlias = tuple[int, R | ZerowaitError]
+"""A call's number, and what came of it or what went wrong."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Session:
+class _Session(Generic[R]):
     """What one process waits for, and what it has not collected yet."""
 
     def __init__(self, now: float) -> None:
         self.calls: dict[int, asyncio.Task[None]] = {}
-        self.results: list[Result] = []
+        self.results: list[Result[R]] = []
         self.any = asyncio.Event()
         self.heard_at = now
         self.timer: asyncio.TimerHandle | None = None
@@ -34,30 +35,30 @@ class _Session:
             call.cancel()
 
 
-class Sessions:
-    """Rewards samples for several processes, each in a session of its own.
+class Sessions(Generic[T, R]):
+    """Works for several processes, each in a session of its own: rewards samples, say.
 
     A process that was killed cannot give up what it asked for. So a session that was not heard of
     for `silence_s` is ended: requests that nobody waits for would be paid for and take the places
     of others. It belongs to one event loop.
 
     Args:
-        reward: gives a sample's reward.
+        work: gives the result of what was handed in.
         beat_s: the longest that `collect` waits before it answers with nothing, as a sign of life.
         silence_s: a session that was not heard of for so long is over.
     """
 
     def __init__(
         self,
-        reward: Callable[[Sample], Awaitable[Streamed]],
+        work: Callable[[T], Awaitable[R]],
         *,
         beat_s: float,
         silence_s: float,
     ) -> None:
-        self._reward = reward
+        self._work = work
         self._beat_s = beat_s
         self._silence_s = silence_s
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _Session[R]] = {}
 
     def __len__(self) -> int:
         """Sessions that are not over."""
@@ -66,22 +67,21 @@ class Sessions:
     def join(self, name: str) -> None:
         """Begin a session."""
         loop = asyncio.get_running_loop()
-        session = self._sessions[name] = _Session(loop.time())
+        session: _Session[R] = _Session(loop.time())
+        self._sessions[name] = session
         session.timer = loop.call_later(self._silence_s, self._check, name)
 
-    def submit(
-        self, name: str, samples: Iterable[tuple[int, Sample]], given_up: Iterable[int]
-    ) -> bool:
-        """Begin to judge `samples`, and give up the calls of which nobody wants the result.
+    def submit(self, name: str, items: Iterable[tuple[int, T]], given_up: Iterable[int]) -> bool:
+        """Begin to work on `items`, and give up the calls of which nobody wants the result.
 
         False when the session is over, and everything has to be handed in again in another.
         """
         session = self._heard(name)
         if session is None:
             return False
-        for number, sample in samples:
+        for number, item in items:
             if number not in session.calls:
-                task = asyncio.create_task(self._settle(session, number, sample))
+                task = asyncio.create_task(self._settle(session, number, item))
                 session.calls[number] = task
         for number in given_up:
             call = session.calls.pop(number, None)
@@ -89,7 +89,7 @@ class Sessions:
                 call.cancel()
         return True
 
-    async def collect(self, name: str) -> list[Result] | None:
+    async def collect(self, name: str) -> list[Result[R]] | None:
         """What has come since the last time; empty after `beat_s`, None when it is over."""
         session = self._heard(name)
         if session is None:
@@ -109,20 +109,20 @@ class Sessions:
         if session is not None:
             session.end()
 
-    async def _settle(self, session: _Session, number: int, sample: Sample) -> None:
-        result: Streamed | ZerowaitError
+    async def _settle(self, session: _Session[R], number: int, item: T) -> None:
+        result: R | ZerowaitError
         try:
-            result = await self._reward(sample)
+            result = await self._work(item)
         except ZerowaitError as error:
             result = error
         except Exception as error:  # noqa: BLE001 - logged, and the caller is told
-            _log.exception("a reward failed in the hub")
+            _log.exception("a call failed in the hub")
             result = ZerowaitError(f"the hub failed ({type(error).__name__}): see its log")
         session.calls.pop(number, None)
         session.results.append((number, result))
         session.any.set()
 
-    def _heard(self, name: str) -> _Session | None:
+    def _heard(self, name: str) -> _Session[R] | None:
         session = self._sessions.get(name)
         if session is not None:
             session.heard_at = asyncio.get_running_loop().time()

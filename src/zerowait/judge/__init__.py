@@ -23,6 +23,7 @@ from zerowait.judge.request import (
     request_for,
     request_key,
 )
+from zerowait.judge.responses import responses_body
 from zerowait.judge.rubric import Rubric, load_rubric
 from zerowait.judge.schedule import by_content, pairings, windows
 from zerowait.judge.served import Served
@@ -65,6 +66,7 @@ __all__ = [
     "reply_usage",
     "request_for",
     "request_key",
+    "responses_body",
     "seen_by",
     "shared_texts",
     "standings",

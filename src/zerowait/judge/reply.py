@@ -3,6 +3,7 @@
 Servers differ in everything but the outline of a chat completion. So the outline is typed and the
 rest is looked at: content is text, a list of parts, or null with the answer in a tool call;
 reasoning may come in a field of its own; a field of the wrong type is a field that is missing.
+Replies of the responses API are read in the same form; see `zerowait.judge.responses`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zerowait.config.schema import VerdictRule
+from zerowait.judge.responses import chat_form
 from zerowait.judge.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
@@ -102,7 +104,7 @@ def read_with(body: bytes, read: Callable[[str], Score | Abstain]) -> Outcome:
     """What `read` finds in the answer of a reply's body; the kinds are those of `read_reply`."""
     completion = _decoded(body)
     if completion is None:
-        return Abstain(FailureKind.UNPARSEABLE, "the reply is not a chat completion")
+        return Abstain(FailureKind.UNPARSEABLE, "the reply is no chat completion and no response")
     choice = completion.choices[0]
     finish = _string(choice.finish_reason).casefold()
     if finish in _FILTERED:
@@ -119,7 +121,7 @@ def wants_more_tokens(outcome: Outcome) -> bool:
 
 
 def well_formed(body: bytes) -> bool:
-    """Whether `body` is a chat completion with an answer in it, however useless the answer.
+    """Whether `body` is a completion with an answer in it, however useless the answer.
 
     >>> well_formed(b'{"choices":[{"message":{"content":null}}]}')
     True
@@ -149,8 +151,9 @@ def reply_origin(body: bytes) -> Origin:
 def _decoded(body: bytes) -> _Completion | None:
     try:
         completion = _DECODER.decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError):  # cut, not JSON, or not UTF-8
-        return None
+    except (msgspec.DecodeError, ValueError, RecursionError):  # cut, not JSON, or the other API's
+        form = chat_form(body)
+        return None if form is None else msgspec.convert(form, _Completion)
     return completion if completion.choices else None
 
 

@@ -1,16 +1,18 @@
-"""The requests that the fake judge understands."""
+"""The requests that the fake judge understands, in either of OpenAI's two APIs."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
+
+Api: TypeAlias = Literal["chat", "responses"]
 
 _CHARACTERS_PER_TOKEN = 4
 
 
 class BadRequestError(ValueError):
-    """The request is not one that a chat completions endpoint answers; the message says why."""
+    """The request is not one that such an endpoint answers; the message says why."""
 
 
 class Ask(msgspec.Struct, frozen=True):
@@ -18,10 +20,11 @@ class Ask(msgspec.Struct, frozen=True):
 
     Args:
         body: the decoded JSON.
-        messages: at least one, each with a role.
+        messages: at least one, each with a role; the same for the same question in either API.
         model: the model that was asked for.
-        tokens: ``max_completion_tokens`` or ``max_tokens``; None when neither is given.
+        tokens: the longest answer; None when the request does not say.
         prompt_tokens: estimated from the number of characters.
+        api: in which it was asked.
     """
 
     body: dict[str, Any]
@@ -29,9 +32,10 @@ class Ask(msgspec.Struct, frozen=True):
     model: str
     tokens: int | None
     prompt_tokens: int
+    api: Api = "chat"
 
 
-def understood(raw: bytes) -> Ask:
+def understood(raw: bytes, api: Api = "chat") -> Ask:
     """The request in the bytes of a body.
 
     Raises:
@@ -43,20 +47,40 @@ def understood(raw: bytes) -> Ask:
         raise BadRequestError(f"the body is not JSON: {error}") from None
     if not isinstance(body, dict):
         raise BadRequestError("the body must be a JSON object")
-    messages, model = body.get("messages"), body.get("model")
+    model = body.get("model")
+    name = "messages" if api == "chat" else "input"
+    messages = body.get(name) if api == "chat" else _conversation(body)
     if not isinstance(model, str) or not model:
         raise BadRequestError("you must provide a model parameter")
     if not (isinstance(messages, list) and messages):
-        raise BadRequestError("'messages' must be a non-empty list")
+        raise BadRequestError(f"'{name}' must be a non-empty list")
     if not all(isinstance(message, dict) and "role" in message for message in messages):
         raise BadRequestError("every message must be an object with a role")
     if body.get("stream") or body.get("n") not in (None, 1):
         raise BadRequestError("the fake judge neither streams nor gives more than one choice")
-    tokens = body.get("max_completion_tokens", body.get("max_tokens"))
-    if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
-        raise BadRequestError("max_tokens must be a whole number greater than 0")
+    tokens = _longest(body, api)
     characters = sum(_length(message.get("content")) for message in messages)
-    return Ask(body, messages, model, tokens, estimated_tokens(characters))
+    return Ask(body, messages, model, tokens, estimated_tokens(characters), api)
+
+
+def _conversation(body: dict[str, Any]) -> Any:
+    """The messages of a request to ``/responses``, as chat would have them."""
+    said, told = body.get("input"), body.get("instructions")
+    if isinstance(said, str):
+        said = [{"role": "user", "content": said}]
+    if not isinstance(said, list) or told is None:
+        return said
+    return [{"role": "system", "content": told}, *said]
+
+
+def _longest(body: dict[str, Any], api: Api) -> int | None:
+    """The longest answer that is wanted, in tokens."""
+    names = {"chat": ("max_completion_tokens", "max_tokens"), "responses": ("max_output_tokens",)}
+    name = next((name for name in names[api] if name in body), names[api][-1])
+    tokens = body.get(name)
+    if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
+        raise BadRequestError(f"{name} must be a whole number greater than 0")
+    return tokens
 
 
 def estimated_tokens(characters: int) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from zerowait.testing.asks import BadRequestError, understood
+from zerowait.testing.asks import Api, BadRequestError, understood
 from zerowait.testing.capacity import Gate
 from zerowait.testing.draws import body_key
 from zerowait.testing.plan import Answer, planned
@@ -24,15 +24,17 @@ from zerowait.testing.tally import Question, Tally
 _BACKLOG = 4096  # a thousand clients may connect at once; the usual 128 makes them wait a second
 _LARGEST_BODY_BYTES = 256 * 2**20
 _LINGER_NOT_AT_ALL = struct.pack("ii", 1, 0)
+_PAGES = ("/v1/models", "/healthz", "/stats")
 _ALWAYS = {"Content-Type": "application/json", "Server": "zerowait-fake-judge"}
 
 
 class Visit:
     """One request on its way through the judge."""
 
-    __slots__ = ("inside", "question")
+    __slots__ = ("api", "inside", "question")
 
-    def __init__(self) -> None:
+    def __init__(self, api: Api) -> None:
+        self.api = api
         self.inside = False
         self.question: Question | None = None
 
@@ -46,7 +48,7 @@ class Face:
         self._script = script
         self._tally = tally
         self._answer = answer
-        self._expected = None if api_key is None else f"Bearer {api_key}".encode()
+        self._expected = None if api_key is None else api_key.encode()
         self._gate = Gate(script.capacity)
         self._visitors: set[asyncio.Task[Any]] = set()
         self._closing = False
@@ -54,9 +56,10 @@ class Face:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to any request."""
+        api = _api(request.path)
         match request.method, request.path:
-            case "POST", "/v1/chat/completions":
-                return await self._visit(request)
+            case "POST", _ if api is not None:
+                return await self._visit(request, api)
             case "GET", "/v1/models":
                 ok = self._may_ask(request)
                 return _response(Reply(body=models(self._script)) if ok else _unauthorised())
@@ -64,7 +67,7 @@ class Face:
                 return _response(Reply(body=b'{"status":"ok"}'))
             case "GET", "/stats":
                 return _response(Reply(body=msgspec.json.encode(self._tally.snapshot())))
-            case _, "/v1/chat/completions" | "/v1/models" | "/healthz" | "/stats" as path:
+            case _, path if api is not None or path in _PAGES:
                 return _response(failed(405, f"{request.method} is not allowed on {path}"))
         return _response(failed(404, f"there is no {request.path} here"))
 
@@ -74,25 +77,24 @@ class Face:
         for visitor in self._visitors:
             visitor.cancel()
 
-    async def _visit(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _visit(self, request: web.BaseRequest, api: Api) -> web.StreamResponse:
         if self._closing:
             return _response(failed(503, "the judge is closing"))
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         self._visitors.add(task)
         try:
-            return await self._exchange(request)
+            return await self._exchange(request, Visit(api))
         finally:
             self._visitors.discard(task)
 
-    async def _exchange(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def _exchange(self, request: web.BaseRequest, visit: Visit) -> web.StreamResponse:
         if self._tally.at_peak or self._gate.full:
             # a client that gave up one request and sends the next is not two clients: let the
             # loop see the closed connection first
             for _ in range(3):
                 await asyncio.sleep(0)
-        self._tally.arrived(with_key="Authorization" in request.headers)
-        visit = Visit()
+        self._tally.arrived(with_key=_key_in(request) is not None)
         try:
             reply = await self._reply_when_due(request, visit)
             if reply.sent != "all":
@@ -115,7 +117,7 @@ class Face:
         key = body_key(raw)
         visit.question = self._tally.asked(key)
         try:
-            ask = understood(raw)
+            ask = understood(raw, visit.api)
         except BadRequestError as error:
             return failed(400, str(error))
         busy = self._gate.enter(
@@ -180,7 +182,7 @@ class Face:
     def _may_ask(self, request: web.BaseRequest) -> bool:
         if self._expected is None:
             return True
-        given = request.headers.get("Authorization", "").encode("utf-8", "surrogateescape")
+        given = (_key_in(request) or "").encode("utf-8", "surrogateescape")
         return hmac.compare_digest(given, self._expected)
 
 
@@ -212,6 +214,22 @@ async def listening(face: Face, host: str, port: int) -> AsyncIterator[int]:
     finally:
         face.close()
         await runner.cleanup()
+
+
+def _api(path: str) -> Api | None:
+    """The API that answers at `path`, whatever comes before: Azure has deployments there."""
+    if path.endswith("/chat/completions"):
+        return "chat"
+    return "responses" if path.endswith("/responses") else None
+
+
+def _key_in(request: web.BaseRequest) -> str | None:
+    """The key that a request carries, as OpenAI's clients send it or as Azure's do."""
+    given = request.headers.get("Authorization")
+    if given is None:
+        return request.headers.get("api-key")
+    scheme, _, key = given.partition(" ")
+    return key if scheme.lower() == "bearer" else ""
 
 
 def _response(reply: Reply, headers: dict[str, str] | None = None) -> web.Response:

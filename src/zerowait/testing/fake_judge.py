@@ -1,4 +1,4 @@
-"""A judge that is none: a real HTTP server with the face of OpenAI's chat completions.
+"""A judge that is none: a real HTTP server with the faces of OpenAI's chat and responses APIs.
 
 It answers, is slow, turns requests away and breaks in every way its script says, the same on every
 run, and counts what it saw, so that a test can look at the truth from the other side of the wire.
@@ -32,9 +32,12 @@ class FakeJudge:
         answer: the content of a reply, from the request's decoded body; in place of the script's
             verdict. It is called on the judge's thread and must not block. What it raises is
             answered with 500 and raised again when the judge is closed.
-        api_key: any other key is answered with 401.
+        api_key: any other key, sent as ``Authorization: Bearer`` or ``api-key``, gets a 401.
         host: the address it listens on.
         port: 0 takes a free one.
+
+    It answers at every path that ends with ``/chat/completions`` or ``/responses``, alike for the
+    same question in either API.
 
     >>> import urllib.request
     >>> with FakeJudge(Script(seed=7)) as judge:

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from zerowait.testing.asks import Ask
+from zerowait.testing.completions import Said, completion, wrong_types
 from zerowait.testing.draws import Draws, attempt_draws, content_draws, pick
 from zerowait.testing.faults import (
     AnyFault,
@@ -24,7 +25,7 @@ from zerowait.testing.faults import (
     chosen,
 )
 from zerowait.testing.obedience import obedient_content
-from zerowait.testing.replies import Reply, Said, completion, failed, wrong_types
+from zerowait.testing.replies import Reply, failed
 from zerowait.testing.script import Script
 from zerowait.testing.verdicts import (
     EMPTY,

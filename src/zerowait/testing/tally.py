@@ -12,7 +12,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot of the counts.
 
     Args:
-        requests: to ``/v1/chat/completions``, answered or not.
+        requests: for a completion, in either API, answered or not.
         answered: replies with a verdict that were sent to the end.
         by_status: replies that were sent to the end, by HTTP status.
         by_fault: replies with a fault in them, by the fault's name; ``capacity`` is a 429 of it.
@@ -22,7 +22,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         repeats: requests whose body had already been answered with a verdict.
         asked_per_body: how often each body came, by the hexadecimal sha-256 of its bytes.
         cancelled_by_client: requests whose client went away before the end of the reply.
-        with_key: requests that carried an ``Authorization`` header; its value is not kept.
+        with_key: requests that carried a key; its value is not kept.
     """
 
     requests: int

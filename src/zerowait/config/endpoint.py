@@ -1,0 +1,87 @@
+"""Where a judge answers, and which of OpenAI's APIs it speaks there."""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+import msgspec
+
+from zerowait.config.checks import positive
+
+Api: TypeAlias = Literal["chat", "responses"]
+
+_PATHS: Final[dict[Api, str]] = {"chat": "/chat/completions", "responses": "/responses"}
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a judge answers.
+
+    Args:
+        base_url: a base such as ``http://127.0.0.1:8001/v1``, or a full URL that ends with
+            ``/chat/completions`` or ``/responses``.
+        model: the name sent as ``model``.
+        api: ``chat`` or ``responses``; default: what the URL ends with, else ``chat``.
+        api_key_env: the environment variable that holds the key.
+        api_key: the key itself; accepted, never shown.
+        headers: sent with every request.
+        api_version: Azure's; sent as the query ``api-version``, and the key as ``api-key``.
+        weight: share of the judgements among the endpoints of the same priority.
+        priority: the lowest is asked first; others only while all of a lower one are left alone.
+    """
+
+    base_url: str
+    model: str
+    api: Api | None = None
+    api_key_env: str | None = None
+    api_key: str | None = None
+    headers: dict[str, str] = {}
+    api_version: str | None = None
+    weight: float = 1.0
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ValueError(f"base_url must start with http:// or https://, not {self.base_url!r}")
+        positive("weight", self.weight)
+        named = self._named
+        if self.api is not None and named not in (None, self.api):
+            raise ValueError(f"api is {self.api}, and base_url is that of {named}")
+
+    def __repr__(self) -> str:  # a literal key must not reach a log through a repr
+        return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
+
+    __str__ = __repr__
+
+    def __rich_repr__(self) -> Any:
+        yield "base_url", self.base_url
+        yield "model", self.model
+
+    @property
+    def speaks(self) -> Api:
+        """The API in which it is asked."""
+        return self.api or self._named or "chat"
+
+    @property
+    def url(self) -> str:
+        """The full URL to which requests go.
+
+        >>> base = "https://my.openai.azure.com/openai/deployments/gpt"
+        >>> Endpoint(base_url=base, model="gpt", api_version="2024-10-21").url.removeprefix(base)
+        '/chat/completions?api-version=2024-10-21'
+        """
+        parts = urlsplit(self.base_url)
+        path, query = parts.path.rstrip("/"), parts.query
+        if self._named is None:
+            path += _PATHS[self.speaks]
+        if self.api_version is not None:
+            query += ("&" if query else "") + urlencode({"api-version": self.api_version})
+        return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+
+    @property
+    def _named(self) -> Api | None:
+        """The API that the URL ends with."""
+        path = urlsplit(self.base_url).path.rstrip("/")
+        if path.endswith("/responses"):
+            return "responses"
+        return "chat" if path.endswith("/completions") else None

@@ -1,0 +1,300 @@
+"""A process's link to one actor of a hub: what it wants is handed in and collected by the batch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import uuid
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from zerowait.engine import Ask, Settled
+from zerowait.errors import HubLostError, ZerowaitError
+from zerowait.hub.actor import BEAT_S, HubActor
+from zerowait.hub.balance import GoneError
+from zerowait.hub.desk import Desk
+from zerowait.hub.shares import Report
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_WAITING_CALLS: Final = 100_000
+_PAUSE_S: Final = (0.1, 0.5)
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job's hub lives: enough for any process to find its actors, or to create them.
+
+    Args:
+        config: path of the reward configuration. record: the folder for the record, or None.
+        name: of the first actor. namespace: of the names; None: the job's own.
+        detached: they outlive the job that created them.
+        patience_s: how long an actor may be gone or silent before callers are told.
+    """
+
+    config: str
+    record: str | None
+    name: str
+    namespace: str | None
+    detached: bool
+    patience_s: float
+
+    def name_of(self, index: int) -> str:
+        """The name of the actor with the shard at `index`."""
+        return self.name if index == 0 else f"{self.name}-{index}"
+
+    def found(self, index: int) -> Any:
+        """The actor of that name.
+
+        Raises:
+            GoneError: there is none.
+        """
+        import ray
+
+        try:
+            return ray.get_actor(self.name_of(index), namespace=self.namespace)
+        except ValueError:
+            raise GoneError(f"there is no actor {self.name_of(index)!r}") from None
+
+    def found_or_created(self, index: int) -> Any:
+        """The actor of that name, new where there was none."""
+        import ray
+
+        actor: Any = ray.remote(HubActor)
+        lifetime = {"lifetime": "detached"} if self.detached else {}
+        return actor.options(
+            name=self.name_of(index),
+            namespace=self.namespace,
+            get_if_exists=True,
+            num_cpus=0,
+            max_concurrency=_WAITING_CALLS,
+            max_restarts=-1,
+            scheduling_strategy=_near_the_head(),
+            **lifetime,
+        ).remote(self.config, self.record, index, self.peer)
+
+    def peer(self, index: int) -> Link[Ask, tuple[Settled, bool]]:
+        """A link for one actor of the hub to another."""
+        return Link(self, index)
+
+
+class Link(Generic[T, R]):
+    """From one process to one actor of a hub, through the actor's restarts.
+
+    A call of a Ray actor costs more than a judgement, so items are handed in and collected by the
+    batch: whatever gathered while the last call was under way.
+
+    Args:
+        site: where the hub lives.
+        index: of the actor.
+    """
+
+    def __init__(self, site: Site, index: int) -> None:
+        self._site = site
+        self._index = index
+        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk[T, R]] = WeakKeyDictionary()
+        self._couriers: WeakKeyDictionary[Desk[T, R], asyncio.Task[None]] = WeakKeyDictionary()
+        self._actor: Any = None
+        self.shards: int | None = None
+
+    def connect(self) -> Any:
+        """The actor, looked up or created now."""
+        self._actor = self._site.found_or_created(self._index)
+        return self._actor
+
+    async def ask(self, item: T) -> R:
+        """What comes of `item`.
+
+        Raises:
+            ZerowaitError: as the hub raised it.
+            HubLostError: it was gone or silent for longer than ``patience_s``.
+        """
+        desk = self._desks.setdefault(asyncio.get_running_loop(), Desk())
+        courier = self._couriers.get(desk)
+        if courier is None or courier.done():
+            self._couriers[desk] = asyncio.create_task(self._serve(desk))
+        return await desk.result(item)
+
+    async def call(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
+        """The actor's answer to a single question, through its restarts; raises as `ask` does."""
+        import ray
+
+        lost = _Lost(self._site.patience_s)
+        while True:
+            try:
+                actor = self._actor or await asyncio.to_thread(self.connect)
+                return await self._answer(getattr(actor, method).remote(*arguments), patience_s)
+            except ray.exceptions.RayActorError as error:
+                if lost.too_long():
+                    raise self._lost(error) from error
+                await self._reconnect()
+
+    async def report(self) -> Report:
+        """See `Member.report`."""
+        report: Report = await self._at_once("report")
+        return report
+
+    async def take(self, slots: int) -> Report:
+        """See `Member.take`."""
+        report: Report = await self._at_once("take", slots)
+        return report
+
+    def kill(self) -> None:
+        """End the actor."""
+        import ray
+
+        ray.kill(self._actor)
+
+    async def _at_once(self, method: str, *arguments: Any) -> Any:
+        """The actor's answer, if it is there now; creates none.
+
+        Raises:
+            GoneError: it is dead. HubLostError: nobody knows.
+        """
+        import ray
+
+        try:
+            actor = self._actor or await asyncio.to_thread(self._site.found, self._index)
+            self._actor = actor
+            return await self._answer(getattr(actor, method).remote(*arguments))
+        except ray.exceptions.ActorDiedError as error:
+            self._actor = None
+            raise GoneError(f"the actor {self._site.name_of(self._index)!r} is dead") from error
+        except ray.exceptions.RayActorError as error:  # perhaps it is being started again
+            raise self._lost(error) from error
+
+    async def _serve(self, desk: Desk[T, R]) -> None:
+        """Works until nobody waits at the desk any more; goes on where the hub is started again."""
+        import ray
+
+        lost = _Lost(self._site.patience_s)
+        await asyncio.sleep(0)  # whoever started us is about to wait at the desk
+        while desk.waiting:
+            desk.again()
+            session = uuid.uuid4().hex
+            try:
+                actor = self._actor or await asyncio.to_thread(self.connect)
+                joined = actor.join.remote(self._site.config, session, self.shards)
+                await self._answer(joined)
+                lost.found()
+                await self._converse(actor, desk, session)
+            except ray.exceptions.RayActorError as error:
+                if lost.too_long():
+                    desk.fail(self._lost(error))
+                await self._reconnect()
+            except ZerowaitError as error:
+                desk.fail(error)
+            except BaseException as error:
+                desk.fail(HubLostError(f"the handle on the hub broke: {type(error).__name__}"))
+                raise
+            await asyncio.sleep(0)  # those who got an answer leave the desk
+
+    async def _converse(self, actor: Any, desk: Desk[T, R], session: str) -> None:
+        """Hands in and collects until nobody has waited for a while, or the session is over.
+
+        Raises:
+            RayActorError: the hub's process is gone.
+            HubLostError: it said nothing for ``patience_s``.
+        """
+        writing = asyncio.create_task(self._write(actor, desk, session))
+        collecting: asyncio.Task[Any] | None = None
+        try:
+            while not writing.done():
+                if collecting is None:
+                    answer = self._answer(
+                        actor.collect.remote(session), BEAT_S + self._site.patience_s
+                    )
+                    collecting = asyncio.create_task(answer)
+                await asyncio.wait({collecting, writing}, return_when=asyncio.FIRST_COMPLETED)
+                if collecting.done():
+                    results, collecting = collecting.result(), None
+                    if results is None or not (results or desk.waiting):
+                        return
+                    desk.settle(results)
+            writing.result()
+        finally:
+            tasks = {writing} if collecting is None else {writing, collecting}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            actor.leave.remote(session)
+
+    async def _write(self, actor: Any, desk: Desk[T, R], session: str) -> None:
+        """Hands in what is posted; returns when the session is over."""
+        known = True
+        while known:
+            items, given_up = await desk.batch()
+            known = await self._answer(actor.submit.remote(session, items, given_up))
+
+    async def _answer(self, reference: Any, patience_s: float | None = None) -> Any:
+        """What the hub answers to one call; what it raises is raised here.
+
+        Raises:
+            HubLostError: it did not answer in time.
+        """
+        import ray
+
+        try:
+            async with asyncio.timeout(patience_s or self._site.patience_s):
+                return await asyncio.wrap_future(reference.future())
+        except TimeoutError:
+            raise self._lost(None) from None
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, ZerowaitError):
+                raise error.cause from None
+            raise
+
+    async def _reconnect(self) -> None:
+        """Looks the actor up again, or creates it anew where it died with its creator."""
+        import ray
+
+        await asyncio.sleep(random.uniform(*_PAUSE_S))
+        try:
+            async with asyncio.timeout(self._site.patience_s):
+                await asyncio.to_thread(self.connect)
+        except (ValueError, ray.exceptions.RayError):
+            return  # the name belonged to a hub that died meanwhile: the next call shows it again
+        except TimeoutError:
+            return  # the next call tells how long the hub has been gone
+
+    def _lost(self, error: BaseException | None) -> HubLostError:
+        why = f": {error}" if error is not None else ""
+        name = self._site.name_of(self._index)
+        return HubLostError(f"the hub {name!r} did not answer for {self._site.patience_s:g} s{why}")
+
+
+class _Lost:
+    """Since when the hub is gone."""
+
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
+        self._since: float | None = None
+
+    def found(self) -> None:
+        self._since = None
+
+    def too_long(self) -> bool:
+        """Whether it has been gone for longer than one has patience; asked when it is gone."""
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+        return now - self._since > self._patience_s
+
+
+def _near_the_head() -> Any:
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    for node in ray.nodes():
+        if "node:__internal_head__" in node["Resources"]:
+            return NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+    return "DEFAULT"
+
+
+def absolute(path: str) -> str:
+    """`path` independent of the folder that a process happens to be in."""
+    return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - resolve() would follow links

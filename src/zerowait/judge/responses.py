@@ -1,0 +1,127 @@
+"""OpenAI's responses API: a chat request in its words, and its reply in the words of chat.
+
+Requests are made, priced and remembered in the form of chat completions, whatever an endpoint
+speaks, so that a judgement keeps its key when it goes on at an endpoint of the other kind. Only
+what goes over the wire differs. Source: OpenAI's API reference, ``POST /v1/responses``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+_CANONICAL: Final = msgspec.json.Encoder(order="sorted")
+_ANSWERED: Final = (None, "completed", "incomplete")
+_LIMITS: Final = ("max_tokens", "max_completion_tokens")
+
+
+def responses_body(chat: bytes) -> bytes:
+    """The body for ``/responses`` that asks what the chat request `chat` asks.
+
+    The leading system messages are its ``instructions``. ``response_format``, ``reasoning_effort``
+    and ``verbosity`` go where that API has them; other fields are sent as they are. The provider
+    is asked not to store the exchange, unless the request says otherwise.
+
+    >>> responses_body(b'{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"?"}]}')
+    b'{"input":[{"content":"?","role":"user"}],"max_output_tokens":8,"model":"m","store":false}'
+    """
+    asked: dict[str, Any] = msgspec.json.decode(chat)
+    messages = asked.pop("messages")
+    told = 0
+    while told < len(messages) and messages[told].get("role") in ("system", "developer"):
+        told += 1
+    body: dict[str, Any] = {"store": False, "input": messages[told:]}
+    if told:
+        body["instructions"] = "\n\n".join(message["content"] for message in messages[:told])
+    for name in _LIMITS:
+        if name in asked:
+            body["max_output_tokens"] = asked.pop(name)
+    text = dict(asked.pop("text", {}))
+    if "response_format" in asked:
+        text["format"] = _flat(asked.pop("response_format"))
+    if "verbosity" in asked:
+        text["verbosity"] = asked.pop("verbosity")
+    if text:
+        body["text"] = text
+    if "reasoning_effort" in asked:
+        body["reasoning"] = {"effort": asked.pop("reasoning_effort")}
+    return _CANONICAL.encode(body | asked)
+
+
+def _flat(response_format: Any) -> Any:
+    """A schema lies one level higher here than in chat."""
+    if not isinstance(response_format, Mapping):
+        return response_format
+    schema = response_format.get("json_schema")
+    if not isinstance(schema, Mapping):
+        return response_format
+    return {"type": "json_schema", **schema}
+
+
+class _Response(msgspec.Struct, frozen=True):
+    output: list[Any]
+    status: Any = None
+    incomplete_details: Any = None
+    output_text: Any = None
+    usage: Any = None
+    model: Any = None
+
+
+_decode = msgspec.json.Decoder(_Response).decode
+
+
+def chat_form(body: bytes) -> dict[str, Any] | None:
+    """The chat completion that says what the reply `body` of ``/responses`` says.
+
+    None for bytes that are no such reply, and for one without an answer: it failed, was cancelled
+    or is still under way.
+    """
+    try:
+        response = _decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
+    if response.status not in _ANSWERED:
+        return None
+    if not response.output and response.status != "incomplete":
+        return None
+    usage = response.usage if isinstance(response.usage, dict) else {}
+    return {
+        "choices": [{"message": _message(response), "finish_reason": _finish(response)}],
+        "usage": {
+            "prompt_tokens": usage.get("input_tokens"),
+            "completion_tokens": usage.get("output_tokens"),
+        },
+        "model": response.model,
+    }
+
+
+def _finish(response: _Response) -> Any:
+    details = response.incomplete_details
+    if response.status != "incomplete":
+        return "stop"
+    return details.get("reason", "length") if isinstance(details, dict) else "length"
+
+
+def _message(response: _Response) -> dict[str, Any]:
+    """All that was written for us; reasoning items are not."""
+    items = [item for item in response.output if isinstance(item, dict)]
+    contents = [item.get("content") for item in items if item.get("type") == "message"]
+    parts = [
+        part
+        for content in contents
+        if isinstance(content, list)
+        for part in content
+        if isinstance(part, dict)
+    ]
+    refusals = [part.get("refusal") for part in parts if part.get("type") == "refusal"]
+    return {
+        "content": parts or response.output_text,
+        "refusal": next(iter(refusals), None),
+        "tool_calls": [
+            {"function": {"arguments": item.get("arguments")}}
+            for item in items
+            if item.get("type") == "function_call"
+        ],
+    }

@@ -1,0 +1,128 @@
+"""The fake judge's completions, in the forms of OpenAI's two APIs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from zerowait.testing.asks import Ask, estimated_tokens
+from zerowait.testing.draws import pick
+from zerowait.testing.replies import CREATED
+from zerowait.testing.script import Script
+
+_INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """What the judge wrote, and why it stopped there.
+
+    Args:
+        content: the text of the message.
+        finish_reason: ``stop``, ``length`` or ``content_filter``.
+        refusal: the text of a refusal.
+        thinking: the text of its reasoning; None leaves it out.
+    """
+
+    content: str | None
+    finish_reason: str = "stop"
+    refusal: str | None = None
+    thinking: str | None = None
+
+
+def completion(script: Script, ask: Ask, said: Said, *, name: str) -> dict[str, Any]:
+    """The JSON object of a reply that says `said`, in the API of `ask`; `name` makes its id."""
+    tokens = estimated_tokens(len(said.content or said.thinking or said.refusal or ""))
+    if said.finish_reason == "length" and ask.tokens is not None:
+        tokens = ask.tokens
+    form = _chat if ask.api == "chat" else _response
+    return form(script, ask, said, tokens) | {"id": f"{ask.api}-{name}"}
+
+
+def _chat(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
+    message = {"role": "assistant", "content": said.content, "refusal": said.refusal}
+    if said.thinking is not None:
+        message["reasoning_content"] = said.thinking
+    return {
+        "id": "",
+        "object": "chat.completion",
+        "created": CREATED,
+        "model": script.model or ask.model,
+        "system_fingerprint": script.fingerprint,
+        "choices": [
+            {
+                "index": 0,
+                "message": message,
+                "logprobs": None,
+                "finish_reason": said.finish_reason,
+            }
+        ],
+        "usage": {
+            "prompt_tokens": ask.prompt_tokens,
+            "completion_tokens": tokens,
+            "total_tokens": ask.prompt_tokens + tokens,
+        },
+    }
+
+
+def _response(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
+    reason = _INCOMPLETE.get(said.finish_reason)
+    return {
+        "id": "",
+        "object": "response",
+        "created_at": CREATED,
+        "status": "completed" if reason is None else "incomplete",
+        "error": None,
+        "incomplete_details": None if reason is None else {"reason": reason},
+        "model": script.model or ask.model,
+        "output": list(_items(said)),
+        "usage": {
+            "input_tokens": ask.prompt_tokens,
+            "output_tokens": tokens,
+            "total_tokens": ask.prompt_tokens + tokens,
+        },
+    }
+
+
+def _items(said: Said) -> Iterable[dict[str, Any]]:
+    """What a response consists of: its reasoning, and the message where there is one."""
+    if said.thinking is not None:
+        thought = {"type": "summary_text", "text": said.thinking}
+        yield {"type": "reasoning", "id": "rs", "summary": [thought]}
+    parts = []
+    if said.content is not None:
+        parts.append({"type": "output_text", "text": said.content, "annotations": []})
+    if said.refusal is not None:
+        parts.append({"type": "refusal", "refusal": said.refusal})
+    if parts or said.thinking is None:
+        status = "completed" if said.finish_reason == "stop" else "incomplete"
+        message = {"type": "message", "id": "msg", "status": status, "role": "assistant"}
+        yield message | {"content": parts}
+
+
+def wrong_types(right: dict[str, Any], variant: float) -> Any:
+    """The completion `right` with one field of another type, chosen by `variant` in [0, 1)."""
+    name = "choices" if "choices" in right else "output"
+    field = right[name][-1]
+    return pick(
+        variant,
+        (
+            right | {name: "7"},
+            right | {name: []},
+            right | {name: None},
+            right | {name: [_saying(field, "7")]},
+            right | {name: [_saying(field, {"content": 7})]},
+            right | {name: [_saying(field, {"content": {"a": [7]}})]},
+            {key: value for key, value in right.items() if key != name},
+            [right],
+            None,
+        ),
+    )
+
+
+def _saying(field: dict[str, Any], what: Any) -> dict[str, Any]:
+    """A choice or an output item whose message is `what`, or has what is in it."""
+    if "message" not in field:
+        return field | (what if isinstance(what, dict) else {"content": what})
+    return field | {"message": field["message"] | what if isinstance(what, dict) else what}

@@ -1,0 +1,83 @@
+"""The lanes of a process that shares a job's limits with others."""
+
+import asyncio
+from contextlib import AsyncExitStack
+
+import pytest
+
+from zerowait.client import Ending, Lanes
+from zerowait.config import Endpoint, Traffic
+from zerowait.testing import virtually
+
+HERE = Endpoint(base_url="http://judge/v1", model="m")
+THERE = Endpoint(base_url="http://other/v1", model="m")
+
+
+async def entered(stack, limiter, count):
+    """Start `count` who want a slot and keep it; the number of those who got one."""
+    got = []
+
+    async def hold():
+        await stack.enter_async_context(limiter.slot())
+        got.append(1)
+
+    tasks = [asyncio.create_task(hold()) for _ in range(count)]
+    stack.callback(lambda: [task.cancel() for task in tasks])
+    await asyncio.sleep(0)
+    return got
+
+
+@pytest.mark.parametrize("concurrency", [32, "auto"])
+def test_a_part_begins_with_one_slot_and_gets_what_it_is_given(concurrency):
+    async def scenario():
+        lanes = Lanes(Traffic(concurrency=concurrency, max_concurrency=32), parts=4)
+        limiter = lanes.lane(HERE).limiter
+        async with AsyncExitStack() as stack:
+            got = await entered(stack, limiter, 20)
+            seen = [(len(got), lanes.slots, lanes.held)]
+            lanes.divide(6)
+            await asyncio.sleep(0)
+            seen.append((len(got), lanes.slots, lanes.held))
+            lanes.divide(2)
+            await asyncio.sleep(0)
+            seen.append((len(got), lanes.slots, lanes.held))
+            return seen
+
+    assert virtually(scenario())[0] == [(1, 1, 1), (6, 6, 6), (6, 2, 6)]
+
+
+def test_with_auto_a_cap_that_binds_is_no_proof_of_more():
+    """The rule begins with its part of the first 32, and keeps what it knows under a smaller cap."""
+
+    async def scenario():
+        lanes = Lanes(Traffic(max_concurrency=64), parts=4)
+        limiter = lanes.lane(HERE).limiter
+        lanes.divide(64)
+        before = limiter.limit
+        lanes.divide(2)
+        for _ in range(500):
+            async with limiter.slot() as slot:
+                slot.sent()
+                slot.ended(Ending.SUCCEEDED)
+        lanes.divide(64)
+        return before, limiter.limit
+
+    assert virtually(scenario())[0] == (8, 8)
+
+
+def test_quotas_are_divided_as_the_slots_are_whether_set_or_learned():
+    async def scenario():
+        lanes = Lanes(Traffic(concurrency=40, rpm=6000), parts=4)
+        here, there = lanes.lane(HERE).quota, lanes.lane(THERE).quota
+        rates = [here.per_minute("requests")]
+        lanes.divide(10)
+        rates += [here.per_minute("requests"), there.per_minute("requests")]
+        claim = await here.claim(b"{}")
+        here.heed({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
+        rates.append(here.per_minute("tokens"))
+        lanes.divide(20)
+        rates += [here.per_minute("requests"), here.per_minute("tokens")]
+        here.heed({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
+        return [*rates, here.per_minute("tokens")]
+
+    assert virtually(scenario())[0] == [150, 1500, 1500, 20_000, 3000, 40_000, 40_000]

@@ -1,0 +1,179 @@
+"""A job's slots among the shards of its hub: all of them, fairly, and never too many."""
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from zerowait.hub.balance import Balance, GoneError
+from zerowait.hub.shares import FLOOR, Report, Shares, divided
+
+TOTAL, COUNT = 20, 4
+
+
+@st.composite
+def divisions(draw):
+    demands = draw(st.lists(st.integers(0, 500), min_size=1, max_size=9))
+    return draw(st.integers(len(demands), 300)), demands
+
+
+@given(divisions())
+def test_the_parts_are_the_whole_and_nobody_has_none(division):
+    total, demands = division
+    parts = divided(total, demands)
+    assert sum(parts) == total
+    assert min(parts) >= FLOOR
+
+
+@given(divisions())
+def test_nobody_gets_less_than_it_wants_while_another_has_more_than_an_equal_part(division):
+    total, demands = division
+    parts = divided(total, demands)
+    short = [part for part, demand in zip(parts, demands, strict=True) if part < demand]
+    for part in short:
+        assert max(parts) <= part + 1
+
+
+def test_more_shards_than_slots_are_refused():
+    with pytest.raises(ValueError, match="3 slots are too few for 4 shards"):
+        divided(3, [0] * 4)
+
+
+class Traffic(RuleBasedStateMachine):
+    """Shards that begin and end requests at any moment, also in the middle of a round, and die."""
+
+    def __init__(self):
+        super().__init__()
+        self.shares = Shares(TOTAL, COUNT)
+        self.slots = [FLOOR] * COUNT
+        self.held = [0] * COUNT
+        self.line = [0] * COUNT
+        self.begun = False
+
+    def report(self, index):
+        held = self.held[index]
+        return Report(slots=self.slots[index], held=held, demand=held + self.line[index])
+
+    @rule(index=st.integers(0, COUNT - 1), waiting=st.integers(0, 60))
+    def comes(self, index, waiting):
+        self.line[index] += waiting
+
+    @rule(index=st.integers(0, COUNT - 1))
+    def begins(self, index):
+        while self.line[index] and self.held[index] < self.slots[index]:
+            self.held[index] += 1
+            self.line[index] -= 1
+
+    @rule(index=st.integers(0, COUNT - 1), ended=st.integers(1, 5))
+    def ends(self, index, ended):
+        self.held[index] = max(0, self.held[index] - ended)
+
+    @rule(index=st.integers(0, COUNT - 1))
+    def is_heard(self, index):
+        self.shares.heard(index, self.report(index))
+
+    @rule(index=st.integers(0, COUNT - 1))
+    def dies_and_comes_back(self, index):
+        self.slots[index], self.held[index] = FLOOR, 0
+        self.shares.gone(index)
+
+    @rule(index=st.integers(0, COUNT - 1))
+    def dies_unnoticed(self, index):
+        self.slots[index], self.held[index] = FLOOR, 0
+
+    @rule(answer=st.lists(st.booleans(), min_size=COUNT, max_size=COUNT))
+    def has_to_give_back(self, answer):
+        for index, slots in self.shares.to_take().items():
+            if answer[index]:
+                self.slots[index] = slots
+                self.shares.heard(index, self.report(index))
+
+    @rule(arrives=st.lists(st.booleans(), min_size=COUNT, max_size=COUNT))
+    def is_given(self, arrives):
+        for index, slots in self.shares.to_give().items():
+            if arrives[index]:
+                self.slots[index] = slots
+
+    @rule()
+    def the_balance_begins_anew(self):
+        self.shares = Shares(TOTAL, COUNT)
+
+    @precondition(lambda self: any(self.line))
+    @rule()
+    def everybody_is_heard_and_served(self):
+        for _ in range(2):
+            for index in range(COUNT):
+                self.is_heard(index)
+                self.held[index] = min(self.held[index], self.slots[index])
+                self.is_heard(index)
+            self.has_to_give_back([True] * COUNT)
+            self.is_given([True] * COUNT)
+        assert sum(self.slots) == TOTAL
+
+    @invariant()
+    def never_more_than_the_total(self):
+        assert sum(map(max, self.slots, self.held)) <= TOTAL
+        assert min(self.slots) >= FLOOR
+
+
+TestNeverTooMany = Traffic.TestCase
+
+
+class Fake:
+    """A shard that says what it is told to say."""
+
+    def __init__(self, demand=0):
+        self.slots, self.demand = FLOOR, demand
+        self.dead = self.deaf = False
+
+    async def report(self):
+        if self.dead:
+            raise GoneError("dead")
+        if self.deaf:
+            raise TimeoutError
+        return Report(slots=self.slots, held=min(self.slots, self.demand), demand=self.demand)
+
+    async def take(self, slots):
+        report = await self.report()
+        self.slots = slots
+        return type(report)(slots=slots, held=min(slots, self.demand), demand=self.demand)
+
+
+def rounds(balance, shards, count=3):
+    async def scenario():
+        for _ in range(count):
+            await balance.round(shards)
+
+    asyncio.run(scenario())
+    return [shard.slots for shard in shards]
+
+
+def test_slots_go_where_the_work_is_and_those_of_a_dead_shard_to_the_others_until_it_returns():
+    shards, balance = [Fake(), Fake(), Fake(100)], Balance(32, 3)
+    assert rounds(balance, shards) == [1, 1, 30]
+    shards[0].demand = shards[1].demand = 100
+    assert rounds(balance, shards) == [10, 11, 11]
+    shards[2].dead = True
+    assert rounds(balance, shards)[:2] == [15, 16]
+    shards[2].dead, shards[2].slots = False, FLOOR
+    assert rounds(balance, shards) == [10, 11, 11]
+
+
+def test_a_shard_that_is_silent_keeps_what_it_has():
+    shards, balance = [Fake(100), Fake(100)], Balance(32, 2)
+    assert rounds(balance, shards) == [16, 16]
+    shards[1].deaf = True
+    assert rounds(balance, shards) == [16, 16]
+
+
+def test_a_balance_that_begins_anew_gives_nothing_before_everybody_was_heard():
+    shards = [Fake(100), Fake(100), Fake(100)]
+    rounds(Balance(32, 3), shards)
+    shards[2].deaf = True
+    shards[0].slots = FLOOR
+    again = Balance(32, 3)
+    assert rounds(again, shards)[0] == FLOOR
+    shards[2].deaf = False
+    assert rounds(again, shards)[0] == 10
