@@ -14,7 +14,7 @@ from zerowait.engine.plan import compile_plan
 from zerowait.testing import FakeJudge
 
 DOCS = (Path(__file__).parents[2] / "docs" / "judges.md").read_text()
-KINDS = DOCS[DOCS.index("## Kinds of judgement") : DOCS.index("## Pairwise")]
+KINDS = DOCS[DOCS.index("## Kinds of judgement") : DOCS.index("## Is the judge easily fooled?")]
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", KINDS, re.DOTALL)
 NAMES = [re.search(r"judge: (\w+)", snippet)[1] for snippet in SNIPPETS]
 SAYS = {
@@ -30,13 +30,19 @@ SAYS = {
     "watched": [
         "judge watched: rubric monitor; one of yes, no; predicts extra.is_correct for a reward from -3.33333 to 3.33333; 1 call a sample",
     ],
+    "compared": ["judge compared: rubric pairwise; compared with all siblings in both orders, by wins; n x (n - 1) calls for a group of n"],
+    "ranked": ["judge ranked: rubric ranking; siblings ranked, at most 16 at a time; 1 call a group, more beyond that many"],
 }  # fmt: skip
-SAMPLE = Sample("Q?", "<think>easy</think> A.", ground_truth="A.", extra={"is_correct": True})
+SAMPLE = Sample("Q?", "<think>easy</think> A.", "A.", group="q", extra={"is_correct": True})
+SIBLING = Sample("Q?", "<think>hard</think> B.", "A.", group="q", extra={"is_correct": False})
 
 
 def answer(body):
     """A judge that answers in whatever form it is asked for."""
     text = body["messages"][1]["content"]
+    labels = re.findall(r"BEGIN RESPONSE ([A-Z]{4}) ", text)
+    if labels:
+        return f"Verdict: {labels[0]}"
     if "JSON schema" in text:
         return json.dumps({"reason": "Short.", "score": 4, "complete": True})
     words = re.search(r"where WORD is one of: (\w+)", text)
@@ -57,7 +63,7 @@ def test_every_kind_in_the_docs_runs_and_is_described_in_a_line(folder, name):
 
     async def score():
         async with Engine(path) as engine:
-            return await engine.score(SAMPLE)
+            return (await engine.score_all([SAMPLE, SIBLING]))[0]
 
     with FakeJudge(answer=answer) as judge:
         path.write_text(re.sub(r"http://127.0.0.1:800\d/v1", judge.url, snippet) + "cache: off\n")
@@ -81,3 +87,8 @@ def test_doctor_config_describes_the_judges(zerowait, folder):
         "reward.yaml: 1 components, 1 judges: fine",
         *SAYS["graded"],
     ]
+
+
+def test_the_python_snippet_of_the_comparison_says_what_it_prints(capsys):
+    exec(re.search(r"```python\n(.*?)```", KINDS, re.DOTALL)[1], {})
+    assert capsys.readouterr().out == "[1.0, 0.0, 0.5]\n6\n"

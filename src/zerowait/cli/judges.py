@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from zerowait.config import Judge, Panel, RewardConfig, VerdictRule
+from zerowait.config import Comparison, Judge, Panel, RewardConfig, VerdictRule
 from zerowait.engine.plan import Plan
 from zerowait.judge import Procedure
 
@@ -17,7 +17,7 @@ def described(config: RewardConfig, plan: Plan) -> Iterator[str]:
         calls[name] = procedure.calls
         rubric = plan.judges.rubrics[name].name
         parts = [f"rubric {rubric}", _verdict(judge.verdict), *_steps(judge, procedure)]
-        yield f"judge {name}: {'; '.join(parts)}; {_times(calls[name])} a sample"
+        yield f"judge {name}: {'; '.join(parts)}; {_cost(procedure)}"
     for name, panel in config.panels.items():
         total = sum(calls[member] for member in panel.members)
         yield f"panel {name}: {_members(panel)}; {_times(total)} a sample"
@@ -27,6 +27,8 @@ def _verdict(rule: VerdictRule) -> str:
     if rule.schema is not None:
         places = rule.value if isinstance(rule.value, str) else ", ".join(rule.value or ())
         return f"{places} of an object by {rule.schema}"
+    if rule.comparison is not None:
+        return _compared(rule.comparison)
     if rule.choice is not None:
         return f"one of {', '.join(rule.choice)}"
     low, high = rule.integer or rule.number or (0, 1)
@@ -47,6 +49,25 @@ def _steps(judge: Judge, procedure: Procedure) -> Iterator[str]:
 def _members(panel: Panel) -> str:
     form = " in [0, 1]" if panel.normalize else ""
     return f"{panel.by} of {', '.join(panel.members)}{form}, {panel.needed} needed"
+
+
+def _compared(comparison: Comparison) -> str:
+    if comparison.kind == "rank":
+        return f"siblings ranked, at most {comparison.max_members} at a time"
+    if comparison.against == "reference":
+        return f"compared with extra.{comparison.reference_key} in both orders"
+    met = "all" if comparison.rounds is None else comparison.rounds
+    return f"compared with {met} siblings in both orders, by {comparison.by}"
+
+
+def _cost(procedure: Procedure) -> str:
+    """How many calls it takes; n is the number of different responses of a group."""
+    comparison = procedure.comparison
+    if comparison is None or comparison.against == "reference":
+        return f"{_times(procedure.calls)} a sample"
+    if comparison.kind == "rank":
+        return "1 call a group, more beyond that many"
+    return f"n x {comparison.rounds or '(n - 1)'} calls for a group of n"
 
 
 def _times(calls: int) -> str:
