@@ -11,7 +11,7 @@ from zerowait.errors import ClosedError, ConfigError
 from zerowait.hub.job import JobHub
 from zerowait.hub.sessions import Result, Sessions
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
+from zerowait.types import Reward, Sample
 
 BEAT_S: Final = 10.0
 SILENCE_S: Final = 300.0
@@ -49,10 +49,23 @@ class HubActor:
             )
         await self._open()
 
-    async def join(self, config: str, session: str) -> None:
-        """Begin a session with an open hub; raises as `ready` does."""
+    async def join(self, config: str, session: str, *, tickets: bool = False) -> None:
+        """Begin a session with an open hub; raises as `ready` does.
+
+        With `tickets`, what is handed in are tickets, and what comes back are their rewards.
+        """
         await self.ready(config)
-        self._sessions.join(session)
+        self._sessions.join(session, self._redeem if tickets else self._reward)
+
+    async def deposit(self, config: str, samples: list[Sample]) -> None:
+        """See `JobHub.deposit`; raises as `ready` does."""
+        await self.ready(config)
+        (self._hub or await self._open()).deposit(samples)
+
+    async def give_up(self, tickets: list[str]) -> None:
+        """See `JobHub.give_up`."""
+        if self._hub is not None:
+            self._hub.give_up(tickets)
 
     async def submit(
         self, session: str, samples: list[tuple[int, Sample]], given_up: list[int]
@@ -84,6 +97,10 @@ class HubActor:
     async def _reward(self, sample: Sample) -> Streamed:
         hub = self._hub or await self._open()
         return await hub.reward(sample)
+
+    async def _redeem(self, sample: Sample) -> Reward:
+        hub = self._hub or await self._open()
+        return await hub.redeem(sample)
 
     async def _open(self) -> JobHub:
         async with self._opening:

@@ -9,24 +9,23 @@ from collections.abc import Iterable
 from typing import Final, Generic, TypeVar
 
 from zerowait.errors import ZerowaitError
-from zerowait.hub.sessions import Result
-from zerowait.hub.streaming import Streamed
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _LARGEST_BATCH: Final = 256
 
 
-class _Call(Generic[T]):
+class _Call(Generic[T, R]):
     """A reward that somebody waits for."""
 
     __slots__ = ("answer", "sample")
 
     def __init__(self, sample: T) -> None:
         self.sample = sample
-        self.answer: asyncio.Future[Streamed] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
-    def settle(self, result: Streamed | ZerowaitError) -> None:
+    def settle(self, result: R | ZerowaitError) -> None:
         if self.answer.done():
             return
         if isinstance(result, ZerowaitError):
@@ -36,15 +35,15 @@ class _Call(Generic[T]):
             self.answer.set_result(result)
 
 
-class Desk(Generic[T]):
+class Desk(Generic[T, R]):
     """What one event loop waits for, and what of it has not been handed in yet.
 
-    `T` is a sample in the form in which it travels.
+    `T` is a sample in the form in which it travels, `R` what comes back for it.
     """
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._calls: dict[int, _Call[T]] = {}
+        self._calls: dict[int, _Call[T, R]] = {}
         self._outbox: deque[int] = deque()
         self._posted = asyncio.Event()
 
@@ -53,9 +52,9 @@ class Desk(Generic[T]):
         """Whether anybody waits for a reward."""
         return bool(self._calls)
 
-    async def reward(self, sample: T) -> Streamed:
+    async def reward(self, sample: T) -> R:
         """The sample's reward, as soon as `settle` brings it."""
-        number, call = next(self._numbers), _Call(sample)
+        number, call = next(self._numbers), _Call[T, R](sample)
         self._calls[number] = call
         self._post(number)
         try:
@@ -84,7 +83,7 @@ class Desk(Generic[T]):
             self._posted.clear()
         return samples, given_up
 
-    def settle(self, results: Iterable[Result]) -> None:
+    def settle(self, results: Iterable[tuple[int, R | ZerowaitError]]) -> None:
         """Hand results to those who wait for them."""
         for number, result in results:
             call = self._calls.get(number)

@@ -55,7 +55,7 @@ class HttpHub:
         self._token = None if token is None else Secret(token)
         self._patience_s = patience_s
         self._deadline_s = deadline_s
-        self._desk: Desk[bytes] = Desk()
+        self._desk: Desk[bytes, Streamed] = Desk()
         self._session: aiohttp.ClientSession | None = None
         self._courier: asyncio.Task[None] | None = None
 

@@ -7,7 +7,7 @@ import os
 import random
 import uuid
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 from weakref import WeakKeyDictionary
 
 from zerowait.engine import Stats
@@ -15,7 +15,9 @@ from zerowait.errors import HubLostError, ZerowaitError
 from zerowait.hub.actor import BEAT_S, HubActor
 from zerowait.hub.desk import Desk
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
+from zerowait.types import Reward, Sample
+
+_Desk: TypeAlias = Desk[Sample, Streamed | Reward]
 
 _WAITING_CALLS: Final = 100_000
 _PAUSE_S: Final = (0.1, 0.5)
@@ -41,6 +43,8 @@ class RayHub:
         patience_s: how long the hub may be gone or silent before callers are told.
     """
 
+    _tickets = False
+
     def __init__(
         self,
         config: str,
@@ -57,10 +61,8 @@ class RayHub:
         if detached:
             self._options["lifetime"] = "detached"
         self._patience_s = patience_s
-        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk[Sample]] = (
-            WeakKeyDictionary()
-        )
-        self._couriers: WeakKeyDictionary[Desk[Sample], asyncio.Task[None]] = WeakKeyDictionary()
+        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, _Desk] = WeakKeyDictionary()
+        self._couriers: WeakKeyDictionary[_Desk, asyncio.Task[None]] = WeakKeyDictionary()
         self._actor = self._found_or_created()
 
     async def ready(self) -> None:
@@ -79,11 +81,9 @@ class RayHub:
             JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
-        desk = self._desks.setdefault(asyncio.get_running_loop(), Desk())
-        courier = self._couriers.get(desk)
-        if courier is None or courier.done():
-            self._couriers[desk] = asyncio.create_task(self._serve(desk))
-        return await desk.reward(sample)
+        streamed = await self._handed_in(sample)
+        assert isinstance(streamed, Streamed)  # noqa: S101 - what a session without tickets brings
+        return streamed
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job; after a restart it starts from 0."""
@@ -101,7 +101,14 @@ class RayHub:
         await self._answer(self._actor.aclose.remote(drain_s), drain_s + self._patience_s)
         ray.kill(self._actor)
 
-    async def _serve(self, desk: Desk[Sample]) -> None:
+    async def _handed_in(self, sample: Sample) -> Streamed | Reward:
+        desk = self._desks.setdefault(asyncio.get_running_loop(), _Desk())
+        courier = self._couriers.get(desk)
+        if courier is None or courier.done():
+            self._couriers[desk] = asyncio.create_task(self._serve(desk))
+        return await desk.reward(sample)
+
+    async def _serve(self, desk: _Desk) -> None:
         """Works until nobody waits at the desk any more; goes on where the hub is started again."""
         import ray
 
@@ -111,7 +118,9 @@ class RayHub:
             desk.again()
             session = uuid.uuid4().hex
             try:
-                await self._answer(self._actor.join.remote(self._config, session))
+                await self._answer(
+                    self._actor.join.remote(self._config, session, tickets=self._tickets)
+                )
                 lost.found()
                 await self._converse(desk, session)
             except ray.exceptions.RayActorError as error:
@@ -125,7 +134,7 @@ class RayHub:
                 raise
             await asyncio.sleep(0)  # those who got an answer leave the desk
 
-    async def _converse(self, desk: Desk[Sample], session: str) -> None:
+    async def _converse(self, desk: _Desk, session: str) -> None:
         """Hands in and collects until nobody has waited for a while, or the session is over.
 
         Raises:
@@ -155,7 +164,7 @@ class RayHub:
             await asyncio.wait(tasks)
             self._actor.leave.remote(session)
 
-    async def _write(self, desk: Desk[Sample], session: str) -> None:
+    async def _write(self, desk: _Desk, session: str) -> None:
         """Hands in what is posted; returns when the session is over."""
         known = True
         while known:

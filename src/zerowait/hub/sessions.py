@@ -9,10 +9,11 @@ from typing import TypeAlias
 
 from zerowait.errors import ZerowaitError
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
+from zerowait.types import Reward, Sample
 
-Result: TypeAlias = tuple[int, Streamed | ZerowaitError]
+Result: TypeAlias = tuple[int, Streamed | Reward | ZerowaitError]
 """A call's number, and its reward or what went wrong."""
+Judges: TypeAlias = Callable[[Sample], Awaitable[Streamed | Reward]]
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +21,8 @@ _log = logging.getLogger(__name__)
 class _Session:
     """What one process waits for, and what it has not collected yet."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, reward: Judges) -> None:
+        self.reward = reward
         self.calls: dict[int, asyncio.Task[None]] = {}
         self.results: list[Result] = []
         self.any = asyncio.Event()
@@ -49,7 +51,7 @@ class Sessions:
 
     def __init__(
         self,
-        reward: Callable[[Sample], Awaitable[Streamed]],
+        reward: Judges,
         *,
         beat_s: float,
         silence_s: float,
@@ -63,10 +65,10 @@ class Sessions:
         """Sessions that are not over."""
         return len(self._sessions)
 
-    def join(self, name: str) -> None:
-        """Begin a session."""
+    def join(self, name: str, reward: Judges | None = None) -> None:
+        """Begin a session, whose samples are rewarded by `reward` instead, if it is given."""
         loop = asyncio.get_running_loop()
-        session = self._sessions[name] = _Session(loop.time())
+        session = self._sessions[name] = _Session(loop.time(), reward or self._reward)
         session.timer = loop.call_later(self._silence_s, self._check, name)
 
     def submit(
@@ -110,9 +112,9 @@ class Sessions:
             session.end()
 
     async def _settle(self, session: _Session, number: int, sample: Sample) -> None:
-        result: Streamed | ZerowaitError
+        result: Streamed | Reward | ZerowaitError
         try:
-            result = await self._reward(sample)
+            result = await session.reward(sample)
         except ZerowaitError as error:
             result = error
         except Exception as error:  # noqa: BLE001 - logged, and the caller is told
