@@ -44,6 +44,7 @@ class Redeemer:
         self._news = threading.Condition()
         self._waiting: dict[str, Sample] = {}
         self._rewards: dict[str, Reward] = {}
+        self._fetching: dict[str, asyncio.Task[None]] = {}
         self._failed: ZerowaitError | None = None
         try:
             self._hub = self._portal.call(hub)
@@ -146,7 +147,7 @@ class Redeemer:
     async def _fetch_all(self, samples: Mapping[str, Sample]) -> None:
         async with asyncio.TaskGroup() as group:
             for ticket, sample in samples.items():
-                group.create_task(self._fetch(ticket, sample))
+                self._fetching[ticket] = group.create_task(self._fetch(ticket, sample))
 
     async def _fetch(self, ticket: str, sample: Sample) -> None:
         try:
@@ -158,6 +159,14 @@ class Redeemer:
             raise
         else:
             self._settle(ticket, reward)
+        self._fetching.pop(ticket, None)
+
+    async def _abandon(self, tickets: list[str]) -> None:
+        for ticket in tickets:
+            fetching = self._fetching.pop(ticket, None)
+            if fetching is not None:
+                fetching.cancel()
+        await self._hub.give_up(tickets)
 
     def _settle(self, ticket: str, result: Reward | ZerowaitError) -> None:
         with self._news:
@@ -177,4 +186,4 @@ class Redeemer:
     def _tell_hub(self, given_up: Mapping[str, Sample]) -> None:
         if given_up:
             tickets = list(given_up)
-            self._portal.submit(lambda: self._hub.give_up(tickets))
+            self._portal.submit(lambda: self._abandon(tickets))
