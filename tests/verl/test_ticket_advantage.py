@@ -150,6 +150,7 @@ def compute(step, *, max_abstained=1.0, quorum=0.5):
         real = [key for key in step.keys if not key.startswith("pad")]
         rows.read("train", real)
         trainer._rows, trainer.hub = rows, hub
+        trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 0]})
         trainer.metrics = {}
         trainer.done = trainer._compute_advantage(step.batch, trainer.metrics)
         assert redeemer.pending == 0
@@ -353,7 +354,6 @@ def test_a_row_that_brought_its_own_reward_is_trained_on_as_it_is(queue):
 def updates(trainer):
     """How often the workers would have been told to learn."""
     made = []
-    trainer.actor_rollout_wg = SimpleNamespace(update_actor=made.append)
     batch = trainer._unless_masked("batch", trainer.metrics, lambda b, m: made.append(b) or b)
     assert batch == "batch"
     return len(made)

@@ -25,6 +25,7 @@ from zerowait.verl.replay_buffer import TicketReplayBuffer
 from zerowait.verl.reward_manager import extra_info
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.settlement import Fate, Settled, has_group_baseline
+from zerowait.verl.spread import spread
 from zerowait.verl.step_metrics import (
     coverage,
     judge_metrics,
@@ -107,12 +108,21 @@ class ZerowaitTrainer(PPOTrainerSync):
         self._settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
         self._rows.write(batch.partition_id, batch.keys)
         verls = super()._compute_advantage
-        return advantages(
+        fates = {key: settled.fate for key, settled in self._settled.items()}
+        done = advantages(
             batch,
-            {key: settled.fate for key, settled in self._settled.items()},
+            fates,
             lambda some: verls(some, metrics),
             optional=optional_fields(self.config.algorithm),
         )
+        if Fate.MASKED in fates.values():
+            silent = [fates.get(key, Fate.MASKED) is Fate.MASKED for key in done.keys]
+            done.reorder(spread(silent, self._ranks()))
+        return done
+
+    def _ranks(self) -> int:
+        """How many shares verl deals a batch out in, as its `_balance_batch` found out."""
+        return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1  # noqa: SLF001
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         return self._unless_masked(batch, metrics, super()._update_critic)
