@@ -12,7 +12,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from zerowait.errors import JudgementError
+from zerowait.errors import ConfigError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.row_rewards import RowRewards
@@ -149,7 +149,7 @@ def compute(step, *, max_abstained=1.0, quorum=0.5):
         rows = RowRewards(redeemer, redeem_s=30, max_abstained=max_abstained, quorum=quorum)
         real = [key for key in step.keys if not key.startswith("pad")]
         rows.read("train", real)
-        trainer._rows, trainer.hub = rows, hub
+        trainer._rows, trainer.hub, trainer._shaped = rows, hub, True
         trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 0]})
         trainer.metrics = {}
         trainer.done = trainer._compute_advantage(step.batch, trainer.metrics)
@@ -372,6 +372,14 @@ def test_unequal_groups_each_have_a_baseline_of_their_own(queue):
     step = Step(queue, groups, configuration(std=False))
     compute(step)
     assert step.advantages() == [0.5, -0.5, 2, 0, -2, 0, 9]
+
+
+def test_a_length_that_is_not_the_masks_is_an_error_and_no_penalty(queue):
+    step = Step(queue, [[judged(1), judged(0)]], configuration())
+    sample = Sample("q", "a", group="u0", id="u0_1", group_size=2, response_tokens=5)
+    queue.rows["train", "u0_1_0"]["extra_fields"] = {"reward_extra_info": ticket(sample)}
+    with pytest.raises(ConfigError, match="as 5 tokens long, and by its mask the model wrote 4"):
+        compute(step)
 
 
 def test_no_row_of_verls_ever_holds_a_nan(queue):

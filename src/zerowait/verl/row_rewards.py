@@ -12,12 +12,12 @@ import msgspec
 import transfer_queue as tq
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
-from zerowait.errors import JudgementError
+from zerowait.errors import ConfigError, JudgementError
 from zerowait.hub.tickets import ticket_of
 from zerowait.types import Reward, Sample
 from zerowait.verl.advantage import write_scores
 from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.reward_manager import extra_info
+from zerowait.verl.reward_manager import MODEL_TOKENS, extra_info
 from zerowait.verl.settlement import Settled, settle
 from zerowait.verl.ticket import ticket_in
 
@@ -146,6 +146,29 @@ class RowRewards:
     def validated(self) -> list[Reward | None]:
         """Of each session whose infos were written, its reward, in the order of verl's table."""
         return [self.reward(key) for key in self._validated]
+
+    def check_lengths(self, partition_id: str, keys: Sequence[str]) -> None:
+        """Raise a ConfigError when a response was shaped by a length that is not its mask's.
+
+        The reward manager does not see the mask and takes the agent loop's word; a session of
+        several outputs is left to that.
+        """
+        outputs = Counter(key.rpartition("_")[0] for key in keys)
+        lone = [key for key in keys if outputs[key.rpartition("_")[0]] == 1]
+        told = {key: sample for key in lone if (sample := self._samples.get(key)) is not None}
+        if not told:
+            return
+        data = tq.kv_batch_get(
+            keys=list(told), partition_id=partition_id, select_fields=["response_mask"]
+        )
+        for mask, sample in zip(data["response_mask"].unbind(), told.values(), strict=True):
+            written = int(mask.sum())
+            if sample.response_tokens not in (None, written):
+                raise ConfigError(
+                    f"response {sample.id} was shaped as {sample.response_tokens} tokens long, and "
+                    f"by its mask the model wrote {written}: the agent loop has to put the number "
+                    f"of its own tokens into AgentLoopOutput.extra_fields[{MODEL_TOKENS!r}]"
+                )
 
     def check_ceiling(self) -> None:
         """Raise a JudgementError when too many rewards of the step abstained to learn from it."""

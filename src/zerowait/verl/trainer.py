@@ -33,6 +33,7 @@ from zerowait.verl.step_metrics import (
     reward_metrics,
     survivors_only,
 )
+from zerowait.verl.streaming_rules import has_shape
 from zerowait.verl.ticket import MODE, TicketSettings, check_ticketed, open_tickets, settings_in
 
 
@@ -52,6 +53,7 @@ class ZerowaitTrainer(PPOTrainerSync):
         self._settings: TicketSettings = settings_in(config)
         check_ticketed(config)
         rewards = load_config(self._settings.config)
+        self._shaped = has_shape(rewards)
         self._redeemer = Redeemer(
             lambda: open_tickets(self._settings),
             late=lambda sample: late_reward(rewards, sample, self._settings.redeem_s),
@@ -104,6 +106,8 @@ class ZerowaitTrainer(PPOTrainerSync):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._rows.wait(batch.keys)
         self._rows.check_ceiling()
+        if self._shaped:
+            self._rows.check_lengths(batch.partition_id, batch.keys)
         estimator = str(self.config.algorithm.adv_estimator)
         self._settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
         self._rows.write(batch.partition_id, batch.keys)
