@@ -68,7 +68,7 @@ def change(path, old, new):
         ("reward.yaml", "wei", "wie", "reward.yaml:3: components.quality has no key 'wieght'; did you mean 'weight'?"),
         ("reward.yaml", "on_failure: neutral\n", "", "on_failure does not say what out_of_range, refused, too_long, truncated, unparseable of 'quality' are worth"),
         ("reward.yaml", "on_failure: neutral", "on_failure: mask", "reward.yaml:8: on_failure.default is 'mask', which verl's own trainers cannot do"),
-        ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, redeem: 5}", "recipe.yaml:9: trainer has no key 'redeem'; did you mean 'redeem_s'?"),
+        ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, redeem: 5}", "recipe.yaml:8: trainer has no key 'redeem'; did you mean 'redeem_s'?"),
         ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, max_abstained: 0}", "max_abstained must be in (0, 1], not 0"),
         ("train.jsonl", "ground_truth", "groundtruth", "train.jsonl, row 1"),
         ("recipe.yaml", "batch: 2", "batch: 3", "recipe.yaml:3: data.batch is 3, and the training files have 2 rows"),
