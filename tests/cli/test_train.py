@@ -4,7 +4,10 @@ import json
 
 import pytest
 
+from zerowait.cli.train import preflight
 from zerowait.testing import FakeJudge
+from zerowait.verl.launch import compose_arguments, setup_of
+from zerowait.verl.recipe import load_recipe
 
 RECIPE = """\
 name: test
@@ -65,6 +68,8 @@ def change(path, old, new):
         ("reward.yaml", "wei", "wie", "reward.yaml:3: components.quality has no key 'wieght'; did you mean 'weight'?"),
         ("reward.yaml", "on_failure: neutral\n", "", "on_failure does not say what out_of_range, refused, too_long, truncated, unparseable of 'quality' are worth"),
         ("reward.yaml", "on_failure: neutral", "on_failure: mask", "reward.yaml:8: on_failure.default is 'mask', which verl's own trainers cannot do"),
+        ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, redeem: 5}", "recipe.yaml:8: trainer has no key 'redeem'; did you mean 'redeem_s'?"),
+        ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, max_abstained: 0}", "max_abstained must be in (0, 1], not 0"),
         ("train.jsonl", "ground_truth", "groundtruth", "train.jsonl, row 1"),
         ("recipe.yaml", "batch: 2", "batch: 3", "recipe.yaml:3: data.batch is 3, and the training files have 2 rows"),
     ],
@@ -75,6 +80,16 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(project, zerowait, file, ol
     assert done.returncode == 2, done.stderr
     assert says in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_the_trainer_mode_zerowait_can_carry_out_a_mask(project):
+    change(project / "reward.yaml", "on_failure: neutral", "on_failure: mask")
+    change(project / "recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait}")
+    recipe = load_recipe(project / "recipe.yaml")
+    preflight(recipe)
+    command = compose_arguments(recipe, setup_of(recipe, "cpu"), {})
+    assert "trainer.v1.trainer_mode=zerowait" in command
+    assert "+reward.zerowait.max_abstained=0.5" in command
 
 
 def test_an_unreachable_endpoint_is_one_clear_line(project, judge, zerowait):

@@ -63,11 +63,11 @@ def judge():
         yield running
 
 
-def train(folder: Path, assets, judge, *, devices: int, steps: int):
+def train(folder: Path, assets, judge, *, devices: int, steps: int, reward=REWARD, **parts):
     """A finished training run of the tiny policy: its records and verl's own dumps."""
     endpoint = {"base_url": judge.url, "model": "fake"}
     judges = {"q": {"endpoints": [endpoint], "verdict": {"integer": [1, 10]}, "max_tokens": 64}}
-    (folder / "reward.yaml").write_text(json.dumps(REWARD | {"judges": judges}))
+    (folder / "reward.yaml").write_text(json.dumps(reward | {"judges": judges}))
     recipe = {
         "name": "e2e",
         "seed": 3,
@@ -84,6 +84,7 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int):
         "reward": "reward.yaml",
         "resources": {"device": "cpu", "devices": devices},
         "schedule": {"logger": ["console", "file"]},
+        **parts,
     }
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     run = folder / "run"
@@ -101,6 +102,11 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int):
         steps=[json.loads(line)["data"] for line in metrics.read_text().splitlines()],
         log=(run / "train.log").read_text(errors="replace"),
     )
+
+
+@pytest.fixture(scope="session")
+def training():
+    return train
 
 
 def dumps(folder: Path):

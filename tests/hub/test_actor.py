@@ -8,6 +8,8 @@ import pytest
 from zerowait import ConfigError, Sample
 from zerowait.errors import ClosedError
 from zerowait.hub.actor import HubActor
+from zerowait.hub.tickets import Deposit, Redemption
+from zerowait.types import Reward
 
 RULE = "components: {answer: {scorer: qa_em}}\n"
 ROW = Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
@@ -111,3 +113,29 @@ def test_a_caller_that_believes_in_another_number_of_shards_is_told(config):
         await actor.aclose(0.0)
 
     asyncio.run(scenario())
+
+
+def test_one_session_hands_in_rows_and_tickets_and_fetches_what_another_handed_in(tmp_path):
+    path = tmp_path / "reward.yaml"
+    path.write_text("components: {answer: {scorer: qa_em}}")
+    row = Sample("q", "<answer>Rome</answer>", "Rome", id="1")
+
+    async def collected(actor, session, items):
+        await actor.join(str(path), session)
+        await actor.submit(session, list(enumerate(items)), [])
+        results = []
+        while len(results) < len(items):
+            results += await actor.collect(session)
+        return [result for _, result in sorted(results)]
+
+    async def scenario():
+        actor = HubActor(str(path), None)
+        (deposited,) = await collected(actor, "worker", [Deposit(row)])
+        streamed, reward = await collected(actor, "trainer", [row, Redemption(row)])
+        await actor.aclose(0)
+        return deposited, streamed, reward
+
+    deposited, streamed, reward = asyncio.run(scenario())
+    assert deposited is None
+    assert streamed.value == reward.value == 1.0
+    assert isinstance(reward, Reward)

@@ -5,6 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+import transfer_queue
+from tensordict import NonTensorStack, TensorDict
+from transfer_queue import KVBatchMeta
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
@@ -46,3 +49,62 @@ def tokenizer():
     return SimpleNamespace(
         eos_token_id=2, decode=lambda ids: "".join(chr(ord("a") + int(token)) for token in ids)
     )
+
+
+class Queue:
+    """verl's TransferQueue in this process: rows by partition and key, tensors as they come back."""
+
+    def __init__(self):
+        self.rows = {}
+        self.tags = {}
+
+    def put(self, keys, partition_id, fields=None, tags=None, **_):
+        for place, key in enumerate(keys):
+            row = self.rows.setdefault((partition_id, key), {})
+            for name in fields.keys() if fields is not None else ():
+                value = fields[name]
+                parts = value.unbind() if isinstance(value, torch.Tensor) else list(value)
+                part = parts[place]
+                row[name] = part.clone() if isinstance(part, torch.Tensor) else part
+            if tags is not None:
+                self.tags.setdefault((partition_id, key), {}).update(tags[place])
+        told = [dict(self.tags.get((partition_id, key), {})) for key in keys]
+        names = list(self.rows[partition_id, keys[0]]) if keys else []
+        return KVBatchMeta(keys=list(keys), tags=told, partition_id=partition_id, fields=names)
+
+    def get(self, keys, partition_id, select_fields=None):
+        rows = [self.rows[partition_id, key] for key in keys]
+        known = {name for row in rows for name in row}
+        wanted = [name for name in select_fields or known if name in known]
+        columns = {}
+        for name in wanted:
+            column = [row[name] for row in rows]  # a KeyError: some rows lack what others have
+            tensors = all(isinstance(value, torch.Tensor) for value in column)
+            columns[name] = (
+                torch.nested.as_nested_tensor(column, layout=torch.jagged)
+                if tensors
+                else NonTensorStack(*column)
+            )
+        return TensorDict(columns, batch_size=len(keys))
+
+    def list(self, partition_id=None):
+        found = {}
+        for (partition, key), tag in self.tags.items():
+            if partition_id in (None, partition):
+                found.setdefault(partition, {})[key] = dict(tag)
+        return found
+
+    def clear(self, keys, partition_id):
+        for key in keys:
+            self.rows.pop((partition_id, key), None)
+            self.tags.pop((partition_id, key), None)
+
+
+@pytest.fixture
+def queue(monkeypatch):
+    held = Queue()
+    monkeypatch.setattr(transfer_queue, "kv_batch_put", held.put)
+    monkeypatch.setattr(transfer_queue, "kv_batch_get", held.get)
+    monkeypatch.setattr(transfer_queue, "kv_list", held.list)
+    monkeypatch.setattr(transfer_queue, "kv_clear", held.clear)
+    return held

@@ -85,3 +85,9 @@ def test_files_from_elsewhere_are_refused():
 def test_a_lone_data_section_cannot_say_the_group_size():
     with pytest.raises(ConfigError, match=r"rollout\.n"):
         group_size_of("train", OmegaConf.create({"train_files": "a"}))
+
+
+def test_a_prompt_with_a_number_of_responses_of_its_own_is_a_group_of_that_size(config, tmp_path):
+    config.data.train_files = [rows(tmp_path / "own.jsonl", 1, __rollout_n__=3)]
+    made = dataset(config.data.train_files, config)
+    assert made[0]["extra_info"]["group_size"] == 3

@@ -50,6 +50,7 @@ def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registr
             "engine fsdp2 on cpu": "registered",
             "reward manager zerowait": "skipped",
             "agent loop search": "skipped",
+            "trainer mode zerowait": "skipped",
         },
     }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import os
 import platform
@@ -89,6 +90,8 @@ def _plugin() -> int:
     if not _entry_point():
         print("the entry point verl.plugins/zerowait is not installed: pip install zerowait")
         return 1
+    # verl's trainers are imported by one process of a run only, and our mode with them
+    importlib.import_module("verl.trainer.ppo.v1")
     failures = 0
     for registration in plugin.registered():
         failures += registration.status == "failed"

@@ -77,7 +77,8 @@ def train(
 
 def preflight(recipe: Recipe) -> None:
     """Raise one clear error for whatever would fail later, before any model is loaded."""
-    refuse_unstreamable(recipe.reward)
+    if recipe.trainer.mode == "sync":
+        refuse_unstreamable(recipe.reward)
     check_reward(recipe.reward)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
     key = recipe.data.prompt_key

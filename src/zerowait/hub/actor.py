@@ -18,14 +18,15 @@ from zerowait.hub.peers import Peer, Peers
 from zerowait.hub.sessions import Result, Sessions
 from zerowait.hub.shares import Report
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
+from zerowait.hub.tickets import Deposit, Redemption
+from zerowait.types import Reward, Sample
 
 BEAT_S: Final = 10.0
 SILENCE_S: Final = 300.0
 """A worker that was not heard of for so long is gone, and what it asked for is given up."""
 
-Item: TypeAlias = Sample | Ask
-Outcome: TypeAlias = Streamed | tuple[Settled, bool]
+Item: TypeAlias = Sample | Deposit | Redemption | Ask
+Outcome: TypeAlias = Streamed | Reward | tuple[Settled, bool] | None
 """What workers hand in and get, and what the other shards do."""
 
 _log = logging.getLogger(__name__)
@@ -91,6 +92,11 @@ class HubActor:
         await self.ready(config, shards)
         self._sessions.join(session)
 
+    async def give_up(self, tickets: list[str]) -> None:
+        """See `JobHub.give_up`."""
+        if self._hub is not None:
+            self._hub.give_up(tickets)
+
     async def submit(
         self, session: str, items: list[tuple[int, Item]], given_up: list[int]
     ) -> bool:
@@ -131,7 +137,16 @@ class HubActor:
 
     async def _work(self, item: Item) -> Outcome:
         hub = self._hub or await self._open()
-        return await (hub.reward(item) if isinstance(item, Sample) else hub.answer(item))
+        match item:
+            case Sample():
+                return await hub.reward(item)
+            case Deposit(sample=sample):
+                hub.deposit([sample])
+                return None
+            case Redemption(sample=sample):
+                return await hub.redeem(sample)
+            case _:
+                return await hub.answer(item)
 
     async def _open(self) -> JobHub:
         if self._hub is not None:

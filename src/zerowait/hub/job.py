@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -14,6 +14,7 @@ from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.shares import Report
 from zerowait.hub.streaming import Stream, Streamed
+from zerowait.hub.tickets import Tickets
 from zerowait.types import Reward, Sample
 
 
@@ -50,6 +51,7 @@ class JobHub:
         self._others = others
         patience_s = self._engine.config.traffic.group_deadline_s
         self._stream = Stream(self._engine, patience_s=patience_s)
+        self._tickets = Tickets(self.score)
         self._folder = record
         self._records: Records | None = None
         self._place: tuple[str, int | None] = ("", None)
@@ -70,7 +72,10 @@ class JobHub:
 
     async def aclose(self, *, drain_s: float = 0.0) -> None:
         """Close the hub and its record. Idempotent; `drain_s` as in `Engine.aclose`."""
-        await self._engine.aclose(drain_s=drain_s)
+        try:
+            await self._engine.aclose(drain_s=drain_s)
+        finally:
+            await self._tickets.aclose()
         records, self._records = self._records, None
         if records is not None:
             if self._keeps_stats:
@@ -130,6 +135,22 @@ class JobHub:
         """How this shard stands with `slots` of the job's as its own."""
         self._engine.lanes.divide(slots)
         return await self.report()
+
+    def deposit(self, samples: Iterable[Sample]) -> None:
+        """Begin to judge `samples`, each of which `redeem` fetches later."""
+        self._tickets.deposit(samples)
+
+    async def redeem(self, sample: Sample) -> Reward:
+        """The reward of a sample that was handed in with `deposit`, as it is, on the record.
+
+        Raises:
+            DataError, JudgementError, ClosedError: see `Engine.score`.
+        """
+        return await self._tickets.redeem(sample)
+
+    def give_up(self, tickets: Iterable[str]) -> None:
+        """Stop judging samples that nobody will redeem; see `zerowait.hub.tickets.ticket_of`."""
+        self._tickets.give_up(tickets)
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job, or of this shard of it."""

@@ -11,12 +11,13 @@ from weakref import WeakKeyDictionary
 
 from zerowait.engine import Stats
 from zerowait.errors import ConfigError, ZerowaitError
+from zerowait.hub.actor import Item, Outcome
 from zerowait.hub.merging import merged
 from zerowait.hub.ray_link import Link, Site, absolute
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Sample
 
-_Rows: TypeAlias = Link[Sample, Streamed]
+_Link: TypeAlias = Link[Item, Outcome]
 
 
 class RayHub:
@@ -57,11 +58,11 @@ class RayHub:
             detached=detached,
             patience_s=patience_s,
         )
-        self._first: _Rows = Link(self._site, 0)
+        self._first: _Link = Link(self._site, 0)
         self._first.connect()
-        self._links: Sequence[_Rows] = ()
+        self._links: Sequence[_Link] = ()
         self._counting: WeakKeyDictionary[
-            asyncio.AbstractEventLoop, asyncio.Task[Sequence[_Rows]]
+            asyncio.AbstractEventLoop, asyncio.Task[Sequence[_Link]]
         ] = WeakKeyDictionary()
         self._turns = itertools.count()
 
@@ -82,8 +83,9 @@ class RayHub:
             JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
-        links = self._links or await self._all()
-        return await links[self._turn(sample) % len(links)].ask(sample)
+        streamed = await self._ask(sample, sample)
+        assert isinstance(streamed, Streamed)  # noqa: S101 - what comes of a sample
+        return streamed
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job; what a process counted before it died is lost.
@@ -112,13 +114,19 @@ class RayHub:
         for link in links:
             link.kill()
 
+    async def _ask(self, sample: Sample, item: Item) -> Outcome:
+        """What comes of `item`, which is about `sample`."""
+        links = self._links or await self._all()
+        return await links[self._turn(sample) % len(links)].ask(item)
+
     def _turn(self, sample: Sample) -> int:
         """Where a row goes, modulo the shards: the rows of a group together, others in turn."""
-        if sample.group is None:
+        name = sample.id if sample.group is None else sample.group
+        if name is None:
             return next(self._turns)
-        return zlib.crc32(f"{sample.split}/{sample.group}".encode("utf-8", "surrogatepass"))
+        return zlib.crc32(f"{sample.split}/{name}".encode("utf-8", "surrogatepass"))
 
-    async def _all(self) -> Sequence[_Rows]:
+    async def _all(self) -> Sequence[_Link]:
         """A link to each of the hub's actors; how many there are, the first one knows.
 
         Raises:
@@ -134,9 +142,9 @@ class RayHub:
             counting.add_done_callback(lambda task: task.cancelled() or task.exception())
         return await asyncio.shield(counting)
 
-    async def _counted(self) -> Sequence[_Rows]:
+    async def _counted(self) -> Sequence[_Link]:
         shards = await self._first.call("ready", self._site.config)
-        links: list[_Rows] = [self._first, *(Link(self._site, n) for n in range(1, shards))]
+        links: list[_Link] = [self._first, *(Link(self._site, n) for n in range(1, shards))]
         for link in links:
             link.shards = shards
         for link in links[1:]:

@@ -64,7 +64,8 @@ class RewardDataset(RLHFDataset):
             **given,
             "index": row["index"],
             "split": self.split,
-            "group_size": self.group_size,
+            # verl's own column for a prompt that is to have another number of responses
+            "group_size": int(row.get("__rollout_n__", self.group_size)),
         }
         return row
 

@@ -89,10 +89,17 @@ def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, 
 
 def _reward(recipe: Recipe) -> dict[str, object]:
     folder = Path(recipe.output)
+    trainer = recipe.trainer
+    tickets = {
+        "trainer.v1.trainer_mode": trainer.mode,
+        "+reward.zerowait.redeem_s": trainer.redeem_s,
+        "+reward.zerowait.max_abstained": trainer.max_abstained,
+    }
     return {
         "reward.reward_manager.name": "zerowait",
         "+reward.zerowait.config": recipe.reward_path,
         "+reward.zerowait.record": str(folder),
+        **(tickets if trainer.mode == "zerowait" else {}),
         "trainer.rollout_data_dir": str(folder / "rollouts"),
         "trainer.validation_data_dir": str(folder / "validation"),
     }

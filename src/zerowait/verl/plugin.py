@@ -15,11 +15,13 @@ from typing import Any
 import msgspec
 
 from zerowait.verl.role import in_training_worker
+from zerowait.verl.when_imported import when_imported
 
 REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
 PLATFORM = "cpu"
 AGENT_LOOP = "search"
+_TRAINER = "trainer mode zerowait"
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +42,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 def registered() -> tuple[Registration, ...]:
     """What was registered in this process, what was not, and why."""
-    return _REGISTRATIONS
+    return tuple(_LATER.get(entry.what, entry) for entry in _REGISTRATIONS)
 
 
 def _register_platform() -> None:
@@ -82,6 +84,20 @@ def _register_agent_loop() -> None:
     _agent_loop_registry[AGENT_LOOP] = {"_target_": "zerowait.verl.search_loop.SearchAgentLoop"}
 
 
+def _register_trainer() -> None:
+    """Trainers of verl take seconds to import, and only one process of a run needs them."""
+    when_imported("verl.trainer.ppo.v1", _load_trainer)
+
+
+def _load_trainer() -> None:
+    entry = _attempt(_TRAINER, "TRAINER_REGISTRY", _import_trainer, _always)
+    _LATER[entry.what] = entry
+
+
+def _import_trainer() -> None:
+    importlib.import_module("zerowait.verl.trainer")
+
+
 def _on_cpu() -> bool:
     return os.environ.get("VERL_PLATFORM", "").strip().lower() == PLATFORM
 
@@ -113,6 +129,9 @@ def _always() -> bool:
     return True
 
 
+_LATER: dict[str, Registration] = {}
+"""What became of a registration that had to wait until verl imported what it belongs to."""
+
 _REGISTRATIONS: tuple[Registration, ...] = tuple(
     _attempt(*entry)
     for entry in (
@@ -131,5 +150,6 @@ _REGISTRATIONS: tuple[Registration, ...] = tuple(
             _register_agent_loop,
             _may_score_or_roll_out,
         ),
+        (_TRAINER, "TRAINER_REGISTRY", _register_trainer, _may_score_or_roll_out),
     )
 )

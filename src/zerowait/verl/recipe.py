@@ -11,6 +11,7 @@ from zerowait.config import FailurePolicy, RewardConfig, Source, build, read_con
 from zerowait.errors import ConfigError
 from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
+from zerowait.verl.limits import check_limits
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,6 +67,26 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     micro_batch: int = 8
 
 
+class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How steps and rewards go together.
+
+    Args:
+        mode: ``sync`` is verl's own synchronous trainer, in which a step waits for its rewards;
+            ``zerowait`` computes log-probabilities and values meanwhile, and carries failure
+            policies into advantages and losses.
+        redeem_s: how long a step of ``zerowait`` waits for a reward before it abstains.
+        max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond
+            it ``zerowait`` stops training.
+    """
+
+    mode: Literal["sync", "zerowait"] = "sync"
+    redeem_s: float = 600.0
+    max_abstained: float = 0.5
+
+    def __post_init__(self) -> None:
+        check_limits(redeem_s=self.redeem_s, max_abstained=self.max_abstained)
+
+
 class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where it runs.
 
@@ -112,6 +133,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     output: str
     seed: int = 0
     rollout: Rollout = Rollout()
+    trainer: Trainer = Trainer()
     resources: Resources = Resources()
     schedule: Schedule = Schedule()
     search: SearchSettings | None = None
@@ -128,6 +150,7 @@ _PARTS: dict[str, type[msgspec.Struct]] = {
     "data": Data,
     "algorithm": Algorithm,
     "rollout": Rollout,
+    "trainer": Trainer,
     "resources": Resources,
     "schedule": Schedule,
     "search": SearchSettings,

@@ -4,6 +4,9 @@ Selected with ``reward.reward_manager.name=zerowait`` and configured with::
 
     +reward.zerowait.config=/path/reward.yaml     # or recipe.yaml#reward
     +reward.zerowait.record=/path/run             # optional: rewards.jsonl and stats.jsonl
+
+Under verl's own trainers a row waits for its reward here. Under the trainer mode ``zerowait`` it
+gets a ticket at once, and the trainer fetches the reward when it needs it.
 """
 
 from __future__ import annotations
@@ -17,9 +20,10 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from zerowait.errors import ConfigError
 from zerowait.hub.ray import RayHub
-from zerowait.hub.streaming import Streamed
-from zerowait.types import Abstain, Outcome, Sample, Score
-from zerowait.verl.streaming_rules import check_streaming
+from zerowait.hub.ray_tickets import RayTickets
+from zerowait.types import Abstain, Outcome, Reward, Sample, Score
+from zerowait.verl.streaming_rules import check_streaming, has_shape
+from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
 
 SPLIT, GROUP_SIZE, MODEL_TOKENS = "split", "group_size", "model_tokens"
 
@@ -43,23 +47,25 @@ class RewardManager(RewardManagerBase):
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
         del reward_router_address, reward_model_tokenizer
-        own = config.reward.get("zerowait") or {}
-        path = own.get("config")
-        if not path:
-            raise ConfigError(
-                "reward.zerowait.config is not set: give the path of a reward.yaml with "
-                "+reward.zerowait.config=/path/reward.yaml"
-            )
-        self._shaped = check_streaming(str(path), config)
-        record = own.get("record")
-        self._hub = RayHub(str(path), record=None if record is None else str(record))
+        settings = settings_in(config)
+        self._hub: RayHub | RayTickets
+        if gives_tickets(config):
+            self._shaped = has_shape(settings.config)
+            self._hub = RayTickets(settings.config, record=settings.record)
+        else:
+            self._shaped = check_streaming(settings.config, config)
+            self._hub = RayHub(settings.config, record=settings.record)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """``reward_score``, finite, and ``reward_extra_info`` with the same keys for every row."""
         row = data[-1]
         sample = self._sample(row)
+        if isinstance(self._hub, RayTickets):
+            await self._hub.deposit(sample)
+            return {"reward_score": PLACEHOLDER, "reward_extra_info": ticket(sample)}
         streamed = await self._hub.reward(sample)
-        return {"reward_score": streamed.value, "reward_extra_info": extra_info(streamed)}
+        info = extra_info(streamed.reward, stand_in=streamed.stand_in)
+        return {"reward_score": streamed.value, "reward_extra_info": info}
 
     def _sample(self, row: Any) -> Sample:
         columns = row.non_tensor_batch
@@ -99,18 +105,17 @@ class RewardManager(RewardManagerBase):
         return written
 
 
-def extra_info(streamed: Streamed) -> dict[str, Any]:
+def extra_info(reward: Reward, *, stand_in: str = "") -> dict[str, Any]:
     """What verl logs beside the reward: finite numbers or None, the same keys for every row.
 
     ``judged_reward`` and each component hold values that were judged, None where they were not;
     ``abstained`` is 1 where there is none, and ``abstained_why`` says which and how.
     """
-    reward = streamed.reward
     info: dict[str, Any] = {
         "judged_reward": reward.value,
         "abstained": float(reward.value is None),
         "abstained_why": reward.why,
-        "stand_in": streamed.stand_in,
+        "stand_in": stand_in,
     }
     for name, outcome in reward.components.items():
         info[name] = outcome.value if isinstance(outcome, Score) else None

@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from zerowait.config import FailurePolicy, JudgeComponent, Policy, RewardConfig, load_config
+from zerowait.config import (
+    FailurePolicy,
+    JudgeComponent,
+    Policy,
+    RewardConfig,
+    ShapeComponent,
+    load_config,
+)
 from zerowait.engine.combine import policy_for
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
@@ -42,6 +49,16 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     return bool(plan.shapes)
 
 
+def has_shape(config: str | Path | RewardConfig) -> bool:
+    """Whether a reward depends on the whole group.
+
+    Raises:
+        ConfigError: the reward configuration is wrong.
+    """
+    components = load_config(config).components.values()
+    return any(isinstance(component, ShapeComponent) for component in components)
+
+
 def refuse_unstreamable(config: RewardConfig) -> None:
     """Raise a ConfigError for a failure policy that verl's own trainers cannot carry out."""
     for path, policy in _policies(config.on_failure):
@@ -49,7 +66,8 @@ def refuse_unstreamable(config: RewardConfig) -> None:
             config.fail(
                 ("on_failure", *path),
                 f"is {policy!r}, which verl's own trainers cannot do; they can do "
-                "neutral, raise and {value: x}",
+                "neutral, raise and {value: x}; trainer: {mode: zerowait} can do it "
+                "(trainer.v1.trainer_mode=zerowait)",
             )
 
 

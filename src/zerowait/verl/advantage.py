@@ -1,0 +1,113 @@
+"""Advantages by verl's own code, over the rows that have a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+import transfer_queue as tq
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+
+from zerowait.verl.settlement import Fate
+
+_FILLED = {"token_level_rewards": 0.0, "rollout_is_weights": 1.0}
+"""What verl writes beside advantages under some settings, and what rows without a value get."""
+
+
+def advantages(
+    batch: KVBatchMeta,
+    fates: Mapping[str, Fate],
+    verls: Callable[[KVBatchMeta], KVBatchMeta],
+    *,
+    optional: Collection[str],
+) -> KVBatchMeta:
+    """The batch with advantages and returns for every row.
+
+    verl's own computation sees the rows that are trained on and nothing else, so that baselines,
+    whitening and the KL controller are its own; without any other row it sees the very batch.
+    Rows that have no value get advantage 0, and the critic's values for returns where there is one,
+    so that the critic is not pushed either. Masked rows lose their response and loss masks first.
+
+    Args:
+        batch: a step's rows, padding included.
+        fates: of the rows by key; a key that is absent, such as that of padding, is trained on.
+        verls: verl's own computation, which writes to the queue.
+        optional: what verl may write beside advantages and returns.
+    """
+    rest = [key for key in batch.keys if fates.get(key, Fate.TRAINED) is not Fate.TRAINED]
+    if not rest:
+        return verls(batch)
+    _mask(batch.partition_id, [key for key in rest if fates[key] is Fate.MASKED])
+    left_out = set(rest)
+    trained = [key for key in batch.keys if key not in left_out]
+    padding = {k for k, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
+    if not padding.issuperset(trained):
+        written = verls(batch.select_keys(trained)).fields or ()
+        optional = [name for name in optional if name in written]
+    else:
+        rest = list(batch.keys)  # padding alone has no mean and no variance
+    done = _fill(batch.partition_id, rest, optional)
+    return KVBatchMeta(
+        keys=batch.keys,
+        tags=batch.tags,
+        partition_id=batch.partition_id,
+        fields=done.fields,
+        extra_info=done.extra_info,
+    )
+
+
+def optional_fields(algorithm: Any) -> list[str]:
+    """What verl may write beside advantages and returns under this ``algorithm`` section."""
+    fields = ["token_level_rewards"] if algorithm.use_kl_in_reward else []
+    correction = algorithm.get("rollout_correction", None)
+    if correction and not correction.get("bypass_mode", False) and correction.get("rollout_is"):
+        fields.append("rollout_is_weights")
+    return fields
+
+
+def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
+    """Write each row's reward where verl expects it: at the last token of its response."""
+    if not values:
+        return
+    keys = list(values)
+    old = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])
+    rows = []
+    for row, value in zip(old["rm_scores"].unbind(), values.values(), strict=True):
+        scores = torch.zeros_like(row)
+        scores[-1] = value
+        rows.append(scores)
+    _put(partition_id, keys, {"rm_scores": rows})
+
+
+def _mask(partition_id: str, keys: Sequence[str]) -> None:
+    if not keys:
+        return
+    fields = ["response_mask", "loss_mask"]
+    old = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
+    new = {name: [torch.zeros_like(row) for row in old[name].unbind()] for name in fields}
+    _put(partition_id, keys, new)
+
+
+def _fill(partition_id: str, keys: Sequence[str], optional: Collection[str]) -> KVBatchMeta:
+    fields = ["response_mask", "values"]
+    old = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
+    nothing = [torch.zeros(len(row)) for row in old["response_mask"].unbind()]
+    new = {"advantages": nothing, "returns": nothing}
+    if "values" in old.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
+        new["returns"] = list(old["values"].unbind())
+    for name in optional:
+        new[name] = [torch.full_like(row, _FILLED[name]) for row in nothing]
+    return _put(partition_id, keys, new)
+
+
+def _put(
+    partition_id: str, keys: Sequence[str], rows: Mapping[str, list[torch.Tensor]]
+) -> KVBatchMeta:
+    columns = {
+        name: torch.nested.as_nested_tensor(column, layout=torch.jagged)
+        for name, column in rows.items()
+    }
+    fields = TensorDict(columns, batch_size=len(keys))
+    return tq.kv_batch_put(keys=list(keys), partition_id=partition_id, fields=fields)

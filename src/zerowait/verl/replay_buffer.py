@@ -1,0 +1,178 @@
+"""verl's replay buffer, for rows whose rewards come later than their tokens."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import Any, Final, Self
+
+import numpy as np
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import FILTER_GROUPS_REWARD_METRIC, ReplayBuffer
+
+from zerowait.errors import ConfigError
+from zerowait.verl.reward_manager import extra_info
+from zerowait.verl.row_rewards import RowRewards
+
+_SHORTEST_POLL_S: Final = 0.03
+_LONGEST_POLL_S: Final = 2.0
+_REST_PER_WORK: Final = 10.0
+"""Looking into the queue takes at most a tenth of the time, however many rows it holds."""
+
+VALIDATION: Final = "val"
+
+
+class TicketReplayBuffer(ReplayBuffer):
+    """Holds a finished group back until its rewards are known, where verl needs them to go on.
+
+    That is so in validation, and where ``algorithm.filter_groups`` chooses groups by their rewards;
+    such a group is neither running nor finished then, so that others can be chosen meanwhile.
+    Everywhere else groups pass at once, and their rewards are fetched behind the log-probabilities.
+    """
+
+    rows: RowRewards
+    redeem_s: float
+    rewards_per_step: int
+
+    @classmethod
+    def like(
+        cls, verls: ReplayBuffer, *, rows: RowRewards, redeem_s: float, rewards_per_step: int
+    ) -> Self:
+        """A buffer with the settings of the one that verl made.
+
+        Raises:
+            ConfigError: verl made one of the user's own.
+        """
+        if type(verls) is not ReplayBuffer:
+            raise ConfigError(
+                "trainer.v1.sampler.custom_sampler cannot be used with trainer_mode=zerowait, "
+                "which brings a replay buffer of its own: leave it out"
+            )
+        names = inspect.signature(ReplayBuffer).parameters
+        buffer = cls(**{name: getattr(verls, name) for name in names})
+        buffer.rows, buffer.redeem_s, buffer.rewards_per_step = rows, redeem_s, rewards_per_step
+        buffer.poll_interval = 0.0  # `_wait_for_next_poll` waits for news instead
+        return buffer
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._held: dict[str, dict[str, list[str]]] = defaultdict(dict)
+        self._held_since: dict[str, float] = {}
+        self._signal: dict[str, float | None] = {}
+        self._look_s = 0.0
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        """As verl's; the rewards of a training batch are on their way when it returns."""
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        if partition_id == VALIDATION:
+            self.rows.write(partition_id, batch.keys)
+            self.rows.write_infos(partition_id, batch.keys)
+        else:
+            self.rows.read(partition_id, batch.keys)
+        self._clear_groups(partition_id, set(self._held[partition_id]))
+        return batch, metrics
+
+    def _sync_metadata_from_transfer_queue(self) -> None:
+        started = time.monotonic()
+        super()._sync_metadata_from_transfer_queue()
+        self._held.clear()
+        for partition_id in list(self.partitions):
+            if partition_id == VALIDATION or self.filter_groups_metric is not None:
+                self._hold_back(partition_id)
+        self._look_s = time.monotonic() - started
+
+    def _hold_back(self, partition_id: str) -> None:
+        """Takes groups whose rewards are not known out of the finished ones."""
+        ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+        rows = self._rows_of(partition_id, ended)
+        self.rows.read(partition_id, (key for keys in rows.values() for key in keys))
+        now = time.monotonic()
+        for uid, keys in rows.items():
+            since = self._held_since.setdefault(uid, now)
+            if now - since >= self.redeem_s:
+                self.rows.wait(keys, within_s=0.0)
+            if not self.rows.known(keys):
+                self._held[partition_id][uid] = keys
+                self.finished_keys[partition_id].discard(uid)
+                self.failure_keys[partition_id].discard(uid)
+
+    def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
+        """Finished groups whose survivors give no signal: all alike, or fewer than two of several.
+
+        The rule is verl's; rows without a value have no say.
+        """
+        if partition_id == VALIDATION or self.filter_groups_metric is None:
+            return set(), Counter()
+        finished = self.finished_keys[partition_id]
+        fresh = [uid for uid in finished if uid not in self._signal]
+        for uid, keys in self._rows_of(partition_id, fresh).items():
+            self._signal[uid] = self._shared_value(keys)
+        if fresh and self.rows.step.rewards >= self.rewards_per_step:
+            self.rows.check_ceiling()
+        shared = {u: v for u in finished if (v := self._signal[u]) is not None}
+        return set(shared), Counter(v for v in shared.values() if not math.isnan(v))
+
+    def _shared_value(self, keys: list[str]) -> float | None:
+        """The value that all survivors share; None for a group with a signal.
+
+        A group of several responses that is left with less than two has no signal either: its
+        value is the one that is left, or NaN.
+        """
+        values = [value for key in keys if (value := self._metric(key)) is not None]
+        if len(values) > 1:
+            return values[0] if float(np.std(values)) == 0.0 else None
+        if len(keys) > 1:
+            return values[0] if values else float("nan")
+        return None
+
+    def _metric(self, key: str) -> float | None:
+        reward = self.rows.reward(key)
+        if reward is None or reward.value is None:
+            return None
+        if self.filter_groups_metric == FILTER_GROUPS_REWARD_METRIC:
+            return float(np.float32(reward.value))  # as verl would read it from its row
+        info = extra_info(reward)
+        if self.filter_groups_metric not in info:
+            raise ConfigError(
+                f"algorithm.filter_groups.metric={self.filter_groups_metric} is not among "
+                f"{', '.join(['reward', *reward.components])}"
+            )
+        value = info[self.filter_groups_metric]
+        return None if value is None else float(value)
+
+    def _rows_of(self, partition_id: str, uids: Iterable[str]) -> dict[str, list[str]]:
+        rows: dict[str, list[str]] = {uid: [] for uid in uids}
+        for key in self.partitions[partition_id]:
+            uid = key.split("_")[0]
+            if uid in rows:
+                rows[uid].append(key)
+        return rows
+
+    def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
+        for keys in self._rows_of(partition_id, uids).values():
+            self.rows.forget(keys)
+        for uid in uids:
+            self._signal.pop(uid, None)
+            self._held_since.pop(uid, None)
+        super()._clear_groups(partition_id, uids)
+
+    def _materialize_batch(
+        self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: Any
+    ) -> KVBatchMeta:
+        for uid in selected_prompt_uids:
+            self._signal.pop(uid, None)
+            self._held_since.pop(uid, None)
+        return super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
+        generating = self.pending_keys[partition_id] or self.running_keys[partition_id]
+        rest_s = _REST_PER_WORK * self._look_s
+        started = time.monotonic()
+        self.rows.wait_for_news(min(max(_SHORTEST_POLL_S, rest_s), _LONGEST_POLL_S))
+        if self._held[partition_id] and not generating and partition_id != VALIDATION:
+            self.rows.step.exposed_s += time.monotonic() - started
+        last: float = super()._wait_for_next_poll(partition_id, last_debug_time)
+        return last

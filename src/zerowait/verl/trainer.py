@@ -1,0 +1,244 @@
+"""verl's trainer mode ``zerowait``: synchronous steps that work on while judges do.
+
+A judgement that was not reached never becomes a number there.
+Selected with ``trainer.v1.trainer_mode=zerowait`` and our reward manager.
+Only hooks of the driver are overridden; nothing of ours runs in a training worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import transfer_queue as tq
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from zerowait.config import load_config
+from zerowait.engine import Stats
+from zerowait.verl.advantage import advantages, optional_fields
+from zerowait.verl.late import late_reward
+from zerowait.verl.redeemer import Redeemer
+from zerowait.verl.replay_buffer import TicketReplayBuffer
+from zerowait.verl.reward_manager import extra_info
+from zerowait.verl.row_rewards import RowRewards
+from zerowait.verl.settlement import Fate, Settled, has_group_baseline
+from zerowait.verl.spread import spread
+from zerowait.verl.step_metrics import (
+    coverage,
+    judge_metrics,
+    over_survivors,
+    reward_metrics,
+    survivors_only,
+)
+from zerowait.verl.streaming_rules import has_shape
+from zerowait.verl.ticket import MODE, TicketSettings, check_ticketed, open_tickets, settings_in
+
+
+@register_trainer(MODE)
+class ZerowaitTrainer(PPOTrainerSync):
+    """Rewards come in while log-probabilities and values are computed.
+
+    Args:
+        config: verl's whole configuration.
+
+    Raises:
+        ConfigError: rewards would not reach the trainer as tickets, or their configuration is
+            wrong.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._settings: TicketSettings = settings_in(config)
+        check_ticketed(config)
+        rewards = load_config(self._settings.config)
+        self._shaped = has_shape(rewards)
+        self._redeemer = Redeemer(
+            lambda: open_tickets(self._settings),
+            late=lambda sample: late_reward(rewards, sample, self._settings.redeem_s),
+        )
+        self._rows = RowRewards(
+            self._redeemer,
+            redeem_s=self._settings.redeem_s,
+            max_abstained=self._settings.max_abstained,
+            quorum=rewards.on_failure.quorum,
+        )
+        self._settled: dict[str, Settled] = {}
+        self._stats = Stats()
+        try:
+            super().__init__(config)
+        except BaseException:
+            self._redeemer.close()
+            raise
+
+    @property
+    def trainer_mode(self) -> str:
+        """What verl compares with its own modes' names; the configuration says ours."""
+        return "sync"
+
+    @trainer_mode.setter
+    def trainer_mode(self, configured: str) -> None:
+        del configured
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """As verl's; ends the handle on the hub with the training."""
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            self._redeemer.close()
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        return TicketReplayBuffer.like(
+            super()._build_replay_buffer(),
+            rows=self._rows,
+            redeem_s=self._settings.redeem_s,
+            rewards_per_step=self.config.data.train_batch_size
+            * self.config.actor_rollout_ref.rollout.n,
+        )
+
+    def on_step_begin(self) -> None:
+        """Drop the rows of the step before."""
+        super().on_step_begin()
+        self._rows.begin_step()
+        self._settled = {}
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        self._rows.wait(batch.keys)
+        self._rows.check_ceiling()
+        if self._shaped:
+            self._rows.check_lengths(batch.partition_id, batch.keys)
+        estimator = str(self.config.algorithm.adv_estimator)
+        self._settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
+        self._rows.write(batch.partition_id, batch.keys)
+        verls = super()._compute_advantage
+        fates = {key: settled.fate for key, settled in self._settled.items()}
+        done = advantages(
+            batch,
+            fates,
+            lambda some: verls(some, metrics),
+            optional=optional_fields(self.config.algorithm),
+        )
+        if Fate.MASKED in fates.values():
+            silent = [fates.get(key, Fate.MASKED) is Fate.MASKED for key in done.keys]
+            done.reorder(spread(silent, self._ranks()))
+        return done
+
+    def _ranks(self) -> int:
+        """How many shares verl deals a batch out in, as its `_balance_batch` found out."""
+        return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1  # noqa: SLF001
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        return self._unless_masked(batch, metrics, super()._update_critic)
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        return self._unless_masked(batch, metrics, super()._update_actor)
+
+    def _unless_masked(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        update: Callable[[KVBatchMeta, dict[str, Any]], KVBatchMeta],
+    ) -> KVBatchMeta:
+        """Without a single token left, the loss is 0/0: there is nothing to learn in this step."""
+        fates = [settled.fate for settled in self._settled.values()]
+        skip = bool(fates) and all(fate is Fate.MASKED for fate in fates)
+        metrics["reward/update_skipped"] = float(skip)
+        return batch if skip else update(batch, metrics)
+
+    def _compute_metrics(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        timing_raw: dict[str, Any],
+        global_steps: int,
+        epoch: int,
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        sessions = self._rows.sessions(batch.keys)
+        metrics.update(reward_metrics(reward for _, reward in sessions.values()))
+        metrics["reward/exposed_reward_s"] = self._rows.step.exposed_s
+        before, self._stats = self._stats, self._redeemer.stats()
+        metrics.update(judge_metrics(before, self._stats))
+        if any(settled.reward.value is None for settled in self._settled.values()):
+            self._correct_scores(batch, metrics)
+
+    def _correct_scores(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> None:
+        """Puts means over the rows that have a value in the place of verl's over all rows."""
+        lost = {k for k, settled in self._settled.items() if settled.reward.value is None}
+        padding = {k for k, t in zip(batch.keys, batch.tags, strict=True) if t.get("is_padding")}
+        keys = [key for key in batch.keys if key not in lost and key not in padding]
+        for name in ("score", "rewards"):
+            for kind in ("mean", "max", "min"):
+                metrics.pop(f"critic/{name}/{kind}", None)
+        if not keys:
+            return
+        fields = ["rm_scores", "token_level_rewards"]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
+        scores = [float(row.sum()) for row in data["rm_scores"].unbind()]
+        rewards = scores
+        if "token_level_rewards" in data.keys():  # noqa: SIM118 - a TensorDict iterates over rows
+            rewards = [float(row.sum()) for row in data["token_level_rewards"].unbind()]
+        metrics.update(over_survivors(scores, "score") | over_survivors(rewards, "rewards"))
+
+    def _validate(self) -> dict[str, float]:
+        with self._rows.apart():
+            metrics: dict[str, float] = super()._validate()
+        return metrics
+
+    def _val_metrics_update(
+        self,
+        data_sources: Sequence[str],
+        sample_uids: Sequence[str],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        sample_turns: Sequence[int],
+        expected_acc_counts: dict[tuple[str, str], int] | None = None,
+    ) -> dict[str, float]:
+        if "abstained" not in reward_extra_infos_dict:  # no row had a ticket
+            told: dict[str, float] = super()._val_metrics_update(
+                data_sources,
+                sample_uids,
+                reward_extra_infos_dict,
+                sample_turns,
+                expected_acc_counts,
+            )
+            return told
+        infos, missing = survivors_only(reward_extra_infos_dict, data_sources, sample_uids)
+        expected = {k: n - missing.get(k, 0) for k, n in (expected_acc_counts or {}).items()}
+        told = super()._val_metrics_update(
+            data_sources, sample_uids, infos, sample_turns, expected_acc_counts=expected
+        )
+        return told | coverage(data_sources, infos["reward"])
+
+    def _maybe_log_val_generations(
+        self, inputs: list[str], outputs: list[str], scores: list[float]
+    ) -> None:
+        told = [None if r is None else r.value for r in self._rows.validated()]
+        super()._maybe_log_val_generations(inputs, outputs, told or scores)
+
+    def _dump_generations(
+        self,
+        *,
+        inputs: list[str],
+        outputs: list[str],
+        gts: list[Any],
+        scores: list[float],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        dump_path: str,
+    ) -> None:
+        rewards = [self._rows.reward(key) for key in reward_extra_infos_dict["uid"]]
+        told = [s if r is None else r.value for s, r in zip(scores, rewards, strict=True)]
+        infos = dict(reward_extra_infos_dict)
+        known = [extra_info(reward) for reward in rewards if reward is not None]
+        for name in known[0] if known else ():
+            infos[name] = [None if r is None else extra_info(r)[name] for r in rewards]
+        if "reward" in infos:
+            infos["reward"] = told
+        super()._dump_generations(
+            inputs=inputs,
+            outputs=outputs,
+            gts=gts,
+            scores=told,
+            reward_extra_infos_dict=infos,
+            dump_path=dump_path,
+        )

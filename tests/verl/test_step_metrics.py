@@ -1,0 +1,176 @@
+"""What verl's loggers and dumps show: what was judged, never a placeholder."""
+
+import json
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis.strategies import floats, lists, none, one_of
+from tensordict import TensorDict
+from transfer_queue import KVBatchMeta
+
+from zerowait.engine import Stats
+from zerowait.types import Abstain, Reward, Score, Skipped
+from zerowait.verl.settlement import Fate, Settled
+from zerowait.verl.step_metrics import coverage, judge_metrics, reward_metrics
+from zerowait.verl.trainer import ZerowaitTrainer
+
+LOST = Reward(
+    None, {"rule": Score(1.0), "judge": Abstain("timeout")}, {}, "neutral", "judge: timeout: late"
+)
+
+
+def judged(rule, judge):
+    outcome = Skipped("gate") if judge is None else Score(judge)
+    return Reward(rule + (judge or 0.0), {"rule": Score(rule), "judge": outcome})
+
+
+def test_means_are_over_what_was_judged():
+    metrics = reward_metrics([judged(1.0, 3.0), judged(0.0, 1.0), LOST, judged(1.0, None)])
+    assert metrics == {
+        "reward/mean": pytest.approx(2.0),
+        "reward/std": pytest.approx(math.sqrt(14 / 3 - 4 + 4 / 3)),
+        "reward/abstained": 0.25,
+        "reward/rule/mean": 0.75,
+        "reward/rule/std": pytest.approx(math.sqrt(3) / 4),
+        "reward/rule/abstained": 0.0,
+        "reward/judge/mean": 2.0,
+        "reward/judge/std": 1.0,
+        "reward/judge/abstained": pytest.approx(1 / 3),
+    }
+
+
+def test_a_step_in_which_nothing_was_judged_has_no_mean():
+    metrics = reward_metrics([LOST, LOST])
+    assert "reward/mean" not in metrics
+    assert metrics["reward/abstained"] == 1.0
+    assert "reward/judge/mean" not in metrics
+
+
+@given(lists(one_of(none(), floats(-5, 5)), min_size=1))
+def test_a_mean_lies_within_what_was_judged_and_the_rate_counts_the_rest(values):
+    rewards = [LOST if value is None else Reward(value, {"rule": Score(value)}) for value in values]
+    metrics = reward_metrics(rewards)
+    there = [value for value in values if value is not None]
+    assert metrics["reward/abstained"] == pytest.approx(values.count(None) / len(values))
+    if there:
+        assert min(there) - 1e-9 <= metrics["reward/mean"] <= max(there) + 1e-9
+    assert all(math.isfinite(value) for value in metrics.values())
+
+
+def test_judges_are_counted_by_step_and_timed_as_they_are_now():
+    before = Stats(asked=10, cached=5, joined=1, retries=2, spent_usd=1.0, latency_p50_s=9.0)
+    after = Stats(
+        asked=16, cached=9, joined=3, retries=3, spent_usd=1.5, latency_p50_s=0.5, limit=64
+    )
+    metrics = judge_metrics(before, after)
+    assert metrics["judge/asked"] == 6
+    assert metrics["judge/repeats_saved"] == 6
+    assert metrics["judge/hit_rate"] == 0.5
+    assert metrics["judge/retries"] == 1
+    assert metrics["judge/spent_usd"] == pytest.approx(0.5)
+    assert (metrics["judge/p50_s"], metrics["judge/limit"]) == (0.5, 64)
+
+
+def test_a_validation_says_how_much_of_it_was_judged():
+    metrics = coverage(["a", "a", "a", "b"], [1.0, None, 0.0, None])
+    assert metrics["val-core/a/reward/mean"] == 0.5
+    assert metrics["val-core/a/reward/coverage"] == pytest.approx(2 / 3)
+    assert metrics["val-core/b/reward/coverage"] == 0.0
+    assert "val-core/b/reward/mean" not in metrics
+    assert metrics["val-aux/a/reward/rows"] == 3
+
+
+class Rows:
+    """Rewards by verl's keys."""
+
+    def __init__(self, rewards):
+        self.rewards = rewards
+
+    def reward(self, key):
+        return self.rewards.get(key)
+
+
+def bare(rewards):
+    trainer = object.__new__(ZerowaitTrainer)
+    trainer._rows = Rows(rewards)
+    return trainer
+
+
+def test_a_dump_has_null_and_the_reason_where_there_is_no_reward(tmp_path):
+    trainer = bare({"a_0_0": judged(1.0, 2.0), "a_1_0": LOST})
+    trainer.global_steps = 3
+    trainer._init_dump_executor()
+    trainer._dump_generations(
+        inputs=["q"] * 3,
+        outputs=["x", "y", "z"],
+        gts=["t"] * 3,
+        scores=[3.0, 0.0, 0.5],
+        reward_extra_infos_dict={"uid": ["a_0_0", "a_1_0", "b_0_0"], "reward": [3.0, 0.0, 0.5]},
+        dump_path=str(tmp_path),
+    )
+    trainer._shutdown_dump_executor()
+    first, lost, own = map(json.loads, (tmp_path / "3.jsonl").read_text().splitlines())
+    assert (first["score"], first["judge"]) == (3.0, 2.0)
+    assert (lost["score"], lost["reward"], lost["judge"]) == (None, None, None)
+    assert lost["abstained_why"] == "judge: timeout: late"
+    assert own["score"] == 0.5
+
+
+def test_an_abstained_validation_row_is_neither_a_reward_nor_a_wrong_answer_of_nought():
+    """Neither 0.0 in the mean, nor counted by verl among accuracies that are missing."""
+    trainer = bare({})
+    infos = {
+        "reward": [1.0, 0.0, 0.0],
+        "abstained": [0.0, 1.0, 0.0],
+        "abstained_why": ["", "judge: timeout", ""],
+        "judged_reward": [1.0, None, 0.0],
+        "acc": [1.0, None, 1.0],
+    }
+    metrics = trainer._val_metrics_update(
+        ["s"] * 3,
+        ["u", "u", "v"],
+        infos,
+        [2, 2, 2],
+        expected_acc_counts={("s", "u"): 2, ("s", "v"): 1},
+    )
+    assert metrics["val-core/s/reward/mean"] == 0.5
+    assert metrics["val-core/s/reward/coverage"] == pytest.approx(2 / 3)
+    assert metrics["val-aux/s/reward/mean@1"] == 0.5
+    assert metrics["val-core/s/acc/mean@1"] == 1.0
+
+
+def test_a_session_that_failed_in_the_rollout_still_counts_as_a_wrong_answer():
+    trainer = bare({})
+    infos = {"reward": [1.0], "abstained": [0.0], "acc": [1.0]}
+    metrics = trainer._val_metrics_update(
+        ["s"], ["u"], infos, [2], expected_acc_counts={("s", "u"): 2}
+    )
+    assert metrics["val-core/s/acc/mean@2"] == 0.5
+
+
+def put(queue, key, score):
+    scores = torch.zeros(2)
+    scores[-1] = score
+    columns = {"rm_scores": torch.nested.as_nested_tensor([scores], layout=torch.jagged)}
+    queue.put(
+        [key], "train", TensorDict(columns, batch_size=1), [{"is_padding": key.startswith("pad")}]
+    )
+
+
+def test_scores_are_corrected_to_those_of_rows_that_have_one(queue):
+    for key, score in {"a_0_0": 3.0, "a_1_0": 0.0, "a_2_0": 1.0, "pad_0_0": 0.0}.items():
+        put(queue, key, score)
+    keys = ["a_0_0", "a_1_0", "a_2_0", "pad_0_0"]
+    trainer = bare({})
+    trainer._settled = {
+        "a_0_0": Settled(judged(3.0, None), Fate.TRAINED),
+        "a_1_0": Settled(LOST, Fate.NEUTRAL),
+        "a_2_0": Settled(judged(1.0, None), Fate.TRAINED),
+    }
+    tags = [queue.tags["train", key] for key in keys]
+    metrics = {"critic/score/mean": 1.0, "critic/score/min": 0.0, "critic/rewards/mean": 1.0}
+    trainer._correct_scores(KVBatchMeta(keys=keys, tags=tags, partition_id="train"), metrics)
+    assert (metrics["critic/score/mean"], metrics["critic/score/min"]) == (2.0, 1.0)
+    assert metrics["critic/rewards/mean"] == 2.0

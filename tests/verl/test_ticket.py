@@ -1,0 +1,112 @@
+"""The trainer mode's configuration, and tickets on their way through verl's rows."""
+
+import pytest
+from omegaconf import OmegaConf
+from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from zerowait.errors import ConfigError, DataError
+from zerowait.types import Sample
+from zerowait.verl import plugin
+from zerowait.verl.settlement import has_group_baseline
+from zerowait.verl.ticket import check_ticketed, gives_tickets, settings_in, ticket, ticket_in
+from zerowait.verl.trainer import ZerowaitTrainer
+
+SAMPLE = Sample(
+    [{"role": "user", "content": "2+2?"}],
+    "4",
+    {"answers": ["4"]},
+    "sums",
+    "g",
+    3,
+    {"level": 1.5},
+    "g_0",
+    4,
+    "train",
+    7,
+)
+
+
+def config(mode="zerowait", *, manager="zerowait", own=None, model=False):
+    reward = {
+        "reward_manager": {"name": manager},
+        "reward_model": {"enable": model},
+        "custom_reward_function": {"path": None},
+    }
+    if own is not None:
+        reward["zerowait"] = own
+    return OmegaConf.create({"trainer": {"v1": {"trainer_mode": mode}}, "reward": reward})
+
+
+def test_a_ticket_brings_its_sample_through_verls_rows_unchanged():
+    assert ticket_in({"reward_extra_info": ticket(SAMPLE), "turns": 2}) == SAMPLE
+
+
+@pytest.mark.parametrize(
+    "fields", [None, {}, {"reward_extra_info": {}}, {"reward_extra_info": {"acc": 1.0}}]
+)
+def test_a_row_without_a_ticket_has_none(fields):
+    assert ticket_in(fields) is None
+
+
+def test_a_damaged_ticket_is_an_error_and_no_reward():
+    with pytest.raises(DataError, match="damaged"):
+        ticket_in({"reward_extra_info": {"ticket": b"\x00"}})
+
+
+def test_only_our_mode_hands_out_tickets():
+    assert gives_tickets(config())
+    assert not gives_tickets(config("sync"))
+
+
+@pytest.mark.parametrize(
+    ("own", "says"),
+    [
+        (None, "reward.zerowait.config is not set"),
+        (
+            {"config": "r.yaml", "redem_s": 3},
+            "there is no key reward.zerowait.redem_s; did you mean 'redeem_s'?",
+        ),
+        ({"config": "r.yaml", "redeem_s": 0}, "redeem_s must be greater than 0"),
+        ({"config": "r.yaml", "max_abstained": 1.5}, r"max_abstained must be in \(0, 1\]"),
+    ],
+)
+def test_what_is_wrong_with_the_settings_is_named(own, says):
+    with pytest.raises(ConfigError, match=says):
+        settings_in(config(own=own))
+
+
+def test_settings_are_read_from_verls_configuration():
+    settings = settings_in(config(own={"config": "r.yaml", "redeem_s": 5, "record": "run"}))
+    assert (settings.config, settings.redeem_s, settings.record) == ("r.yaml", 5.0, "run")
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"manager": "naive"}, "needs reward.reward_manager.name=zerowait, not naive"),
+        ({"model": True}, "never asks the reward manager"),
+    ],
+)
+def test_a_configuration_whose_rows_would_have_no_ticket_is_refused(changed, says):
+    with pytest.raises(ConfigError, match=says):
+        check_ticketed(config(**changed))
+
+
+def test_verl_finds_the_mode_and_takes_it_for_its_synchronous_one():
+    trainer = get_trainer_cls("zerowait")
+    assert trainer is ZerowaitTrainer
+    assert issubclass(trainer, PPOTrainerSync)
+    one = object.__new__(trainer)
+    one.trainer_mode = "zerowait"  # as verl's constructor does, from the configuration
+    assert one.trainer_mode == "sync"
+
+
+def test_the_plug_in_says_that_the_mode_is_registered():
+    status = {entry.what: entry.status for entry in plugin.registered()}
+    assert status["trainer mode zerowait"] == "registered"
+
+
+def test_an_estimator_that_nobody_knows_is_taken_to_compare_siblings():
+    assert has_group_baseline("somebodys_own")
+    assert not has_group_baseline("gae")

@@ -1,0 +1,391 @@
+"""Advantages of a step whose rewards were redeemed: verl's own, and none for what abstained."""
+
+import itertools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from omegaconf import OmegaConf
+from tensordict import NonTensorStack, TensorDict
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo import core_algos
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from zerowait.errors import ConfigError, JudgementError
+from zerowait.types import Abstain, Reward, Sample, Score
+from zerowait.verl.redeemer import Redeemer
+from zerowait.verl.row_rewards import RowRewards
+from zerowait.verl.ticket import ticket
+from zerowait.verl.trainer import ZerowaitTrainer
+
+RUN_BY_VERL = [
+    estimator.value
+    for estimator in core_algos.AdvantageEstimator
+    # verl's trainer does not fetch what these need
+    if estimator.value
+    not in ("gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline")
+]
+BARE = {"fixed": {"use_kl_in_reward": False}}
+
+
+class Hub:
+    """The other side of the wire: rewards by the row's name."""
+
+    def __init__(self, rewards):
+        self.rewards = rewards
+        self.asked = []
+
+    async def redeem(self, sample):
+        self.asked.append(sample.id)
+        found = self.rewards[sample.id]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def give_up(self, tickets):
+        pass
+
+
+def judged(value):
+    return Reward(float(value), {"answer": Score(float(value))})
+
+
+def lost(policy="neutral", kind="timeout"):
+    return Reward(None, {"answer": Abstain(kind)}, {}, policy, f"answer: {kind}: too slow")
+
+
+def configuration(estimator="grpo", *, n=4, std=True, kl=False, correction=None):
+    algorithm = {
+        "adv_estimator": estimator,
+        "gamma": 1.0,
+        "lam": 0.95,
+        "norm_adv_by_std_in_grpo": std,
+        "use_kl_in_reward": kl,
+        "kl_penalty": "kl",
+        "kl_ctrl": {"type": "fixed", "kl_coef": 0.1},
+        "rollout_correction": correction,
+    }
+    return OmegaConf.create({"algorithm": algorithm, "actor_rollout_ref": {"rollout": {"n": n}}})
+
+
+class Step:
+    """A step's rows in the queue: groups of rewards, each a number or what was lost."""
+
+    def __init__(self, queue, groups, config, *, outputs=1, padding=0, size=None):
+        self.queue, self.config = queue, config
+        self.rewards = {}
+        self.keys = []
+        random = torch.Generator().manual_seed(7)
+        lengths = itertools.cycle([3, 5, 2, 4, 6])
+        for group, values in enumerate(groups):
+            for session, value in enumerate(values):
+                name = f"u{group}_{session}"
+                self.rewards[name] = value
+                sample = Sample(
+                    "q", "a", group=f"u{group}", id=name, group_size=size or len(values)
+                )
+                for index in range(outputs):
+                    self.put(f"{name}_{index}", f"u{group}", next(lengths), ticket(sample), random)
+        for place in range(padding):
+            self.put(f"pad_{place}_0", "pad", 1, None, random, mask=0)
+
+    def put(self, key, uid, length, info, random, mask=1):
+        self.keys.append(key)
+        noise = lambda: torch.randn(length, generator=random)  # noqa: E731
+        masks = torch.full((length,), mask)
+        if length > 4:
+            masks[2] = 0  # a token of a tool
+        tensors = {
+            "response_mask": masks,
+            "loss_mask": masks.clone(),
+            "rm_scores": torch.zeros(length),
+            "rollout_log_probs": noise(),
+            "old_log_probs": noise(),
+            "ref_log_prob": noise(),
+        }
+        if self.config.algorithm.adv_estimator == "gae":
+            tensors["values"] = noise()
+        columns = {
+            name: torch.nested.as_nested_tensor([value], layout=torch.jagged)
+            for name, value in tensors.items()
+        }
+        # padding rows are copies of the first row, its ticket included
+        extra = {"reward_extra_info": info or {"ticket": b"damaged on purpose"}}
+        columns |= {"uid": NonTensorStack(uid), "extra_fields": NonTensorStack(extra)}
+        tag = [{"is_padding": info is None}]
+        self.queue.put([key], "train", TensorDict(columns, batch_size=1), tag)
+
+    @property
+    def batch(self):
+        tags = [self.queue.tags["train", key] for key in self.keys]
+        return KVBatchMeta(keys=list(self.keys), tags=tags, partition_id="train")
+
+    def field(self, name):
+        return {key: self.queue.rows["train", key].get(name) for key in self.keys}
+
+    def advantages(self):
+        """The advantage of each row's first token."""
+        return [float(row[0]) for row in self.field("advantages").values()]
+
+
+def bare(cls, config):
+    """A trainer without its cluster."""
+    trainer = object.__new__(cls)
+    trainer.config = config
+    trainer.kl_ctrl_in_reward = core_algos.get_kl_controller(config.algorithm.kl_ctrl)
+    return trainer
+
+
+def compute(step, *, max_abstained=1.0, quorum=0.5):
+    """Run the trainer's own hook; the trainer, with what it knows about its rows."""
+    hub = Hub(step.rewards)
+    trainer = bare(ZerowaitTrainer, step.config)
+
+    async def opened():
+        return hub
+
+    with Redeemer(opened, late=lambda sample: lost()) as redeemer:
+        rows = RowRewards(redeemer, redeem_s=30, max_abstained=max_abstained, quorum=quorum)
+        real = [key for key in step.keys if not key.startswith("pad")]
+        rows.read("train", real)
+        trainer._rows, trainer.hub, trainer._shaped = rows, hub, True
+        trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 0]})
+        trainer.metrics = {}
+        trainer.done = trainer._compute_advantage(step.batch, trainer.metrics)
+        assert redeemer.pending == 0
+    return trainer
+
+
+def same_bits(one, other):
+    """Also where verl's own opo divides 0 by 0 on padding rows."""
+    return np.array_equal(one.numpy(), other.numpy(), equal_nan=True)
+
+
+def test_an_abstained_row_is_out_of_the_baseline_and_gets_no_push(queue):
+    step = Step(queue, [[judged(1), lost(), judged(0), judged(0)]], configuration(std=False))
+    compute(step)
+    assert step.advantages() == pytest.approx([2 / 3, 0, -1 / 3, -1 / 3])
+
+
+def test_the_survivors_deviation_is_the_one_that_is_divided_by(queue):
+    step = Step(queue, [[judged(1), lost(), judged(0), judged(0)]], configuration())
+    compute(step)
+    values = torch.tensor([1.0, 0, 0])
+    expected = ((values - values.mean()) / (values.std() + 1e-6)).tolist()
+    assert step.advantages() == pytest.approx([expected[0], 0, expected[1], expected[2]])
+
+
+@pytest.mark.parametrize("estimator", RUN_BY_VERL)
+def test_a_step_in_which_all_abstained_pushes_nothing(queue, estimator):
+    step = Step(queue, [[lost()] * 3, [lost()] * 2], configuration(estimator), padding=1)
+    compute(step)
+    assert step.advantages() == [0.0] * 6
+    assert all(row.isfinite().all() for row in step.field("returns").values())
+
+
+@pytest.mark.parametrize(
+    "estimator", ["grpo", "rloo", "opo", "grpo_passk", "reinforce_plus_plus_baseline"]
+)
+def test_the_last_survivor_of_a_group_gets_no_push(queue, estimator):
+    groups = [[judged(5), lost(), lost()], [judged(1), judged(0), judged(0)]]
+    step = Step(queue, groups, configuration(estimator))
+    compute(step)
+    assert step.advantages()[:3] == [0, 0, 0]
+    assert any(step.advantages()[3:])
+
+
+def test_a_group_of_one_by_configuration_is_left_to_verl(queue):
+    step = Step(queue, [[judged(5)], [judged(2)]], configuration(n=1))
+    compute(step)
+    assert step.advantages() == pytest.approx([5, 2], rel=1e-5)
+
+
+def test_a_survivor_of_failed_rollouts_is_no_group_of_one(queue):
+    """Only one session of four came back from the rollout at all."""
+    step = Step(queue, [[judged(5)], [judged(1), judged(0)]], configuration(std=False), size=4)
+    compute(step)
+    assert step.advantages() == [0, 0.5, -0.5]
+
+
+@pytest.mark.parametrize("estimator", ["gae", "reinforce_plus_plus"])
+def test_without_a_baseline_over_the_group_a_lone_survivor_counts(queue, estimator):
+    groups = [[judged(5), lost()], [judged(1), judged(0)]]
+    step = Step(queue, groups, configuration(estimator))
+    compute(step)
+    assert step.advantages()[0] != 0
+    assert step.advantages()[1] == 0
+
+
+def test_rloo_leaves_out_the_row_itself_and_those_that_abstained(queue):
+    step = Step(queue, [[judged(3), lost(), judged(1), judged(2)]], configuration("rloo"))
+    compute(step)
+    assert step.advantages() == pytest.approx([3 - 1.5, 0, 1 - 2.5, 2 - 2])
+
+
+@pytest.mark.parametrize(
+    "estimator", ["gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"]
+)
+@pytest.mark.parametrize("kl", [False, True])
+def test_whitening_and_kl_see_the_survivors_only(queue, estimator, kl):
+    """The survivors' numbers are those of a step that never had the other rows."""
+    values = [[judged(3), lost(), judged(1)], [judged(2), judged(0), lost()]]
+    step = Step(queue, values, configuration(estimator, kl=kl), padding=2)
+    trainer = compute(step)
+    found = {name: step.field(name) for name in ("advantages", "returns")}
+    stayed = [key for key in step.keys if step.rewards.get(key[:-2], judged(0)).value is not None]
+    verls = bare(PPOTrainerSync, step.config)
+    metrics = {}
+    verls._compute_advantage(step.batch.select_keys(stayed), metrics)
+    for name, rows in found.items():
+        for key in stayed:
+            assert torch.equal(rows[key], step.field(name)[key]), (name, key)
+    assert trainer.kl_ctrl_in_reward.value == verls.kl_ctrl_in_reward.value
+    assert {k: v for k, v in trainer.metrics.items() if k in metrics} == metrics
+
+
+def test_the_critic_is_not_pushed_by_a_row_without_a_value(queue):
+    step = Step(queue, [[judged(3), lost(), judged(1)]], configuration("gae"))
+    compute(step)
+    key = "u0_1_0"
+    assert torch.equal(step.field("returns")[key], step.field("values")[key])
+    assert not step.field("advantages")[key].any()
+
+
+@pytest.mark.parametrize(
+    ("estimator", "kl", "outputs"),
+    [*((name, name > "h", 1) for name in RUN_BY_VERL), ("grpo", True, 3), ("gae", True, 3)],
+)
+def test_without_a_failure_every_bit_is_verls_own(queue, estimator, kl, outputs):
+    """Also what it keeps in memory: the KL controller and the metrics."""
+    groups = [
+        [judged(v) for v in row] for row in ([0.1, 0.7, 0.7, 1.3], [2, 2, 2, 2], [0, 3, 0, 0.2])
+    ]
+    correction = {"rollout_is": "token", "rollout_is_threshold": 2.0}
+    config = configuration(estimator, kl=kl, correction=correction)
+    ours = Step(queue, groups, config, outputs=outputs, padding=3)
+    trainer = compute(ours)
+    found = {key: dict(queue.rows["train", key]) for key in ours.keys}
+
+    queue.rows.clear()
+    verls = bare(PPOTrainerSync, config)
+    stock = Step(queue, groups, config, outputs=outputs, padding=3)
+    for key in stock.keys:  # as the reward loop of verl's own trainer writes them
+        if not key.startswith("pad"):
+            row = torch.zeros_like(stock.field("response_mask")[key], dtype=torch.float32)
+            row[-1] = stock.rewards[key.rsplit("_", 1)[0]].value
+            queue.rows["train", key]["rm_scores"] = row
+    metrics = {}
+    done = verls._compute_advantage(stock.batch, metrics)
+    assert done == trainer.done
+    assert metrics == trainer.metrics
+    assert verls.kl_ctrl_in_reward.value == trainer.kl_ctrl_in_reward.value
+    for key in stock.keys:
+        row = queue.rows["train", key]
+        assert row.keys() == found[key].keys()
+        for name, value in row.items():
+            if isinstance(value, torch.Tensor):
+                assert value.dtype == found[key][name].dtype
+                assert same_bits(value, found[key][name]), (key, name)
+
+
+def test_every_output_of_a_session_shares_its_reward_and_is_asked_for_once(queue):
+    step = Step(queue, [[judged(1), lost(), judged(0)]], configuration(std=False), outputs=2)
+    trainer = compute(step)
+    assert sorted(trainer.hub.asked) == ["u0_0", "u0_1", "u0_2"]
+    assert step.advantages() == pytest.approx([0.5, 0.5, 0, 0, -0.5, -0.5])
+    assert [float(row[-1]) for row in step.field("rm_scores").values()] == [1, 1, 0, 0, 0, 0]
+
+
+def test_rows_without_a_value_get_every_field_that_the_others_got(queue):
+    correction = {"rollout_is": "token", "rollout_is_threshold": 2.0}
+    config = configuration(kl=True, correction=correction)
+    step = Step(queue, [[judged(1), lost(), lost("mask"), judged(0)]], config, padding=1)
+    compute(step)
+    names = {frozenset(queue.rows["train", key]) for key in step.keys}
+    assert len(names) == 1
+    assert {"token_level_rewards", "rollout_is_weights"} <= names.pop()
+
+
+def test_a_masked_row_is_out_of_both_masks_and_a_neutral_one_is_not(queue):
+    step = Step(queue, [[judged(1), lost("mask"), lost("neutral"), judged(0)]], configuration())
+    compute(step)
+    for name in ("response_mask", "loss_mask"):
+        assert [bool(row.any()) for row in step.field(name).values()] == [True, False, True, True]
+
+
+def test_a_group_below_its_quorum_is_dropped_and_one_above_it_is_not(queue):
+    dropping = lost("drop_group")
+    groups = [[judged(1), dropping, dropping, judged(3)], [dropping, dropping, judged(1), dropping]]
+    step = Step(queue, groups, configuration(std=False))
+    trainer = compute(step, quorum=0.5)
+    assert step.advantages() == [-1, 0, 0, 1, 0, 0, 0, 0]
+    assert [bool(row.any()) for row in step.field("loss_mask").values()] == [True] * 4 + [False] * 4
+    assert trainer._rows.reward("u1_2_0").why == "its group fell below the quorum"
+
+
+def test_a_policy_that_says_raise_stops_the_training(queue):
+    step = Step(queue, [[judged(1), JudgementError("answer: timeout")]], configuration())
+    with pytest.raises(JudgementError, match="answer: timeout"):
+        compute(step)
+
+
+def test_too_many_abstentions_stop_the_training_and_say_why(queue):
+    step = Step(queue, [[judged(1), lost(), lost(kind="refused"), lost()]], configuration())
+    with pytest.raises(
+        JudgementError,
+        match=r"3 of 4 rewards of this step abstained, more than reward.zerowait.max_abstained=0.5 "
+        r"allows: answer: timeout \(2\), answer: refused \(1\)",
+    ):
+        compute(step, max_abstained=0.5)
+
+
+def test_a_row_that_brought_its_own_reward_is_trained_on_as_it_is(queue):
+    """An agent loop may set the reward itself; then nobody is asked."""
+    step = Step(queue, [[judged(1), judged(0)]], configuration(std=False))
+    row = queue.rows["train", "u0_1_0"]
+    row["extra_fields"] = {}
+    row["rm_scores"][-1] = 7.0
+    trainer = compute(step)
+    assert trainer.hub.asked == ["u0_0"]
+    assert step.advantages() == [-3, 3]
+
+
+def updates(trainer):
+    """How often the workers would have been told to learn."""
+    made = []
+    batch = trainer._unless_masked("batch", trainer.metrics, lambda b, m: made.append(b) or b)
+    assert batch == "batch"
+    return len(made)
+
+
+@pytest.mark.parametrize(("policy", "learned"), [("mask", 0), ("neutral", 1)])
+def test_a_step_without_a_token_left_is_not_learned_from(queue, policy, learned):
+    step = Step(queue, [[lost(policy), lost(policy)]], configuration(), padding=1)
+    trainer = compute(step)
+    assert updates(trainer) == learned
+    assert trainer.metrics["reward/update_skipped"] == 1 - learned
+
+
+def test_unequal_groups_each_have_a_baseline_of_their_own(queue):
+    groups = [[judged(1), judged(0)], [judged(4), judged(2), judged(0), lost()], [judged(9)]]
+    step = Step(queue, groups, configuration(std=False))
+    compute(step)
+    assert step.advantages() == [0.5, -0.5, 2, 0, -2, 0, 9]
+
+
+def test_a_length_that_is_not_the_masks_is_an_error_and_no_penalty(queue):
+    step = Step(queue, [[judged(1), judged(0)]], configuration())
+    sample = Sample("q", "a", group="u0", id="u0_1", group_size=2, response_tokens=5)
+    queue.rows["train", "u0_1_0"]["extra_fields"] = {"reward_extra_info": ticket(sample)}
+    with pytest.raises(ConfigError, match="as 5 tokens long, and by its mask the model wrote 4"):
+        compute(step)
+
+
+def test_no_row_of_verls_ever_holds_a_nan(queue):
+    groups = [[judged(1), lost(), lost("mask")], [lost(), lost(), lost()]]
+    step = Step(queue, groups, configuration(kl=True), padding=2)
+    compute(step)
+    for key in step.keys:
+        for value in queue.rows["train", key].values():
+            assert not isinstance(value, torch.Tensor) or np.isfinite(value.numpy()).all()

@@ -1,0 +1,241 @@
+"""verl's replay buffer with rewards that come later: nothing waits for a judge that need not."""
+
+import asyncio
+import itertools
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+from tensordict import NonTensorStack, TensorDict
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+
+from zerowait.errors import ConfigError, JudgementError
+from zerowait.types import Abstain, Reward, Sample, Score
+from zerowait.verl.redeemer import Redeemer
+from zerowait.verl.replay_buffer import TicketReplayBuffer
+from zerowait.verl.row_rewards import RowRewards
+from zerowait.verl.ticket import ticket
+
+NEVER = object()
+"""A reward that is not known as long as the test runs."""
+
+
+class Hub:
+    """The other side of the wire: rewards by the row's name."""
+
+    def __init__(self, rewards):
+        self.rewards = rewards
+        self.given_up = []
+
+    async def redeem(self, sample):
+        reward = self.rewards[sample.id]
+        if reward is NEVER:
+            await asyncio.Event().wait()
+        return reward
+
+    async def give_up(self, tickets):
+        self.given_up += tickets
+
+
+def judged(value):
+    return Reward(float(value), {"answer": Score(float(value > 0)), "style": Score(float(value))})
+
+
+LOST = Reward(
+    None, {"answer": Score(1.0), "style": Abstain("timeout")}, {}, "neutral", "style: timeout: late"
+)
+
+
+class Rollout:
+    """Groups whose tokens are there: each a list of rewards, in the queue and at the hub."""
+
+    def __init__(self, queue, refill=(), *, scores=False):
+        self.queue, self.rewards, self.refill = queue, {}, list(refill)
+        self.scores = scores  # as verl's own reward loop writes them, before a group is finished
+        self.refilled = 0
+        self.numbers = itertools.count()
+
+    def add(self, *groups, partition="train"):
+        for values in groups:
+            uid = f"g{next(self.numbers)}"
+            split = "train" if partition == "train" else "validation"
+            for session, value in enumerate(values):
+                name = f"{uid}_{session}"
+                self.rewards[name] = value
+                sample = Sample("q", "a", id=name, group=uid, group_size=len(values), split=split)
+                row = torch.zeros(3)
+                row[-1] = value.value if self.scores else 0.0
+                columns = {
+                    "rm_scores": torch.nested.as_nested_tensor([row], layout=torch.jagged),
+                    "extra_fields": NonTensorStack(
+                        {"reward_extra_info": ticket(sample), "kept": 1}
+                    ),
+                }
+                tag = [{"status": "success", "global_steps": 1}]
+                self.queue.put([f"{name}_0"], partition, TensorDict(columns, batch_size=1), tag)
+            tag = [{"is_prompt": True, "status": "finished", "global_steps": 1}]
+            self.queue.put([uid], partition, None, tag)
+
+    def more(self, count):
+        """What verl calls for prompts in the place of evicted ones."""
+        self.refilled += count
+        assert self.refilled < 100, "endless refill"
+        for _ in range(count):
+            self.add(self.refill.pop(0) if len(self.refill) > 1 else self.refill[0])
+        return count
+
+
+def verls_buffer(rollout, metric=None, batch=2):
+    return ReplayBuffer(
+        trainer_mode="sync",
+        trainer_config=OmegaConf.create({}),
+        max_off_policy_threshold=1,
+        max_off_policy_strategy="drop",
+        sampler_kwargs=OmegaConf.create({}),
+        refill_fn=rollout.more,
+        filter_groups_metric=metric,
+        train_batch_size=batch,
+        gen_batch_size=1,
+        max_inflight_gen_batches=4,
+    )
+
+
+@pytest.fixture
+def opened():
+    """Makes buffers, and ends what they have open."""
+    running = []
+
+    def buffer(rollout, metric=None, *, redeem_s=30.0, max_abstained=1.0, batch=2):
+        hub = Hub(rollout.rewards)
+
+        async def open_hub():
+            return hub
+
+        redeemer = Redeemer(open_hub, late=lambda sample: LOST)
+        running.append(redeemer)
+        rows = RowRewards(redeemer, redeem_s=redeem_s, max_abstained=max_abstained, quorum=0.5)
+        made = TicketReplayBuffer.like(
+            verls_buffer(rollout, metric, batch), rows=rows, redeem_s=redeem_s, rewards_per_step=4
+        )
+        made.hub, made.redeemer = hub, redeemer
+        return made
+
+    yield buffer
+    for redeemer in running:
+        redeemer.close()
+
+
+def uids(batch):
+    return {key.split("_")[0] for key in batch.keys}
+
+
+def values(buffer, batch):
+    return sorted(buffer.rewards[key.rsplit("_", 1)[0]].value for key in batch.keys)
+
+
+def test_a_training_batch_passes_before_any_reward_is_known(queue, opened):
+    rollout = Rollout(queue)
+    rollout.add([NEVER, NEVER], [NEVER, judged(1)])
+    buffer = opened(rollout)
+    batch, metrics = buffer.sample(1, "train", 2)
+    assert len(batch) == 4
+    assert metrics == {}
+    assert buffer.redeemer.pending >= 3
+
+
+def test_validation_has_its_rewards_when_it_is_sampled(queue, opened):
+    rollout = Rollout(queue)
+    rollout.add([judged(1)], [LOST], partition="val")
+    buffer = opened(rollout)
+    batch, _ = buffer.sample(1, "val", 2)
+    rows = [queue.rows["val", key] for key in batch.keys]
+    assert [float(row["rm_scores"][-1]) for row in rows] == [1.0, 0.0]
+    infos = [row["extra_fields"]["reward_extra_info"] for row in rows]
+    assert [info["judged_reward"] for info in infos] == [1.0, None]
+    assert infos[1]["abstained_why"] == "style: timeout: late"
+    assert all("ticket" not in info for info in infos)
+    assert all(row["extra_fields"]["kept"] == 1 for row in rows)
+    assert [reward.value for reward in buffer.rows.validated()] == [1.0, None]
+
+
+def test_validation_waits_no_longer_than_it_was_told(queue, opened):
+    rollout = Rollout(queue)
+    rollout.add([judged(1)], [NEVER], partition="val")
+    buffer = opened(rollout, redeem_s=0.2)
+    batch, _ = buffer.sample(1, "val", 2)
+    assert {buffer.rows.reward(key).value for key in batch.keys} == {1.0, None}
+
+
+@pytest.mark.parametrize("metric", ["reward", "style"])
+def test_groups_without_a_signal_are_replaced_as_verl_does(queue, opened, metric):
+    """The same rewards under verl's own streaming: the same groups, evictions and refills."""
+    first = [[judged(0.1), judged(0.1)], [judged(0), judged(2)]]
+    more = [[judged(3), judged(3)], [judged(4), judged(5)]]
+    ours = Rollout(queue, more)
+    ours.add(*first)
+    buffer = opened(ours, metric)
+    batch, metrics = buffer.sample(1, "train", 2)
+    assert values(ours, batch) == [0, 2, 4, 5]
+
+    queue.rows.clear()
+    queue.tags.clear()
+    stock = Rollout(queue, more, scores=True)
+    stock.add(*first)
+    verls = verls_buffer(stock, "reward")
+    theirs, their_metrics = verls.sample(1, "train", 2)
+    assert values(stock, theirs) == values(ours, batch)
+    assert stock.refilled == ours.refilled == 2
+    assert metrics.keys() == their_metrics.keys()
+    assert metrics["training/filter_groups/evicted_samples"] == 2
+
+
+def test_an_abstained_row_has_no_say_in_whether_a_group_has_a_signal(queue, opened):
+    """Its placeholder is 0, and a group of [1, 1, placeholder] looks as if it had one."""
+    rollout = Rollout(queue, [[judged(1), judged(0)]])
+    rollout.add([judged(1), judged(1), LOST], [judged(1), judged(0), LOST])
+    buffer = opened(rollout, "reward", batch=1)
+    batch, metrics = buffer.sample(1, "train", 1)
+    assert metrics["training/filter_groups/evicted_samples"] == 1
+    assert [buffer.rows.reward(key).value for key in batch.keys] == [1.0, 0.0, None]
+
+
+def test_a_group_reduced_to_one_survivor_is_replaced(queue, opened):
+    rollout = Rollout(queue, [[judged(1), judged(0)]])
+    rollout.add([judged(1), LOST])
+    buffer = opened(rollout, "reward", batch=1)
+    batch, _ = buffer.sample(1, "train", 1)
+    assert values(rollout, batch) == [0, 1]
+
+
+def test_a_judge_that_is_down_stops_the_training_and_does_not_refill_for_ever(queue, opened):
+    rollout = Rollout(queue, [[LOST, LOST]])
+    rollout.add([LOST, LOST])
+    buffer = opened(rollout, "reward", batch=1, max_abstained=0.5)
+    with pytest.raises(JudgementError, match=r"abstained, more than .*: style: timeout"):
+        buffer.sample(1, "train", 1)
+
+
+def test_enough_groups_do_not_wait_for_one_whose_rewards_are_not_known(queue, opened):
+    rollout = Rollout(queue, [[judged(1), judged(0)]])
+    rollout.add([judged(0), judged(2)], [NEVER, judged(1)], [judged(3), judged(4)])
+    buffer = opened(rollout, "reward")
+    batch, _ = buffer.sample(1, "train", 2)
+    assert values(rollout, batch) == [0, 2, 3, 4]
+    assert buffer.redeemer.pending == 0
+    assert queue.list()["train"].keys() == set(batch.keys)
+
+
+def test_an_unknown_metric_is_an_error_that_names_those_there_are(queue, opened):
+    rollout = Rollout(queue)
+    rollout.add([judged(1), judged(0)])
+    with pytest.raises(ConfigError, match=r"metric=acc is not among reward, answer, style"):
+        opened(rollout, "acc", batch=1).sample(1, "train", 1)
+
+
+def test_a_sampler_of_the_users_own_is_refused():
+    class Own(ReplayBuffer):
+        def __init__(self):
+            pass
+
+    with pytest.raises(ConfigError, match="custom_sampler cannot be used"):
+        TicketReplayBuffer.like(Own(), rows=None, redeem_s=1, rewards_per_step=1)
