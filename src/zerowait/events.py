@@ -237,6 +237,20 @@ class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
 
 
+class NothingMoves(msgspec.Struct, frozen=True, kw_only=True):
+    """Components are waited for, and nothing has happened for a while.
+
+    Args:
+        for_s: so long.
+        pending: how many components of samples are waited for.
+        dump: which of them longest, and where the tasks and threads of the process are.
+    """
+
+    for_s: float
+    pending: int
+    dump: str
+
+
 Event: TypeAlias = (
     RequestRetried
     | RequestEnded
@@ -254,6 +268,7 @@ Event: TypeAlias = (
     | RewardSettled
     | StoreFailed
     | LoopLagged
+    | NothingMoves
 )
 Listener: TypeAlias = Callable[[Event], None]
 

@@ -16,13 +16,7 @@ from typing import Any, Self
 import msgspec
 
 from zerowait.cache import NoStore, Shard, SingleFlight, open_store
-from zerowait.client import (
-    AiohttpTransport,
-    Lanes,
-    Ledger,
-    MemoryLedger,
-    Transport,
-)
+from zerowait.client import AiohttpTransport, Lanes, Ledger, MemoryLedger, Transport
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.anchors import AnchorWatch
 from zerowait.engine.benches import Benches, Supplies
@@ -38,6 +32,7 @@ from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
 from zerowait.engine.shapes import Shapes, Tokenizer
+from zerowait.engine.standstill import Standstill
 from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of, group_by_group
@@ -97,7 +92,8 @@ class Engine:
         self._benches: Benches | None = None
         self._steps: Steps | None = None
         self._ledger: Ledger = MemoryLedger(None)
-        self._watch = LoopWatch(self._tell)
+        self._standstill = Standstill(self.lanes, self._tell, self.config.traffic.timeout_s)
+        self._watch = LoopWatch(self._tell, each=self._standstill.look)
         self._anchors = AnchorWatch(self.plan.anchors, self.lanes, self._tell)
 
     async def __aenter__(self) -> Self:
@@ -138,7 +134,7 @@ class Engine:
                 self.plan.contests, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
             await stack.enter_async_context(self._contests)
-            self._steps = Steps(self.plan, judges, self._contests, pool)
+            self._steps = Steps(self.plan, judges, self._contests, pool, self._standstill.pending)
             self._open = stack.pop_all()
         return self
 
@@ -303,6 +299,7 @@ class Engine:
     def _tell(self, event: Event) -> None:
         self._tally(event)
         self._anchors(event)
+        self._standstill(event)
         try:
             self._user_listener(event)
         except Exception:  # noqa: BLE001 - somebody else's code

@@ -9,7 +9,7 @@ import sysconfig
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Final
 
@@ -33,14 +33,21 @@ class LoopWatch:
 
     Args:
         listener: gets the events, on the loop.
+        each: called with every probe, on the loop.
         every_s: between two probes.
         late_s: a probe that comes later than this is an event.
     """
 
     def __init__(
-        self, listener: Listener, *, every_s: float = _EVERY_S, late_s: float = _LATE_S
+        self,
+        listener: Listener,
+        *,
+        each: Callable[[], None] = lambda: None,
+        every_s: float = _EVERY_S,
+        late_s: float = _LATE_S,
     ) -> None:
         self._listener = listener
+        self._each = each
         self._every_s = every_s
         self._late_s = late_s
         self._lags_s: deque[float] = deque(maxlen=_KEPT)
@@ -98,6 +105,7 @@ class LoopWatch:
         self._ran.set()
         if lag_s >= self._late_s and not self._stopped.is_set():
             self._listener(LoopLagged(lag_s=lag_s, where=where))
+        self._each()
 
     def _seen(self, ident: int) -> str:
         """What runs on the loop's thread now, above the loop itself; empty when it only waits."""

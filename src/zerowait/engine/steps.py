@@ -14,6 +14,7 @@ from zerowait.engine.groups import Seat
 from zerowait.engine.judgements import Judging, in_unit
 from zerowait.engine.plan import ContestStep, JudgeStep, Plan, RuleStep
 from zerowait.engine.pool import ScorerPool
+from zerowait.engine.standstill import Pending
 from zerowait.scorers import needs_pool, resolve, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
@@ -28,11 +29,18 @@ class Steps:
         judges: of single samples, by name.
         contests: where siblings are compared.
         pool: where users' functions run.
+        pending: told of what is waited for.
     """
 
     def __init__(
-        self, plan: Plan, judges: Mapping[str, Judging], contests: Contests, pool: ScorerPool
+        self,
+        plan: Plan,
+        judges: Mapping[str, Judging],
+        contests: Contests,
+        pool: ScorerPool,
+        pending: Pending,
     ) -> None:
+        self._pending = pending
         self._steps = plan.rules
         self._judges = judges
         self._contests = contests
@@ -78,6 +86,21 @@ class Steps:
         return {name: task.result() for name, task in tasks.items()}
 
     async def _run(
+        self,
+        step: Step,
+        sample: Sample,
+        known: Mapping[str, Outcome],
+        seat: Seat | None,
+    ) -> Outcome:
+        if not _is_slow(step):
+            return await self._outcome(step, sample, known, seat)
+        number = self._pending.enter(step.name, sample)
+        try:
+            return await self._outcome(step, sample, known, seat)
+        finally:
+            self._pending.leave(number)
+
+    async def _outcome(
         self,
         step: Step,
         sample: Sample,
