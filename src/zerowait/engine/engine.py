@@ -31,6 +31,7 @@ from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.comparing import Comparer
 from zerowait.engine.contests import Contests
 from zerowait.engine.groups import Groups
+from zerowait.engine.health_watch import HealthWatch
 from zerowait.engine.judgements import Judging
 from zerowait.engine.judging import Settled, Shared
 from zerowait.engine.lag import LoopWatch
@@ -99,6 +100,7 @@ class Engine:
         self._ledger: Ledger = MemoryLedger(None)
         self._watch = LoopWatch(self._tell)
         self._anchors = AnchorWatch(self.plan.anchors, self.lanes, self._tell)
+        self._health = HealthWatch(self.plan, self._tell)
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -161,6 +163,7 @@ class Engine:
         if stack is None:
             return
         self._closed = True
+        self._health.end_step()
         try:
             await self._anchors.aclose()
             if self._contests is not None:
@@ -248,6 +251,7 @@ class Engine:
             self._tally.snapshot(self.lanes),
             loop_lag_p99_s=self._watch.lag_p99_s,
             loop_blocked_by=self._watch.blocked_by,
+            alarms_on=self._health.on,
         )
         return with_budget(counts, self._ledger)
 
@@ -302,6 +306,7 @@ class Engine:
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
+        self._health(event)
         self._anchors(event)
         try:
             self._user_listener(event)
