@@ -27,8 +27,8 @@ def merged(parts: Sequence[Stats]) -> Stats:
     Counts, slots and limits are sums. ``peak_in_flight`` is therefore the most that there can have
     been at once, since the shards' peaks need not fall together. Latencies are means of the shards'
     quantiles, weighted by their requests. Model changes, the budget and the loop's lag are the
-    largest that a shard tells. Each shard looks at the health of its own rows; an alarm that several
-    raise at one step is one.
+    largest that a shard tells. Each shard looks at the health of its own rows; an alarm that
+    several raise at one step is one.
     """
     if len(parts) == 1:
         return parts[0]
