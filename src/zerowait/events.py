@@ -218,6 +218,22 @@ class RewardSettled(msgspec.Struct, frozen=True, kw_only=True):
     settled_at: float
 
 
+class HealthAlarm(msgspec.Struct, frozen=True, kw_only=True):
+    """A training step's rewards are suspicious in a way that those of the step before were not.
+
+    Args:
+        kind: see `zerowait.engine.health.ALARMS`.
+        component: what it is about; empty for the whole reward.
+        step: of the training.
+        why: the figures.
+    """
+
+    kind: str
+    component: str
+    step: int
+    why: str
+
+
 class StoreFailed(msgspec.Struct, frozen=True, kw_only=True):
     """The cache could not be read or written; the judgement goes on without it."""
 
@@ -266,6 +282,7 @@ Event: TypeAlias = (
     | AnchorsMeasured
     | JudgeDrifted
     | RewardSettled
+    | HealthAlarm
     | StoreFailed
     | LoopLagged
     | NothingMoves

@@ -138,3 +138,38 @@ def test_a_sum_that_no_float_can_hold_is_an_abstention(factors, policy):
     assert "the weighted sum is" in reward.why
     with pytest.raises(JudgementError, match="weighted sum"):
         combine(outcomes, terms, FailurePolicy(default="raise"))
+
+
+SHAPED = [
+    Term("answer", 2.0),
+    Term("quality", 0.5, (), "judge"),
+    Term("shadow", 0.0, (), "judge"),
+    Term("length", 1.0, (), "shape"),
+]
+LENGTH = Score(-0.25, "", {"penalty": 0.25, "response_length": 120, "median_length": 100.0})
+
+
+def test_a_shaped_reward_logs_what_it_is_made_of():
+    outcomes = {"answer": Score(1.0), "quality": Score(7.0), "shadow": FAILED, "length": LENGTH}
+    reward = combine(outcomes, SHAPED, FailurePolicy())
+    parts = {
+        name: reward.metrics[name]
+        for name in ("original_score", "quality_reward", "length_penalty")
+    }
+    assert parts == {"original_score": 2.0, "quality_reward": 3.5, "length_penalty": 0.25}
+    assert (reward.metrics["response_length"], reward.metrics["median_length"]) == (120, 100)
+    assert reward.value == 2.0 + 3.5 - 0.25
+
+
+def test_a_part_that_abstained_is_not_measured_and_one_that_was_skipped_is_nought():
+    outcomes = {"answer": FAILED, "quality": Skipped("x"), "shadow": FAILED, "length": FAILED}
+    metrics = combine(outcomes, SHAPED, FailurePolicy()).metrics
+    assert metrics["original_score"] is None
+    assert metrics["quality_reward"] == 0
+    assert metrics["length_penalty"] is None
+    assert metrics["median_length"] is None
+
+
+def test_a_reward_without_shapes_has_no_such_metrics():
+    outcomes = {"answer": Score(1.0), "quality": Score(1.0)}
+    assert "original_score" not in combine(outcomes, TERMS, FailurePolicy()).metrics

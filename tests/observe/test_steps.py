@@ -1,7 +1,8 @@
+import msgspec
 import pytest
 
 from zerowait.hub import RewardRecord
-from zerowait.observe import Report, by_step, comparison, summarise, traffic
+from zerowait.observe import Report, alarms, by_step, comparison, summarise, traffic
 from zerowait.types import Abstain, Reward, Sample, Score
 
 
@@ -68,3 +69,11 @@ def test_the_step_table_shows_abstentions_and_exposed_time(report):
 
 def test_the_traffic_table_names_each_kind_of_abstention(report):
     assert ("abstentions", "timeout 1") in traffic(report)
+
+
+def test_the_alarms_table_says_what_each_one_means(report):
+    assert alarms(report) == []
+    raised = [{"kind": "saturated", "component": "quality", "step": 3, "why": "99% of 64 are 10"}]
+    _, row = alarms(msgspec.structs.replace(report, stats={"alarms": raised}))
+    assert row[:3] == ("3", "saturated", "quality")
+    assert row[3].endswith("little can be learned: 99% of 64 are 10")

@@ -100,6 +100,8 @@ def test_search_r1_s_number_may_stand_in_the_prompt():
 
 
 ONE = '{"name": "f", "arguments": {"x": 1}}'
+TWO = '{"name": "g", "arguments": {"x": 1, "y": [2]}}'
+TURNED = '{"arguments": {"y": [2], "x": 1}, "name": "g"}'
 THOUGHT = "<think>a</think>"
 
 
@@ -115,6 +117,16 @@ THOUGHT = "<think>a</think>"
         (f"{THOUGHT}<tool_call>[]</tool_call>", "[]", 1.0, 1.0),
         (f"{THOUGHT}<tool_call>5</tool_call>", f"[{ONE}]", 0.0, 0.0),
         (f"{THOUGHT}<tool_call>[{ONE}]</tool_call>", f"[{ONE}]", 1.0, 1.0),
+        (f"{THOUGHT}<tool_call>[{TWO}, {ONE}]</tool_call>", f"[{ONE}, {TWO}]", 1.0, 1.0),
+        (f"{THOUGHT}<tool_call>{TURNED}</tool_call>", f"[{TWO}]", 1.0, 1.0),
+        (f'{THOUGHT}<tool_call>"x"</tool_call>', f"[{ONE}]", 0.0, 0.0),
+        (f"{THOUGHT}<|im_start|>assistant<tool_call>{ONE}</tool_call>", f"[{ONE}]", 1.0, 0.0),
+        (
+            f"{THOUGHT}<tool_call>{ONE}</tool_call><tool_call>{TWO}</tool_call>",
+            f"[{TWO}]",
+            0.0,
+            1.0,
+        ),
     ],
 )
 def test_tool_calls_reproduce_tool_n1(response, gold, ours, tool_n1):

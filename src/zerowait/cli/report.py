@@ -9,7 +9,7 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.tables import show
-from zerowait.observe import by_step, comparison, read_report, traffic, write_page
+from zerowait.observe import alarms, by_step, comparison, read_report, traffic, write_page
 
 
 @app.command()
@@ -19,7 +19,7 @@ def report(
 ) -> int:
     """Show what a run learned, what its judge was asked, and what was waited for."""
     loaded = read_report(folder)
-    for rows in (by_step(loaded), comparison(loaded), traffic(loaded)):
+    for rows in (by_step(loaded), comparison(loaded), traffic(loaded), alarms(loaded)):
         show(rows)
     if page:
         print(f"report: {write_page(loaded)}")

@@ -2,6 +2,7 @@
 
 from zerowait.engine.combine import combine, policy_for, settle_groups
 from zerowait.engine.engine import Engine
+from zerowait.engine.health import ALARMS
 from zerowait.engine.judging import Settled
 from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.portal import Portal
@@ -11,6 +12,7 @@ from zerowait.engine.shapes import Tokenizer
 from zerowait.engine.tally import AnchorStats, JudgeStats, Stats, quantile
 
 __all__ = [
+    "ALARMS",
     "AnchorStats",
     "Ask",
     "Engine",

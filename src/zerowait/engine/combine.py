@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
 from zerowait.config import FailurePolicy, Policy, Value
 from zerowait.errors import JudgementError
-from zerowait.types import Abstain, FailureKind, Outcome, Reward, Score
+from zerowait.types import Abstain, FailureKind, Outcome, Reward, Score, Skipped
 
 _SEVERITY = {"neutral": 0, "mask": 1, "drop_group": 2}
 
@@ -21,11 +22,13 @@ class Term(msgspec.Struct, frozen=True):
         name: of the component.
         factor: of its value.
         measures: names of the numbers in a score's ``detail["measured"]`` that are metrics.
+        role: what kind of component it is.
     """
 
     name: str
     factor: float
     measures: tuple[str, ...] = ()
+    role: Literal["rule", "judge", "shape"] = "rule"
 
 
 def policy_for(on_failure: FailurePolicy, component: str, outcome: Abstain) -> Policy:
@@ -102,7 +105,43 @@ def _metrics(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, fl
         measured = outcome.detail.get("measured", {}) if isinstance(outcome, Score) else {}
         for measure in term.measures:
             metrics[f"{term.name}/{measure}"] = measured.get(measure)
+    if any(term.role == "shape" for term in terms):
+        metrics |= _shaped(outcomes, terms)
     return metrics
+
+
+def _shaped(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:
+    """What a shaped reward is made of: ``original_score + quality_reward - length_penalty``."""
+    penalty = _part(outcomes, terms, "shape")
+    details = [
+        outcome.detail
+        for term in terms
+        if term.role == "shape" and isinstance(outcome := outcomes[term.name], Score)
+    ]
+    return {
+        "original_score": _part(outcomes, terms, "rule"),
+        "quality_reward": _part(outcomes, terms, "judge"),
+        "length_penalty": None if penalty is None else 0.0 - penalty,
+        "response_length": _first(details, "response_length"),
+        "median_length": _first(details, "median_length"),
+    }
+
+
+def _part(outcomes: Mapping[str, Outcome], terms: list[Term], role: str) -> float | None:
+    """What the components of one role contribute; None when one of them abstained."""
+    total = 0.0
+    for term in terms:
+        outcome = outcomes[term.name]
+        if term.role != role or term.factor == 0 or isinstance(outcome, Skipped):
+            continue
+        if isinstance(outcome, Abstain):
+            return None
+        total += term.factor * outcome.value
+    return total if math.isfinite(total) else None
+
+
+def _first(details: list[dict[str, Any]], name: str) -> float | None:
+    return next((float(detail[name]) for detail in details if name in detail), None)
 
 
 def settle_groups(rewards: list[Reward], groups: list[str | None], quorum: float) -> list[Reward]:

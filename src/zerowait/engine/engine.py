@@ -25,6 +25,7 @@ from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.comparing import Comparer
 from zerowait.engine.contests import Contests
 from zerowait.engine.groups import Groups
+from zerowait.engine.health_watch import HealthWatch
 from zerowait.engine.judgements import Judging
 from zerowait.engine.judging import Settled, Shared
 from zerowait.engine.lag import LoopWatch
@@ -95,6 +96,7 @@ class Engine:
         self._standstill = Standstill(self.lanes, self._tell, self.config.traffic.timeout_s)
         self._watch = LoopWatch(self._tell, each=self._standstill.look)
         self._anchors = AnchorWatch(self.plan.anchors, self.lanes, self._tell)
+        self._health = HealthWatch(self.plan, self._tell)
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -157,6 +159,7 @@ class Engine:
         if stack is None:
             return
         self._closed = True
+        self._health.end_step()
         try:
             await self._anchors.aclose()
             if self._contests is not None:
@@ -244,6 +247,7 @@ class Engine:
             self._tally.snapshot(self.lanes),
             loop_lag_p99_s=self._watch.lag_p99_s,
             loop_blocked_by=self._watch.blocked_by,
+            alarms_on=self._health.on,
         )
         return with_budget(counts, self._ledger)
 
@@ -298,6 +302,7 @@ class Engine:
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
+        self._health(event)
         self._anchors(event)
         self._standstill(event)
         try:

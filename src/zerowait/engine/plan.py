@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -117,7 +118,8 @@ def compile_plan(config: RewardConfig) -> Plan:
         rules=steps,
         shapes=shapes,
         terms=[
-            Term(name, _factor(c), _measures(c, judges)) for name, c in config.components.items()
+            Term(name, _factor(c), _measures(c, judges), _role(c))
+            for name, c in config.components.items()
         ],
         judges=judges,
         take_lists=frozenset(
@@ -246,6 +248,14 @@ def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:
 
 def _factor(component: ScorerComponent | JudgeComponent | ShapeComponent) -> float:
     return component.scale if isinstance(component, ShapeComponent) else component.weight
+
+
+def _role(
+    component: ScorerComponent | JudgeComponent | ShapeComponent,
+) -> Literal["rule", "judge", "shape"]:
+    if isinstance(component, JudgeComponent):
+        return "judge"
+    return "shape" if isinstance(component, ShapeComponent) else "rule"
 
 
 def _measures(

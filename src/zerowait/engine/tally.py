@@ -11,6 +11,7 @@ from zerowait.events import (
     AnchorsMeasured,
     Drift,
     Event,
+    HealthAlarm,
     JudgeDrifted,
     JudgementSettled,
     ModelChanged,
@@ -25,6 +26,7 @@ from zerowait.events import (
 from zerowait.types import Abstain
 
 _LATENCIES_KEPT = 4096
+_ALARMS_KEPT = 100
 
 
 class JudgeStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +83,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         latency_p50_s, latency_p95_s, latency_p99_s: of the latest answered attempts.
         loop_lag_p99_s: how late the engine's loop ran, over about the last ten minutes.
         loop_blocked_by: the function that blocked it last, or blocks it now; empty for none.
+        alarms: about the health of the rewards, the latest 100.
+        alarms_on: how many components the last finished training step had each alarm for.
     """
 
     submitted: int = 0
@@ -117,6 +121,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     latency_p99_s: float = 0.0
     loop_lag_p99_s: float = 0.0
     loop_blocked_by: str = ""
+    alarms: list[HealthAlarm] = []
+    alarms_on: dict[str, int] = {}
 
     @property
     def hit_rate(self) -> float:
@@ -176,6 +182,7 @@ class Tally:
         self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self._alarms: deque[HealthAlarm] = deque(maxlen=_ALARMS_KEPT)
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
@@ -200,6 +207,8 @@ class Tally:
                 _of(self._judges, event.judge).spent_usd += event.usd
             case RequestEnded(status=200):
                 self._latencies.append(event.latency_s)
+            case HealthAlarm():
+                self._alarms.append(event)
             case RequestHedged():
                 self._hedge_wins += event.won
             case _:
@@ -236,6 +245,7 @@ class Tally:
             peak_in_flight=lanes.peak,
             limit=lanes.limit,
             limits=lanes.limits(),
+            alarms=list(self._alarms),
             latency_p50_s=quantile(ordered, 0.5),
             latency_p95_s=quantile(ordered, 0.95),
             latency_p99_s=quantile(ordered, 0.99),

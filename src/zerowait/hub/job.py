@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,13 +10,16 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from zerowait.config import RewardConfig
-from zerowait.engine import Ask, Engine, Partition, Settled, Stats
+from zerowait.engine import ALARMS, Ask, Engine, Partition, Settled, Stats
+from zerowait.events import Event, HealthAlarm
 from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.shares import Report
 from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets
 from zerowait.types import Reward, Sample
+
+_log = logging.getLogger(__name__)
 
 
 class Hub(Protocol):
@@ -26,6 +30,13 @@ class Hub(Protocol):
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job."""
+
+
+def _log_alarm(event: Event) -> None:
+    if isinstance(event, HealthAlarm):
+        about = f" ({event.component})" if event.component else ""
+        meaning = ALARMS[event.kind]
+        _log.warning("step %d: %s%s: %s: %s", event.step, event.kind, about, meaning, event.why)
 
 
 class JobHub:
@@ -46,7 +57,7 @@ class JobHub:
         partition: Partition | None = None,
         others: Callable[[], Sequence[Stats]] = list,
     ) -> None:
-        self._engine = Engine(config, partition=partition)
+        self._engine = Engine(config, listener=_log_alarm, partition=partition)
         self._keeps_stats = partition is None or partition.shard.index == 0
         self._others = others
         patience_s = self._engine.config.traffic.group_deadline_s

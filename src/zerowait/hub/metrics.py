@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from zerowait.engine import Stats
+from zerowait.engine import ALARMS, Stats
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -67,6 +67,10 @@ def _lines(stats: Stats) -> Iterator[str]:
         ):
             if drift is not None:
                 yield f'{name}{{judge="{judge}",against="{against}"}} {drift.mean_abs}'
+    name = "zerowait_health_alarm"
+    yield from _family(name, "gauge", "Components with this alarm in the last finished step.")
+    for kind in ALARMS:
+        yield f'{name}{{kind="{kind}"}} {stats.alarms_on.get(kind, 0)}'
     name = "zerowait_latency_seconds"
     yield from _family(name, "gauge", "Latency of the latest answered attempts.")
     for quantile, field in _QUANTILES.items():

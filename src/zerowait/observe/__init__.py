@@ -1,11 +1,20 @@
 """What was judged, summed up for people."""
 
-from zerowait.observe.report import Report, by_step, comparison, read_report, traffic, write_page
+from zerowait.observe.report import (
+    Report,
+    alarms,
+    by_step,
+    comparison,
+    read_report,
+    traffic,
+    write_page,
+)
 from zerowait.observe.steps import StepSummary, summarise
 
 __all__ = [
     "Report",
     "StepSummary",
+    "alarms",
     "by_step",
     "comparison",
     "read_report",

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from zerowait.engine import ALARMS
 from zerowait.errors import DataError, MissingExtraError
 from zerowait.hub import StatsRecord, read_rewards, read_stats
 from zerowait.observe.steps import StepSummary, summarise
@@ -137,6 +138,19 @@ def _anchors(stats: dict[str, Any]) -> list[Row]:
     return rows
 
 
+def alarms(report: Report) -> list[Row]:
+    """What was suspicious about the rewards: a header and one row per alarm, or nothing."""
+    raised = report.stats.get("alarms", [])
+    if not raised:
+        return []
+    rows: list[Row] = [("step", "alarm", "component", "what it says")]
+    for each in raised:
+        meaning = ALARMS.get(each["kind"], "")
+        says = f"{meaning}: {each['why']}" if meaning else each["why"]
+        rows.append((str(each["step"]), each["kind"], each["component"] or "reward", says))
+    return rows
+
+
 def write_page(report: Report) -> Path:
     """Write ``report.html`` and ``rewards.png`` into the run's folder; the page's path.
 
@@ -147,7 +161,8 @@ def write_page(report: Report) -> Path:
     (report.folder / "rewards.png").write_bytes(picture)
     encoded = base64.b64encode(picture).decode()
     tables = "\n".join(
-        _table(rows) for rows in (comparison(report), traffic(report), by_step(report))
+        _table(rows)
+        for rows in (alarms(report), comparison(report), traffic(report), by_step(report))
     )
     page = report.folder / "report.html"
     page.write_text(

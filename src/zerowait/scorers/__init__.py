@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from zerowait.scorers.adapt import call_arguments, is_async, outcome_of
+from zerowait.scorers.adapt import call_arguments, is_async, is_not_finite, outcome_of
 from zerowait.scorers.by_data_source import DEFAULT_RULES, SourceRule, rule_for
 from zerowait.scorers.options import option_names
 from zerowait.scorers.table import (
@@ -29,6 +29,7 @@ __all__ = [
     "check_options",
     "import_scorer",
     "is_async",
+    "is_not_finite",
     "is_user_function",
     "list_takers",
     "needs_pool",

@@ -25,6 +25,7 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 _VERL_NAMES = ("data_source", "solution_str", "ground_truth", "extra_info")
 _LIST_NAMES = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 _LONGEST_MESSAGE_CHARS = 300
+_NOT_FINITE = "expected a finite number"
 _FACES = (
     "f(sample, **options), f(data_source, solution_str, ground_truth, extra_info, **options), or "
     "the same with lists: f(data_sources, solution_strs, ground_truths, extra_infos, **options)"
@@ -186,6 +187,15 @@ def crash(error: BaseException, name: str) -> Abstain:
     return _crashed(f"{name} raised {_type(error)}{message}")
 
 
+def is_not_finite(outcome: Outcome) -> bool:
+    """Whether `outcome` is what becomes of a NaN or an infinity.
+
+    >>> is_not_finite(outcome_of(float("nan"), "my:f")), is_not_finite(outcome_of("1", "my:f"))
+    (True, False)
+    """
+    return isinstance(outcome, Abstain) and outcome.detail.endswith(_NOT_FINITE)
+
+
 def _outcome_of_mapping(returned: Mapping[Any, Any], name: str) -> Outcome:
     if "score" not in returned:
         keys = ", ".join(map(str, returned)) or "none"
@@ -210,7 +220,7 @@ def _outcome_of_number(returned: Any, name: str) -> Outcome:
     except OverflowError:
         value = math.inf
     if not math.isfinite(value):
-        return _crashed(f"{name} returned {value}; expected a finite number")
+        return _crashed(f"{name} returned {value}; {_NOT_FINITE}")
     return Score(value)
 
 

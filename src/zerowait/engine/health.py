@@ -1,0 +1,203 @@
+"""Whether a step's rewards look sound: pure checks on its rows, and on the means of steps before.
+
+Each check says nothing where it has too few rows to know. The thresholds are meant to be silent on
+sound data: every one below has a false positive in fewer than 1 of 1,000 steps of independent rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import pairwise
+from statistics import fmean, median, pvariance
+from typing import Final, NamedTuple
+
+from zerowait.engine.lengths import two_clusters
+from zerowait.engine.ranks import correlation_z, rank_correlation, rank_sum_z
+from zerowait.scorers import is_not_finite
+from zerowait.types import Abstain, Reward, Sample, Score
+
+ALARMS: Final[dict[str, str]] = {
+    "all_equal": "every reward of the step is the same, so that no response is better than another",
+    "saturated": "nearly every value stands at the same end, so that little can be learned",
+    "not_finite": "a function returned NaN or infinity",
+    "bimodal_length": "the responses are of two lengths, such as refusals beside full answers",
+    "judge_disagrees": "a judge prefers what the rules score low",
+    "mean_jump": "the mean reward changed far more than it does from step to step",
+    "abstains_by_length": "long, or short, responses escape judgement more often than others",
+    "abstains_by_score": "responses that the rules score high, or low, escape judgement more often",
+}
+"""What each alarm means."""
+
+_FEWEST_ROWS = 32
+_SATURATED_SHARE = 0.95
+_DISAGREEING_RHO = -0.3
+_SURE_Z = 4.0
+_FEWEST_ABSTAINED = 8
+_FEWEST_STEPS = 9
+_JUMP = 6.0
+
+
+class Row(NamedTuple):
+    """What the checks look at of one response.
+
+    Args:
+        value: the reward; None when there is none.
+        abstained: a component abstained, whatever the policy made of that.
+        length: tokens that the model wrote; None where it is not known.
+        rule_score: the weighted sum of the rules; None when one abstained, or there is none.
+        judged: the value of each judge that reached one.
+        not_finite: the components whose function returned NaN or infinity.
+    """
+
+    value: float | None
+    abstained: bool = False
+    length: int | None = None
+    rule_score: float | None = None
+    judged: Mapping[str, float] = {}
+    not_finite: tuple[str, ...] = ()
+
+
+class StepMean(NamedTuple):
+    """The mean reward of a step, and its standard error."""
+
+    mean: float
+    error: float
+
+
+class Finding(NamedTuple):
+    """An alarm of one step; `component` is empty where it is about the whole reward."""
+
+    kind: str
+    component: str
+    why: str
+
+
+def row_of(
+    sample: Sample, reward: Reward, rules: Mapping[str, float], judges: Collection[str]
+) -> Row:
+    """The row of a sample; `rules` has the weight of each rule."""
+    known = {name: reward.components.get(name) for name in rules}
+    scored = not any(isinstance(outcome, Abstain) for outcome in known.values())
+    terms = [rules[name] * each.value for name, each in known.items() if isinstance(each, Score)]
+    components = reward.components.items()
+    return Row(
+        value=reward.value,
+        abstained=any(isinstance(outcome, Abstain) for _, outcome in components),
+        length=sample.response_tokens,
+        rule_score=math.fsum(terms) if scored and terms else None,
+        judged={n: each.value for n, each in components if n in judges and isinstance(each, Score)},
+        not_finite=tuple(name for name, outcome in components if is_not_finite(outcome)),
+    )
+
+
+def step_mean(rows: Sequence[Row]) -> StepMean | None:
+    """The step's mean; None with fewer than 32 rewards."""
+    values = [row.value for row in rows if row.value is not None]
+    if len(values) < _FEWEST_ROWS:
+        return None
+    return StepMean(fmean(values), math.sqrt(pvariance(values) / len(values)))
+
+
+def findings(rows: Sequence[Row], past: Sequence[StepMean] = ()) -> list[Finding]:
+    """What is wrong with the rows of one step; `past` has the means of the steps before, in order.
+
+    ``all_equal`` and ``saturated`` want 32 values; the second also looks at each judge, and fires
+    when 95 % of them are the largest or the smallest of the step. ``judge_disagrees`` is a Spearman
+    correlation with the rule score of -0.3 or less that is 4 standard errors from 0.
+    ``abstains_by_…`` is a rank sum that is 4 standard errors from 0, with at least 8 rows on each
+    side. ``mean_jump`` is a change of 6 times the median change of at least 8 steps, and of 6
+    standard errors. ``bimodal_length`` is described at `two_clusters`.
+
+    >>> [found.kind for found in findings([Row(1.0)] * 32)]
+    ['all_equal']
+    """
+    return [
+        *_levels(rows),
+        *_not_finite(rows),
+        *_lengths(rows),
+        *_disagreement(rows),
+        *_jump(rows, past),
+        *_who_abstains(rows),
+    ]
+
+
+def _levels(rows: Sequence[Row]) -> Iterator[Finding]:
+    values = [row.value for row in rows if row.value is not None]
+    if len(values) >= _FEWEST_ROWS and min(values) == max(values):
+        yield Finding("all_equal", "", f"all {len(values)} rewards are {values[0]:g}")
+    else:
+        yield from _saturation("", values)
+    for name in sorted({name for row in rows for name in row.judged}):
+        yield from _saturation(name, [row.judged[name] for row in rows if name in row.judged])
+
+
+def _saturation(component: str, values: Sequence[float]) -> Iterator[Finding]:
+    if len(values) < _FEWEST_ROWS:
+        return
+    for end in {max(values), min(values)}:
+        share = sum(value == end for value in values) / len(values)
+        if share >= _SATURATED_SHARE:
+            yield Finding("saturated", component, f"{share:.0%} of {len(values)} are {end:g}")
+
+
+def _not_finite(rows: Sequence[Row]) -> Iterator[Finding]:
+    for name in sorted({name for row in rows for name in row.not_finite}):
+        times = sum(name in row.not_finite for row in rows)
+        yield Finding("not_finite", name, f"for {times} of {len(rows)} responses")
+
+
+def _lengths(rows: Sequence[Row]) -> Iterator[Finding]:
+    clusters = two_clusters([row.length for row in rows if row.length is not None])
+    if clusters is not None:
+        short, long, share = clusters
+        yield Finding(
+            "bimodal_length", "", f"{share:.0%} around {short:.0f} tokens, others around {long:.0f}"
+        )
+
+
+def _disagreement(rows: Sequence[Row]) -> Iterator[Finding]:
+    for name in sorted({name for row in rows for name in row.judged}):
+        pairs = [
+            (row.judged[name], row.rule_score)
+            for row in rows
+            if name in row.judged and row.rule_score is not None
+        ]
+        if len(pairs) < _FEWEST_ROWS:
+            continue
+        rho = rank_correlation([judged for judged, _ in pairs], [rule for _, rule in pairs])
+        if rho is None or rho > _DISAGREEING_RHO or correlation_z(rho, len(pairs)) > -_SURE_Z:
+            continue
+        yield Finding("judge_disagrees", name, f"Spearman's rho {rho:.2f} over {len(pairs)} rows")
+
+
+def _jump(rows: Sequence[Row], past: Sequence[StepMean]) -> Iterator[Finding]:
+    now = step_mean(rows)
+    if now is None or len(past) < _FEWEST_STEPS:
+        return
+    changes = [abs(b.mean - a.mean) for a, b in pairwise(past)]
+    change = now.mean - past[-1].mean
+    noise = max(1.4826 * median(changes), math.hypot(now.error, past[-1].error))
+    if abs(change) > _JUMP * noise:
+        yield Finding("mean_jump", "", f"from {past[-1].mean:.3f} to {now.mean:.3f} in one step")
+
+
+def _who_abstains(rows: Sequence[Row]) -> Iterator[Finding]:
+    for kind, words, field in (
+        ("abstains_by_length", ("longer", "shorter"), "length"),
+        ("abstains_by_score", ("scored higher by the rules", "scored lower by the rules"), "rule"),
+    ):
+        known = [
+            (each, row.abstained)
+            for row in rows
+            if (each := row.length if field == "length" else row.rule_score) is not None
+        ]
+        lost = [float(each) for each, abstained in known if abstained]
+        kept = [float(each) for each, abstained in known if not abstained]
+        if min(len(lost), len(kept)) < _FEWEST_ABSTAINED:
+            continue
+        z = rank_sum_z(lost, kept)
+        if abs(z) > _SURE_Z:
+            which = words[0] if z > 0 else words[1]
+            why = f"the {len(lost)} that were not judged are {which} than the others (z = {z:.1f})"
+            yield Finding(kind, "", why)

@@ -1,0 +1,268 @@
+"""Alarms about rewards: silent on sound data, and each raised by its own fault."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import zerowait
+from zerowait.config import load_config
+from zerowait.engine.health import ALARMS, Row, StepMean, findings, row_of, step_mean
+from zerowait.engine.health_watch import HealthWatch
+from zerowait.engine.lengths import two_clusters
+from zerowait.engine.plan import compile_plan
+from zerowait.engine.ranks import rank_correlation, rank_sum_z, ranks
+from zerowait.events import HealthAlarm, RewardSettled
+from zerowait.types import Abstain, Reward, Sample, Score
+
+SEEDS = st.integers(0, 2**32)
+
+
+def sound_row(chance, *, skill=0.4, lost=0.03):
+    """A response that is right or wrong, judged 1 to 10, of a length that has nothing to say."""
+    right = float(chance.random() < skill)
+    judged = min(10, max(1, round(chance.gauss(5 + 2 * right, 2))))
+    length = round(math.exp(chance.gauss(6, 0.6)))
+    if chance.random() < lost:
+        return Row(None, True, length, right, {})
+    return Row(right + 0.1 * judged, False, length, right, {"quality": judged})
+
+
+def sound_step(chance, count=256, **given):
+    return [sound_row(chance, **given) for _ in range(count)]
+
+
+def sound_past(chance, steps=12):
+    return [step_mean(sound_step(chance, skill=0.3 + 0.01 * step)) for step in range(steps)]
+
+
+def kinds(rows, past=()):
+    return [found.kind for found in findings(rows, past)]
+
+
+def test_sound_steps_raise_an_alarm_in_fewer_than_one_of_a_hundred():
+    """300 runs of a step, of three sizes; each check promises fewer than one in a thousand."""
+    chance = random.Random(7)
+    past = sound_past(chance)
+    alarms = [
+        kind
+        for count in (64, 128, 256)
+        for _ in range(100)
+        for kind in kinds(sound_step(chance, count, skill=0.42), past)
+    ]
+    assert len(alarms) < 3, alarms
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_equal_rewards_are_told(seed):
+    rows = [row._replace(value=0.5) for row in sound_step(random.Random(seed), 64)]
+    assert kinds(rows)[0] == "all_equal"
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.sampled_from([1, 10]))
+def test_a_judge_that_always_says_the_same_is_told(seed, end):
+    chance = random.Random(seed)
+    rows = [
+        row._replace(judged={"quality": end if chance.random() < 0.99 else 5})
+        for row in sound_step(chance)
+    ]
+    assert ("saturated", "quality") in [found[:2] for found in findings(rows)]
+
+
+def test_nan_from_a_function_is_told_with_its_component():
+    bad = Row(None, True, 100, None, {}, ("mine",))
+    found = [each for each in findings([bad]) if each.kind == "not_finite"]
+    assert [(each.component, each.why) for each in found] == [("mine", "for 1 of 1 responses")]
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.floats(0.15, 0.85))
+def test_lengths_of_two_kinds_are_told(seed, share):
+    chance = random.Random(seed)
+    rows = [
+        row._replace(length=round(chance.gauss(20, 2) if index < share * 256 else row.length * 3))
+        for index, row in enumerate(sound_step(chance))
+    ]
+    assert "bimodal_length" in kinds(rows)
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_a_judge_against_the_rules_is_told(seed):
+    rows = [
+        row._replace(judged={"quality": 11 - row.judged["quality"]}) if row.judged else row
+        for row in sound_step(random.Random(seed))
+    ]
+    assert "judge_disagrees" in kinds(rows)
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.sampled_from([-1.0, 1.0]))
+def test_a_jump_of_the_mean_is_told(seed, by):
+    chance = random.Random(seed)
+    past = sound_past(chance)
+    rows = [
+        row._replace(value=None if row.value is None else row.value + by)
+        for row in sound_step(chance)
+    ]
+    assert "mean_jump" in kinds(rows, past)
+    assert "mean_jump" not in kinds(rows, past[:5])
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_escaping_the_judge_by_length_is_told(seed):
+    rows = [
+        row._replace(value=None, abstained=True) if row.length > 900 else row
+        for row in sound_step(random.Random(seed))
+    ]
+    assert "abstains_by_length" in kinds(rows)
+
+
+@settings(max_examples=20)
+@given(SEEDS)
+def test_escaping_the_judge_with_wrong_answers_is_told(seed):
+    chance = random.Random(seed)
+    rows = [
+        row._replace(abstained=True) if not row.rule_score and chance.random() < 0.4 else row
+        for row in sound_step(chance)
+    ]
+    assert "abstains_by_score" in kinds(rows)
+
+
+def test_a_step_without_rewards_or_with_few_says_nothing():
+    assert kinds([]) == []
+    assert kinds([Row(1.0)] * 31) == []
+    assert kinds([Row(None, True)] * 100) == []
+
+
+row = st.builds(
+    Row,
+    st.none() | st.floats(-1e9, 1e9),
+    st.booleans(),
+    st.none() | st.integers(0, 10**6),
+    st.none() | st.floats(-1e9, 1e9),
+    st.dictionaries(st.sampled_from("ab"), st.floats(-1e9, 1e9)),
+)
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(row, max_size=80),
+    st.lists(st.builds(StepMean, st.floats(-1e9, 1e9), st.floats(0, 1e9)), max_size=12),
+)
+def test_no_rows_make_a_check_raise_or_invent_an_alarm(rows, past):
+    assert {found.kind for found in findings(rows, past)} <= set(ALARMS)
+
+
+@given(st.lists(st.integers(0, 5), min_size=1))
+def test_ranks_are_the_mean_place_of_equal_values(values):
+    for value, rank in zip(values, ranks(values), strict=True):
+        places = [place for place, each in enumerate(sorted(values), 1) if each == value]
+        assert rank == sum(places) / len(places)
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.integers(-9, 9)), min_size=2))
+def test_a_rank_correlation_turns_with_either_side_and_keeps_its_bounds(pairs):
+    one, other = zip(*pairs, strict=True)
+    rho = rank_correlation(one, other)
+    if rho is not None:
+        assert -1 <= rho <= 1
+        assert rank_correlation(one, [-each for each in other]) == pytest.approx(-rho)
+        assert rank_correlation([each**3 for each in one], other) == pytest.approx(rho)
+    else:
+        assert len(set(one)) == 1 or len(set(other)) == 1
+
+
+@given(st.lists(st.integers(0, 9)), st.lists(st.integers(0, 9)))
+def test_a_rank_sum_turns_with_its_sides(some, others):
+    assert rank_sum_z(some, others) == pytest.approx(-rank_sum_z(others, some))
+
+
+@given(st.lists(st.integers(0, 10_000), max_size=200))
+def test_clusters_leave_a_tenth_on_each_side(lengths):
+    found = two_clusters(lengths)
+    if found is not None:
+        assert 0.1 <= found.share <= 0.9
+        assert found.short < found.long
+
+
+CONFIG = {
+    "components": {
+        "answer": {"scorer": "gsm8k"},
+        "quality": {"judge": "q", "weight": 0.1},
+    },
+    "judges": {
+        "q": {
+            "endpoints": [{"base_url": "http://127.0.0.1:1/v1", "model": "m"}],
+            "verdict": {"integer": [1, 10]},
+        }
+    },
+    "cache": "off",
+}
+
+
+def settled(value, step, *, split="train", quality=None):
+    outcomes = {"answer": Score(1.0), "quality": quality or Score(5.0)}
+    sample = Sample("q", "a", split=split, step=step, response_tokens=10)
+    return RewardSettled(
+        sample=sample, reward=Reward(value, outcomes), submitted_at=0, settled_at=0
+    )
+
+
+def watched(events):
+    told = []
+    watch = HealthWatch(compile_plan(load_config(CONFIG)), told.append)
+    for event in events:
+        watch(event)
+    watch.end_step()
+    return watch, told
+
+
+def equal(step):
+    return [settled(1.0, step, quality=Score(float(1 + i % 5))) for i in range(40)]
+
+
+def varied(step):
+    return [settled(i % 7 / 7, step, quality=Score(float(1 + i % 5))) for i in range(40)]
+
+
+def test_an_alarm_is_told_once_for_as_long_as_it_lasts_and_again_when_it_is_back():
+    watch, told = watched([*equal(1), *equal(2), *varied(3), *equal(4)])
+    assert [(alarm.kind, alarm.step) for alarm in told] == [("all_equal", 1), ("all_equal", 4)]
+    assert isinstance(told[0], HealthAlarm)
+    assert watch.on == {"all_equal": 1}
+
+
+def test_only_training_rows_with_a_step_are_looked_at_and_late_ones_are_too_late():
+    validation = [settled(1.0, 1, split="validation") for _ in range(40)]
+    no_step = [settled(1.0, None) for _ in range(40)]
+    late = equal(1)
+    _, told = watched([*validation, *no_step, *varied(1), *varied(2), *late])
+    assert told == []
+
+
+def test_a_row_has_the_weighted_rules_the_judges_and_what_failed():
+    nan = Abstain("crashed", "my:f returned nan; expected a finite number")
+    outcomes = {"answer": Score(1.0), "format": Score(0.5), "quality": Score(7.0), "mine": nan}
+    sample = Sample("q", "a", response_tokens=12)
+    found = row_of(sample, Reward(None, outcomes), {"answer": 2.0, "format": 1.0}, {"quality"})
+    assert found == Row(None, True, 12, 2.5, {"quality": 7.0}, ("mine",))
+    assert row_of(sample, Reward(None, outcomes), {"mine": 1.0}, set()).rule_score is None
+
+
+def test_a_running_engine_tells_counts_and_keeps_its_alarms():
+    told = []
+    samples = [Sample("q", "#### 4", "4", step=step) for step in (1, 2) for _ in range(32)]
+    with zerowait.open(
+        {"components": {"answer": {"scorer": "gsm8k"}}}, listener=told.append
+    ) as rewards:
+        rewards.score(samples)
+        stats = rewards.stats()
+    assert [alarm.kind for alarm in stats.alarms] == ["all_equal"]
+    assert stats.alarms_on == {"all_equal": 1}
+    assert [event.step for event in told if isinstance(event, HealthAlarm)] == [1]
