@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from zerowait.config import VerdictRule
 from zerowait.testing import FakeJudge, Script, Status
 
 RULE = {"integer": [1, 10]}
@@ -161,3 +162,29 @@ def test_every_vote_of_an_endpoint_counts_in_its_tokens_and_cost(config, zerowai
         return float(row[-1].removeprefix("$"))
 
     assert cost(thrice) == pytest.approx(3 * cost(once), abs=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("parts", "calls"),
+    [
+        ({"rubric": "pairwise", "verdict": {"pairs": "group"}}, 2),
+        ({"rubric": "pairwise", "verdict": {"pairs": "reference"}}, 2),
+        ({"rubric": "ranking", "verdict": {"rank": "group"}}, 1),
+        ({"rubric": "monitor", "verdict": {"choice": ["yes", "no"]}, "monitor": {}}, 1),
+    ],
+)
+def test_judges_that_compare_or_predict_are_asked_what_they_can_answer(
+    parts, calls, config, zerowait
+):
+    script = Script(verdict=VerdictRule(choice=["yes", "no"]))
+    with FakeJudge(script) as judge:
+        file = config({"q": [judge.url]})
+        tree = json.loads(file.read_text())
+        tree["judges"]["q"] |= parts
+        file.write_text(json.dumps(tree))
+        done = zerowait("doctor", "config", file, "--ask")
+        tried = zerowait("doctor", "judge", file)
+        assert judge.seen.requests == calls
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert tried.returncode == 2
+    assert "judges.q " in tried.stderr

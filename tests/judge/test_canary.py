@@ -20,7 +20,7 @@ from zerowait.judge.canary import (
     canaries_for,
     examined,
     load_canaries,
-    plain_question,
+    plain_answers,
 )
 from zerowait.judge.readers import bounds
 from zerowait.judge.rubric import BUILT_IN
@@ -33,6 +33,7 @@ RULES = [
     VerdictRule(choice=["correct", "partly", "incorrect"]),
 ]
 ONE_TO_TEN = RULES[0]
+ON_ONE_RESPONSE = [name for name in BUILT_IN if name not in ("pairwise", "ranking")]
 QUALITY = load_rubric("quality", base=Path())
 MONITOR = Rubric("monitor", "1", "Judge.", "{{extra.reasoning}}\n{{reply_format}}")
 LEVELS = Rubric("levels", "1", "Judge.", "{{response}}{{extra.level}}{{reply_format}}")
@@ -57,9 +58,6 @@ def careful(canary):
     return 9.0 if canary.kind == RIGHT else 1.0
 
 
-SINGLE = [name for name in BUILT_IN if name not in {"pairwise", "ranking"}]
-
-
 def test_the_set_is_large_and_has_every_kind_of_exploit():
     found = load_canaries()
     kinds = {exploit.kind for exploit in found.exploits}
@@ -69,7 +67,7 @@ def test_the_set_is_large_and_has_every_kind_of_exploit():
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("rubric", [*SINGLE, MONITOR, LEVELS], ids=str)
+@pytest.mark.parametrize("rubric", [*ON_ONE_RESPONSE, MONITOR, LEVELS], ids=str)
 def test_every_canary_can_be_asked_of_every_rubric_by_every_rule(rule, rubric):
     loaded = load_rubric(rubric, base=Path()) if isinstance(rubric, str) else rubric
     judge = judge_of(rule)
@@ -78,7 +76,7 @@ def test_every_canary_can_be_asked_of_every_rubric_by_every_rule(rule, rubric):
             request = request_for(canary.sample, judge, question.rubric, form=question.form)
             blank = not canary.sample.response.strip()
             assert isinstance(request, ChatRequest) or (blank and loaded is MONITOR), canary.id
-        request = request_for(plain_question(loaded), judge, question.rubric, form=question.form)
+        request = request_for(plain_answers(loaded)[0], judge, question.rubric, form=question.form)
         assert isinstance(request, ChatRequest)
 
 

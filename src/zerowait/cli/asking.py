@@ -11,9 +11,9 @@ from zerowait.cli.tables import show
 from zerowait.config import RewardConfig
 from zerowait.engine import Engine
 from zerowait.events import Event, JudgementSettled
-from zerowait.judge import load_rubric
-from zerowait.judge.canary import plain_question
-from zerowait.types import Abstain, Outcome, Score
+from zerowait.judge import Procedure, Rubric
+from zerowait.judge.canary import plain_answers
+from zerowait.types import Abstain, Outcome, Sample, Score
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,8 +57,9 @@ async def _one(config: RewardConfig, name: str, index: int) -> Asked:
     judge = only.judges[name]
     events: list[Event] = []
     async with Engine(only, listener=events.append) as engine:
-        rubric = load_rubric(judge.rubric, base=only.base)
-        reward = await engine.score(plain_question(rubric))
+        plan = engine.plan.judges
+        samples = _questions(plan.procedures[name], plan.rubrics[name])
+        reward = (await engine.score_all(samples))[0]
     settled = [event for event in events if isinstance(event, JudgementSettled)]
     return Asked(
         judge=name,
@@ -67,6 +68,23 @@ async def _one(config: RewardConfig, name: str, index: int) -> Asked:
         calls=settled,
         priced=judge.endpoints[0].model in only.prices,
     )
+
+
+def _questions(procedure: Procedure, rubric: Rubric) -> list[Sample]:
+    """What a judge that follows `procedure` can be asked: a sample, or two that it compares."""
+    right, wrong = plain_answers(rubric)
+    comparison, monitor = procedure.comparison, procedure.monitor
+    replace = msgspec.structs.replace
+    if comparison is not None and comparison.against == "group":
+        return [replace(sample, group="doctor") for sample in (right, wrong)]
+    if comparison is not None:
+        extra = {**right.extra, comparison.reference_key: wrong.response}
+        return [replace(right, extra=extra)]
+    if monitor is not None:
+        tag, text = monitor.within or "think", right.response
+        thinking = f"<{tag}>{text}</{tag}>" if monitor.before is None else text + monitor.before
+        return [replace(right, response=thinking + text, extra={monitor.truth: True})]
+    return [right]
 
 
 def _row(answer: Asked) -> tuple[str, ...]:

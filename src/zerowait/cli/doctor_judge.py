@@ -106,6 +106,8 @@ def _trial(config: RewardConfig, name: str, exploits: CanarySet) -> _Trial:
         config.fail(("judges", name), "compares responses; exploits are tried one at a time")
     if procedure.monitor is not None:
         config.fail(("judges", name), "is a monitor: its verdict is a prediction, not a mark")
+    if procedure.comparison is not None:
+        config.fail(("judges", name), "compares responses; canaries need a verdict on one response")
     if bounds is None:
         config.fail(
             ("judges", name, "verdict"),

@@ -215,10 +215,10 @@ def canaries_for(
     return canaries
 
 
-def plain_question(rubric: Rubric) -> Sample:
-    """One of our questions with its right answer, for a judge that is only asked to speak."""
+def plain_answers(rubric: Rubric) -> tuple[Sample, Sample]:
+    """The right and the wrong answer to one of our questions, for a judge that is to speak once."""
     question = next(iter(load_canaries().questions.values()))
-    return _sample(question, question.right, rubric)
+    return _sample(question, question.right, rubric), _sample(question, question.wrong, rubric)
 
 
 def examined(
