@@ -102,8 +102,6 @@ def _trial(config: RewardConfig, name: str, exploits: CanarySet) -> _Trial:
     check_reward(only)
     plan = compile_judges(only)
     procedure, rubric, bounds = plan.procedures[name], plan.rubrics[name], plan.bounds[name]
-    if procedure.comparison is not None:
-        config.fail(("judges", name), "compares responses; exploits are tried one at a time")
     if procedure.monitor is not None:
         config.fail(("judges", name), "is a monitor: its verdict is a prediction, not a mark")
     if procedure.comparison is not None:
