@@ -11,6 +11,12 @@ def finite(name: str, value: float) -> None:
         raise ValueError(f"{name} must be a finite number, not {value}")
 
 
+def at_least(name: str, value: float, least: float) -> None:
+    """Raise a ValueError unless `value` is a number of at least `least`."""
+    if not (math.isfinite(value) and value >= least):
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
 def positive(name: str, value: float) -> None:
     """Raise a ValueError unless `value` is a number above 0."""
     if not (math.isfinite(value) and value > 0):
