@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from zerowait import __version__
+from zerowait.cli.json_rows import encoded
 from zerowait.config import RewardConfig
-from zerowait.engine.plan import compile_plan
+from zerowait.engine.plan import RuleStep, compile_plan
 
 
 def task_of(config: RewardConfig, *, config_file: Path, key: str, data: Path) -> str:
@@ -35,10 +36,12 @@ def task_of(config: RewardConfig, *, config_file: Path, key: str, data: Path) ->
         target = getattr(component, "scorer", "")
         for module in _modules((target, getattr(component, "options", {}))):
             files += _sources(module)
+    options = [encoded(step.options) for step in plan.rules if isinstance(step, RuleStep)]
     parts = (
         __version__,
         key,
         rubrics,
+        options,  # with what their files hold
         [digest(file) for file in (data, config_file, *dict.fromkeys(files))],
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()

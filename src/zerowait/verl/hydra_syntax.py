@@ -23,8 +23,8 @@ def written(value: object) -> str:
     Raises:
         ConfigError: a mapping has a key that Hydra's syntax has no form for.
 
-    >>> written({"a b": [1, "x"], "c": {"d": None}})
-    '{a\\\\ b:[1,"x"],c:{d:null}}'
+    >>> written({"a": [1, "x"], "c": {"d": None}})
+    '{a:[1,"x"],c:{d:null}}'
     """
     if isinstance(value, str):
         return value if value.isidentifier() and value.lower() not in _WORDS else _quoted(value)
@@ -37,9 +37,11 @@ def read(text: str) -> Any:
     >>> read("{reward_manager: batch}")
     {'reward_manager': 'batch'}
     """
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-    from hydra.errors import HydraException
-
+    try:
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from hydra.errors import HydraException
+    except ImportError:  # without verl nothing is started with it
+        return text
     try:
         override = OverridesParser.create().parse_override(f"key={text}")
         return text if override.is_sweep_override() else override.value()

@@ -101,27 +101,25 @@ def _examine(key: str, value: Any) -> Finding | None:
 def _bypass(key: str, value: Any) -> Finding | None:
     """What chooses another manager, function or data set than ours."""
     text = "null" if value is None else str(value)
+    problem, instead = "", "leave it out"
     match key:
-        case "reward.reward_manager.name" if text in _GONE_MANAGERS:
-            problem = "no longer exists in verl 0.9"
-            return Finding(f"{key}={text}", problem, "write reward.reward_manager.name=zerowait")
         case "reward.reward_manager.name" if text != "zerowait":
-            problem = "takes every reward from another manager, so that reward.yaml is not read"
-            return Finding(f"{key}={text}", problem, "write reward.reward_manager.name=zerowait")
+            gone = text in _GONE_MANAGERS
+            problem = (
+                "no longer exists in verl 0.9" if gone else "keeps reward.yaml from being read"
+            )
+            instead = "write reward.reward_manager.name=zerowait"
         case "reward.reward_manager.source" if text != "register":
-            problem = "loads another manager, so that reward.yaml is not read"
-            return Finding(f"{key}={text}", problem, "leave it out")
+            problem = "loads a manager that does not read reward.yaml"
         case "reward.custom_reward_function.path" if text.lower() not in _NONE:
             problem = "is loaded by verl and never called by the reward manager zerowait"
-            return Finding(key, problem, _OWN_FUNCTION)
+            instead = _OWN_FUNCTION
         case "data.custom_cls.path" if text != _DATASET:
             problem = "leaves out the data set that tells rewards the split and group of a row"
-            return Finding(f"{key}={text}", problem, f"write data.custom_cls.path={_DATASET}")
-        case "reward" | "reward.reward_manager" | "reward.zerowait" | "data.custom_cls":
-            if value is None or value == {}:
-                problem = "takes the rewards out of verl's configuration"
-                return Finding(f"{key}={text}", problem, "leave it out")
-    return None
+            instead = f"write data.custom_cls.path={_DATASET}"
+        case "reward" | "reward.reward_manager" | "reward.zerowait" | "data" | "data.custom_cls":
+            problem = "takes the place of what rewards need"
+    return Finding(f"{key}={text}", problem, instead) if problem else None
 
 
 def _deleted(given: str) -> Finding | None:

@@ -14,7 +14,6 @@ from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
 from zerowait.verl.limits import check_limits
 
-
 ESTIMATORS = (
     "gae",
     "gdpo",
