@@ -63,9 +63,10 @@ def _fail(source: Source, at: KeyPath, tree: Any, kind: type[StructT], message: 
         source.fail((*at, *path), f"must be {words}, not {given!r}")
     if problem.startswith("Expected ") and words:
         problem = f"must be {words}, not {kind_of(given)}"
+    problem = plain_words(problem)
     number = as_yaml_number(given)
     hint = f"; YAML reads {given} as text: write {number}" if number and "number" in problem else ""
-    source.fail((*at, *path), plain_words(problem) + hint)
+    source.fail((*at, *path), problem + hint)
 
 
 def _inside(tree: Any, path: KeyPath) -> Any:

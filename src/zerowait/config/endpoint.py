@@ -56,7 +56,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
                 "api_key_env must be the NAME of an environment variable that holds the key: "
                 "letters, digits and _"
             )
-        if self.api_key is not None and not (self.api_key.isascii() and self.api_key.isprintable()):
+        key = "any" if self.api_key is None else self.api_key
+        if not (key.strip() and key.isascii() and key.isprintable()):
             raise ValueError("api_key must be printable ASCII: no line break, no other letters")
         _check_headers(self.headers)
         positive("weight", self.weight)

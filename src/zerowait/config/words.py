@@ -64,7 +64,7 @@ def locate(message: str) -> tuple[KeyPath, str]:
     """Splits msgspec's "... - at `$.endpoints[0].model`" into a key path and the problem."""
     problem, _, where = message.partition(" - at `$")
     path: list[str | int] = []
-    for part in where.rstrip("`").replace("[", ".[").split("."):
+    for part in where.rstrip("`").replace("[...]", "").replace("[", ".[").split("."):
         if part.startswith("[") and part[1:-1].isdigit():
             path.append(int(part[1:-1]))
         elif part and not part.startswith("["):

@@ -221,7 +221,7 @@ def _step(
         options = with_files(component.scorer, component.options, config.base)
         check_options(component.scorer, options)
     except ConfigError as error:
-        _refuse_misspelt(config, name, component)
+        _refuse_misspelt(config, name, component, str(error))
         config.fail(("components", name), str(error))
     in_place = None if needs_pool(component.scorer) else scorer
     return RuleStep(
@@ -240,7 +240,7 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
     try:
         return resolve_shape(component.shape, component.options)
     except (ConfigError, ValueError) as error:
-        _refuse_misspelt(config, name, component)
+        _refuse_misspelt(config, name, component, str(error))
         config.fail(("components", name), str(error))
 
 
@@ -266,11 +266,15 @@ def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:
 
 
 def _refuse_misspelt(
-    config: RewardConfig, name: str, component: ScorerComponent | ShapeComponent
+    config: RewardConfig, name: str, component: ScorerComponent | ShapeComponent, problem: str
 ) -> None:
     """An option that does not exist may be a misspelt key of every component."""
     fields = [field for field in component.__struct_fields__ if field != "options"]
     for option in component.options:
+        if f"has no option {option!r}" not in problem and (
+            f"has no parameter {option!r}" not in problem
+        ):
+            continue
         near = get_close_matches(option, fields, n=1, cutoff=_NEAR)
         if near:
             config.fail(("components", name), f"has no key {option!r}; did you mean {near[0]!r}?")

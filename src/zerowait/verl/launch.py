@@ -170,7 +170,8 @@ def run_trainer(
     `on_step` is called with each finished step's number. An interrupt is passed on to the trainer,
     which gets 20 s to end.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    # for its owner only: verl's dumps and its log quote prompts and responses
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / LOG).open("w", encoding="utf-8") as log:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
             [sys.executable, "-m", "verl.trainer.main_ppo", *command],
