@@ -142,9 +142,11 @@ def test_a_setting_that_keeps_verl_from_loading_us_is_named(project, zerowait):
         ("recipe.yaml", "batch: 2", "batch: 2", ["reward.reward_manager.name=naive"], "keeps reward.yaml from being read"),
     ],
 )  # fmt: skip
-def test_a_dry_run_finds_what_needs_no_network(project, zerowait, file, old, new, overrides, says):
+def test_a_dry_run_finds_what_needs_no_network(  # noqa: PLR0913, PLR0917 - one per column
+    project, judge, zerowait, file, old, new, overrides, says
+):
     change(project / file, old, new)
-    change(project / "reward.yaml", "http", "http://127.0.0.1:9/v1#")
+    change(project / "reward.yaml", judge.url, "http://127.0.0.1:9/v1")
     done = zerowait("train", "recipe.yaml", "--dry-run", *overrides)
     assert done.returncode == 2
     assert says in done.stderr
