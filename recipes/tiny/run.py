@@ -23,7 +23,7 @@ def main() -> int:
     given = options.parse_args()
     make_tiny(ASSETS)
     script = Script(latency=Latency(median_s=0.1, sigma=0.5))
-    with FakeJudge(script, port=8002):
+    with FakeJudge(script, port=8003):
         commands = (
             ["train", str(HERE / "recipe.yaml"), f"--output={given.output}"],
             ["report", given.output],

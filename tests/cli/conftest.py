@@ -31,11 +31,11 @@ def start_zerowait(tmp_path):
     """Starts the command in `tmp_path` and kills it at the end if it still runs."""
     started = []
 
-    def start(*arguments):
+    def start(*arguments, stdout=subprocess.PIPE):
         process = subprocess.Popen(
             [*COMMAND, *map(str, arguments)],
             cwd=tmp_path,
-            stdout=subprocess.PIPE,
+            stdout=stdout,
             stderr=subprocess.PIPE,
             text=True,
         )

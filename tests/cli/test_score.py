@@ -3,11 +3,14 @@
 import json
 import signal
 import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from zerowait.cli.summary import summary
+from zerowait.engine import Stats
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
 
 
@@ -93,6 +96,7 @@ def test_interrupted_and_run_again_it_asks_for_each_distinct_request_once_in_tot
         _, said = first.communicate(timeout=30)
         assert first.returncode == 130
         assert "Traceback" not in said
+        assert said.endswith("interrupted; run the same command again to go on where it was\n")
         assert not (tmp_path / "rows.rewards.jsonl").exists()
         second = zerowait("score", data, "-c", config, "-q")
         seen = judge.seen
@@ -150,7 +154,7 @@ def test_columns_can_be_named(tmp_path, zerowait):
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"promt": "q"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: has no 'prompt'"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": "{broken\n"}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: is no JSON object"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": ""}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl has no rows"),
-        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"prompt": "q", "response": 3}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: Expected `str`, got `int` - at `$.response`"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"prompt": "q", "response": 3}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: response must be text, not a whole number"),
         ({"reward.yaml": "components: {a: {shape: median_band}}", "rows.jsonl": '{"prompt": "q", "response": "a", "group": "g"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "no response_tokens, which the shape 'a' needs"),
     ],
 )  # fmt: skip
@@ -189,3 +193,41 @@ def test_a_missing_key_is_one_clear_line(tmp_path, zerowait):
     done = zerowait("score", data, "-c", config)
     assert done.returncode == 2
     assert "the environment variable NOT_SET_ANYWHERE, which is not set" in done.stderr
+
+
+RULE = "components: {answer: {scorer: contains}}"
+
+
+def test_standard_output_that_cannot_be_written_is_one_clear_line(tmp_path, start_zerowait):
+    write_rows(tmp_path / "rows.jsonl", questions(2))
+    (tmp_path / "reward.yaml").write_text(RULE)
+    with Path("/dev/full").open("w") as full:
+        process = start_zerowait("score", "rows.jsonl", "-c", "reward.yaml", stdout=full)
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (2, "zerowait: No space left on device\n")
+
+
+def test_a_terminal_that_knows_ascii_only_gets_escapes(tmp_path, zerowait):
+    write_rows(tmp_path / "Größe.jsonl", questions(2))
+    (tmp_path / "reward.yaml").write_text(RULE)
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    done = zerowait("score", "Größe.jsonl", "-c", "reward.yaml", "-q", env=ascii_only)
+    assert done.returncode == 0, done.stderr
+    assert "Gr\\xf6\\xdfe.rewards.jsonl: 2 rows" in done.stdout
+
+
+def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait):
+    write_rows(tmp_path / "rows.jsonl", questions(2))
+    (tmp_path / "reward.yaml").write_text(RULE)
+    options = ["--config=~/reward.yaml", "--out=~/out.jsonl"]
+    done = zerowait("score", "rows.jsonl", *options, "-q", env={"HOME": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert len(read_rows(tmp_path / "out.jsonl")) == 2
+
+
+def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
+    stats = Stats(hedges=3, store_failures=2)
+    assert summary("out.jsonl", [], stats) == 0
+    said = capsys.readouterr().out
+    assert "3 late and asked twice" in said
+    assert "warning: 2 reads or writes of the cache failed" in said

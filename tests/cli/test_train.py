@@ -71,6 +71,8 @@ def change(path, old, new):
         ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, redeem: 5}", "recipe.yaml:8: trainer has no key 'redeem'; did you mean 'redeem_s'?"),
         ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, max_abstained: 0}", "max_abstained must be in (0, 1], not 0"),
         ("train.jsonl", "ground_truth", "groundtruth", "train.jsonl, row 1"),
+        ("recipe.yaml", "device: cpu", "device: cpu, devices: 0", "recipe.yaml:7: resources.devices must be at least 1, not 0"),
+        ("recipe.yaml", "{n: 2}", "{engine: vllm}", "recipe.yaml:4: rollout.engine is vllm, which needs a GPU, and this runs on the CPU"),
         ("recipe.yaml", "batch: 2", "batch: 3", "recipe.yaml:3: data.batch is 3, and the training files have 2 rows"),
     ],
 )  # fmt: skip
@@ -127,3 +129,25 @@ def test_a_setting_that_keeps_verl_from_loading_us_is_named(project, zerowait):
     done = zerowait("train", "recipe.yaml", env={"VERL_USE_EXTERNAL_PLUGINS": "none"})
     assert done.returncode == 2
     assert "VERL_USE_EXTERNAL_PLUGINS=none keeps verl from loading zerowait" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "overrides", "says"),
+    [
+        ("recipe.yaml", "batch: 2", "batch: 2", ["data.train_batch_size=640"], "data.train_batch_size is 640, and the training files have 2 rows"),
+        ("recipe.yaml", "batch: 2", "batch: 3", [], "recipe.yaml:3: data.batch is 3, and the training files have 2 rows"),
+        ("recipe.yaml", "batch: 2", "batch: 2", ["data.train_files=[no.jsonl]"], "no.jsonl: there is no such file"),
+        ("recipe.yaml", "steps: 1", "steps: 0", [], "recipe.yaml:5: algorithm.steps must be at least 1, not 0"),
+        ("reward.yaml", "on_failure: neutral", "on_failure: mask", [], "on_failure.default is 'mask', which verl's own trainers cannot do"),
+        ("recipe.yaml", "batch: 2", "batch: 2", ["reward.reward_manager.name=naive"], "keeps reward.yaml from being read"),
+    ],
+)  # fmt: skip
+def test_a_dry_run_finds_what_needs_no_network(  # noqa: PLR0913, PLR0917 - one per column
+    project, judge, zerowait, file, old, new, overrides, says
+):
+    change(project / file, old, new)
+    change(project / "reward.yaml", judge.url, "http://127.0.0.1:9/v1")
+    done = zerowait("train", "recipe.yaml", "--dry-run", *overrides)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

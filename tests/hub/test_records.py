@@ -76,3 +76,8 @@ def test_counters_are_kept_at_each_new_step_and_at_the_end_but_not_for_every_row
 def test_records_are_readable_by_their_owner_only(tmp_path):
     Records(tmp_path).close()
     assert stat.S_IMODE((tmp_path / REWARDS).stat().st_mode) == 0o600
+
+
+def test_a_runs_folder_is_for_its_owner_only(tmp_path):
+    Records(tmp_path / "runs" / "1").close()
+    assert stat.S_IMODE((tmp_path / "runs" / "1").stat().st_mode) == 0o700

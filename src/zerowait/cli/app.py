@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -24,25 +25,38 @@ app = typer.Typer(
 )
 
 
+class InterruptedRunError(Exception):
+    """A command was interrupted; the message says how to go on."""
+
+
 def run(args: list[str] | None = None) -> NoReturn:
     """Run the command with `args` (those of the process when None) and exit."""
     _open_standard_streams()
     _add_commands()
     signal.signal(signal.SIGTERM, _terminate)
+    _write_any_character()
+    given = sys.argv[1:] if args is None else args
     try:
-        code: Any = app(args, standalone_mode=False)
+        code: Any = app([_at_home(arg) for arg in given], standalone_mode=False)
+        sys.stdout.flush()
     except (ConfigError, DataError, MissingExtraError) as error:
         _end(str(error), WRONG_INPUT)
     except ZerowaitError as error:
         _end(str(error), 1)
+    except InterruptedRunError as error:
+        _end(f"interrupted; {error}", INTERRUPTED)
     except (KeyboardInterrupt, typer.Abort):
-        _end("interrupted", INTERRUPTED)
+        code = INTERRUPTED
+    except OSError as error:
+        _end_without_output(error)
     except Exception as error:
         show = getattr(error, "show", None)  # click's own errors: a wrong option, a missing file
         if show is None:
             raise
         show()
         sys.exit(getattr(error, "exit_code", WRONG_INPUT))
+    if code == INTERRUPTED:  # typer's own answer to an interrupt
+        _end("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -61,9 +75,42 @@ def _terminate(_signal: int, _frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+def _write_any_character() -> None:
+    """A terminal that knows ASCII only gets the others as escapes, not as a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _at_home(arg: str) -> str:
+    """The argument with the home folder in it: shells leave the ~ of ``--out=~/x`` alone.
+
+    >>> _at_home("--out=~/x") == f"--out={Path.home()}/x"
+    True
+    """
+    option, equals, value = arg.partition("=")
+    if option.startswith("--") and equals and value.startswith("~/"):
+        return f"{option}={Path.home()}{value[1:]}"
+    return arg
+
+
 def _end(problem: str, code: int) -> NoReturn:
     print(f"zerowait: {problem}", file=sys.stderr)
     sys.exit(code)
+
+
+def _end_without_output(error: OSError) -> NoReturn:
+    """Ends when the system refused a file, or standard output itself."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        # Python flushes once more at its end, and would complain in its own words
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            sys.exit(1)  # the reader has seen enough, as in `zerowait ... | head`
+    where = f"{error.filename}: " if error.filename is not None else ""
+    _end(f"{where}{error.strerror or error}", WRONG_INPUT)
 
 
 def _add_commands() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,7 @@ def judge(
         str | None, typer.Option("--weights", help="A real one: minilm or smollm2.")
     ] = None,
     host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="0 takes any free port.")] = 8001,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8001,
 ) -> int:
     """Serve a judge behind the OpenAI chat completions contract until interrupted."""
     if fake == (weights is not None):
@@ -37,7 +38,12 @@ def judge(
     if weights is not None and weights not in _WEIGHTS:
         raise ConfigError(f"--weights {weights}: must be one of {', '.join(_WEIGHTS)}")
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_fake(script, host, port) if fake else _real(str(weights), host, port))
+        try:
+            asyncio.run(_fake(script, host, port) if fake else _real(str(weights), host, port))
+        except OSError as error:
+            raise ConfigError(
+                f"--port {port}: no judge can listen at {host}:{port}: {_reason(error)}"
+            ) from None
     return 0
 
 
@@ -45,13 +51,24 @@ async def _fake(script: Path | None, host: str, port: int) -> None:
     from zerowait.testing import Script, load_script, serve_forever
 
     loaded = Script() if script is None else load_script(script)
-    await serve_forever(loaded, host=host, port=port, on_ready=_ready)
+    seen = await serve_forever(loaded, host=host, port=port, on_ready=_ready)
+    faults = "".join(f", {name} {count}" for name, count in sorted(seen.by_fault.items()))
+    print(
+        f"{seen.requests} requests, {seen.answered} answered, {seen.distinct_bodies} different, "
+        f"{seen.repeats} asked again although answered, {seen.peak_in_flight} at once{faults}",
+        flush=True,
+    )
 
 
 async def _real(weights: str, host: str, port: int) -> None:
     from zerowait.testing.small_judge import serve_forever
 
     await serve_forever(weights=weights, host=host, port=port, ready=_ready)
+
+
+def _reason(error: OSError) -> str:
+    """The system's words; asyncio's repeat the address, and a resolver's number is negative."""
+    return os.strerror(error.errno) if (error.errno or 0) > 0 else str(error.strerror or error)
 
 
 def _ready(url: str) -> None:

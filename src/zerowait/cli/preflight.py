@@ -6,18 +6,59 @@ import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from zerowait.config import RewardConfig
+from zerowait.config.urls import shown_url
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.errors import ConfigError
+from zerowait.verl.columns import check_data_file
+from zerowait.verl.hydra_syntax import flattened, read
+from zerowait.verl.recipe import Recipe
+from zerowait.verl.streaming_rules import refuse_unstreamable
 
 _CONNECT_S = 5.0
 
 
-def check_reward(config: RewardConfig, environ: Mapping[str, str] = os.environ) -> None:
-    """Raise a ConfigError unless every name resolves, every key is set and every judge answers."""
+def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> None:
+    """Raise one clear error for whatever would fail later, before any model is loaded.
+
+    Args:
+        recipe: the recipe.
+        extra: overrides of verl's configuration from the command line; they win.
+        connect: whether keys have to be set and judges to be reached.
+    """
+    if recipe.trainer.mode == "sync":
+        refuse_unstreamable(recipe.reward)
+    check_reward(recipe.reward, connect=connect)
+    check_model(recipe.path(recipe.model.path), recipe.model.path)
+    overrides = flattened({**recipe.verl, **extra})
+    key = str(overrides.get("data.prompt_key", recipe.data.prompt_key))
+    data = recipe.data
+    train = _files(recipe, data.train, overrides.get("data.train_files"))
+    rows = sum(check_data_file(file, prompt_key=key) for file in train)
+    for file in _files(recipe, data.validation, overrides.get("data.val_files")):
+        check_data_file(file, prompt_key=key)
+    batch = overrides.get("data.train_batch_size")
+    if batch is not None:
+        _check_batch(batch, rows)
+    elif rows < data.batch:
+        recipe.source.fail(
+            ("data", "batch"), f"is {data.batch}, and the training files have {rows} rows"
+        )
+
+
+def check_reward(
+    config: RewardConfig, environ: Mapping[str, str] = os.environ, *, connect: bool = True
+) -> None:
+    """Raise a ConfigError unless every name resolves, every key is set and every judge answers.
+
+    Without `connect` only names have to resolve.
+    """
     compile_plan(config)
+    if not connect:
+        return
     credentials(config, environ)
     for name, judge in config.judges.items():
         for index, endpoint in enumerate(judge.endpoints):
@@ -25,7 +66,7 @@ def check_reward(config: RewardConfig, environ: Mapping[str, str] = os.environ) 
             if problem:
                 config.fail(
                     ("judges", name, "endpoints", index, "base_url"),
-                    f"{endpoint.base_url} cannot be reached: {problem}",
+                    f"{shown_url(endpoint.base_url)} cannot be reached: {problem}",
                 )
 
 
@@ -49,3 +90,22 @@ def check_model(path: Path, text: str) -> None:
     looks_like_a_hub_name = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     if not looks_like_a_hub_name or os.environ.get("HF_HUB_OFFLINE") == "1":
         raise ConfigError(f"model.path {text}: there is no folder {path}")
+
+
+def _files(recipe: Recipe, own: list[str], override: Any) -> list[Path]:
+    """The files of this machine; relative ones of an override start where the command runs."""
+    if override is None:
+        return [recipe.path(file) for file in own]
+    given = read(override) if isinstance(override, str) else override
+    names = given if isinstance(given, list | tuple) else [given]
+    return [Path(str(name)).expanduser() for name in names if "://" not in str(name)]
+
+
+def _check_batch(override: Any, rows: int) -> None:
+    batch = read(override) if isinstance(override, str) else override
+    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
+        raise ConfigError(f"data.train_batch_size must be a whole number from 1 on, not {batch!r}")
+    if rows and batch > rows:
+        raise ConfigError(
+            f"data.train_batch_size is {batch}, and the training files have {rows} rows"
+        )

@@ -1,16 +1,22 @@
-"""Data files as samples, and rewards beside their rows again."""
+"""Data files as samples."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from zerowait.errors import ConfigError, DataError, MissingExtraError
-from zerowait.types import Reward, Sample
+from zerowait.cli.json_rows import read_json
+from zerowait.cli.parquet import read_table, rows_of
+from zerowait.config.source import spell
+from zerowait.config.words import locate, plain_words
+from zerowait.errors import ConfigError, DataError
+from zerowait.types import Sample
+
+JSON = (".jsonl", ".ndjson", ".json")
+PARQUET = ".parquet"
 
 FIELDS = tuple(Sample.__struct_fields__)
 
@@ -24,22 +30,47 @@ _ALIASES = {
 }
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a ``.jsonl`` or ``.parquet`` file.
+class RowFile(msgspec.Struct, frozen=True):
+    """The rows of a data file.
+
+    Args:
+        path: the file.
+        rows: its rows, in order.
+        places: how messages call each row.
+        table: the Arrow table they were read from; None where they were JSON.
+    """
+
+    path: Path
+    rows: list[dict[str, Any]]
+    places: list[str]
+    table: Any = None
+
+
+def read_rows(path: Path) -> RowFile:
+    """The rows of a ``.jsonl``, ``.ndjson``, ``.json`` or ``.parquet`` file.
 
     Raises:
         DataError: the file does not exist, is of another kind, or a line is no JSON object.
     """
     if not path.is_file():
         raise DataError(f"{path} does not exist" if not path.exists() else f"{path} is no file")
-    if path.suffix == ".parquet":
-        return _read_parquet(path)
-    if path.suffix in (".jsonl", ".json", ".ndjson"):
-        return _read_lines(path)
-    raise DataError(f"{path} is neither .jsonl nor .parquet")
+    suffix = path.suffix.lower()
+    table = None
+    try:
+        if suffix == PARQUET:
+            table = read_table(path)
+            numbered = list(enumerate(rows_of(table, path), start=1))
+        elif suffix in JSON:
+            numbered = list(read_json(path))
+        else:
+            raise DataError(f"{path} is none of {', '.join(JSON)} and {PARQUET}")
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    places = [f"{path}:{number}" for number, _ in numbered]
+    return RowFile(path, [row for _, row in numbered], places, table)
 
 
-def samples_of(path: Path, rows: list[dict[str, Any]], columns: Mapping[str, str]) -> list[Sample]:
+def samples_of(file: RowFile, columns: Mapping[str, str]) -> list[Sample]:
     """Each row as a `Sample`; columns that are no field of it go to ``extra``.
 
     Rows may have the fields of `Sample`, be lines of a run's ``rewards.jsonl``, be verl's rollout
@@ -53,42 +84,12 @@ def samples_of(path: Path, rows: list[dict[str, Any]], columns: Mapping[str, str
         if field not in FIELDS:
             raise ConfigError(f"--column {field}=...: a sample has the fields {', '.join(FIELDS)}")
     samples = []
-    for number, row in enumerate(rows, start=1):
-        where = f"{path}:{number}"
+    for where, row in zip(file.places, file.rows, strict=True):
         if isinstance(row.get("sample"), Mapping):
             samples.append(_convert(dict(row["sample"]), where))
         else:
             samples.append(_convert(_fields(row, columns, where), where))
     return samples
-
-
-def write_rows(path: Path, rows: Iterable[Mapping[str, Any]], rewards: list[Reward]) -> None:
-    """Write each row with its reward, in order, replacing `path` only when all of it is written."""
-    joined = [{**row, **reward_columns(reward)} for row, reward in zip(rows, rewards, strict=True)]
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    if path.suffix == ".parquet":
-        _write_parquet(unfinished, joined)
-    else:
-        with unfinished.open("wb") as out:
-            for row in joined:
-                out.write(msgspec.json.encode(row, enc_hook=_plain) + b"\n")
-    unfinished.replace(path)
-
-
-def reward_columns(reward: Reward) -> dict[str, Any]:
-    """The columns that a reward adds: ``reward`` is None where the row abstained."""
-    return {
-        "reward": reward.value,
-        "reward_components": msgspec.to_builtins(reward.components),
-        "reward_policy": reward.policy,
-        "reward_why": reward.why,
-    }
-
-
-def digest(path: Path) -> str:
-    """The sha256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as data:
-        return hashlib.file_digest(data, "sha256").hexdigest()
 
 
 def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -113,7 +114,11 @@ def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> d
                 f"{where}: has no {field!r} (nor {', '.join(_ALIASES[field][1:])}); it has "
                 f"{', '.join(row)}. Name its column with --column {field}=NAME"
             )
-    extra = dict(fields.get("extra") or {})
+    given = fields.get("extra")
+    if given is not None and not isinstance(given, Mapping):
+        name = next(name for name in (columns.get("extra"), *_ALIASES["extra"]) if name in row)
+        raise DataError(f"{where}: {name} must be a mapping, not {type(given).__name__}")
+    extra = dict(given or {})
     extra.update({k: v for k, v in row.items() if k not in used and k not in FIELDS})
     fields["extra"] = extra
     return fields
@@ -128,50 +133,5 @@ def _convert(fields: dict[str, Any], where: str) -> Sample:
     try:
         return msgspec.convert(fields, Sample)
     except msgspec.ValidationError as error:
-        raise DataError(f"{where}: {error}") from None
-
-
-def _read_lines(path: Path) -> list[dict[str, Any]]:
-    rows = []
-    with path.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                rows.append(msgspec.json.decode(line, type=dict[str, Any]))
-            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                raise DataError(f"{path}:{number}: is no JSON object: {error}") from None
-    return rows
-
-
-def _read_parquet(path: Path) -> list[dict[str, Any]]:
-    parquet = _parquet()
-    try:
-        rows: list[dict[str, Any]] = parquet.read_table(path).to_pylist()
-    except (OSError, ValueError) as error:  # pyarrow's own errors are ValueErrors
-        raise DataError(f"{path}: is no Parquet file: {error}") from None
-    return rows
-
-
-def _write_parquet(path: Path, rows: list[dict[str, Any]]) -> None:
-    import pyarrow as pa
-
-    table = pa.Table.from_pylist(
-        [
-            {**row, "reward_components": msgspec.json.encode(row["reward_components"]).decode()}
-            for row in rows
-        ]
-    )
-    _parquet().write_table(table, path)
-
-
-def _parquet() -> Any:
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise MissingExtraError("Parquet", extra="parquet") from None
-    return pyarrow.parquet
-
-
-def _plain(value: Any) -> Any:
-    return value.tolist() if hasattr(value, "tolist") else str(value)
+        path, problem = locate(str(error))
+        raise DataError(f"{where}: {spell(path)} {plain_words(problem)}".strip()) from None

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from zerowait.cli.app import SOME_ABSTAINED, app
+from zerowait.cli.app import InterruptedRunError, app
+from zerowait.cli.output import Output
 from zerowait.cli.partial import Partial
-from zerowait.cli.rows import digest, read_rows, samples_of, write_rows
+from zerowait.cli.rows import read_rows, samples_of
+from zerowait.cli.summary import summary
+from zerowait.cli.task import task_of
 from zerowait.config import load_config
-from zerowait.engine import Progress, Rewards, Stats, settle_groups
+from zerowait.engine import Progress, Rewards, settle_groups
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Sample
 
 
 @app.command()
 def score(
-    file: Annotated[Path, typer.Argument(help="Rows as .jsonl or .parquet.")],
+    file: Annotated[Path, typer.Argument(help="Rows as .jsonl, .ndjson, .json or .parquet.")],
     config: Annotated[
         str, typer.Option("--config", "-c", help="reward.yaml, or recipe.yaml#reward.")
     ],
@@ -36,34 +39,48 @@ def score(
 
     Exit code 0 when every row has a reward, 3 when some abstained, 2 when the input is wrong.
     """
-    columns = _columns(column or [])
+    try:
+        return _run(file, config, out, _columns(column or []), quiet=quiet)
+    except KeyboardInterrupt:
+        raise InterruptedRunError("run the same command again to go on where it was") from None
+
+
+def _run(file: Path, config: str, out: Path | None, columns: dict[str, str], *, quiet: bool) -> int:
     loaded = load_config(config)
     rows = read_rows(file)
-    samples = samples_of(file, rows, columns)
+    samples = samples_of(rows, columns)
     if not samples:
         raise DataError(f"{file} has no rows")
-    target = out or file.with_name(f"{file.stem}.rewards{file.suffix}")
-    if target.suffix not in (".jsonl", ".parquet"):
-        raise ConfigError(f"--out {target}: must end in .jsonl or .parquet")
-    rewards = Rewards(loaded)
-    partial = Partial(
-        target.with_name(f".{target.name}.partial"), task=_task(config, file, columns)
-    )
-    done = False
-    try:
-        results = _score(rewards, samples, partial, quiet=quiet)
-        results = settle_groups(
-            results, [sample.group for sample in samples], loaded.on_failure.quorum
+    output = Output(rows, out)
+    name, _, key = config.partition("#")
+    key = repr((key, sorted(columns.items())))
+    task = task_of(loaded, config_file=Path(name).expanduser(), key=key, data=file)
+    with Partial(output.path, task=task) as partial, closing(Rewards(loaded)) as rewards:
+        _tell(partial)
+        try:
+            results = _score(rewards, samples, partial, quiet=quiet)
+        except KeyboardInterrupt:
+            _drain(rewards, loaded.traffic.timeout_s)
+            raise
+        groups = [sample.group for sample in samples]
+        results = settle_groups(results, groups, loaded.on_failure.quorum)
+        try:
+            output.write(results)
+        except OSError as error:
+            raise partial.unwritable(error) from None
+        partial.finish()
+        stats = rewards.stats()
+    return summary(output.path, results, stats)
+
+
+def _tell(partial: Partial) -> None:
+    if partial.set_aside is not None:
+        print(
+            "zerowait: the data, the configuration, a rubric or a rule changed since "
+            f"{partial.path} was written, so all rows are scored anew; the earlier rewards are in "
+            f"{partial.set_aside}",
+            file=sys.stderr,
         )
-        write_rows(target, rows, results)
-        done = True
-    except KeyboardInterrupt:
-        _drain(rewards, loaded.traffic.timeout_s)
-        raise
-    finally:
-        partial.close(done=done)
-        rewards.close()
-    return _summary(target, results, rewards.stats())
 
 
 def _score(
@@ -103,33 +120,3 @@ def _columns(pairs: list[str]) -> dict[str, str]:
             raise ConfigError(f"--column {pair}: write FIELD=COLUMN")
         columns[field] = name
     return columns
-
-
-def _task(config: str, file: Path, columns: dict[str, str]) -> str:
-    config_file = Path(config.partition("#")[0])
-    parts = (digest(file), digest(config_file), config, sorted(columns.items()))
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
-def _summary(target: Path, rewards: list[Reward], stats: Stats) -> int:
-    values = [reward.value for reward in rewards if reward.value is not None]
-    mean = f"{sum(values) / len(values):.4f}" if values else "none"
-    abstained = len(rewards) - len(values)
-    print(f"{target}: {len(rewards)} rows, mean reward {mean}, {abstained} abstained")
-    print(
-        f"judge: {stats.asked} asked, {stats.cached} from the cache, {stats.joined} joined, "
-        f"{stats.retries} retries, p50 {stats.latency_p50_s:.2f} s"
-    )
-    if stats.budget_usd is not None:
-        print(f"budget: ${stats.budget_spent_usd:.4f} of ${stats.budget_usd:.2f} spent")
-    elif stats.spent_usd:
-        print(f"cost: ${stats.spent_usd:.4f}")
-    if stats.model_changes:
-        print(
-            f"alarm: the judges' served model changed {stats.model_changes} times in this run; "
-            "verdicts before and after it may not be comparable"
-        )
-    if stats.abstentions:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in stats.abstentions.items())
-        print(f"abstentions: {kinds}")
-    return SOME_ABSTAINED if abstained else 0

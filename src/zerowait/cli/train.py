@@ -12,21 +12,20 @@ from typing import Annotated
 import typer
 
 from zerowait.cli.app import app
-from zerowait.cli.preflight import check_model, check_reward
+from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError, MissingExtraError
-from zerowait.verl.columns import check_data_file
 from zerowait.verl.launch import (
     compose_arguments,
     device_of,
     dry_run,
+    refuse_traps,
     run_trainer,
     setup_of,
     tail,
 )
 from zerowait.verl.overrides import environment
-from zerowait.verl.recipe import Recipe, load_recipe, parse_override
-from zerowait.verl.streaming_rules import refuse_unstreamable
+from zerowait.verl.recipe import load_recipe, parse_override
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -48,9 +47,9 @@ def train(
     """
     loaded = load_recipe(recipe, output=output, seed=seed)
     extra = dict(parse_override(text) for text in overrides or [])
-    if not only_print:
-        preflight(loaded)
     _needs_verl()
+    refuse_traps(loaded, extra)
+    check_recipe(loaded, extra, connect=not only_print)
     setup = setup_of(loaded, device_of(loaded))
     command = compose_arguments(loaded, setup, extra)
     if only_print:
@@ -73,22 +72,6 @@ def train(
         return 1
     print(f"{folder}: {loaded.algorithm.steps} steps; zerowait report {folder}")
     return 0
-
-
-def preflight(recipe: Recipe) -> None:
-    """Raise one clear error for whatever would fail later, before any model is loaded."""
-    if recipe.trainer.mode == "sync":
-        refuse_unstreamable(recipe.reward)
-    check_reward(recipe.reward)
-    check_model(recipe.path(recipe.model.path), recipe.model.path)
-    key = recipe.data.prompt_key
-    rows = sum(check_data_file(recipe.path(file), prompt_key=key) for file in recipe.data.train)
-    for file in recipe.data.validation:
-        check_data_file(recipe.path(file), prompt_key=key)
-    if rows < recipe.data.batch:
-        recipe.source.fail(
-            ("data", "batch"), f"is {recipe.data.batch}, and the training files have {rows} rows"
-        )
 
 
 def _needs_verl() -> None:

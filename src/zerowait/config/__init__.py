@@ -1,10 +1,11 @@
 """The configuration: what it may say (`schema`), and how it is read (`load`)."""
 
 from zerowait.config.anchors import EverySteps
+from zerowait.config.build import build
 from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
-from zerowait.config.load import build, load_config, read_config
+from zerowait.config.load import load_config, read_config
 from zerowait.config.schema import (
     Cache,
     Component,

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 
 def finite(name: str, value: float) -> None:
     """Raise a ValueError unless `value` is a number."""
     if not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, not {value}")
+
+
+def at_least(name: str, value: float, least: float) -> None:
+    """Raise a ValueError unless `value` is a number of at least `least`."""
+    if not (math.isfinite(value) and value >= least):
+        raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
 def positive(name: str, value: float) -> None:
@@ -21,3 +29,23 @@ def not_negative(name: str, value: float) -> None:
     """Raise a ValueError unless `value` is a number of at least 0."""
     if not (math.isfinite(value) and value >= 0):
         raise ValueError(f"{name} must not be negative, and not {value}")
+
+
+def at_most(name: str, value: float, most: float) -> None:
+    """Raise a ValueError when `value` is greater than `most`."""
+    if value > most:
+        raise ValueError(f"{name} must be at most {most:g}, not {value:g}")
+
+
+def json_only(name: str, value: Any) -> None:
+    """Raise a ValueError unless JSON has a form for `value` and all that is in it."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            json_only(f"{name}.{key}", item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            json_only(name, item)
+    elif isinstance(value, float):
+        finite(name, value)
+    elif not (value is None or isinstance(value, str | int)):
+        raise ValueError(f"{name} must be something that JSON has, not a {type(value).__name__}")

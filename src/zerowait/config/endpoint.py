@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
 from zerowait.config.checks import positive
+from zerowait.config.urls import check_url, shown_url
 
 Api: TypeAlias = Literal["chat", "responses"]
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_OURS = ("content-length", "transfer-encoding", "host")
 _PATHS: Final[dict[Api, str]] = {"chat": "/chat/completions", "responses": "/responses"}
 
 
@@ -41,20 +47,31 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     priority: int = 0
 
     def __post_init__(self) -> None:
-        if not self.base_url.startswith(("http://", "https://")):
-            raise ValueError(f"base_url must start with http:// or https://, not {self.base_url!r}")
+        check_url("base_url", self.base_url)
+        if not self.model.strip():
+            raise ValueError("model must be the name that the endpoint knows, not nothing")
+        if self.api_key_env is not None and not _VARIABLE.fullmatch(self.api_key_env):
+            # it may well be the key itself, so it is not repeated
+            raise ValueError(
+                "api_key_env must be the NAME of an environment variable that holds the key: "
+                "letters, digits and _"
+            )
+        key = "any" if self.api_key is None else self.api_key
+        if not (key.strip() and key.isascii() and key.isprintable()):
+            raise ValueError("api_key must be printable ASCII: no line break, no other letters")
+        _check_headers(self.headers)
         positive("weight", self.weight)
         named = self._named
         if self.api is not None and named not in (None, self.api):
             raise ValueError(f"api is {self.api}, and base_url is that of {named}")
 
     def __repr__(self) -> str:  # a literal key must not reach a log through a repr
-        return f"Endpoint(base_url={self.base_url!r}, model={self.model!r})"
+        return f"Endpoint(base_url={shown_url(self.base_url)!r}, model={self.model!r})"
 
     __str__ = __repr__
 
     def __rich_repr__(self) -> Any:
-        yield "base_url", self.base_url
+        yield "base_url", shown_url(self.base_url)
         yield "model", self.model
 
     @property
@@ -85,3 +102,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         if path.endswith("/responses"):
             return "responses"
         return "chat" if path.endswith("/completions") else None
+
+
+def _check_headers(headers: Mapping[str, str]) -> None:
+    """Values are never repeated: one of them may be a key."""
+    for name, value in headers.items():
+        if not _HEADER.fullmatch(name):
+            raise ValueError(f"headers must have names without spaces and colons, not {name!r}")
+        if name.lower() in _OURS:
+            raise ValueError(f"headers must leave {name} to the request itself")
+        if any(char in value for char in "\r\n\0"):
+            raise ValueError(f"headers must hold one line each, and {name} has a line break")

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import keyword
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin
+from typing import Any, get_args
 
 import msgspec
 
+from zerowait.config.build import build, converted, tree_at
 from zerowait.config.judgement import Panel, PanelEntry
 from zerowait.config.schema import (
+    REDIS,
     Cache,
     Component,
     FailurePolicy,
@@ -23,19 +25,17 @@ from zerowait.config.schema import (
     ShapeComponent,
     Value,
 )
-from zerowait.config.source import KeyPath, Source, read_yaml
+from zerowait.config.source import KeyPath, Source, read_yaml, refuse_huge_numbers
 from zerowait.config.traffic import Price, Sharding, Traffic
-from zerowait.config.words import kind_of, locate, plain_words, with_words, words_for
-from zerowait.errors import ConfigError
+from zerowait.config.words import kind_of
 from zerowait.types import FailureKind
-
-StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeComponent]] = {
     "scorer": ScorerComponent,
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
+_WORDS_OF_ON_FAILURE = frozenset({"default", "quorum", "value", *FailureKind})
 _TOP = ["components", "judges", "traffic", "hub", "cache", "prices", "on_failure"]
 
 
@@ -56,12 +56,14 @@ def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> Reward
         path, _, key = str(config).partition("#")
         source = read_yaml(Path(path).expanduser())
         return read_config(source, (key,) if key else ())
-    return read_config(Source("reward", _plain(config), {}, Path()))
+    source = Source("reward", _plain(config), {}, Path())
+    refuse_huge_numbers(source)
+    return read_config(source)
 
 
 def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
     """The reward configuration that `source` holds at key path `at`."""
-    tree = _at(source, at)
+    tree = tree_at(source, at)
     if not isinstance(tree, dict):
         source.fail(at, f"must be a mapping with the key 'components', not {kind_of(tree)}")
     for key in tree:
@@ -73,8 +75,8 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         model: build(source, (*at, "prices", model), Price)
         for model in _mapping(source, (*at, "prices"), tree.get("prices"))
     }
-    traffic = build(source, (*at, "traffic"), Traffic) if tree.get("traffic") else Traffic()
-    hub = build(source, (*at, "hub"), Sharding) if tree.get("hub") else Sharding()
+    traffic = _traffic(source, (*at, "traffic"), tree.get("traffic"))
+    hub = build(source, (*at, "hub"), Sharding) if tree.get("hub") is not None else Sharding()
     if hub.shards > traffic.slots:
         why = f"is {hub.shards}, more than the {traffic.slots} requests in flight that they share"
         source.fail((*at, "hub", "shards"), why)
@@ -90,41 +92,6 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         source=source,
         at=at,
     )
-
-
-def build(source: Source, at: KeyPath, kind: type[StructT]) -> StructT:
-    """A `kind` from the mapping at `at`; unknown keys and wrong types are ConfigErrors."""
-    tree = _at(source, at)
-    if not isinstance(tree, dict):
-        source.fail(at, f"must be a mapping, not {kind_of(tree)}")
-    tree = with_words(tree)
-    _refuse_unknown_keys(source, at, tree, kind)
-    try:
-        return msgspec.convert(tree, kind)
-    except msgspec.ValidationError as error:
-        path, problem = locate(str(error))
-        words = words_for(kind, path) if problem.startswith("Invalid enum value") else None
-        given = problem.removeprefix("Invalid enum value ")
-        source.fail(
-            (*at, *path), f"must be {words}, not {given}" if words else plain_words(problem)
-        )
-
-
-def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> None:
-    """Walks nested structs too, so that the nearest name is always offered."""
-    if isinstance(tree, list):
-        inner = getattr(kind, "__args__", (None,))[0]
-        for index, item in enumerate(tree):
-            _refuse_unknown_keys(source, (*at, index), item, inner)
-    if get_origin(kind) in (Union, UnionType):
-        kind = next((option for option in get_args(kind) if isinstance(option, type)), kind)
-    if not (isinstance(tree, dict) and isinstance(kind, type) and issubclass(kind, msgspec.Struct)):
-        return
-    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
-    for key, value in tree.items():
-        if key not in fields:
-            source.unknown_key(at, key, list(fields))
-        _refuse_unknown_keys(source, (*at, key), value, fields[key])
 
 
 def _judges(source: Source, at: KeyPath, tree: Any) -> tuple[dict[str, Judge], dict[str, Panel]]:
@@ -146,11 +113,10 @@ def _components(source: Source, at: KeyPath, tree: Any) -> dict[str, Component]:
 
 
 def _component(source: Source, at: KeyPath) -> Component:
-    tree = _at(source, at)
+    tree = tree_at(source, at)
+    _check_name(source, at)
     if not isinstance(tree, dict):
         source.fail(at, f"must be a mapping with one of scorer, judge, shape, not {kind_of(tree)}")
-    if not str(at[-1]).isidentifier():
-        source.fail(at, "is no name for a component: use letters, digits and _")
     given = [key for key in _COMPONENT_KINDS if key in tree]
     if len(given) != 1:
         source.fail(at, f"needs exactly one of scorer, judge, shape; it has {given or 'none'}")
@@ -162,19 +128,43 @@ def _component(source: Source, at: KeyPath) -> Component:
         source.unknown_key(at, next(iter(options)), fields)
     if options:
         own["options"] = options
-    try:
-        return msgspec.convert(own, kind)
-    except msgspec.ValidationError as error:
-        path, problem = locate(str(error))
-        source.fail((*at, *path), plain_words(problem))
+    return converted(source, at, own, kind)
+
+
+def _check_name(source: Source, at: KeyPath) -> None:
+    name = str(at[-1])
+    if not name.isidentifier():
+        source.fail(at, "is no name for a component: use letters, digits and _")
+    if name in _WORDS_OF_ON_FAILURE:
+        source.fail(at, "is no name for a component, because on_failure has a key of that name")
+    if keyword.iskeyword(name):
+        source.fail(at, "is no name for a component, because gates cannot name it")
+
+
+def _traffic(source: Source, at: KeyPath, tree: Any) -> Traffic:
+    if tree is None:
+        return Traffic()
+    traffic = build(source, at, Traffic)
+    if "timeout_s" in tree and traffic.timeout_s > traffic.deadline_s:
+        source.fail(
+            (*at, "timeout_s"),
+            f"is {traffic.timeout_s:g}, and a whole judgement has {traffic.deadline_s:g} "
+            "(deadline_s): an attempt cannot take longer",
+        )
+    return traffic
 
 
 def _cache(source: Source, at: KeyPath, tree: Any) -> Cache:
     if tree is False or tree is None or tree == "off":
         return Cache(path=None)
-    cache = Cache(path=tree) if isinstance(tree, str) else Cache()
-    if isinstance(tree, dict) and tree:
-        cache = build(source, at, Cache)
+    if not isinstance(tree, dict | str) or tree in ("", "none"):
+        written = f"{tree!r}" if isinstance(tree, str) else kind_of(tree)
+        source.fail(at, f"must be off, a path, or a mapping with path or url, not {written}")
+    if isinstance(tree, str):
+        where = "url" if tree.startswith(REDIS) else "path"
+        cache = converted(source, at, {where: tree}, Cache)
+    else:
+        cache = build(source, at, Cache) if tree else Cache()
         if "path" in tree and "url" in tree:
             source.fail((*at, "url"), "is given beside path: a cache is in one place")
     if cache.path is None:
@@ -198,13 +188,16 @@ def _on_failure(
             default = _policy(source, (*at, key), value)
         elif key == "quorum" and components:
             quorum = _quorum(source, (*at, key), value)
+        elif key == "quorum":
+            source.fail((*at, key), "belongs to on_failure as a whole, not to one component")
         elif key in set(FailureKind):
             kinds[FailureKind(key)] = _policy(source, (*at, key), value)
         elif key in components:
             own[key] = _on_failure(source, (*at, key), value, {})
         else:
+            words = ["default", *(["quorum"] if components else [])]
             source.unknown_key(
-                at, key, ["default", "quorum", *(kind.value for kind in FailureKind), *components]
+                at, key, [*words, *(kind.value for kind in FailureKind), *components]
             )
     return FailurePolicy(default=default, kinds=kinds, components=own, quorum=quorum)
 
@@ -234,15 +227,6 @@ def _mapping(source: Source, at: KeyPath, tree: Any) -> dict[str, Any]:
     return tree
 
 
-def _at(source: Source, path: KeyPath) -> Any:
-    tree = source.tree
-    for part in path:
-        if isinstance(tree, dict) and part not in tree:
-            source.fail(path, "is missing")
-        tree = tree[part]
-    return tree
-
-
 def _plain(tree: Any) -> Any:
     """Nested mappings and sequences (OmegaConf's too) as dicts and lists."""
     if isinstance(tree, Mapping):
@@ -250,16 +234,3 @@ def _plain(tree: Any) -> Any:
     if isinstance(tree, Sequence) and not isinstance(tree, str | bytes):
         return [_plain(item) for item in tree]
     return tree
-
-
-def require_file(path: Path, *, what: str) -> Path:
-    """`path`, if it is a file that exists.
-
-    Raises:
-        ConfigError: it does not exist or is a folder.
-    """
-    if not path.is_file():
-        raise ConfigError(
-            f"{what} {path} does not exist" if not path.exists() else f"{path} is no file"
-        )
-    return path

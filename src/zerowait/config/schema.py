@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, TypeAlias
 import msgspec
 
 from zerowait.config.anchors import EverySteps
-from zerowait.config.checks import finite, positive
+from zerowait.config.checks import finite, json_only, not_negative, positive
 from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
@@ -22,7 +22,7 @@ from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
 _FORMS = ("integer", "number", "choice", "schema", "pairs", "rank")
-_REDIS = ("redis://", "rediss://", "unix://")
+REDIS = ("redis://", "rediss://", "unix://")
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -195,6 +195,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             positive("anchors_every", self.anchors_every)
         positive("anchors_alarm", self.anchors_alarm)
         positive("max_tokens", self.max_tokens)
+        not_negative("temperature", self.temperature)
+        json_only("parameters", self.parameters)
         if not self.rubric:
             comparison = self.verdict.comparison
             rubric = "quality" if comparison is None else comparison.rubric
@@ -227,8 +229,14 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         yield repr(self)
 
     def __post_init__(self) -> None:
-        if self.url is not None and not self.url.startswith(_REDIS):
-            raise ValueError(f"url must start with one of {', '.join(_REDIS)}")
+        if self.path is not None and ("\0" in self.path or not self.path.strip()):
+            raise ValueError("path must be the path of a file")
+        if self.path is not None and (self.path == ":memory:" or self.path.startswith("file:")):
+            raise ValueError("path must be a file on a disk; for no cache say off")
+        if self.path is not None and self.path.startswith(REDIS):
+            raise ValueError("path must be a file; write the address of a Redis as url:")
+        if self.url is not None and not self.url.startswith(REDIS):
+            raise ValueError(f"url must start with one of {', '.join(REDIS)}")
         if self.url is not None and self.max_bytes is not None:
             raise ValueError("max_bytes is for a file; for Redis set its own maxmemory")
         if self.max_bytes is not None and self.max_bytes < _SMALLEST_CACHE_BYTES:

@@ -11,6 +11,9 @@ from zerowait.errors import ConfigError, did_you_mean
 
 KeyPath = tuple[str | int, ...]
 
+_TEXT = "tag:yaml.org,2002:str"
+_MERGE = "tag:yaml.org,2002:merge"
+
 
 class Source:
     """A parsed document with the line of every key, so that an error can point at it.
@@ -75,37 +78,71 @@ def read_yaml(path: Path) -> Source:
 
 def parse_yaml(text: str, *, name: str, base: Path) -> Source:
     """The document in `text`, called `name` in errors."""
-    loader = yaml.SafeLoader(text)
     try:
-        node = loader.get_single_node()
-        lines: dict[KeyPath, int] = {}
-        if node is not None:
-            _walk(node, (), lines, name)
-        tree = loader.construct_document(node) if node is not None else None
+        tree, lines = _parsed(text, name)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(f"{name}{line}: is not YAML: {error.problem or error.context}") from None
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{name}: is not YAML: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:  # a character, or a date, that does not exist
+        reason = str(error).splitlines()[0]
+        raise ConfigError(f"{name}: is not YAML: {reason}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: is nested too deeply") from None
+    source = Source(name, tree, lines, base)
+    refuse_huge_numbers(source)
+    return source
+
+
+def refuse_huge_numbers(source: Source) -> None:
+    """Raise a ConfigError for a whole number beyond 64 bits, which nothing here can count to."""
+    _refuse_huge(source, source.tree, ())
+
+
+def _refuse_huge(source: Source, tree: Any, path: KeyPath) -> None:
+    if isinstance(tree, int) and not -(2**63) <= tree < 2**63:
+        source.fail(path, "is a number that is too large")
+    if isinstance(tree, dict | list):
+        for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
+            _refuse_huge(source, value, (*path, key))
+
+
+def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
+    loader = yaml.SafeLoader(text)
+    lines: dict[KeyPath, int] = {}
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None, lines
+        _walk(node, (), lines, (name,))
+        return loader.construct_document(node), lines
     finally:
         loader.dispose()
-    return Source(name, tree, lines, base)
 
 
-def _walk(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], name: str) -> None:
+def _walk(
+    node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], inside: tuple[Any, ...]
+) -> None:
+    """Notes every line. `inside` is the document's name, and the nodes that `node` stands in."""
+    name = inside[0]
+    if node in inside[1:]:
+        line = node.start_mark.line + 1
+        raise ConfigError(f"{name}:{line}: {spell(path)} refers to what it is itself a part of")
     lines.setdefault(path, node.start_mark.line + 1)
+    inside = (*inside, node)
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _MERGE:
+                key.tag = _TEXT  # a key is a name: 1 and yes are names as well
             inner = (*path, str(key.value))
             line = key.start_mark.line + 1
             if inner in lines:
                 raise ConfigError(f"{name}:{line}: {spell(inner)} is given twice")
             lines[inner] = line
-            _walk(value, inner, lines, name)
+            _walk(value, inner, lines, inside)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _walk(value, (*path, index), lines, name)
+            _walk(value, (*path, index), lines, inside)
 
 
 def _reason(error: Exception) -> str:

@@ -7,7 +7,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from zerowait.config.checks import not_negative, positive
+from zerowait.config.checks import at_most, not_negative, positive
+
+_MOST_USD = 1e9  # money is counted in whole nano-dollars of 64 bits
+_YEAR_S = 366 * 86_400.0
 
 MOST_SHARDS: Final = 64
 
@@ -53,6 +56,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __post_init__(self) -> None:
         for name in ("input", "output"):
             not_negative(name, getattr(self, name))
+            at_most(name, getattr(self, name), _MOST_USD)
 
 
 class Sharding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -109,9 +113,12 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         if self.budget_usd is not None:
             not_negative("budget_usd", self.budget_usd)
+            at_most("budget_usd", self.budget_usd, _MOST_USD)
         for name in ("concurrency", "rpm", "tpm"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 positive(name, value)
         for name in ("max_concurrency", "timeout_s", "deadline_s", "attempts", "group_deadline_s"):
             positive(name, getattr(self, name))
+        for name in ("timeout_s", "deadline_s", "group_deadline_s"):
+            at_most(name, getattr(self, name), _YEAR_S)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any, Literal, Union, get_args, get_origin
 
 import msgspec
 
@@ -14,7 +15,10 @@ _MAY_BE_OFF = ("rpm", "tpm", "hedge")
 
 
 def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
-    """What a field that takes certain words may be, such as "auto or a whole number"."""
+    """What a field that takes certain words may be, such as "auto or a whole number".
+
+    Empty for a field that takes none; None for one that does not exist.
+    """
     options: tuple[Any, ...] = (kind,)
     for part in path:
         fields = [
@@ -29,7 +33,14 @@ def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
         either = get_origin(kinds[0]) in (Union, UnionType)
         options = get_args(kinds[0]) if either else (kinds[0],)
     names: dict[Any, str] = {int: "a whole number", float: "a number", Hedge: "a mapping"}
-    words = [str(word) for option in options for word in get_args(option)]
+    words = [
+        str(word)
+        for option in options
+        if get_origin(option) is Literal
+        for word in get_args(option)
+    ]
+    if not words:
+        return ""
     return " or ".join([*words, *(names[option] for option in options if option in names)])
 
 
@@ -53,7 +64,7 @@ def locate(message: str) -> tuple[KeyPath, str]:
     """Splits msgspec's "... - at `$.endpoints[0].model`" into a key path and the problem."""
     problem, _, where = message.partition(" - at `$")
     path: list[str | int] = []
-    for part in where.rstrip("`").replace("[", ".[").split("."):
+    for part in where.rstrip("`").replace("[...]", "").replace("[", ".[").split("."):
         if part.startswith("[") and part[1:-1].isdigit():
             path.append(int(part[1:-1]))
         elif part and not part.startswith("["):
@@ -62,18 +73,53 @@ def locate(message: str) -> tuple[KeyPath, str]:
 
 
 def plain_words(problem: str) -> str:
-    """The sentence of msgspec in the words of YAML."""
+    """The sentence of msgspec in the words of YAML.
+
+    >>> plain_words("Expected `int | str`, got `array`")
+    'must be a whole number or text, not a list'
+    """
     if problem.startswith("Object missing required field "):
         return f"needs the key {problem.rsplit(' ', 1)[1].strip('`')!r}"
-    problem = problem.replace(" | null`", "`")
-    for word, ours in (("`int`", "a whole number"), ("`float`", "a number"), ("`str`", "text")):
-        problem = problem.replace(word, ours)
-    problem = problem.replace("`array`", "a list").replace("`object`", "a mapping")
+    if problem.startswith("must "):
+        return problem
+    problem = re.sub(r"`([a-z_ |]+)`", lambda found: _kinds(found[1]), problem)
     if problem.startswith("Expected "):
         return "must be " + problem[len("Expected ") :].replace(", got ", ", not ")
     return f"is wrong: {problem}"
 
 
 def kind_of(tree: Any) -> str:
-    """What `tree` is, for the sentence "must be a mapping, not ..."."""
-    return "nothing" if tree is None else f"{type(tree).__name__} {tree!r}"
+    """What `tree` is, for the sentence "must be a mapping, not ..."; it may be a key: no value."""
+    return "nothing" if tree is None else _KINDS.get(type(tree).__name__, type(tree).__name__)
+
+
+def as_yaml_number(text: Any) -> str | None:
+    """How YAML would read the number that `text` was meant to be; None when it is none.
+
+    >>> as_yaml_number("1e-6"), as_yaml_number("2.5e3"), as_yaml_number("many")
+    ('1.0e-6', '2.5e+3', None)
+    """
+    found = isinstance(text, str) and re.fullmatch(r"([-+]?\d+)(\.\d*)?[eE]([-+]?)(\d+)", text)
+    if not found:
+        return None
+    whole, fraction, sign, power = found.groups()
+    return f"{whole}{fraction or '.0'}e{sign or '+'}{power}"
+
+
+_KINDS = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "list": "a list",
+    "object": "a mapping",
+    "dict": "a mapping",
+    "null": "nothing",
+}
+
+
+def _kinds(names: str) -> str:
+    """Msgspec's ``int | null`` in words; that nothing is possible is left out."""
+    words = [_KINDS.get(name, name) for name in names.split(" | ")]
+    return " or ".join([word for word in words if word != "nothing"] or words)

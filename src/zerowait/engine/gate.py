@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from graphlib import CycleError, TopologicalSorter
 
 from zerowait.types import Abstain, Outcome, Score
 
@@ -17,6 +17,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
+_DEEPEST = 100
+_SHOWN_CHARS = 120
 
 
 class Gate:
@@ -40,8 +42,12 @@ class Gate:
         names: set[str] = set()
         try:
             tree = ast.parse(text.strip(), mode="eval").body
-        except SyntaxError:
-            raise ValueError(f"{text!r} is no condition such as 'answer > 0'") from None
+        except (SyntaxError, ValueError):
+            raise ValueError(f"{_short(text)!r} is no condition such as 'answer > 0'") from None
+        except (RecursionError, MemoryError):
+            raise ValueError(f"{_short(text)!r} is nested too deeply") from None
+        if _depth(tree) > _DEEPEST:
+            raise ValueError(f"{_short(text)!r} is nested too deeply")
         self._test = _condition(tree, text, names)
         self.names = frozenset(names)
         if not names:
@@ -58,6 +64,19 @@ class Gate:
                 )
             values[name] = outcome.value if isinstance(outcome, Score) else 0.0
         return self._test(values)
+
+
+def _depth(tree: ast.AST) -> int:
+    """Levels of a syntax tree, counted without recursion."""
+    depth, level = 0, [tree]
+    while level:
+        depth += 1
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+    return depth
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
 
 
 _Test = Callable[[Mapping[str, float]], bool]
@@ -104,19 +123,9 @@ def order(gates: Mapping[str, Gate | None]) -> list[str]:
     >>> order({"b": Gate("a > 0"), "a": None})
     ['a', 'b']
     """
-    done: dict[str, None] = {}
-
-    def visit(name: str, path: tuple[str, ...]) -> None:
-        if name in done:
-            return
-        if name in path:
-            cycle = " -> ".join((*path[path.index(name) :], name))
-            raise ValueError(f"the gates form a cycle: {cycle}")
-        gate: Any = gates[name]
-        for needed in sorted(gate.names) if gate else ():
-            visit(needed, (*path, name))
-        done[name] = None
-
-    for name in gates:
-        visit(name, ())
-    return list(done)
+    needed = {name: sorted(gate.names) if gate else [] for name, gate in gates.items()}
+    try:
+        return list(TopologicalSorter(needed).static_order())
+    except CycleError as error:
+        cycle = " -> ".join(reversed(error.args[1]))
+        raise ValueError(f"the gates form a cycle: {cycle}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
@@ -23,6 +24,8 @@ from zerowait.judge.anchors import load_anchors
 from zerowait.scorers import check_options, list_takers, needs_pool, resolve, with_files
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
+
+_NEAR = 0.8
 
 
 class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,14 +147,28 @@ def credentials(config: RewardConfig, environ: Mapping[str, str]) -> dict[str, l
         for index, endpoint in enumerate(judge.endpoints):
             key = endpoint.api_key
             if key is None and endpoint.api_key_env is not None:
-                key = environ.get(endpoint.api_key_env)
-                if not key:
-                    config.fail(
-                        ("judges", name, "endpoints", index, "api_key_env"),
-                        f"names the environment variable {endpoint.api_key_env}, which is not set",
-                    )
+                key = _key(config, endpoint.api_key_env, environ, (name, index))
             keys[name].append(key)
     return keys
+
+
+def _key(
+    config: RewardConfig, variable: str, environ: Mapping[str, str], endpoint: tuple[str, int]
+) -> str:
+    """The key in a variable; where there is none, its name may be a key that was written there."""
+    at = ("judges", endpoint[0], "endpoints", endpoint[1], "api_key_env")
+    key = environ.get(variable, "").strip()
+    if not key and variable.isupper():
+        config.fail(at, f"names the environment variable {variable}, which is not set")
+    if not key:
+        config.fail(
+            at,
+            "names an environment variable that is not set; it has to be the NAME of one, "
+            "never the key itself",
+        )
+    if not (key.isascii() and key.isprintable()):
+        config.fail(at, f"names {variable}, whose value is no key: it must be printable ASCII")
+    return key
 
 
 def _gate(
@@ -204,6 +221,7 @@ def _step(
         options = with_files(component.scorer, component.options, config.base)
         check_options(component.scorer, options)
     except ConfigError as error:
+        _refuse_misspelt(config, name, component, str(error))
         config.fail(("components", name), str(error))
     in_place = None if needs_pool(component.scorer) else scorer
     return RuleStep(
@@ -222,6 +240,7 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
     try:
         return resolve_shape(component.shape, component.options)
     except (ConfigError, ValueError) as error:
+        _refuse_misspelt(config, name, component, str(error))
         config.fail(("components", name), str(error))
 
 
@@ -244,6 +263,21 @@ def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:
             config.fail(at, str(error))
         found[name] = AnchorSet(judge=judge, anchors=anchors, bounds=bounds)
     return found
+
+
+def _refuse_misspelt(
+    config: RewardConfig, name: str, component: ScorerComponent | ShapeComponent, problem: str
+) -> None:
+    """An option that does not exist may be a misspelt key of every component."""
+    fields = [field for field in component.__struct_fields__ if field != "options"]
+    for option in component.options:
+        if f"has no option {option!r}" not in problem and (
+            f"has no parameter {option!r}" not in problem
+        ):
+            continue
+        near = get_close_matches(option, fields, n=1, cutoff=_NEAR)
+        if near:
+            config.fail(("components", name), f"has no key {option!r}; did you mean {near[0]!r}?")
 
 
 def _factor(component: ScorerComponent | JudgeComponent | ShapeComponent) -> float:

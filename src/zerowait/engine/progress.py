@@ -63,17 +63,29 @@ class Progress:
 
     def line(self) -> str:
         """Where it stands, in one line."""
-        elapsed = max(time.monotonic() - self._started, 1e-9)
-        rate = self._done / elapsed
+        elapsed_s = max(time.monotonic() - self._started, 1e-9)
+        rate = self._done / elapsed_s
         left = f"{(self._total - self._done) / rate:.0f} s" if rate > 0 else "unknown"
         share = 100 * self._done / self._total
         return (
-            f"{self._what} {self._done}/{self._total} ({share:.0f} %), {rate:.1f}/s, left: {left}"
+            f"{self._what} {self._done}/{self._total} ({share:.0f} %), {paced(rate)}, "
+            f"{elapsed_s:.0f} s so far, left: {left}"
         )
 
     def _lines(self) -> None:
         while not self._closing.wait(_LINE_EVERY_S):
             print(self.line(), file=sys.stderr, flush=True)
+
+
+def paced(rate: float) -> str:
+    """How fast it goes, for people, from how many are done per second.
+
+    >>> paced(12.34), paced(0.05), paced(0.0)
+    ('12.3/s', '20.0 s each', 'none done yet')
+    """
+    if rate <= 0:
+        return "none done yet"
+    return f"{rate:.1f}/s" if rate >= 1 else f"{1 / rate:.1f} s each"
 
 
 def _bar() -> Any:
@@ -90,7 +102,7 @@ def _bar() -> Any:
 
     class Rate(ProgressColumn):
         def render(self, task: Any) -> Text:
-            return Text(f"{task.speed or 0:.1f}/s")
+            return Text(paced(task.speed or 0.0))
 
     return RichProgress(
         TextColumn("{task.description}"),

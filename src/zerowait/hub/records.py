@@ -47,12 +47,12 @@ class StatsRecord(msgspec.Struct, frozen=True, kw_only=True):
 class Records:
     """Appends records to a run's folder; every line is handed to the system before it returns.
 
-    A killed process loses nothing that was appended. Files are readable by their owner only,
-    because they hold prompts and responses.
+    A killed process loses nothing that was appended. Folder and files are readable by their owner
+    only, because they hold prompts and responses.
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._rewards = _append_only(folder / REWARDS)
         self._stats = _append_only(folder / STATS)
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode

@@ -11,6 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from zerowait.config.words import locate, plain_words
 from zerowait.errors import ConfigError, did_you_mean
 
 
@@ -52,7 +53,8 @@ def _check_value(where: str, value: Any, hint: Any) -> None:
     try:
         converted = msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{where} is {value!r}: {error}") from None
+        _, problem = locate(str(error))
+        raise ConfigError(f"{where} is {value!r}: it {plain_words(problem)}") from None
     if isinstance(converted, float) and not math.isfinite(converted):
         raise ConfigError(f"{where} must be a finite number, not {value!r}")
 

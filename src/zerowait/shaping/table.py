@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from zerowait.config.source import spell
+from zerowait.config.words import locate, plain_words
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.shaping.cosine import Cosine
 from zerowait.shaping.group import Shape
@@ -54,6 +56,7 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
     try:
         made: Any = msgspec.convert(dict(options), shape)
     except msgspec.ValidationError as error:
-        raise ConfigError(f"{name}: {error}") from None
+        path, problem = locate(str(error))
+        raise ConfigError(f"{name}: {spell(path)} {plain_words(problem)}") from None
     resolved: Shape = made
     return resolved

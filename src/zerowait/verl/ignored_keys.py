@@ -2,7 +2,8 @@
 
 verl's default trainer reads rewards from ``reward.*`` only. The keys of earlier releases are still
 in its schema, so that Hydra accepts them, and nothing reads them
-(``verl/trainer/main_ppo.py`` never calls ``migrate_legacy_reward_impl``).
+(``verl/trainer/main_ppo.py`` never calls ``migrate_legacy_reward_impl``). Other keys choose what
+verl calls for a reward, or the data set that stamps its rows; every spelling of them is looked at.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
+
+from zerowait.verl.hydra_syntax import flattened, plain_key, read
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -24,6 +27,7 @@ class Finding(msgspec.Struct, frozen=True):
         return f"{self.key} {self.problem}; {self.instead}"
 
 
+_OWN_FUNCTION: Final = "use a scorer `module:function` in reward.yaml"
 _IGNORED: Final = "is accepted and ignored by verl 0.9.1"
 
 _LEGACY: Final[dict[str, str]] = {
@@ -35,10 +39,8 @@ _LEGACY: Final[dict[str, str]] = {
     "reward_model.enable": "write reward.reward_model.enable",
     "reward_model.enable_resource_pool": "write reward.reward_model.enable_resource_pool",
     "reward_model.model.path": "write reward.reward_model.model_path",
-    "custom_reward_function.path": "use a scorer `module:function` in reward.yaml, "
-    "or write reward.custom_reward_function.path",
-    "custom_reward_function.name": "use a scorer `module:function` in reward.yaml, "
-    "or write reward.custom_reward_function.name",
+    "custom_reward_function.path": _OWN_FUNCTION,
+    "custom_reward_function.name": _OWN_FUNCTION,
     "sandbox_fusion.url": "write reward.sandbox_fusion.url",
     "sandbox_fusion.max_concurrent": "write reward.sandbox_fusion.max_concurrent",
     "sandbox_fusion.memory_limit_mb": "write reward.sandbox_fusion.memory_limit_mb",
@@ -48,6 +50,9 @@ _LEGACY: Final[dict[str, str]] = {
 }
 _LEGACY_FAMILIES: Final = ("reward_model.", "custom_reward_function.", "sandbox_fusion.")
 _GONE_MANAGERS: Final = ("batch", "prime")
+_DATASET: Final = "pkg://zerowait.verl.dataset"
+_NONE: Final = ("", "none", "null")
+_OURS: Final = ("reward.reward_manager", "reward.zerowait", "data.custom_cls")
 
 
 def examine(overrides: Mapping[str, Any]) -> list[Finding]:
@@ -57,14 +62,12 @@ def examine(overrides: Mapping[str, Any]) -> list[Finding]:
     reward_model.reward_manager is accepted and ignored by verl 0.9.1; write \
 reward.reward_manager.name=zerowait
     """
-    found = []
-    for given, value in overrides.items():
-        key = given.lstrip("+~")
-        finding = _examine(key, value)
-        if finding is not None:
-            found.append(finding)
-    if bypasses(overrides):
-        found.append(
+    plain = flattened(overrides)
+    found = [_deleted(key) for key in overrides if key.startswith("~")]
+    found += [_examine(key, value) for key, value in plain.items()]
+    findings = [finding for finding in found if finding is not None]
+    if bypasses(plain):
+        findings.append(
             Finding(
                 "reward.reward_model.enable=True",
                 "without reward.custom_reward_function.path takes every reward from the reward "
@@ -72,27 +75,55 @@ reward.reward_manager.name=zerowait
                 "leave it off and put the reward model into reward.yaml as a judge",
             )
         )
-    return found
+    return findings
 
 
 def bypasses(overrides: Mapping[str, Any]) -> bool:
     """Whether verl would never call the reward manager."""
-    plain = {key.lstrip("+~"): value for key, value in overrides.items()}
+    plain = flattened(overrides)
     enabled = str(plain.get("reward.reward_model.enable", False)).lower() == "true"
     function = plain.get("reward.custom_reward_function.path")
-    return enabled and str(function).lower() in ("none", "null", "")
+    return enabled and str(function).lower() in _NONE
 
 
 def _examine(key: str, value: Any) -> Finding | None:
-    if key == "reward.reward_manager.name" and value in _GONE_MANAGERS:
-        return Finding(
-            f"{key}={value}",
-            "no longer exists in verl 0.9",
-            "write reward.reward_manager.name=zerowait",
-        )
+    bypass = _bypass(key, read(value) if isinstance(value, str) else value)
+    if bypass is not None:
+        return bypass
     for legacy, instead in _LEGACY.items():
         if key == legacy or key.startswith(legacy + "."):
             return Finding(key, _IGNORED, instead)
     if key.startswith(_LEGACY_FAMILIES):
         return Finding(key, _IGNORED, f"write reward.{key}")
+    return None
+
+
+def _bypass(key: str, value: Any) -> Finding | None:
+    """What chooses another manager, function or data set than ours."""
+    text = "null" if value is None else str(value)
+    problem, instead = "", "leave it out"
+    match key:
+        case "reward.reward_manager.name" if text != "zerowait":
+            gone = text in _GONE_MANAGERS
+            problem = (
+                "no longer exists in verl 0.9" if gone else "keeps reward.yaml from being read"
+            )
+            instead = "write reward.reward_manager.name=zerowait"
+        case "reward.reward_manager.source" if text != "register":
+            problem = "loads a manager that does not read reward.yaml"
+        case "reward.custom_reward_function.path" if text.lower() not in _NONE:
+            problem = "is loaded by verl and never called by the reward manager zerowait"
+            instead = _OWN_FUNCTION
+        case "data.custom_cls.path" if text != _DATASET:
+            problem = "leaves out the data set that tells rewards the split and group of a row"
+            instead = f"write data.custom_cls.path={_DATASET}"
+        case "reward" | "reward.reward_manager" | "reward.zerowait" | "data" | "data.custom_cls":
+            problem = "takes the place of what rewards need"
+    return Finding(f"{key}={text}", problem, instead) if problem else None
+
+
+def _deleted(given: str) -> Finding | None:
+    key = plain_key(given.partition("=")[0])
+    if any(own == key or own.startswith(f"{key}.") or key.startswith(f"{own}.") for own in _OURS):
+        return Finding(given, "takes the rewards out of verl's configuration", "leave it out")
     return None

@@ -24,17 +24,34 @@ _KILL_AFTER_S = 20.0
 
 
 def device_of(recipe: Recipe) -> Literal["cpu", "cuda"]:
-    """``cuda`` or ``cpu``: as the recipe says, or what this machine has."""
-    if recipe.resources.device != "auto":
-        return recipe.resources.device
+    """``cuda`` or ``cpu``: as the recipe says, or what this machine has.
+
+    Raises:
+        ConfigError: the recipe says ``cuda``, and there is none.
+    """
+    resources = recipe.resources
+    if resources.device == "cuda" and resources.ray_address is None and not _has_gpu():
+        recipe.source.fail(("resources", "device"), "is cuda, and this machine has no GPU")
+    if resources.device != "auto":
+        return resources.device
+    return "cuda" if _has_gpu() else "cpu"
+
+
+def _has_gpu() -> bool:
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.cuda.is_available()
 
 
 def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
     """What the recipe says, in the terms of verl's configuration."""
     data, algorithm, resources = recipe.data, recipe.algorithm, recipe.resources
+    if device == "cpu" and recipe.rollout.engine in ("vllm", "sglang"):
+        recipe.source.fail(
+            ("rollout", "engine"),
+            f"is {recipe.rollout.engine}, which needs a GPU, and this runs on the CPU: leave it "
+            "out, or write transformers",
+        )
     return TrainingSetup(
         model_path=_model_path(recipe),
         train_files=[str(recipe.path(file)) for file in data.train],
@@ -65,6 +82,13 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
     )
 
 
+def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:
+    """Raise a ConfigError for overrides that verl ignores, or that take rewards past zerowait."""
+    findings = examine({**recipe.verl, **extra})
+    if findings:
+        raise ConfigError("; ".join(str(finding) for finding in findings))
+
+
 def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, str]) -> list[str]:
     """The trainer's command line: ours, then the recipe's ``verl:``, then `extra`; later wins.
 
@@ -72,13 +96,7 @@ def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, 
         recipe: the recipe.
         setup: the same in verl's terms.
         extra: overrides in Hydra's own syntax, from the command line.
-
-    Raises:
-        ConfigError: an override would be ignored by verl, or would bypass the reward manager.
     """
-    findings = examine({**recipe.verl, **extra})
-    if findings:
-        raise ConfigError("; ".join(str(finding) for finding in findings))
     own = {**base_overrides(setup), **_reward(recipe), **_search(recipe)}
     composed = merged(own, recipe.verl)
     given = {key.lstrip("+"): value for key, value in extra.items()}
@@ -152,7 +170,8 @@ def run_trainer(
     `on_step` is called with each finished step's number. An interrupt is passed on to the trainer,
     which gets 20 s to end.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    # for its owner only: verl's dumps and its log quote prompts and responses
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / LOG).open("w", encoding="utf-8") as log:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
             [sys.executable, "-m", "verl.trainer.main_ppo", *command],

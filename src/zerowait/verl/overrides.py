@@ -14,11 +14,11 @@ from typing import Literal
 import msgspec
 
 from zerowait.errors import ConfigError
+from zerowait.verl.hydra_syntax import written
 
 DATASET = "pkg://zerowait.verl.dataset"
 _BUCKET_MEGABYTES = 256
 _RAY_CPUS = 16
-_WORDS = frozenset({"true", "false", "null", "nan", "inf"})
 
 
 class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ def arguments(overrides: Mapping[str, object]) -> list[str]:
     >>> arguments({"trainer.logger": ["console"], "trainer.save_freq": -1, "a.b": None})
     ['trainer.logger=["console"]', 'trainer.save_freq=-1', 'a.b=null']
     """
-    return [f"{key}={_written(value)}" for key, value in overrides.items()]
+    return [f"{key}={written(value)}" for key, value in overrides.items()]
 
 
 def merged(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
@@ -280,24 +280,3 @@ def _ray(setup: TrainingSetup) -> dict[str, object]:
         overrides[f"{init}.num_cpus"] = _RAY_CPUS + 8 * setup.devices
         overrides[f"+{init}.num_gpus"] = setup.devices
     return overrides
-
-
-def _written(value: object) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str):
-        return value if value.isidentifier() and value.lower() not in _WORDS else _quoted(value)
-    if isinstance(value, list | tuple):
-        return f"[{','.join(_item(item) for item in value)}]"
-    return str(value)
-
-
-def _item(value: object) -> str:
-    return _quoted(value) if isinstance(value, str) else _written(value)
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace('"', '\\"')
-    return f'"{escaped}"'

@@ -8,10 +8,30 @@ from typing import Any, Literal
 import msgspec
 
 from zerowait.config import FailurePolicy, RewardConfig, Source, build, read_config, read_yaml
-from zerowait.errors import ConfigError
+from zerowait.config.checks import at_least, not_negative, positive
+from zerowait.errors import ConfigError, did_you_mean
 from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
 from zerowait.verl.limits import check_limits
+
+ESTIMATORS = (
+    "gae",
+    "gdpo",
+    "gpg",
+    "grpo",
+    "grpo_passk",
+    "grpo_vectorized",
+    "opo",
+    "optimal_token_baseline",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "remax",
+    "rloo",
+    "rloo_vectorized",
+    "tir_optimal_token_baseline",
+)
+"""verl 0.9.1's advantage estimators, ``verl.trainer.ppo.core_algos.AdvantageEstimator``."""
+_SEEDS = 2**32  # numpy takes no greater ones
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,6 +56,13 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     max_response_tokens: int = 512
     prompt_key: str = "prompt"
 
+    def __post_init__(self) -> None:
+        for name in ("train", "validation"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} must name at least one file")
+        for name in ("batch", "max_prompt_tokens", "max_response_tokens"):
+            at_least(name, getattr(self, name), 1)
+
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How responses are sampled.
@@ -48,6 +75,10 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     engine: Literal["auto", "transformers", "vllm", "sglang"] = "auto"
     n: int = 8
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        at_least("n", self.n, 1)
+        not_negative("temperature", self.temperature)
 
 
 class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,6 +96,18 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     estimator: str = "grpo"
     kl_loss: float = 0.0
     micro_batch: int = 8
+
+    def __post_init__(self) -> None:
+        at_least("steps", self.steps, 1)
+        at_least("micro_batch", self.micro_batch, 1)
+        positive("learning_rate", self.learning_rate)
+        not_negative("kl_loss", self.kl_loss)
+        if self.estimator not in ESTIMATORS:
+            raise ValueError(
+                f"estimator must be one of verl's, not {self.estimator!r}"
+                f"{did_you_mean(self.estimator, ESTIMATORS)}; one that you registered yourself "
+                "goes into verl: {algorithm.adv_estimator: name}"
+            )
 
 
 class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -103,6 +146,10 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     reward_workers: int = 1
     ray_address: str | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("devices", "nodes", "reward_workers"):
+            at_least(name, getattr(self, name), 1)
+
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """When there is validation and a checkpoint, in steps; 0 is never.
@@ -113,6 +160,10 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     validate_every: int = 0
     save_every: int = 0
     logger: tuple[str, ...] = ("console",)
+
+    def __post_init__(self) -> None:
+        for name in ("validate_every", "save_every"):
+            at_least(name, getattr(self, name), 0)
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +232,7 @@ def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = No
     name = _text(source, "name", path.stem if path.stem != "recipe" else path.parent.name)
     recipe: dict[str, Any] = {
         "name": name,
-        "seed": _seed(source) if seed is None else seed,
+        "seed": _seed(source, seed),
         "output": str(Path(output or _text(source, "output", f"runs/{name}")).resolve()),
         "reward": reward,
         "reward_path": reward_path,
@@ -229,10 +280,13 @@ def _text(source: Source, key: str, default: str) -> str:
     return value
 
 
-def _seed(source: Source) -> int:
-    value = source.tree.get("seed", 0)
-    if isinstance(value, bool) or not isinstance(value, int):
-        source.fail(("seed",), f"must be a whole number, not {value!r}")
+def _seed(source: Source, given: int | None) -> int:
+    value = source.tree.get("seed", 0) if given is None else given
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < _SEEDS:
+        problem = f"must be a whole number from 0 to {_SEEDS - 1}, not {value!r}"
+        if given is not None:
+            raise ConfigError(f"--seed {given}: {problem}")
+        source.fail(("seed",), problem)
     return value
 
 

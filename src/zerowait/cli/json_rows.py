@@ -1,0 +1,71 @@
+"""Rows of JSON: read with the number of each line, and written so that no value is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from zerowait.errors import DataError
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_WORDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"}
+
+
+def read_json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each row with its number: its line, or its place in the list of a ``.json`` file.
+
+    Raises:
+        DataError: a line, or an item of the list, is no JSON object; names it and says what it is.
+    """
+    with path.open("rb") as file:
+        start = file.read(4096).removeprefix(_BYTE_ORDER_MARK).lstrip()
+        file.seek(0)
+        if path.suffix.lower() == ".json" and start.startswith(b"["):
+            items = _decoded(file.read().removeprefix(_BYTE_ORDER_MARK), str(path))
+            for number, item in enumerate(items, start=1):
+                yield number, _row(item, f"{path}: item {number}")
+            return
+        for number, line in enumerate(file, start=1):
+            text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+            if text.strip():
+                where = f"{path}:{number}"
+                yield number, _row(_decoded(text, where), where)
+
+
+def encoded(value: Any) -> bytes:
+    """`value` as JSON; what JSON has no form for becomes text.
+
+    >>> encoded({"a": 1, "b": {2}, "c": 10**30}) == b'{"a": 1, "b": [2], "c": %d}' % 10**30
+    True
+    """
+    try:
+        return msgspec.json.encode(value, enc_hook=plain)
+    except (OverflowError, TypeError, ValueError):  # a number beyond 64 bits, half a character
+        tree = msgspec.to_builtins(value, enc_hook=plain, str_keys=True)
+        return json.dumps(tree, ensure_ascii=False, default=str).encode("utf-8", "replace")
+
+
+def plain(value: Any) -> Any:
+    """Python values of numpy scalars and arrays, which data sets bring along; else text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _decoded(text: bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        problem = str(error).removeprefix("JSON is malformed: ")
+        raise DataError(f"{where}: is no JSON object: {problem}") from None
+    except RecursionError:
+        raise DataError(f"{where}: is no JSON object: it is nested too deeply") from None
+
+
+def _row(value: Any, where: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    what = _WORDS.get(type(value), "a number")
+    raise DataError(f"{where}: is no JSON object but {what}: a row is {{column: value}}")

@@ -1,0 +1,34 @@
+"""The command ``zerowait judge``."""
+
+import json
+import signal
+import socket
+import urllib.request
+
+
+def test_a_fake_judge_says_what_it_was_asked_when_it_ends(start_zerowait):
+    process = start_zerowait("judge", "--fake", "--port", "0")
+    url = process.stdout.readline().split()[-1]
+    body = {"model": "m", "messages": [{"role": "user", "content": "integer from 1 to 10"}]}
+    for _ in range(2):
+        request = urllib.request.Request(
+            f"{url}/chat/completions",
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/json"},
+        )
+        urllib.request.urlopen(request).read()
+    process.send_signal(signal.SIGINT)
+    said, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (0, "")
+    assert said.startswith("2 requests, 2 answered, 1 different, 1 asked again although answered")
+
+
+def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(zerowait):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        ended = zerowait("judge", "--fake", "--port", port)
+    assert ended.returncode == 2
+    assert ended.stderr == (
+        f"zerowait: --port {port}: no judge can listen at 127.0.0.1:{port}: "
+        "Address already in use\n"
+    )
