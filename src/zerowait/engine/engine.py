@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -40,14 +40,15 @@ from zerowait.engine.pool import ScorerPool
 from zerowait.engine.shapes import Shapes, Tokenizer
 from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
-from zerowait.engine.together import first_of, group_by_group
+from zerowait.engine.together import first_of, group_by_group, worked_off
 from zerowait.errors import ClosedError, DataError
 from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
 from zerowait.types import Reward, Sample
 
 _LOG = logging.getLogger(__name__)
 _STREAM = "stream"
-_AT_ONCE = 8192
+_AT_ONCE = 2048
+_TURN = 64
 
 
 class Engine:
@@ -206,24 +207,22 @@ class Engine:
         for row in rows:
             self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
-        room = asyncio.Semaphore(max(_AT_ONCE, max(sizes.values(), default=0)))
+        todo = deque(group_by_group(rows))
         scope = object()
 
-        async def one(index: int) -> None:
-            row = rows[index]
-            try:
+        async def work() -> None:
+            while todo:
+                index = todo.popleft()
+                row = rows[index]
                 size = None if row.group is None else sizes[row.group]
                 reward = rewards[index] = await self._score(row, scope, size)
-            finally:
-                room.release()
-            if on_reward is not None:
-                on_reward(index, reward)
+                if on_reward is not None:
+                    on_reward(index, reward)
+                if len(todo) % _TURN == 0:
+                    await asyncio.sleep(0)  # what is answered without waiting keeps nobody waiting
 
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for index in group_by_group(rows):
-                    await room.acquire()
-                    tasks.create_task(one(index))
+            await worked_off(todo, work, at_once=max([_AT_ONCE, *sizes.values()]))
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
         done = [reward for reward in rewards if reward is not None]

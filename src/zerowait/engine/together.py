@@ -1,9 +1,9 @@
-"""What belongs together: coroutines of one caller, and siblings in a list."""
+"""What belongs together: coroutines of one caller, a list's rows, and siblings in it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence, Sized
 from typing import Any, TypeVar
 
 from zerowait.types import Sample
@@ -19,6 +19,22 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
         raise first_of(errors) from None
     return [task.result() for task in tasks]
+
+
+async def worked_off(
+    todo: Sized, work: Callable[[], Coroutine[Any, Any, None]], *, at_once: int
+) -> None:
+    """Run `work` in ever more tasks, up to `at_once`, until nothing is left to do.
+
+    One task does all that can be done without waiting; only those who wait need more of them.
+    """
+    async with asyncio.TaskGroup() as tasks:
+        count = 0
+        while todo and count < at_once:
+            for _ in range(min(max(1, count), len(todo), at_once - count)):
+                tasks.create_task(work())
+                count += 1
+            await asyncio.sleep(0)
 
 
 def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
