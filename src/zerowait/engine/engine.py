@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -17,7 +16,7 @@ import msgspec
 
 from zerowait.cache import NoStore, Shard, SingleFlight, open_store
 from zerowait.client import (
-    AiohttpTransport,
+    HttpTransport,
     Lanes,
     Ledger,
     MemoryLedger,
@@ -48,7 +47,6 @@ from zerowait.types import Reward, Sample
 _LOG = logging.getLogger(__name__)
 _STREAM = "stream"
 _AT_ONCE = 2048
-_TURN = 64
 
 
 class Engine:
@@ -58,7 +56,7 @@ class Engine:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop; must be quick. What it raises is logged.
-        transport: how requests travel; aiohttp when None.
+        transport: how requests travel; `HttpTransport` when None.
         environ: where ``api_key_env`` variables are looked up.
         partition: this engine's place among several that share a job's limits; None: it is alone.
 
@@ -112,7 +110,7 @@ class Engine:
             if self.config.judges:
                 self._ledger = open_ledger(self.config)
                 stack.push_async_callback(self._ledger.aclose)
-                transport = self._given_transport or AiohttpTransport()
+                transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
                 store = await open_store(self.config.cache, self._shard)
                 stack.push_async_callback(store.aclose)
@@ -207,22 +205,18 @@ class Engine:
         for row in rows:
             self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
-        todo = deque(group_by_group(rows))
         scope = object()
 
-        async def work() -> None:
-            while todo:
-                index = todo.popleft()
-                row = rows[index]
-                size = None if row.group is None else sizes[row.group]
-                reward = rewards[index] = await self._score(row, scope, size)
-                if on_reward is not None:
-                    on_reward(index, reward)
-                if len(todo) % _TURN == 0:
-                    await asyncio.sleep(0)  # what is answered without waiting keeps nobody waiting
+        async def one(index: int) -> None:
+            row = rows[index]
+            size = None if row.group is None else sizes[row.group]
+            reward = rewards[index] = await self._score(row, scope, size)
+            if on_reward is not None:
+                on_reward(index, reward)
 
         try:
-            await worked_off(todo, work, at_once=max([_AT_ONCE, *sizes.values()]))
+            at_once = max([_AT_ONCE, *sizes.values()])
+            await worked_off(group_by_group(rows), one, at_once=at_once)
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
         done = [reward for reward in rewards if reward is not None]

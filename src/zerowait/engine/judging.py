@@ -27,7 +27,6 @@ from zerowait.judge import (
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
 
-
 _REREAD: Final = 16_384
 """About as many replies as the store's front holds in memory, whose bytes these are."""
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence, Sized
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from zerowait.types import Sample
 
 T = TypeVar("T")
+
+_TURN: Final = 64
 
 
 async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -22,12 +25,20 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 async def worked_off(
-    todo: Sized, work: Callable[[], Coroutine[Any, Any, None]], *, at_once: int
+    items: Iterable[T], one: Callable[[T], Coroutine[Any, Any, None]], *, at_once: int
 ) -> None:
-    """Run `work` in ever more tasks, up to `at_once`, until nothing is left to do.
+    """Do `one` for every item, in order, in ever more tasks up to `at_once`.
 
-    One task does all that can be done without waiting; only those who wait need more of them.
+    A task goes on to the next item, so that only those who wait need a task each.
     """
+    todo = deque(items)
+
+    async def work() -> None:
+        while todo:
+            await one(todo.popleft())
+            if len(todo) % _TURN == 0:
+                await asyncio.sleep(0)  # what is done without waiting keeps nobody waiting
+
     async with asyncio.TaskGroup() as tasks:
         count = 0
         while todo and count < at_once:
