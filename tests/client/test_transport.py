@@ -457,7 +457,7 @@ def test_importing_the_client_does_not_load_aiohttp():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_reply_without_an_end_does_not_fill_the_memory():
+def test_a_reply_without_an_end_does_not_fill_the_memory(serving):
     chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -471,3 +471,14 @@ def test_a_reply_without_an_end_does_not_fill_the_memory():
     error = asyncio.run(main())
     assert error.kind is FailureKind.UNREACHABLE
     assert error.detail == "the reply is longer than 16 MiB"
+
+
+def test_a_reply_that_unpacks_without_an_end_does_not_fill_the_memory(serving):
+    bomb = gzip.compress(b"x" * (17 * 2**20))
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+
+    async def main():
+        async with serving(head % len(bomb) + bomb) as (wire, transport):
+            return await failure(transport, wire.request, timeout_s=30.0)
+
+    assert asyncio.run(main()).detail == "the reply is longer than 16 MiB"

@@ -9,11 +9,11 @@ from typing import Final, cast
 
 import httptools
 
-from zerowait.client.port import Reply, TransportError, TransportFailure
+from zerowait.client.port import LONGEST_REPLY_BYTES, Reply, TransportError, TransportFailure
 from zerowait.types import FailureKind
 
-_LARGEST_REPLY_BYTES: Final = 64 * 2**20
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
+_TOO_LONG: Final = f"the reply is longer than {LONGEST_REPLY_BYTES // 2**20} MiB"
 _WITH_LENGTH: Final = frozenset({"content-length", "transfer-encoding"})
 
 
@@ -95,8 +95,8 @@ class Connection(asyncio.Protocol):
         self._received_bytes += len(data)
         if self._answer is None:
             self.abort()  # nobody asked: the next reply on it would be somebody else's
-        elif self._received_bytes > _LARGEST_REPLY_BYTES:
-            self.abort("the reply is larger than 64 MiB")
+        elif self._received_bytes > LONGEST_REPLY_BYTES:
+            self.abort(_TOO_LONG)
         else:
             try:
                 self._parser.feed_data(data)
@@ -145,10 +145,13 @@ class Connection(asyncio.Protocol):
     def _reply(self) -> Reply | TransportError:
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._headers.get("content-encoding", "").lower() in {"gzip", "deflate"}:
+            unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
             try:
-                body = _unpacked(body)
+                body = unpacking.decompress(body, LONGEST_REPLY_BYTES)
             except zlib.error:
                 return self._failure("the reply is not what its Content-Encoding says")
+            if unpacking.unconsumed_tail:
+                return self._failure(_TOO_LONG)
         return Reply(self._parser.get_status_code(), self._headers, body)
 
     def _expire(self, timeout_s: float) -> None:
@@ -165,8 +168,3 @@ class Connection(asyncio.Protocol):
     ) -> TransportError:
         stale = self._has_served and kind is FailureKind.UNREACHABLE
         return TransportError(kind, why, reused_connection=stale)
-
-
-def _unpacked(body: bytes) -> bytes:
-    """`body` without its compression, cut where it would become too large."""
-    return zlib.decompressobj(_GZIP_OR_ZLIB).decompress(body, _LARGEST_REPLY_BYTES)

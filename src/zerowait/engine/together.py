@@ -42,7 +42,7 @@ async def worked_off(
     async with asyncio.TaskGroup() as tasks:
         count = 0
         while todo and count < at_once:
-            for _ in range(min(max(1, count), len(todo), at_once - count)):
+            for _ in range(min(max(_TURN, count), len(todo), at_once - count)):
                 tasks.create_task(work())
                 count += 1
             await asyncio.sleep(0)
