@@ -1,10 +1,10 @@
-"""The same judgements, asked in two ways: through the engine, and by a loop as one writes it."""
+"""The same judgements: through the engine, by a loop as one writes it, and with the openai SDK."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import aiohttp
@@ -37,16 +37,21 @@ class Run(msgspec.Struct, frozen=True):
         return self.count / self.wall_s
 
 
-def through_engine(
-    url: str, count: int, *, traffic: dict[str, Any], cache: str = "off", rounds: int = 1
-) -> Run:
-    """`count` different samples through the whole engine; of several rounds, the last."""
-    config = {
+def reward_config(url: str, *, traffic: dict[str, Any], cache: str) -> dict[str, Any]:
+    """A configuration with one judge and nothing else."""
+    return {
         "components": {"quality": {"judge": "quality"}},
         "judges": {"quality": {"endpoints": [{"base_url": url, "model": "m"}], "verdict": VERDICT}},
         "traffic": traffic,
         "cache": cache,
     }
+
+
+def through_engine(
+    url: str, count: int, *, traffic: dict[str, Any], cache: str = "off", rounds: int = 1
+) -> Run:
+    """`count` different samples through the whole engine; of several rounds, the last."""
+    config = reward_config(url, traffic=traffic, cache=cache)
     samples = [zerowait.Sample("Say something.", f"{number} {TEXT}") for number in range(count)]
 
     async def main() -> Run:
@@ -72,20 +77,50 @@ def by_hand(url: str, count: int, *, concurrency: int) -> Run:
         async with aiohttp.ClientSession(connector=connector) as session:
 
             async def one(number: int) -> str:
-                text = f"Rate this response from 1 to 10.\n\nSay something.\n\n{number} {TEXT}"
-                messages = [{"role": "user", "content": text}]
-                body = {"model": "m", "messages": messages, "max_tokens": 1024, "temperature": 0}
+                body = question(number)
                 async with gate, session.post(f"{url}/chat/completions", json=body) as reply:
                     return (await reply.json())["choices"][0]["message"]["content"]
 
-            began = time.perf_counter(), time.process_time()
-            async with asyncio.TaskGroup() as tasks:
-                for number in range(count):
-                    tasks.create_task(one(number))
-            ended = time.perf_counter(), time.process_time()
-        return Run(count, ended[0] - began[0], ended[1] - began[1])
+            return await _all_at_once(one, count)
 
     return _run(main())
+
+
+def by_sdk(url: str, count: int, *, concurrency: int) -> Run | None:
+    """The same with the openai SDK under a semaphore; None where it is not installed."""
+    try:
+        from openai import AsyncOpenAI
+    except ImportError:
+        return None
+
+    async def main() -> Run:
+        gate = asyncio.Semaphore(concurrency)
+        async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+
+            async def one(number: int) -> str | None:
+                async with gate:
+                    reply = await client.chat.completions.create(**question(number))
+                return reply.choices[0].message.content
+
+            return await _all_at_once(one, count)
+
+    return _run(main())
+
+
+def question(number: int) -> dict[str, Any]:
+    """The body of one request, as one writes it by hand."""
+    text = f"Rate this response from 1 to 10.\n\nSay something.\n\n{number} {TEXT}"
+    messages = [{"role": "user", "content": text}]
+    return {"model": "m", "messages": messages, "max_tokens": 1024, "temperature": 0}
+
+
+async def _all_at_once(one: Callable[[int], Coroutine[Any, Any, Any]], count: int) -> Run:
+    began = time.perf_counter(), time.process_time()
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(count):
+            tasks.create_task(one(number))
+    ended = time.perf_counter(), time.process_time()
+    return Run(count, ended[0] - began[0], ended[1] - began[1])
 
 
 def _run(main: Coroutine[Any, Any, Run]) -> Run:

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from zerowait.client import (
-    AiohttpTransport,
     Answer,
     FixedLimit,
+    HttpTransport,
     JudgeClient,
     Lanes,
     Limiter,
@@ -81,7 +81,7 @@ def ask_all(judge, count, *, limit=12, **traffic):
     limiter = Limiter(FixedLimit(limit))
 
     async def main():
-        transport = AiohttpTransport()
+        transport = HttpTransport()
         client = JudgeClient(
             endpoints=[Endpoint(base_url=judge.url, model="m")],
             keys=[Secret(KEY)],
@@ -187,7 +187,7 @@ def test_a_judge_that_is_gone_is_unreachable():
 
 def test_the_judge_stops_working_for_a_call_that_was_cancelled():
     async def main(judge):
-        transport = AiohttpTransport()
+        transport = HttpTransport()
         limiter = Limiter(FixedLimit(1))
         client = JudgeClient(
             endpoints=[Endpoint(base_url=judge.url, model="m")],

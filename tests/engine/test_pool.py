@@ -29,6 +29,7 @@ async def later(sample): await asyncio.sleep(0); return 0.5
 def disguised(sample): return later(sample)
 async def same_loop(sample): return {"score": 1.0, "loop": id(asyncio.get_running_loop())}
 def hangs(sample): time.sleep(1000)
+def computes(sample): return sum(range(10**13))
 def spins(sample):
     import re
     re.match(r"(a+)+b", "a" * 40)
@@ -454,8 +455,10 @@ def test_a_pool_that_nobody_closed_ends_with_its_process(tmp_path):
     assert comes_true(lambda: is_gone(int(out.split()[-1])))
 
 
-def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path):
-    hang = 'await pool.run("pool_functions:hangs", Sample("", ""), timeout_s=1000)'
+@pytest.mark.parametrize(("how", "timeout_s"), [("hangs", 1000), ("computes", 1)])
+def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path, how, timeout_s):
+    """Also where one call of a C library keeps the worker's Python from running."""
+    hang = f'await pool.run("pool_functions:{how}", Sample("", ""), timeout_s={timeout_s})'
     with script(tmp_path, hang) as process:
         assert process.stdout.readline() == "the script runs\n"
         pid = int(process.stdout.readline())

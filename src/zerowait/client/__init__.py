@@ -16,6 +16,7 @@ from zerowait.client.cost import (
     worst_case_usd,
 )
 from zerowait.client.endpoints import Target, target
+from zerowait.client.http_transport import HttpTransport
 from zerowait.client.lanes import Lane, Lanes
 from zerowait.client.limiter import Ending, FixedLimit, Gauge, Limit, Limiter, Sample, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
@@ -35,6 +36,7 @@ __all__ = [
     "FixedLimit",
     "Gauge",
     "GiveUp",
+    "HttpTransport",
     "JudgeClient",
     "Lane",
     "Lanes",

@@ -9,7 +9,13 @@ from contextvars import ContextVar
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
-from zerowait.client.port import Reply, Request, TransportError, TransportFailure
+from zerowait.client.port import (
+    LONGEST_REPLY_BYTES,
+    Reply,
+    Request,
+    TransportError,
+    TransportFailure,
+)
 from zerowait.errors import ClosedError
 from zerowait.types import FailureKind
 
@@ -19,7 +25,6 @@ if TYPE_CHECKING:
 
 _AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "User-Agent")
 _WARNS_ABOVE_BYTES: Final = 2**20
-_LONGEST_REPLY_BYTES: Final = 16 * 2**20
 
 
 class _Dial:
@@ -130,11 +135,11 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     async for part in response.content.iter_any():
         parts.append(part)
         size += len(part)
-        if size > _LONGEST_REPLY_BYTES:
+        if size > LONGEST_REPLY_BYTES:
             response.close()
             raise TransportError(
                 FailureKind.UNREACHABLE,
-                f"the reply is longer than {_LONGEST_REPLY_BYTES // 2**20} MiB",
+                f"the reply is longer than {LONGEST_REPLY_BYTES // 2**20} MiB",
             )
     return parts[0] if len(parts) == 1 else b"".join(parts)
 

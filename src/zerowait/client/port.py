@@ -6,7 +6,7 @@ An adapter such as `zerowait.client.aiohttp_transport` is the only importer of i
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
@@ -15,6 +15,9 @@ from zerowait.types import FailureKind
 
 TransportFailure: TypeAlias = Literal[FailureKind.TIMEOUT, FailureKind.UNREACHABLE]
 """The two ways in which no complete reply comes."""
+
+LONGEST_REPLY_BYTES: Final = 16 * 2**20
+"""A transport reads no more, so that an endless reply does not fill the memory."""
 
 
 class Request(msgspec.Struct, frozen=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import time
@@ -16,7 +15,7 @@ from typing import Any, Self
 import msgspec
 
 from zerowait.cache import NoStore, Shard, SingleFlight, open_store
-from zerowait.client import AiohttpTransport, Lanes, Ledger, MemoryLedger, Transport
+from zerowait.client import HttpTransport, Lanes, Ledger, MemoryLedger, Transport
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.anchors import AnchorWatch
 from zerowait.engine.benches import Benches, Supplies
@@ -36,14 +35,14 @@ from zerowait.engine.shapes import Shapes, Tokenizer
 from zerowait.engine.standstill import Standstill
 from zerowait.engine.steps import Steps
 from zerowait.engine.tally import Stats, Tally
-from zerowait.engine.together import first_of, group_by_group
+from zerowait.engine.together import first_of, group_by_group, worked_off
 from zerowait.errors import ClosedError, DataError
 from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
 from zerowait.types import Reward, Sample
 
 _LOG = logging.getLogger(__name__)
 _STREAM = "stream"
-_AT_ONCE = 8192
+_AT_ONCE = 2048
 
 
 class Engine:
@@ -53,7 +52,7 @@ class Engine:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop; must be quick. What it raises is logged.
-        transport: how requests travel; aiohttp when None.
+        transport: how requests travel; `HttpTransport` when None.
         environ: where ``api_key_env`` variables are looked up.
         partition: this engine's place among several that share a job's limits; None: it is alone.
 
@@ -109,7 +108,7 @@ class Engine:
             if self.config.judges:
                 self._ledger = open_ledger(self.config)
                 stack.push_async_callback(self._ledger.aclose)
-                transport = self._given_transport or AiohttpTransport()
+                transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
                 store = await open_store(self.config.cache, self._shard)
                 stack.push_async_callback(store.aclose)
@@ -205,24 +204,18 @@ class Engine:
         for row in rows:
             self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
-        room = asyncio.Semaphore(max(_AT_ONCE, max(sizes.values(), default=0)))
         scope = object()
 
         async def one(index: int) -> None:
             row = rows[index]
-            try:
-                size = None if row.group is None else sizes[row.group]
-                reward = rewards[index] = await self._score(row, scope, size)
-            finally:
-                room.release()
+            size = None if row.group is None else sizes[row.group]
+            reward = rewards[index] = await self._score(row, scope, size)
             if on_reward is not None:
                 on_reward(index, reward)
 
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for index in group_by_group(rows):
-                    await room.acquire()
-                    tasks.create_task(one(index))
+            at_once = max([_AT_ONCE, *sizes.values()])
+            await worked_off(group_by_group(rows), one, at_once=at_once)
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
         done = [reward for reward in rewards if reward is not None]

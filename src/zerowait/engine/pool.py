@@ -16,12 +16,13 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from zerowait.engine.microbatch import MicroBatches, Take
-from zerowait.engine.worker import Growth, Worker, start_worker
+from zerowait.engine.worker import Growth, Worker, in_time, start_worker
 from zerowait.errors import ClosedError
 from zerowait.scorers import remote, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 _LAST_WORDS_S = 0.25  # pebble reports most deaths, and how, within 0.1 s
+_ORPHAN_S = 5.0  # past its deadline a worker without a parent ends by itself
 _CLOSED = Abstain(FailureKind.CANCELLED, "the scorer pool was closed")
 _Reply: TypeAlias = bytes | list[bytes] | Abstain
 """Bytes say for all that was asked what went wrong, or, empty, that nothing did."""
@@ -165,7 +166,9 @@ class _Slot:
         reply: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
         self._reply, self._target = reply, target
         try:
-            asked = worker.pool.schedule(function, args=(target, *work))
+            asked = worker.pool.schedule(
+                in_time, args=(timeout_s + _ORPHAN_S, function, target, *work)
+            )
             asked.add_done_callback(partial(_deliver, reply, target))
             # wait() and not timeout(): an answer that is here counts, however late we wake up.
             await asyncio.wait({reply}, timeout=timeout_s)

@@ -1,14 +1,17 @@
-"""What belongs together: coroutines of one caller, and siblings in a list."""
+"""What belongs together: coroutines of one caller, a list's rows, and siblings in it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Final, TypeVar
 
 from zerowait.types import Sample
 
 T = TypeVar("T")
+
+_TURN: Final = 64
 
 
 async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -19,6 +22,30 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
         raise first_of(errors) from None
     return [task.result() for task in tasks]
+
+
+async def worked_off(
+    items: Iterable[T], one: Callable[[T], Coroutine[Any, Any, None]], *, at_once: int
+) -> None:
+    """Do `one` for every item, in order, in ever more tasks up to `at_once`.
+
+    A task goes on to the next item, so that only those who wait need a task each.
+    """
+    todo = deque(items)
+
+    async def work() -> None:
+        while todo:
+            await one(todo.popleft())
+            if len(todo) % _TURN == 0:
+                await asyncio.sleep(0)  # what is done without waiting keeps nobody waiting
+
+    async with asyncio.TaskGroup() as tasks:
+        count = 0
+        while todo and count < at_once:
+            for _ in range(min(max(_TURN, count), len(todo), at_once - count)):
+                tasks.create_task(work())
+                count += 1
+            await asyncio.sleep(0)
 
 
 def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
     from pebble import ProcessPool
+
+T = TypeVar("T")
 
 _START_TIMEOUT_S = 60.0
 _SETTLING_CALLS = 16
@@ -87,6 +91,21 @@ def _begin() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.setpgrp()
     threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def in_time(seconds: float, function: Callable[..., T], *arguments: Any) -> T:
+    """What `function` returns, in a worker, which ends if that takes longer.
+
+    The parent ends a late worker itself. This is for the one whose parent was killed while it
+    computes within one call of a C library: no Python runs there that could see it, but the
+    watchdog of `faulthandler`, a thread that needs no interpreter.
+    """
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a file that cannot be missing
+        faulthandler.dump_traceback_later(seconds, exit=True, file=nowhere)
+        try:
+            return function(*arguments)
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
 
 def _end_with_parent() -> None:

@@ -178,8 +178,9 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     >>> fill("{{ response }} and {{prompt}}", {"response": "{{prompt}}", "prompt": "p"})
     '{{prompt}} and p'
     """
-    pieces = _pieces(template)
-    return "".join(values[piece] if odd % 2 else piece for odd, piece in enumerate(pieces))
+    pieces = list(_pieces(template))
+    pieces[1::2] = [values[name] for name in pieces[1::2]]
+    return "".join(pieces)
 
 
 @lru_cache(maxsize=256)

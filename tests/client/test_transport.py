@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import gzip
 import pickle
 import socket
 import struct
@@ -7,10 +8,12 @@ import subprocess
 import sys
 import traceback
 from contextlib import asynccontextmanager
+from functools import partial
 
 import pytest
+import uvloop
 
-from zerowait.client import AiohttpTransport, Request, TransportError
+from zerowait.client import AiohttpTransport, HttpTransport, Request, TransportError
 from zerowait.errors import ClosedError
 from zerowait.types import FailureKind
 
@@ -71,12 +74,23 @@ class Wire:
         return True
 
 
+@pytest.fixture(params=[HttpTransport, AiohttpTransport])
+def transport_class(request):
+    """Both keep the same promises."""
+    return request.param
+
+
+@pytest.fixture
+def serving(transport_class):
+    return partial(_serving, transport_class)
+
+
 @asynccontextmanager
-async def serving(*steps, **options):
+async def _serving(transport_class, *steps, **options):
     wire = Wire(*steps)
     server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    transport = AiohttpTransport(**options)
+    transport = transport_class(**options)
     wire.request = Request(
         f"http://127.0.0.1:{port}/v1/chat/completions",
         {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
@@ -96,7 +110,7 @@ async def failure(transport, request, timeout_s=5.0):
     return caught.value
 
 
-def test_a_reply_arrives_whole_with_lower_case_header_names():
+def test_a_reply_arrives_whole_with_lower_case_header_names(serving):
     async def main():
         async with serving(OK) as (wire, transport):
             return await transport.send(wire.request, timeout_s=5.0), wire.requests
@@ -111,7 +125,7 @@ def test_a_reply_arrives_whole_with_lower_case_header_names():
     assert b"accept" not in head.lower()
 
 
-def test_a_large_body_arrives_whole_and_without_a_warning():
+def test_a_large_body_arrives_whole_and_without_a_warning(serving):
     body = b"x" * (3 * 2**20)
 
     async def main():
@@ -123,7 +137,7 @@ def test_a_large_body_arrives_whole_and_without_a_warning():
     assert asyncio.run(main()) == body
 
 
-def test_one_connection_serves_calls_that_follow_each_other():
+def test_one_connection_serves_calls_that_follow_each_other(serving):
     async def main():
         async with serving(OK) as (wire, transport):
             for _ in range(5):
@@ -133,7 +147,7 @@ def test_one_connection_serves_calls_that_follow_each_other():
     assert asyncio.run(main()) == 1
 
 
-def test_calls_at_the_same_time_are_not_held_back_by_the_pool():
+def test_calls_at_the_same_time_are_not_held_back_by_the_pool(serving):
     async def main():
         async with serving("hang") as (wire, transport):
             async with asyncio.TaskGroup() as group:
@@ -149,7 +163,7 @@ def test_calls_at_the_same_time_are_not_held_back_by_the_pool():
     assert asyncio.run(main()) == 150
 
 
-def test_an_idle_connection_is_not_used_past_its_keepalive():
+def test_an_idle_connection_is_not_used_past_its_keepalive(serving):
     async def main():
         async with serving(OK, keepalive_s=0.01) as (wire, transport):
             await transport.send(wire.request, timeout_s=5.0)
@@ -172,7 +186,9 @@ def test_an_idle_connection_is_not_used_past_its_keepalive():
     ],
 )
 @pytest.mark.parametrize("reused", [False, True])
-def test_a_broken_connection_is_unreachable_and_says_whether_it_was_reused(step, words, reused):
+def test_a_broken_connection_is_unreachable_and_says_whether_it_was_reused(
+    serving, step, words, reused
+):
     async def main():
         async with serving(*([OK] if reused else []), step) as (wire, transport):
             if reused:
@@ -187,7 +203,7 @@ def test_a_broken_connection_is_unreachable_and_says_whether_it_was_reused(step,
     assert requests == 1 + reused  # nothing is sent twice behind our back
 
 
-def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_error():
+def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_error(serving):
     async def main():
         async with serving((OK, "fin"), OK) as (wire, transport):
             await transport.send(wire.request, timeout_s=5.0)
@@ -201,7 +217,7 @@ def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_e
 @pytest.mark.parametrize(
     "step", ["hang", (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "hang")]
 )
-def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(step):
+def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(serving, step):
     async def main():
         async with serving(step) as (wire, transport):
             error = await failure(transport, wire.request, timeout_s=0.05)
@@ -215,7 +231,7 @@ def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(step):
     assert error.sent
 
 
-def test_cancelling_a_call_closes_its_connection_at_once():
+def test_cancelling_a_call_closes_its_connection_at_once(serving):
     async def main():
         async with serving("hang") as (wire, transport):
             call = asyncio.create_task(transport.send(wire.request, timeout_s=60.0))
@@ -228,13 +244,13 @@ def test_cancelling_a_call_closes_its_connection_at_once():
     asyncio.run(main())
 
 
-def test_a_port_where_nobody_listens_is_unreachable():
+def test_a_port_where_nobody_listens_is_unreachable(transport_class):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
 
     async def main():
-        transport = AiohttpTransport()
+        transport = transport_class()
         try:
             return await failure(transport, Request(f"http://127.0.0.1:{port}/", {}, b""))
         finally:
@@ -247,14 +263,14 @@ def test_a_port_where_nobody_listens_is_unreachable():
     assert "no connection" in error.detail
 
 
-def test_a_server_that_never_accepts_is_unreachable_and_not_a_timeout():
+def test_a_server_that_never_accepts_is_unreachable_and_not_a_timeout(transport_class):
     async def main():
         with socket.socket() as full:
             full.bind(("127.0.0.1", 0))
             full.listen(0)
             address = full.getsockname()
             with socket.create_connection(address):  # fills the queue of waiting connections
-                transport = AiohttpTransport(connect_timeout_s=0.1)
+                transport = transport_class(connect_timeout_s=0.1)
                 try:
                     request = Request(f"http://127.0.0.1:{address[1]}/", {}, b"")
                     return await failure(transport, request, timeout_s=30.0)
@@ -267,7 +283,7 @@ def test_a_server_that_never_accepts_is_unreachable_and_not_a_timeout():
     assert not error.sent
 
 
-def test_a_server_that_does_not_speak_tls_is_unreachable():
+def test_a_server_that_does_not_speak_tls_is_unreachable(transport_class):
     def plain(_, writer):
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -275,7 +291,7 @@ def test_a_server_that_does_not_speak_tls_is_unreachable():
     async def main():
         server = await asyncio.start_server(plain, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        transport = AiohttpTransport()
+        transport = transport_class()
         try:
             return await failure(transport, Request(f"https://127.0.0.1:{port}/", {}, b""))
         finally:
@@ -300,7 +316,7 @@ def test_a_transport_error_survives_pickling():
     )
 
 
-def test_redirects_are_not_followed():
+def test_redirects_are_not_followed(serving):
     moved = b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
 
     async def main():
@@ -310,7 +326,7 @@ def test_redirects_are_not_followed():
     assert asyncio.run(main()) == 307
 
 
-def test_cookies_are_not_kept():
+def test_cookies_are_not_kept(serving):
     cookie = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok"
 
     async def main():
@@ -327,7 +343,7 @@ def test_no_proxy_of_the_environment_is_used_unless_asked_for(monkeypatch):
     monkeypatch.delenv("no_proxy", raising=False)
 
     async def main(**options):
-        async with serving(OK, **options) as (wire, transport):
+        async with _serving(AiohttpTransport, OK, **options) as (wire, transport):
             return (await transport.send(wire.request, timeout_s=5.0)).status
 
     assert asyncio.run(main()) == 200
@@ -336,7 +352,7 @@ def test_no_proxy_of_the_environment_is_used_unless_asked_for(monkeypatch):
 
 
 @pytest.mark.parametrize("step", ["rst", "fin", (b"HTTP/1.1 2x0\r\n\r\n", "fin")])
-def test_no_error_carries_the_key_even_where_a_traceback_is_shown_with_its_causes(step):
+def test_no_error_carries_the_key_even_where_a_traceback_is_shown_with_its_causes(serving, step):
     async def main():
         async with serving(step) as (wire, transport):
             return await failure(transport, wire.request)
@@ -349,7 +365,7 @@ def test_no_error_carries_the_key_even_where_a_traceback_is_shown_with_its_cause
     assert "planted" not in "".join(shown + traceback.format_exception(error))
 
 
-def test_a_closed_transport_leaves_nothing_open_and_refuses_to_send():
+def test_a_closed_transport_leaves_nothing_open_and_refuses_to_send(serving):
     async def main():
         async with serving(OK, "hang") as (wire, transport):
             await transport.send(wire.request, timeout_s=5.0)
@@ -366,8 +382,74 @@ def test_a_closed_transport_leaves_nothing_open_and_refuses_to_send():
     gc.collect()  # an unclosed session or connector would warn, and warnings are errors
 
 
-def test_a_transport_that_never_sent_can_be_closed():
-    asyncio.run(AiohttpTransport().aclose())
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\no\r\n1\r\nk\r\n0\r\n\r\n"
+GZIPPED = gzip.compress(b"ok")
+PACKED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%b" % (
+    len(GZIPPED),
+    GZIPPED,
+)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        (OK[:30], OK[30:]),
+        CHUNKED,
+        (CHUNKED[:60], CHUNKED[60:]),
+        PACKED,
+        b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
+        (b"HTTP/1.1 200 OK\r\n\r\nok", "fin"),
+        (b"HTTP/1.0 200 OK\r\n\r\nok", "fin"),
+    ],
+)
+def test_a_body_arrives_whole_however_it_is_framed(serving, step):
+    async def main():
+        async with serving(step) as (wire, transport):
+            return await transport.send(wire.request, timeout_s=5.0)
+
+    reply = asyncio.run(main())
+    assert (reply.status, reply.body) == (200, b"ok")
+
+
+def test_a_reply_that_nobody_asked_for_never_becomes_the_next_one(serving):
+    async def main():
+        async with serving(OK + OK.replace(b"ok", b"no"), OK) as (wire, transport):
+            replies = [await transport.send(wire.request, timeout_s=5.0) for _ in range(2)]
+            return [reply.body for reply in replies], wire.connections
+
+    assert asyncio.run(main()) == ([b"ok", b"ok"], 2)
+
+
+def test_a_connection_that_the_server_wants_closed_is_not_used_again(serving):
+    last = OK.replace(b"X-Thing: A", b"Connection: close")
+
+    async def main():
+        async with serving(last, OK) as (wire, transport):
+            for _ in range(2):
+                await transport.send(wire.request, timeout_s=5.0)
+            return wire.connections
+
+    assert asyncio.run(main()) == 2
+
+
+def test_the_transport_keeps_its_promises_under_uvloop_too(serving):
+    async def main():
+        async with serving(OK, OK, "hang") as (wire, transport):
+            for _ in range(2):
+                assert (await transport.send(wire.request, timeout_s=5.0)).body == b"ok"
+            call = asyncio.create_task(transport.send(wire.request, timeout_s=60.0))
+            async with asyncio.timeout(5.0):
+                await wire.seen(3)
+                call.cancel()
+                await wire.closed_by_peer.wait()
+            return wire.connections
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(main()) == 1
+
+
+def test_a_transport_that_never_sent_can_be_closed(transport_class):
+    asyncio.run(transport_class().aclose())
 
 
 def test_importing_the_client_does_not_load_aiohttp():
@@ -375,7 +457,7 @@ def test_importing_the_client_does_not_load_aiohttp():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_reply_without_an_end_does_not_fill_the_memory():
+def test_a_reply_without_an_end_does_not_fill_the_memory(serving):
     chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -389,3 +471,14 @@ def test_a_reply_without_an_end_does_not_fill_the_memory():
     error = asyncio.run(main())
     assert error.kind is FailureKind.UNREACHABLE
     assert error.detail == "the reply is longer than 16 MiB"
+
+
+def test_a_reply_that_unpacks_without_an_end_does_not_fill_the_memory(serving):
+    bomb = gzip.compress(b"x" * (17 * 2**20))
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
+
+    async def main():
+        async with serving(head % len(bomb) + bomb) as (wire, transport):
+            return await failure(transport, wire.request, timeout_s=30.0)
+
+    assert asyncio.run(main()).detail == "the reply is longer than 16 MiB"

@@ -1,0 +1,102 @@
+"""The transport: HTTP/1.1 over pooled connections, made for thousands of short calls a second.
+
+aiohttp's client does the same with six times the work per call (``benchmarks/cpu.py`` shows both).
+What it does not do is left out on purpose: proxies, redirects, cookies, HTTP/2.
+`zerowait.client.AiohttpTransport` knows proxies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from zerowait.client.origin import Origin
+from zerowait.client.port import Reply, Request
+from zerowait.errors import ClosedError
+
+_CLOSING_S: Final = 5.0
+
+
+class _Head:
+    """The bytes before a request's length, and where they go; the same for all of an endpoint."""
+
+    __slots__ = ("headers", "origin", "prefix")
+
+    def __init__(self, origin: Origin, path: str, headers: Mapping[str, str]) -> None:
+        self.origin = origin
+        self.headers = headers
+        lines = [f"POST {path} HTTP/1.1"]
+        if not any(name.lower() == "host" for name in headers):
+            lines.append(f"Host: {origin.authority}")
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        self.prefix = "\r\n".join([*lines, "Content-Length: "]).encode()
+
+
+class HttpTransport:
+    """Sends over pooled connections, as many at once as its callers send.
+
+    It belongs to the loop in which it sends first.
+
+    Args:
+        connect_timeout_s: the longest wait for a TCP and TLS connection.
+        keepalive_s: how long an idle connection is kept: below the 5 s after which vLLM and
+            other uvicorn servers close it, so that we seldom send into a closing connection.
+    """
+
+    def __init__(self, *, connect_timeout_s: float = 10.0, keepalive_s: float = 4.0) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._keepalive_s = keepalive_s
+        self._heads: dict[str, _Head] = {}
+        self._origins: dict[tuple[str, str, int], Origin] = {}
+        self._tls: ssl.SSLContext | None = None
+        self._closed = False
+
+    async def send(self, request: Request, *, timeout_s: float) -> Reply:
+        """The whole reply to `request`; see `zerowait.client.port.Transport`."""
+        if self._closed:
+            raise ClosedError("the transport was closed; open a new one")
+        head = self._heads.get(request.url)
+        if head is None or head.headers is not request.headers:
+            head = self._head(request)
+        body, origin = request.body, head.origin
+        connection, spent_s = origin.idle(), 0.0
+        if connection is None:
+            clock = asyncio.get_running_loop().time
+            began_s = clock()
+            connection = await origin.dial(min(self._connect_timeout_s, timeout_s))
+            spent_s = clock() - began_s
+        encoded = b"%b%d\r\n\r\n%b" % (head.prefix, len(body), body)
+        reply = await connection.exchange(encoded, timeout_s=timeout_s, spent_s=spent_s)
+        origin.give_back(connection)
+        return reply
+
+    async def aclose(self) -> None:
+        """Close every connection. Idempotent."""
+        self._closed = True
+        for origin in self._origins.values():
+            await origin.aclose(_CLOSING_S)
+
+    def _head(self, request: Request) -> _Head:
+        import yarl
+
+        url = yarl.URL(request.url)
+        key = (url.scheme, url.raw_host or "", url.port or 0)
+        origin = self._origins.get(key)
+        if origin is None:
+            is_tls = url.scheme == "https"
+            origin = self._origins[key] = Origin(
+                *key[1:],
+                authority=url.host_port_subcomponent or "",
+                tls=self._tls_context() if is_tls else None,
+                keepalive_s=self._keepalive_s,
+            )
+        head = self._heads[request.url] = _Head(origin, url.raw_path_qs, request.headers)
+        return head
+
+    def _tls_context(self) -> ssl.SSLContext:
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+            self._tls.set_alpn_protocols(["http/1.1"])
+        return self._tls
