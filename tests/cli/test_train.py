@@ -142,7 +142,7 @@ def test_a_setting_that_keeps_verl_from_loading_us_is_named(project, zerowait):
         ("recipe.yaml", "batch: 2", "batch: 2", ["reward.reward_manager.name=naive"], "keeps reward.yaml from being read"),
     ],
 )  # fmt: skip
-def test_a_dry_run_finds_what_needs_no_network(  # noqa: PLR0913, PLR0917 - one per column
+def test_a_dry_run_finds_what_needs_no_network(
     project, judge, zerowait, file, old, new, overrides, says
 ):
     change(project / file, old, new)
