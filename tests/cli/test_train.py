@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from zerowait.cli.train import preflight
+from zerowait.cli.preflight import check_recipe
 from zerowait.testing import FakeJudge
 from zerowait.verl.launch import compose_arguments, setup_of
 from zerowait.verl.recipe import load_recipe
@@ -88,7 +88,7 @@ def test_the_trainer_mode_zerowait_can_carry_out_a_mask(project):
     change(project / "reward.yaml", "on_failure: neutral", "on_failure: mask")
     change(project / "recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait}")
     recipe = load_recipe(project / "recipe.yaml")
-    preflight(recipe)
+    check_recipe(recipe, {}, connect=True)
     command = compose_arguments(recipe, setup_of(recipe, "cpu"), {})
     assert "trainer.v1.trainer_mode=zerowait" in command
     assert "+reward.zerowait.max_abstained=0.5" in command

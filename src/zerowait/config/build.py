@@ -46,7 +46,7 @@ def tree_at(source: Source, path: KeyPath) -> Any:
     """What `source` holds at `path`; a ConfigError when there is no such key."""
     tree = source.tree
     for part in path:
-        if not isinstance(tree, dict) or part not in tree:
+        if not isinstance(tree, dict | list) or (isinstance(tree, dict) and part not in tree):
             source.fail(path, "is missing")
         tree = tree[part]
     return tree

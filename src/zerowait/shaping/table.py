@@ -57,6 +57,6 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
         made: Any = msgspec.convert(dict(options), shape)
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
-        raise ConfigError(f"{name}: {spell(path)} {plain_words(problem)}") from None
+        raise ConfigError(f"{name}: {f'{spell(path)} {plain_words(problem)}'.strip()}") from None
     resolved: Shape = made
     return resolved
