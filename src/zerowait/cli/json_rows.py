@@ -39,8 +39,8 @@ def read_json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def encoded(value: Any) -> bytes:
     """`value` as JSON; what JSON has no form for becomes text.
 
-    >>> encoded({"a": 1, "b": {2}, "c": object}).decode()
-    '{"a":1,"b":[2],"c":"<class \'object\'>"}'
+    >>> encoded({"a": 1, "b": {2}, "c": None})
+    b'{"a":1,"b":[2],"c":null}'
     """
     try:
         return msgspec.json.encode(value, enc_hook=plain)

@@ -44,11 +44,12 @@ def converted(source: Source, at: KeyPath, tree: Any, kind: type[StructT]) -> St
 
 def tree_at(source: Source, path: KeyPath) -> Any:
     """What `source` holds at `path`; a ConfigError when there is no such key."""
-    tree = source.tree
-    for part in path:
-        if not isinstance(tree, dict | list) or (isinstance(tree, dict) and part not in tree):
+    tree: Any = source.tree
+    at: Any
+    for at in path:
+        if not isinstance(tree, dict | list) or (isinstance(tree, dict) and at not in tree):
             source.fail(path, "is missing")
-        tree = tree[part]
+        tree = tree[at]
     return tree
 
 
