@@ -16,8 +16,6 @@ from zerowait.engine.pool import ScorerPool
 from zerowait.errors import ClosedError
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
-pytestmark = pytest.mark.wire
-
 MODULE = """
 import asyncio, ctypes, os, subprocess, sys, time
 
