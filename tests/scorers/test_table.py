@@ -32,7 +32,7 @@ def test_every_scorer_takes_a_sample_and_keyword_only_options():
         ("qa_emm", {}, "did you mean 'qa_em'"),
         ("zzz", {}, "known: by_data_source, contains"),
         ("qa_em", {"scoer": 1.0}, "qa_em has no option 'scoer'; did you mean 'score'?"),
-        ("qa_em", {"score": "1"}, "qa_em: score is '1': Expected `float`, got `str`"),
+        ("qa_em", {"score": "1"}, "qa_em: score is '1': it must be a number, not text"),
         ("qa_em", {"score": float("nan")}, "must be a finite number"),
         ("qa_em", {"compat": "verll"}, "qa_em: compat is 'verll'; did you mean 'verl'?"),
         ("gsm8k", {"method": "strct"}, "did you mean 'strict'?"),
