@@ -39,14 +39,15 @@ def read_json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def encoded(value: Any) -> bytes:
     """`value` as JSON; what JSON has no form for becomes text.
 
-    >>> encoded({"a": 1, "b": {2}, "c": None})
-    b'{"a":1,"b":[2],"c":null}'
+    >>> encoded({"a": 1, "b": {2}, "c": 10**30}) == b'{"a":1,"b":[2],"c":%d}' % 10**30
+    True
     """
     try:
         return msgspec.json.encode(value, enc_hook=plain)
     except (OverflowError, TypeError, ValueError):  # a number beyond 64 bits, half a character
         tree = msgspec.to_builtins(value, enc_hook=plain, str_keys=True)
-        return json.dumps(tree, ensure_ascii=False, default=str).encode("utf-8", "replace")
+        text = json.dumps(tree, ensure_ascii=False, default=str, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
 
 
 def plain(value: Any) -> Any:

@@ -68,7 +68,8 @@ async def _real(weights: str, host: str, port: int) -> None:
 
 def _reason(error: OSError) -> str:
     """The system's words; asyncio's repeat the address, and a resolver's number is negative."""
-    return os.strerror(error.errno or 0) if (error.errno or 0) > 0 else str(error.strerror or error)
+    number = error.errno or 0
+    return os.strerror(number) if number > 0 else str(error.strerror or error)
 
 
 def _ready(url: str) -> None:

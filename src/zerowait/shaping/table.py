@@ -57,6 +57,7 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
         made: Any = msgspec.convert(dict(options), shape)
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
-        raise ConfigError(f"{name}: {f'{spell(path)} {plain_words(problem)}'.strip()}") from None
+        told = f"{spell(path)} {plain_words(problem)}".strip()
+        raise ConfigError(f"{name}: {told}") from None
     resolved: Shape = made
     return resolved
