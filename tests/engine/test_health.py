@@ -93,9 +93,10 @@ def test_lengths_of_two_kinds_are_told(seed, share):
 @settings(max_examples=20)
 @given(SEEDS)
 def test_a_judge_against_the_rules_is_told(seed):
+    chance = random.Random(seed)
     rows = [
-        row._replace(judged={"quality": 11 - row.judged["quality"]}) if row.judged else row
-        for row in sound_step(random.Random(seed))
+        row._replace(judged={"quality": round(chance.gauss(7 - 4 * row.rule_score, 1.5))})
+        for row in sound_step(chance)
     ]
     assert "judge_disagrees" in kinds(rows)
 
@@ -117,7 +118,7 @@ def test_a_jump_of_the_mean_is_told(seed, by):
 @given(SEEDS)
 def test_escaping_the_judge_by_length_is_told(seed):
     rows = [
-        row._replace(value=None, abstained=True) if row.length > 900 else row
+        row._replace(value=None, abstained=True) if row.length > 600 else row
         for row in sound_step(random.Random(seed))
     ]
     assert "abstains_by_length" in kinds(rows)
