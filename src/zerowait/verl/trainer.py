@@ -19,6 +19,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.verl.advantage import advantages, optional_fields
+from zerowait.verl.alarm_metrics import alarm_metrics
 from zerowait.verl.late import late_reward
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.replay_buffer import TicketReplayBuffer
@@ -160,6 +161,7 @@ class ZerowaitTrainer(PPOTrainerSync):
         metrics["reward/exposed_reward_s"] = self._rows.step.exposed_s
         before, self._stats = self._stats, self._redeemer.stats()
         metrics.update(judge_metrics(before, self._stats))
+        metrics.update(alarm_metrics(self._stats))
         if any(settled.reward.value is None for settled in self._settled.values()):
             self._correct_scores(batch, metrics)
 
