@@ -40,7 +40,7 @@ def judge_process(script: Script) -> Iterator[str]:
 def quick_judge(latency_s: float = 0.0) -> Iterator[str]:
     """The base URL of a judge that does one thing: say 7 to everybody, after `latency_s`.
 
-    The fake judge with all its faults answers some 4,000 calls a second; this one 20,000 and more.
+    The fake judge with all its faults takes more CPU for an answer than an engine for asking.
     """
     with _in_process(_serve_quickly, latency_s) as url:
         yield url

@@ -1,6 +1,6 @@
 """The transport: HTTP/1.1 over pooled connections, made for thousands of short calls a second.
 
-aiohttp's client does the same with six times the work per call (``benchmarks/cpu.py`` shows both).
+aiohttp's client does the same with several times the work per call.
 What it does not do is left out on purpose: proxies, redirects, cookies, HTTP/2.
 `zerowait.client.AiohttpTransport` knows proxies.
 """

@@ -60,7 +60,7 @@ def _fail(source: Source, at: KeyPath, tree: Any, kind: type[StructT], message: 
     if inner:  # a struct's own check, which begins with the key's name
         source.fail((*at, *path, *inner), problem)
     words = words_for(kind, path) or ""
-    if problem.startswith("Invalid enum value "):
+    if problem.startswith("Invalid enum value ") and words:
         source.fail((*at, *path), f"must be {words}, not {given!r}")
     if problem.startswith("Expected ") and words:
         problem = f"must be {words}, not {kind_of(given)}"

@@ -27,7 +27,9 @@ def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
             if isinstance(option, type) and issubclass(option, msgspec.Struct)
             for field in msgspec.structs.fields(option)
         ]
-        kinds = [field.type for field in fields if field.name == part]
+        kinds = [field.type for field in fields if field.name == part] or [
+            get_args(option)[-1] for option in options if get_origin(option) in (list, tuple, dict)
+        ]
         if not kinds:
             return None
         either = get_origin(kinds[0]) in (Union, UnionType)
