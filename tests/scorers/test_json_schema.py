@@ -135,7 +135,7 @@ objects = st.dictionaries(st.text(max_size=3), values, max_size=3)
 
 
 @settings(max_examples=40)
-@given(objects, st.text("ab \n.,:\"'", max_size=20), st.text("ab \n.,:\"'", max_size=20))
+@given(objects, st.text("ab \n.,:'", max_size=20), st.text("ab \n.,:'", max_size=20))
 def test_an_object_is_found_whatever_prose_stands_around_it(value, before, after):
     assert json_in(f"{before}{json.dumps(value)}{after}") == (value,)
 
