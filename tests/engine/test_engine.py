@@ -459,3 +459,19 @@ def test_an_engine_is_opened_once():
         return again.value
 
     assert virtually(scenario())[0] == 7
+
+
+def test_a_reply_that_its_reader_trips_over_is_unparseable_and_harms_no_sibling(tmp_path):
+    (tmp_path / "s.json").write_text(
+        '{"type": "object", "required": ["reason", "score"], "properties": {"reason": {"type": '
+        '"string"}, "score": {"type": "number", "multipleOf": 0.5}}}'
+    )
+    judge = JUDGE | {"verdict": {"schema": str(tmp_path / "s.json"), "value": "/score"}}
+    huge, fine = ('{\\"reason\\": \\"x\\", \\"score\\": %s}' % n for n in ("1e400", "2"))  # noqa: UP031
+
+    def script(body):
+        return 1, 200, huge if "answer 0" in body else fine
+
+    rewards, _, _, _ = scored(config(judges={"q": judge}), rows(3), script)
+    assert rewards[0].components["quality"].kind == "unparseable"
+    assert [reward.value for reward in rewards[1:]] == [2.0, 2.0]

@@ -177,3 +177,10 @@ def test_no_call_is_right_where_none_is_wanted():
 @pytest.mark.parametrize("gold", [None, "oops", "5", [{"name": "f"}], [1], {"name": 1}])
 def test_gold_calls_that_cannot_be_read_are_an_abstention(gold):
     assert toolcall(Sample("", call(G), gold)).kind is FailureKind.BAD_INPUT
+
+
+def test_a_box_that_a_policy_fills_with_blank_space_costs_no_more_than_its_length():
+    """This rule runs beside the others: time that grows with the square would stop them all."""
+    text = "\\boxed{" + "\n" * 200_000
+    assert multiple_choice(Sample("", text, "B")).value == 0.0
+    assert multiple_choice(Sample("", "\\boxed{ \\text{ (B) }", "B")).value == 1.0

@@ -190,7 +190,9 @@ class Bench:
         )
         if joined and settled.reply and settled.read is not question.read:
             # another judge asks the very same and looks for something else in the answer
-            settled = msgspec.structs.replace(settled, outcome=question.read(settled.reply))
+            settled = msgspec.structs.replace(
+                settled, outcome=_outcome(question.read, settled.reply)
+            )
         return settled, joined
 
     async def _settle(self, question: _Question, sent: Callable[[], None]) -> Settled:
@@ -224,7 +226,7 @@ class Bench:
         if isinstance(answer, Abstain):
             refused = answer.kind is FailureKind.BUDGET
             return Settled(outcome=answer, source="refused" if refused else "asked")
-        outcome = question.read(answer.reply.body)
+        outcome = _outcome(question.read, answer.reply.body)
         usage = reply_usage(answer.reply.body)
         attempts, queue_s = answer.attempts, answer.queue_s
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
@@ -232,7 +234,7 @@ class Bench:
             again = await self._ask(longer.body(), sent)
             if isinstance(again, Answer):
                 answer = again
-                outcome = question.read(again.reply.body)
+                outcome = _outcome(question.read, again.reply.body)
                 usage += reply_usage(again.reply.body)
                 attempts += again.attempts
                 queue_s += again.queue_s
@@ -295,4 +297,9 @@ class Bench:
 
 
 def _outcome(read: Read, reply: bytes) -> Outcome:
-    return read(reply)
+    """What a reply means; one that a reader trips over means nothing, and harms no sibling."""
+    try:
+        return read(reply)
+    except Exception as error:  # noqa: BLE001 - judges write whatever they write
+        why = f"the reply could not be read: {type(error).__name__}: {error}"
+        return Abstain(FailureKind.UNPARSEABLE, why)

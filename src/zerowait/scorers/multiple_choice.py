@@ -9,7 +9,7 @@ from zerowait.scorers.answer import last_answer
 from zerowait.scorers.gold import no_gold
 from zerowait.types import Abstain, Sample, Score
 
-_BOXED = re.compile(r"\\boxed\{\s*(?:\\text\w*\{)?\s*\(?([A-Z])\)?\s*\}")
+_BOXED = re.compile(r"\\boxed\{\s*+(?:\\text\w*\{\s*+)?\(?([A-Z])\)?\s*\}")
 _ANSWER_IS = re.compile(r"(?i:answer)\**\s*(?:(?i:is)\b|[:=])[\s:*(\[]*([A-Z])(?![\w'])")
 # "A dog" and "I think" are texts, "B Paris" is a choice.
 _LEADING = re.compile(r"[\s*(\[]*([A-Z])(?:[.):,\]*]|\s*$|(?<![AI])\s)")
