@@ -16,7 +16,7 @@ from zerowait.judge import (
     wants_more_tokens,
     well_formed,
 )
-from zerowait.types import Abstain, Score
+from zerowait.types import Abstain, FailureKind, Score
 
 RULE = VerdictRule(integer=(1, 10))
 MESSAGES = [
@@ -217,3 +217,10 @@ def test_tokens_and_origin_are_what_the_reply_says():
 def test_usage_that_is_not_usage_costs_nothing(usage):
     body = json.dumps({"choices": [{"message": {}}], "usage": usage}).encode()
     assert reply_usage(body) == Usage()
+
+
+@pytest.mark.parametrize("finish", ["length", "abort", "error", "insufficient_system_resource"])
+def test_half_a_number_is_never_a_verdict_whatever_the_end_is_called(finish):
+    choice = {"message": {"content": "Score: 1"}, "finish_reason": finish}
+    outcome = read_reply(json.dumps({"choices": [choice]}).encode(), VerdictRule(integer=(1, 10)))
+    assert outcome.kind is FailureKind.TRUNCATED

@@ -20,7 +20,14 @@ from zerowait.judge.responses import chat_form
 from zerowait.judge.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
-_CUT = frozenset(("length", "max_tokens", "max_output_tokens", "model_length"))
+# Providers have many words for an end that is none ("length", "abort", "error", ...): only these
+# say that the judge had finished.
+_WHOLE = frozenset(
+    (
+        *("", "stop", "stop_sequence", "end_turn", "eos", "eos_token", "complete", "completed"),
+        *("finished", "tool_calls", "tool_use", "function_call"),
+    )
+)
 _FILTERED = frozenset(
     (
         *("content_filter", "safety", "sensitive", "recitation", "blocklist", "refusal"),
@@ -112,7 +119,7 @@ def read_with(body: bytes, read: Callable[[str], Score | Abstain]) -> Outcome:
     if _string(choice.message.refusal).strip():
         return Abstain(FailureKind.REFUSED, "the judge filled the refusal field")
     text = _answer(choice.message)
-    return _cut_short(text, read) if finish in _CUT else _judgement(text, read)
+    return _judgement(text, read) if finish in _WHOLE else _cut_short(text, read)
 
 
 def wants_more_tokens(outcome: Outcome) -> bool:
