@@ -178,3 +178,14 @@ def test_labels_go_by_place_and_change_with_any_of_the_responses(texts, random):
     shuffled = random.sample(texts, len(texts))
     assert labels_for(shuffled) == labels_for(texts)
     assert labels_for([*texts[:-1], texts[-1] + "."]) != labels_for(texts)
+
+
+def test_a_response_that_holds_every_short_label_makes_labels_longer_and_no_endless_loop():
+    from itertools import product
+
+    from zerowait.judge.labels import LENGTH, LETTERS, labels_for
+
+    every = "".join(map("".join, product(LETTERS, repeat=LENGTH)))
+    labels = labels_for([every, "x"])
+    assert len(labels) == 2
+    assert not any(label in every for label in labels)

@@ -14,6 +14,7 @@ from itertools import count
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
 """Without vowels, so that no label is a word of any text."""
 LENGTH = 4
+_TURNS_PER_LENGTH = 1000  # a text that holds so many labels may hold all: the next are longer
 
 
 def labels_for(texts: Collection[str]) -> list[str]:
@@ -32,9 +33,10 @@ def labels_for(texts: Collection[str]) -> list[str]:
     for turn in count():
         if len(labels) == len(texts):
             return labels
+        length = LENGTH + turn // _TURNS_PER_LENGTH
         draw = seed.copy()
         draw.update(b"%d" % turn)
-        label = "".join(LETTERS[byte % len(LETTERS)] for byte in draw.digest()[:LENGTH])
+        label = "".join(LETTERS[byte % len(LETTERS)] for byte in draw.digest()[:length])
         if label not in labels and not any(label.casefold() in text for text in folded):
             labels.append(label)
-    raise AssertionError  # pragma: no cover - a judge's context has no room for every label
+    raise AssertionError  # pragma: no cover - count() has no end
