@@ -55,11 +55,13 @@ class Rollout:
         self.refilled = 0
         self.numbers = itertools.count()
 
-    def add(self, *groups, partition="train"):
+    def add(self, *groups, partition="train", order=None):
+        """`order`: in which the responses of a group of as many end; as they began."""
         for values in groups:
             uid = f"g{next(self.numbers)}"
             split = "train" if partition == "train" else "validation"
-            for session, value in enumerate(values):
+            for session in order or range(len(values)):
+                value = values[session]
                 name = f"{uid}_{session}"
                 self.rewards[name] = value
                 sample = Sample("q", "a", id=name, group=uid, group_size=len(values), split=split)
@@ -141,6 +143,28 @@ def test_a_training_batch_passes_before_any_reward_is_known(queue, opened):
     assert len(batch) == 4
     assert metrics == {}
     assert buffer.redeemer.pending >= 3
+
+
+def test_a_batch_is_in_the_order_of_its_prompts_however_its_responses_ended(queue, opened):
+    """So that a run with the same seed has the same mini-batches and the same sums."""
+    rollout = Rollout(queue)
+    rollout.add([judged(v) for v in range(12)], order=[10, 2, 9, *range(2), *range(3, 9), 11])
+    for uid in ("g1", "g2", "g3"):
+        queue.put([uid], "train", None, [{"is_prompt": True, "status": "running"}])
+    rollout.numbers = iter([3, 1, 2])
+    rollout.add(*[[judged(1), judged(2)]] * 3, order=[1, 0])
+    batch, _ = opened(rollout).sample(1, "train", 4)
+    assert batch.keys == [
+        *(f"g0_{session}_0" for session in range(12)),
+        *(f"g{group}_{session}_0" for group in (1, 2, 3) for session in (0, 1)),
+    ]
+
+
+def test_surplus_groups_are_the_last_prompts(queue, opened):
+    rollout = Rollout(queue)
+    rollout.add(*[[judged(0), judged(at)] for at in (1, 2, 3, 4, 5)])
+    batch, _ = opened(rollout, "reward").sample(1, "train", 2)
+    assert values(rollout, batch) == [0, 0, 1, 2]
 
 
 def test_validation_has_its_rewards_when_it_is_sampled(queue, opened):

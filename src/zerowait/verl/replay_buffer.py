@@ -159,13 +159,35 @@ class TicketReplayBuffer(ReplayBuffer):
             self._held_since.pop(uid, None)
         super()._clear_groups(partition_id, uids)
 
+    def _select_prompt_uids(
+        self, partition_id: str, sampleable_keys: set[str], batch_size: int
+    ) -> tuple[list[str], dict[str, dict[str, Any]], dict[str, int]]:
+        """As verl's; among prompts of one age, those that came first to the rollout."""
+        in_order = [uid for uid in self.prompt_global_steps[partition_id] if uid in sampleable_keys]
+        chosen: tuple[list[str], dict[str, dict[str, Any]], dict[str, int]]
+        chosen = super()._select_prompt_uids(partition_id, in_order, batch_size)
+        return chosen
+
     def _materialize_batch(
-        self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: Any
+        self,
+        partition_id: str,
+        selected_prompt_uids: list[str],
+        partition_snapshot: dict[str, dict[str, Any]],
     ) -> KVBatchMeta:
+        """As verl's, in the order of the prompts and not in the one in which responses ended.
+
+        The order decides about mini-batches and about the last bits of sums: with it a run can be
+        repeated.
+        """
         for uid in selected_prompt_uids:
             self._signal.pop(uid, None)
             self._held_since.pop(uid, None)
-        return super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)
+        place = {uid: at for at, uid in enumerate(selected_prompt_uids)}
+        ours = [key for key in partition_snapshot if key.split("_")[0] in place]
+        ours.sort(key=lambda key: (place[key.split("_")[0]], *map(int, key.split("_")[1:])))
+        return super()._materialize_batch(
+            partition_id, selected_prompt_uids, {key: partition_snapshot[key] for key in ours}
+        )
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         generating = self.pending_keys[partition_id] or self.running_keys[partition_id]
