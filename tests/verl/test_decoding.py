@@ -15,9 +15,15 @@ def request(prompt, *, seed=0, decode=None, **sampling):
     return Generation(prompt, Sampling(**({"max_tokens": 10} | sampling)), seed=seed, decode=decode)
 
 
-def decode_all(model, requests, *, joining=(), limits=None):
+@pytest.fixture(params=[False, True], ids=["live columns", "fixed shapes"])
+def graphs(request):
+    """Both ways to decode; without a GPU, the shapes are those of a CUDA graph, but none is made."""
+    return request.param
+
+
+def decode_all(model, requests, *, joining=(), limits=None, graphs=False):
     """Every request decoded; `joining` maps a step to the requests that come in after it."""
-    batch = DecodingBatch(model, limits or Limits())
+    batch = DecodingBatch(model, limits or Limits(), graphs=graphs)
     batch.admit(requests)
     batch.take_done()
     later = dict(joining)
@@ -44,10 +50,10 @@ def slow_greedy(model, prompt, length):
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
-def test_a_batch_writes_what_each_request_would_get_alone_and_without_a_cache(groups):
+def test_a_batch_writes_what_each_request_would_get_alone_and_without_a_cache(groups, graphs):
     model = small_model(groups=groups)
     requests = [request(prompt, temperature=0) for prompt in PROMPTS]
-    decode_all(model, requests)
+    decode_all(model, requests, graphs=graphs)
     for prompt, done in zip(PROMPTS, requests, strict=True):
         tokens, log_probs = slow_greedy(model, prompt, 10)
         assert done.token_ids == tokens
@@ -55,13 +61,13 @@ def test_a_batch_writes_what_each_request_would_get_alone_and_without_a_cache(gr
         assert done.finish == "length"
 
 
-def test_rows_that_end_early_leave_the_others_as_they_are(model):
+def test_rows_that_end_early_leave_the_others_as_they_are(model, graphs):
     lengths = [3, 9, 1, 12, 5]
     requests = [
         request(prompt, temperature=0, max_tokens=length)
         for prompt, length in zip(PROMPTS, lengths, strict=True)
     ]
-    decode_all(model, requests)
+    decode_all(model, requests, graphs=graphs)
     for prompt, length, done in zip(PROMPTS, lengths, requests, strict=True):
         tokens, log_probs = slow_greedy(model, prompt, length)
         assert done.token_ids == tokens
@@ -69,29 +75,29 @@ def test_rows_that_end_early_leave_the_others_as_they_are(model):
 
 
 @pytest.mark.parametrize("late", [[50] * 90, [3]])
-def test_a_request_that_joins_a_running_batch_is_decoded_as_if_alone(model, late):
+def test_a_request_that_joins_a_running_batch_is_decoded_as_if_alone(model, late, graphs):
     early = [request(prompt, temperature=0, max_tokens=30) for prompt in PROMPTS[:2]]
     joined = request(late, temperature=0)
-    decode_all(model, early, joining=[(2, [joined])])
+    decode_all(model, early, joining=[(2, [joined])], graphs=graphs)
     assert joined.token_ids == slow_greedy(model, late, 10)[0]
     assert early[0].token_ids == slow_greedy(model, PROMPTS[0], 30)[0]
 
 
-def test_the_cache_grows_with_long_responses(model):
+def test_the_cache_grows_with_long_responses(model, graphs):
     done = request(PROMPTS[0], temperature=0, max_tokens=200)
-    decode_all(model, [done])
+    decode_all(model, [done], graphs=graphs)
     assert done.token_ids == slow_greedy(model, PROMPTS[0], 200)[0]
 
 
-def test_a_seed_gives_the_same_response_in_any_company(model):
+def test_a_seed_gives_the_same_response_in_any_company(model, graphs):
     def sampled(prompt, seed):
         return request(prompt, seed=seed, temperature=1.0, top_p=0.95)
 
     alone = sampled(PROMPTS[2], 7)
-    decode_all(model, [alone])
+    decode_all(model, [alone])  # one way alone, either way in company
     crowd = [sampled(prompt, seed) for seed, prompt in enumerate(PROMPTS)]
     again = sampled(PROMPTS[2], 7)
-    decode_all(model, crowd, joining=[(3, [again])])
+    decode_all(model, crowd, joining=[(3, [again])], graphs=graphs)
     assert again.token_ids == alone.token_ids
     assert again.log_probs == pytest.approx(alone.log_probs, abs=1e-4)
 
@@ -212,3 +218,18 @@ def test_a_batch_counts_every_response_at_its_longest(model):
 def test_a_prompt_without_tokens_is_refused():
     with pytest.raises(ValueError, match="no tokens"):
         request([])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="a CUDA graph needs a GPU")
+def test_a_recorded_step_writes_what_a_step_started_from_python_writes():
+    model = small_model().to("cuda")
+    plain, recorded = (
+        [request(prompt, seed=3, max_tokens=150 + 9 * at) for at, prompt in enumerate(PROMPTS)]
+        for _ in range(2)
+    )
+    decode_all(model, plain)
+    batch = decode_all(model, recorded, graphs=True)
+    assert batch.records_steps
+    for ours, theirs in zip(recorded, plain, strict=True):
+        assert ours.token_ids == theirs.token_ids
+        assert ours.log_probs == pytest.approx(theirs.log_probs, abs=1e-3)

@@ -14,6 +14,7 @@ from transformers import DynamicCache
 
 from zerowait.verl.rollout.cache import SlotCache
 from zerowait.verl.rollout.generation import Generation
+from zerowait.verl.rollout.graph import RecordedStep
 from zerowait.verl.rollout.sampling import Controls, pick
 
 
@@ -37,19 +38,27 @@ class DecodingBatch:
     Args:
         model: a transformers causal language model, in evaluation mode.
         limits: how much the batch may hold.
+        graphs: decode in fixed shapes, which on a GPU are recorded and replayed: for models whose
+            kernels are shorter than it takes Python to start them.
     """
 
-    def __init__(self, model: Any, limits: Limits) -> None:
+    def __init__(self, model: Any, limits: Limits, *, graphs: bool = False) -> None:
         self.rows: list[Generation] = []
         self._model = model
         self._limits = limits
         self._cache = SlotCache(model.config.get_text_config().num_hidden_layers)
         self._controls: Controls | None = None
+        self._recorded = RecordedStep(model, self._cache) if graphs else None
 
     @property
     def columns(self) -> int:
         """The longest that any row's context can grow to."""
         return max((row.longest for row in self.rows), default=0)
+
+    @property
+    def records_steps(self) -> bool:
+        """Whether steps are replayed CUDA graphs."""
+        return self._recorded is not None and self._recorded.records
 
     def fits(self, rows: int, columns: int) -> bool:
         """Whether the batch may be so many rows of at most so many tokens; a single one always."""
@@ -79,22 +88,15 @@ class DecodingBatch:
     @torch.inference_mode()
     def step(self) -> None:
         """Write one token of every row."""
-        device = self._model.device
         if self._controls is None:
-            self._controls = Controls([row.sampling for row in self.rows], device)
+            sampling = [row.sampling for row in self.rows]
+            self._controls = Controls(sampling, self._model.device)
         self._cache.make_room()
-        tokens = [[row.token_ids[-1]] for row in self.rows]
-        positions = [[len(row.prompt_ids) + len(row.token_ids) - 1] for row in self.rows]
-        output = self._model(
-            input_ids=torch.tensor(tokens, device=device),
-            position_ids=torch.tensor(positions, device=device),
-            attention_mask=self._cache.mask(),
-            past_key_values=self._cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
+        tokens = [row.token_ids[-1] for row in self.rows]
+        positions = [len(row.prompt_ids) + len(row.token_ids) - 1 for row in self.rows]
+        logits = (self._recorded or self._step)(tokens, positions)
         self._cache.advance()
-        self._write(output.logits[:, -1], self.rows, self._controls)
+        self._write(logits, self.rows, self._controls)
 
     @torch.inference_mode()
     def take_done(self) -> list[Generation]:
@@ -114,6 +116,8 @@ class DecodingBatch:
         """Remove and return every row, and give the cache's memory back."""
         rows, self.rows = self.rows, []
         self._cache.release()
+        if self._recorded is not None:
+            self._recorded.forget()
         self._controls = None
         return rows
 
@@ -134,6 +138,19 @@ class DecodingBatch:
             portion[context] = rows
         if portion:
             yield portion
+
+    def _step(self, tokens: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
+        """The logits after one new token of every row."""
+        device = self._model.device
+        output = self._model(
+            input_ids=torch.tensor(tokens, device=device).unsqueeze(1),
+            position_ids=torch.tensor(positions, device=device).unsqueeze(1),
+            attention_mask=self._cache.mask(),
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        return output.logits[:, -1]
 
     def _read(self, contexts: Sequence[Sequence[int]]) -> tuple[torch.Tensor, DynamicCache]:
         """The logits after each context, and a cache that holds them all, left-padded."""

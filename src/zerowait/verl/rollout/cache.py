@@ -8,7 +8,8 @@ on its left only, and one slice of the buffers is what attention sees.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -31,6 +32,11 @@ class _Layer(CacheLayerMixin):
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
         """The keys and values of every live column, the new one included."""
+        column = self.owner.column
+        if column is not None:
+            self.keys.index_copy_(2, column, key_states)
+            self.values.index_copy_(2, column, value_states)
+            return self.keys, self.values
         start, end, rows = self.owner.start, self.owner.end, self.owner.rows
         self.keys[:rows, :, end : end + 1] = key_states
         self.values[:rows, :, end : end + 1] = value_states
@@ -56,6 +62,8 @@ class SlotCache(Cache):
         rows: how many rows are live.
         start, end: the columns ``[start, end)`` hold tokens; the next one is `end`.
         first: the column of each row's first token.
+        buffers: counts up whenever the buffers are others than before.
+        column: where a step over whole buffers writes, see `whole`.
     """
 
     def __init__(self, layers: int) -> None:
@@ -64,8 +72,28 @@ class SlotCache(Cache):
         self.start = 0
         self.end = 0
         self.first: list[int] = []
+        self.buffers = 0
+        self.column: torch.Tensor | None = None
         self._row_capacity = 0
         self._column_capacity = 0
+
+    @property
+    def capacity(self) -> tuple[int, int]:
+        """Rows and columns of the buffers."""
+        return self._row_capacity, self._column_capacity
+
+    @contextlib.contextmanager
+    def whole(self, column: torch.Tensor) -> Iterator[None]:
+        """Within, a step covers the buffers as they are, and writes to ``column[0]``.
+
+        No shape depends then on which rows and columns are live, and no number of the host's gets
+        into the step: what a CUDA graph needs. The caller's mask leaves out what is not live.
+        """
+        self.column = column
+        try:
+            yield
+        finally:
+            self.column = None
 
     def append(self, filled: Any, source: Sequence[int], lengths: Sequence[int]) -> None:
         """Add a row for each entry of `source`: a copy of that row of `filled`.
@@ -128,6 +156,7 @@ class SlotCache(Cache):
         self.rows = self.start = self.end = 0
         self.first = []
         self._row_capacity = self._column_capacity = 0
+        self.buffers += 1
 
     def _reserve(self, like: Any, *, rows: int, columns: int, end: int) -> None:
         if not self._column_capacity:
@@ -152,6 +181,7 @@ class SlotCache(Cache):
         self.first = [column + shift for column in self.first]
         self.start, self.end = end - live, end
         self._row_capacity, self._column_capacity = row_capacity, column_capacity
+        self.buffers += 1
 
     def _moved(self, old: Any, row_capacity: int, column_capacity: int, end: int) -> Any:
         # Zeros: what padding holds is masked, but a masked NaN would still spoil the product.

@@ -58,9 +58,9 @@ class TransformersServer:
             token_bytes=bytes_per_token(text, self._model.dtype.itemsize),
             free_bytes=free_bytes(self._model, rollout.gpu_memory_utilization),
         )
-        self._loop = DecodingLoop(
-            DecodingBatch(self._model, limits), quiet_s=self._settings.quiet_s
-        )
+        graphs = self._settings.graphs and device != "cpu"
+        batch = DecodingBatch(self._model, limits, graphs=graphs)
+        self._loop = DecodingLoop(batch, quiet_s=self._settings.quiet_s)
         self._loader: WeightLoader | None = None
         self._version = 0
         self._repeats: Counter[bytes] = Counter()

@@ -28,12 +28,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         seeded: whether responses follow from ``rollout.seed``, the weights' version, the prompt and
             its repetition, so that a run on one replica can be repeated. Otherwise each is drawn
             afresh. A ``seed`` among a request's sampling parameters goes before both.
+        graphs: whether a GPU decodes with CUDA graphs.
     """
 
     cache_tokens: int | None = None
     quiet_s: float = 0.01
     threads: int | None = None
     seeded: bool = True
+    graphs: bool = True
 
 
 def settings_from(given: Mapping[str, Any]) -> ServerSettings:
