@@ -2,58 +2,28 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
+from zerowait.errors import ConfigError, did_you_mean
+from zerowait.json_schema import JsonSchema, read_json_schema
 
 _MOST_REFERENCES = 64
 
 
-def read_schema(path: Path) -> dict[str, Any]:
-    """The JSON schema in a file.
+def read_schema(path: Path) -> tuple[dict[str, Any], JsonSchema]:
+    """The JSON schema in a file, and what holds answers against it.
 
     Raises:
-        ConfigError: it cannot be read, is not JSON, is no JSON schema, describes no object, or
-            refers to something outside itself.
-        MissingExtraError: the package jsonschema is not installed.
+        ConfigError: it cannot be read, is no JSON schema that can be checked safely, or describes
+            no object.
+        MissingExtraError: the packages for JSON schemas are not installed.
     """
-    try:
-        schema = json.loads(path.read_text("utf-8-sig"))
-    except OSError as error:
-        raise ConfigError(f"the schema {path} cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"the schema {path} is not UTF-8 text: {error}") from None
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"{path}:{error.lineno}: is not JSON: {error.msg}") from None
-    if not isinstance(schema, dict) or resolved(schema, schema, path).get("type") != "object":
+    schema = read_json_schema(path)
+    checked = JsonSchema(schema, where=str(path), needed_by="a JSON schema verdict")
+    if resolved(schema, schema, path).get("type") != "object":
         raise ConfigError(f'{path}: must describe an object: {{"type": "object", ...}}')
-    validator(schema, path)
-    _check_references(schema, schema, path)
-    return schema
-
-
-def validator(schema: dict[str, Any], path: Path) -> Any:
-    """A validator of jsonschema for `schema`, by the draft that the schema names.
-
-    Raises:
-        ConfigError: it is no JSON schema.
-        MissingExtraError: the package jsonschema is not installed.
-    """
-    try:
-        from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import Draft202012Validator, validator_for
-        from referencing import Registry
-    except ImportError:
-        raise MissingExtraError("a JSON schema verdict", extra="schema") from None
-    kind = validator_for(schema, default=Draft202012Validator)
-    try:
-        kind.check_schema(schema)
-    except SchemaError as error:
-        where = "/" + "/".join(map(str, error.absolute_path))
-        raise ConfigError(f"{path}: is no JSON schema: at {where}: {error.message}") from None
-    return kind(schema, registry=Registry())  # an empty registry fetches nothing
+    return schema, checked
 
 
 def verdict_at(schema: dict[str, Any], place: str, path: Path) -> tuple[float, float] | None:
@@ -147,17 +117,6 @@ def _referred(reference: Any, schema: dict[str, Any], path: Path) -> Any:
             raise ConfigError(f"{path}: $ref {reference!r} leads nowhere")
         node = node[key]
     return node
-
-
-def _check_references(node: Any, schema: dict[str, Any], path: Path) -> None:
-    if isinstance(node, dict):
-        if isinstance(node.get("$ref"), str):
-            resolved(node, schema, path)
-        for inner in node.values():
-            _check_references(inner, schema, path)
-    elif isinstance(node, list):
-        for inner in node:
-            _check_references(inner, schema, path)
 
 
 def _range(node: dict[str, Any], what: str) -> tuple[float, float] | None:

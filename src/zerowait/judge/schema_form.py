@@ -13,6 +13,7 @@ import msgspec
 
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError
+from zerowait.json_schema import Fault
 from zerowait.judge.answer import answer_text, without_thinking
 from zerowait.judge.loose_json import json_object
 from zerowait.judge.schema_file import (
@@ -20,13 +21,12 @@ from zerowait.judge.schema_file import (
     is_closed,
     parts,
     read_schema,
-    validator,
     verdict_at,
 )
 from zerowait.judge.verdict import shortened
 from zerowait.types import Abstain, FailureKind, Score
 
-_BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"))
+_BOUNDS = frozenset(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "finite"))
 _SHOWN_CHARS = 160
 
 
@@ -45,8 +45,7 @@ class SchemaForm:
     def __init__(self, rule: VerdictRule, *, base: Path) -> None:
         assert rule.schema is not None  # noqa: S101 - the caller looked
         self._path = base / Path(rule.schema).expanduser()
-        self._schema = read_schema(self._path)
-        self._validator = validator(self._schema, self._path)
+        self._schema, self._checked = read_schema(self._path)
         self._structured = rule.structured is not False
         value = rule.value or ""
         weights = value if isinstance(value, Mapping) else {value: 1.0}
@@ -113,21 +112,14 @@ class SchemaForm:
         if reply is None:
             shown = shortened(text[-_SHOWN_CHARS:])
             return self._unparseable(f"the reply has no JSON object, the judge wrote {shown!r}")
-        try:
-            errors = list(self._validator.iter_errors(reply))
-        except RecursionError:
-            return self._unparseable("the reply is nested too deeply")
-        if errors:
-            return self._misfit(errors)
+        if faults := self._checked.faults(reply):
+            return self._misfit(faults)
         return self._score(reply)
 
-    def _misfit(self, errors: list[Any]) -> Abstain:
-        places = [[*parts(place)] for place in self._weights]
-        beyond = [e for e in errors if e.validator in _BOUNDS and [*e.absolute_path] in places]
-        worst = errors[0]
-        where = "/" + "/".join(map(str, worst.absolute_path))
-        problem = f"the reply's {where}: {shortened(worst.message, _SHOWN_CHARS)}"
-        if len(beyond) == len(errors):
+    def _misfit(self, faults: list[Fault]) -> Abstain:
+        places = [(*parts(place),) for place in self._weights]
+        problem = f"the reply's {shortened(faults[0].text, _SHOWN_CHARS)}"
+        if all(fault.keyword in _BOUNDS and fault.place in places for fault in faults):
             return Abstain(FailureKind.OUT_OF_RANGE, problem)
         return self._unparseable(problem)
 
