@@ -116,6 +116,7 @@ def _end_without_output(error: OSError) -> NoReturn:
 def _add_commands() -> None:
     from zerowait.cli import (  # noqa: F401
         cache,
+        data,
         doctor,
         doctor_judge,
         judge,

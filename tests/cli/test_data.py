@@ -1,0 +1,143 @@
+"""The installed command: what it writes is what training and the retriever read."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from zerowait.search.corpus import Corpus
+from zerowait.verl.columns import check_data_file
+
+HOTPOT = [
+    {
+        "_id": f"q{number}",
+        "question": f"Question {number}?",
+        "answer": "Peru",
+        "type": "bridge",
+        "context": [["Lima", ["Lima is in Peru.", " It is large."]], [f"T{number}", ["Text."]]],
+    }
+    for number in range(3)
+]
+SUMMARIES = {
+    name: {"title": name, "extract": f"{name} is.", "description": what, "topic": "Geography"}
+    for name, what in (
+        ("Lima", "Largest city of Peru by the sea"),
+        ("Quito", "High capital city of Ecuador"),
+    )
+}
+
+
+@pytest.fixture
+def hotpot(tmp_path):
+    file = tmp_path / "hotpot.json"
+    file.write_text(json.dumps(HOTPOT))
+    return file
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "train.parquet"])
+def test_questions_become_rows_that_training_accepts(zerowait, tmp_path, hotpot, name):
+    done = zerowait("data", "questions", hotpot, name, "--data-source=hotpotqa", "--keep=type")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{name}: 3 questions\n"
+    assert check_data_file(tmp_path / name) == 3
+    if name.endswith(".jsonl"):
+        row = json.loads((tmp_path / name).read_text().splitlines()[2])
+    else:
+        row = pq.read_table(tmp_path / name).to_pylist()[2]
+    assert row["data_source"] == "hotpotqa"
+    assert row["reward_model"]["ground_truth"] == ["Peru"]
+    assert row["extra_info"]["type"] == "bridge"
+    assert (row["extra_info"]["index"], row["extra_info"]["id"]) == (2, "q2")
+
+
+def test_paragraphs_become_documents_that_the_retriever_indexes(zerowait, tmp_path, hotpot):
+    done = zerowait("data", "corpus", hotpot, "corpus.jsonl")
+    assert done.stdout == "corpus.jsonl: 4 documents\n"
+    with Corpus(tmp_path / "corpus.jsonl") as documents:
+        assert [document.id for document in documents] == ["0", "1", "2", "3"]
+        assert documents[0].contents == "Lima\nLima is in Peru. It is large."
+
+
+def test_passages_in_parquet_become_documents(zerowait, tmp_path):
+    pq.write_table(pa.table({"title": ["Lima"], "text": ["In Peru."]}), tmp_path / "p.parquet")
+    assert zerowait("data", "corpus", "p.parquet", "c.jsonl").returncode == 0
+    line = json.loads((tmp_path / "c.jsonl").read_text())
+    assert line == {"id": "0", "contents": "Lima\nIn Peru."}
+
+
+def test_articles_become_a_corpus_and_two_sets_of_questions(zerowait, tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps(SUMMARIES))
+    done = zerowait("data", "wiki", "out", "--summaries=s.json", "--held-out=1")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "out/corpus.jsonl: 2 documents",
+        "out/train.jsonl: 1 questions",
+        "out/heldout.jsonl: 1 questions",
+    ]
+    assert check_data_file(tmp_path / "out/train.jsonl") == 1
+    with Corpus(tmp_path / "out/corpus.jsonl") as documents:
+        assert [document.contents for document in documents] == [
+            "Lima\nLima is.",
+            "Quito\nQuito is.",
+        ]
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_counted_when_told_so(zerowait, tmp_path):
+    rows = [
+        {"question": "?"},
+        {"question": "Where?", "answer": "here"},
+        {"question": "", "answer": "a"},
+    ]
+    (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    refused = zerowait("data", "questions", "f.jsonl", "o.jsonl")
+    assert refused.returncode == 2
+    assert "f.jsonl:1: has no answer" in refused.stderr
+    assert not (tmp_path / "o.jsonl").exists()
+    done = zerowait("data", "questions", "f.jsonl", "o.jsonl", "--skip-unusable")
+    assert done.stdout.startswith("o.jsonl: 1 questions\n2 rows were left out, the first because")
+    assert json.loads((tmp_path / "o.jsonl").read_text())["extra_info"]["index"] == 0
+
+
+def test_no_more_rows_than_wanted_are_written(zerowait, tmp_path, hotpot):
+    assert "2 questions" in zerowait("data", "questions", hotpot, "o.jsonl", "--limit=2").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["wiki", "out", "--summaries=nowhere.json"], "there is no such file"),
+        (["wiki", "out", "--summaries=hotpot.json"], "is no mapping of titles to articles"),
+        (["questions", "nowhere.jsonl", "o.jsonl"], "does not exist"),
+        (["questions", "hotpot.json", "o.csv"], "has to end in .jsonl or .parquet"),
+        (["questions", "hotpot.json", "no/o.jsonl"], "there is no folder no"),
+        (["questions", "hotpot.json", "hotpot.json"], "has to end in"),
+        (["questions", "hotpot.json", "o.jsonl", "--instructions=serch"], "did you mean 'search'?"),
+        (
+            ["questions", "hotpot.json", "o.jsonl", "--instructions=keep"],
+            "hotpot.json:1: has no chat",
+        ),
+        (
+            ["questions", "hotpot.json", "o.jsonl", "--question=Question"],
+            "did you mean 'question'?",
+        ),
+        (["questions", "hotpot.json", "o.jsonl", "--limit=0"], "has no usable rows"),
+        (["corpus", "empty.jsonl", "o.jsonl"], "there would be no documents"),
+        (["corpus", "hotpot.json", "o.parquet"], "has to end in .jsonl"),
+    ],
+)
+def test_a_mistake_is_one_clear_line_and_leaves_nothing_behind(
+    zerowait, tmp_path, hotpot, arguments, complaint
+):
+    (tmp_path / "empty.jsonl").touch()
+    done = zerowait("data", *arguments)
+    assert done.returncode == 2
+    assert complaint in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["empty.jsonl", "hotpot.json"]
+
+
+def test_the_input_is_never_overwritten(zerowait, tmp_path):
+    (tmp_path / "f.jsonl").write_text(json.dumps({"question": "?", "answer": "a"}))
+    done = zerowait("data", "questions", "f.jsonl", "f.jsonl")
+    assert "is the input itself" in done.stderr
