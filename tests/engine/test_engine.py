@@ -475,3 +475,29 @@ def test_a_reply_that_its_reader_trips_over_is_unparseable_and_harms_no_sibling(
     rewards, _, _, _ = scored(config(judges={"q": judge}), rows(3), script)
     assert rewards[0].components["quality"].kind == "unparseable"
     assert [reward.value for reward in rewards[1:]] == [2.0, 2.0]
+
+
+def test_what_is_not_known_by_the_deadline_of_a_batch_abstains_and_its_policy_decides():
+    """One judge hangs for one of two; the rule of both and the other's verdict are known."""
+
+    def script(body):
+        return (1e4 if "answer 0" in body else 1), 200, "Score: 7"
+
+    settings = config(
+        components={
+            "rule": {"scorer": "contains"},
+            "quality": {"judge": "q", "weight": 0.1, "gate": "rule > 0"},
+        },
+        traffic={"timeout_s": 2e4, "deadline_s": 2e4, "hedge": "off"},
+        on_failure={"timeout": {"value": 2}},
+    )
+
+    async def scenario():
+        async with Engine(settings, transport=Wire(script)) as engine:
+            return await engine.score_all(rows(2, ground_truth="answer"), deadline_s=300)
+
+    (late, early), elapsed_s = virtually(scenario())
+    assert elapsed_s < 301
+    assert late.components["rule"].value == early.components["rule"].value == 1
+    assert late.components["quality"] == Abstain("timeout", "not known 300 s after the batch began")
+    assert (late.value, early.value) == (pytest.approx(1.2), pytest.approx(1.7))

@@ -23,7 +23,7 @@ from zerowait.engine.budget import open_ledger, with_budget
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.comparing import Comparer
 from zerowait.engine.contests import Contests
-from zerowait.engine.groups import Groups
+from zerowait.engine.groups import Groups, Seat
 from zerowait.engine.health_watch import HealthWatch
 from zerowait.engine.judgements import Judging
 from zerowait.engine.judging import Settled, Shared
@@ -33,7 +33,7 @@ from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
 from zerowait.engine.shapes import Shapes, Tokenizer
 from zerowait.engine.standstill import Standstill
-from zerowait.engine.steps import Steps
+from zerowait.engine.steps import Steps, Until
 from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of, group_by_group, worked_off
 from zerowait.errors import ClosedError, DataError
@@ -186,11 +186,13 @@ class Engine:
         samples: Iterable[Sample],
         *,
         on_reward: Callable[[int, Reward], None] | None = None,
+        deadline_s: float | None = None,
     ) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
 
         `on_reward` is called with a sample's index and reward as soon as it is known, before
-        ``drop_group`` had its say.
+        ``drop_group`` had its say. A component that is not known `deadline_s` after the call
+        abstains with ``timeout``.
 
         Raises:
             DataError, JudgementError, ClosedError: as `score`; the first one ends the rest.
@@ -205,11 +207,12 @@ class Engine:
             self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
         scope = object()
+        until = None if deadline_s is None else Until.in_s(deadline_s)
 
         async def one(index: int) -> None:
             row = rows[index]
             size = None if row.group is None else sizes[row.group]
-            reward = rewards[index] = await self._score(row, scope, size)
+            reward = rewards[index] = await self._score(row, scope, size, until)
             if on_reward is not None:
                 on_reward(index, reward)
 
@@ -244,7 +247,9 @@ class Engine:
         )
         return with_budget(counts, self._ledger)
 
-    async def _score(self, sample: Sample, scope: Hashable, size: int | None) -> Reward:
+    async def _score(
+        self, sample: Sample, scope: Hashable, size: int | None, until: Until | None = None
+    ) -> Reward:
         steps = self._steps
         if steps is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
@@ -252,9 +257,10 @@ class Engine:
         self._tally.submitted += 1
         if self._groups:
             self._check(sample, size=size)
-            outcomes = await self._grouped(steps, sample, scope, size or 1)
+            seat = self._groups.enter(scope, sample, size or 1)
+            outcomes = await self._grouped(steps, seat, scope, until)
         else:
-            outcomes = await steps.outcomes(sample)
+            outcomes = await steps.outcomes(sample, until=until)
         reward = combine(outcomes, self.plan.terms, self.config.on_failure)
         self._tell(
             RewardSettled(
@@ -268,12 +274,11 @@ class Engine:
         self._groups.check(sample, size=size)
 
     async def _grouped(
-        self, steps: Steps, sample: Sample, scope: Hashable, size: int
+        self, steps: Steps, seat: Seat, scope: Hashable, until: Until | None
     ) -> dict[str, Any]:
-        seat = self._groups.enter(scope, sample, size)
         finished = False
         try:
-            outcomes = await steps.outcomes(sample, seat)
+            outcomes = await steps.outcomes(seat.member.sample, seat, until)
             outcomes.update(await self._shapes.outcomes(seat, outcomes))
             finished = True
         finally:

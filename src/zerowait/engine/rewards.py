@@ -69,6 +69,7 @@ class Rewards:
         *,
         progress: bool = False,
         on_reward: Callable[[int, Reward], None] | None = None,
+        deadline_s: float | None = None,
     ) -> list[Reward]:
         """The rewards of all samples, in order.
 
@@ -76,6 +77,7 @@ class Rewards:
             samples: rows that share a ``group`` form a prompt group.
             progress: a bar on a terminal, else a line at least every 10 s while it waits.
             on_reward: called on the loop thread with a row's index and reward as they come.
+            deadline_s: a component that is not known by then abstains with ``timeout``.
         """
         rows = list(samples)
         with Progress(len(rows), shown=progress) as bar:
@@ -85,7 +87,9 @@ class Rewards:
                 if on_reward is not None:
                     on_reward(index, reward)
 
-            return self._portal.call(lambda: self._engine.score_all(rows, on_reward=tell))
+            return self._portal.call(
+                lambda: self._engine.score_all(rows, on_reward=tell, deadline_s=deadline_s)
+            )
 
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""

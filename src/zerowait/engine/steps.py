@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,27 @@ from zerowait.scorers import needs_pool, resolve, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
 Step: TypeAlias = RuleStep | JudgeStep | ContestStep
+
+
+class Until(NamedTuple):
+    """When waiting ends: `at` on the loop's clock, `within_s` after it began."""
+
+    at: float
+    within_s: float
+
+    @classmethod
+    def in_s(cls, seconds: float) -> Until:
+        """So many seconds from now, on the running loop."""
+        return cls(asyncio.get_running_loop().time() + seconds, seconds)
+
+    async def then_abstain(self, outcome: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """The outcome, or an abstention where it is not there in time."""
+        try:
+            async with asyncio.timeout_at(self.at):
+                return await outcome
+        except TimeoutError:
+            why = f"not known {self.within_s:g} s after the batch began"
+            return Abstain(FailureKind.TIMEOUT, why)
 
 
 class Steps:
@@ -48,22 +69,25 @@ class Steps:
         self._by_row = any(map(_is_by_row, plan.rules))
         self._slow = sum(map(_is_slow, plan.rules))
 
-    async def outcomes(self, sample: Sample, seat: Seat | None = None) -> dict[str, Outcome]:
+    async def outcomes(
+        self, sample: Sample, seat: Seat | None = None, until: Until | None = None
+    ) -> dict[str, Outcome]:
         """Each component's outcome for `sample`; raises nothing of its own.
 
         Args:
             sample: what is rewarded.
             seat: its place among its siblings, where the plan compares them.
+            until: when a component that is not known yet abstains; None waits for it.
         """
         steps, slow = self._steps, self._slow
         if self._by_row:
             steps = [_for_row(step, sample) for step in steps]
             slow = sum(map(_is_slow, steps))
         if slow > 1:
-            return await self._all_at_once(steps, sample, seat)
+            return await self._all_at_once(steps, sample, seat, until)
         outcomes: dict[str, Outcome] = {}
         for step in steps:
-            outcomes[step.name] = await self._run(step, sample, outcomes, seat)
+            outcomes[step.name] = await self._run(step, sample, outcomes, seat, until)
         return outcomes
 
     def left(self, seat: Seat) -> None:
@@ -71,14 +95,14 @@ class Steps:
         self._contests.left(seat)
 
     async def _all_at_once(
-        self, steps: Sequence[Step], sample: Sample, seat: Seat | None
+        self, steps: Sequence[Step], sample: Sample, seat: Seat | None, until: Until | None
     ) -> dict[str, Outcome]:
         tasks: dict[str, asyncio.Task[Outcome]] = {}
 
         async def when_gate_is_known(step: Step) -> Outcome:
             needed = step.gate.names if step.gate else ()
             known = {name: await tasks[name] for name in needed}
-            return await self._run(step, sample, known, seat)
+            return await self._run(step, sample, known, seat, until)
 
         async with asyncio.TaskGroup() as group:
             for step in steps:
@@ -91,12 +115,14 @@ class Steps:
         sample: Sample,
         known: Mapping[str, Outcome],
         seat: Seat | None,
+        until: Until | None,
     ) -> Outcome:
         if not _is_slow(step):
             return await self._outcome(step, sample, known, seat)
         number = self._pending.enter(step.name, sample)
         try:
-            return await self._outcome(step, sample, known, seat)
+            outcome = self._outcome(step, sample, known, seat)
+            return await (outcome if until is None else until.then_abstain(outcome))
         finally:
             self._pending.leave(number)
 
