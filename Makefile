@@ -2,9 +2,11 @@
 # Both make their own virtual environment. Choices:
 #   PYTHON=python3.12            the interpreter (3.11 or 3.12: what verl supports)
 #   TORCH=torch==2.13.0          the torch to install where PYTHON has none of its own
+#   WORKERS=2                    processes that run tests; one of them has the end-to-end runs
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV ?= .venv
+WORKERS ?= 2
 BIN := $(VENV)/bin
 
 # torch's threads must not spin at barriers while a judge works on the same cores
@@ -12,6 +14,9 @@ export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 export RAY_USAGE_STATS_ENABLED ?= 0
+
+# Groups of tests in the order in which they were collected: the longest one is first
+IN_PARALLEL := --dist loadgroup --no-loadscope-reorder
 
 .PHONY: quickstart tiny test unit lint format clean
 
@@ -22,11 +27,11 @@ tiny: $(VENV)/.ready
 	@$(BIN)/python recipes/tiny/run.py $(ARGS)
 
 test: $(VENV)/.ready-test
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -n $(WORKERS) $(ARGS)
 
 # Under a minute: what starts no process and no server, and does not import verl.
 unit: $(VENV)/.ready-test
-	@$(BIN)/python -m pytest -n auto -m "not e2e and not wire" --ignore=src/zerowait/verl --ignore=tests/verl $(ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -n auto -m "not e2e and not wire" --ignore=src/zerowait/verl --ignore=tests/verl $(ARGS)
 
 lint: $(VENV)/.ready-test
 	@$(BIN)/ruff format --check .

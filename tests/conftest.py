@@ -29,8 +29,18 @@ settings.load_profile("zerowait")
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     for item in items:
-        if not item.path.is_relative_to(here):
-            continue
-        file = item.path.relative_to(here)
-        if file.parts[0] in WIRE or file.as_posix() in WIRE_FILES:
+        file = item.path.relative_to(here) if item.path.is_relative_to(here) else None
+        if file and (file.parts[0] in WIRE or file.as_posix() in WIRE_FILES):
             item.add_marker(pytest.mark.wire)
+        item.add_marker(pytest.mark.xdist_group(_companions(item, file)))
+    # With several workers the longest group starts first, and the rest is done beside it.
+    items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
+
+
+def _companions(item, file):
+    """What runs one after the other in one worker: what starts Ray, and what shares fixtures."""
+    if item.get_closest_marker("e2e"):
+        return "e2e"
+    if file and file.name.startswith("test_ray_"):
+        return "ray"
+    return str(file or item.path)

@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from zerowait.cli.output import Output
+from zerowait.cli.rows import read_rows as rows_in
 from zerowait.cli.summary import summary
 from zerowait.engine import Stats
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
+from zerowait.types import Reward
 
 
 def write_config(path, url, **parts):
@@ -133,6 +136,19 @@ def test_verls_dumps_and_a_runs_record_are_read_as_they_are(tmp_path, zerowait):
         done = zerowait("score", f"{name}.jsonl", "-c", "reward.yaml")
         assert done.returncode == 0, done.stderr
         assert read_rows(tmp_path / f"{name}.rewards.jsonl")[0]["reward"] == reward
+
+
+@pytest.mark.parametrize("name", ["out.jsonl", "out.parquet"])
+def test_the_output_is_as_private_as_what_it_was_made_of(tmp_path, name):
+    rows = write_rows(tmp_path / "rows.jsonl", questions(2))
+    rewards = [Reward(value=1.0, components={}), Reward(value=0.0, components={})]
+    out = tmp_path / name
+    rows.chmod(0o600)
+    Output(rows_in(rows), out).write(rewards)
+    assert out.stat().st_mode & 0o777 == 0o600
+    out.chmod(0o640)
+    Output(rows_in(rows), out).write(rewards)
+    assert out.stat().st_mode & 0o777 == 0o640
 
 
 def test_columns_can_be_named(tmp_path, zerowait):

@@ -71,6 +71,8 @@ def change(path, old, new):
         ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, redeem: 5}", "recipe.yaml:8: trainer has no key 'redeem'; did you mean 'redeem_s'?"),
         ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, max_abstained: 0}", "max_abstained must be in (0, 1], not 0"),
         ("train.jsonl", "ground_truth", "groundtruth", "train.jsonl, row 1"),
+        ("recipe.yaml", "name: test", "name: ../../x", "recipe.yaml:1: name is '../../x', and has to be the name of one folder"),
+        ("recipe.yaml", "reward: reward.yaml", "reward: reward.yaml\nverl: {actor_rollout_ref.rollout.top_p: .nan}", "actor_rollout_ref.rollout.top_p must be a number, not nan"),
         ("recipe.yaml", "device: cpu", "device: cpu, devices: 0", "recipe.yaml:7: resources.devices must be at least 1, not 0"),
         ("recipe.yaml", "{n: 2}", "{engine: vllm}", "recipe.yaml:4: rollout.engine is vllm, which needs a GPU, and this runs on the CPU"),
         ("recipe.yaml", "batch: 2", "batch: 3", "recipe.yaml:3: data.batch is 3, and the training files have 2 rows"),

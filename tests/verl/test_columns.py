@@ -75,6 +75,12 @@ def test_a_prompt_that_is_text_is_refused_with_the_form_it_needs(write):
     assert "'2+2?'" in text
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps(ROW) + "\n", encoding="utf-8-sig")
+    assert check_data_file(path) == 1
+
+
 def test_a_file_without_rows_is_refused(tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.write_text("\n")

@@ -3,6 +3,8 @@ import json
 import pytest
 
 from zerowait.errors import ConfigError
+from zerowait.verl.known import ESTIMATORS, LOGGERS
+from zerowait.verl.launch import refuse_traps
 from zerowait.verl.recipe import load_recipe
 
 RECIPE = {
@@ -43,6 +45,11 @@ def written(tmp_path, section, changes):
         ("resources", "nodes", 0, "must be at least 1"),
         ("resources", "reward_workers", 0, "must be at least 1"),
         ("schedule", "save_every", -1, "must be at least 0"),
+        ("schedule", "logger", ["console", "tensorbord"], "did you mean 'tensorboard'?"),
+        ("algorithm", "steps", 10**15, "must be at most 1e+09"),
+        ("data", "max_response_tokens", 10**12, "must be at most 1e+09"),
+        ("data", "prompt_key", "t\0", "holds the character U+0000, which no text has"),
+        ("model", "path", "\ud800", "holds the character U+D800, which no text has"),
     ],
 )
 def test_a_number_that_cannot_be_is_named_with_file_line_and_key(
@@ -54,6 +61,34 @@ def test_a_number_that_cannot_be_is_named_with_file_line_and_key(
         load_recipe(path)
     assert str(caught.value).startswith(f"{path}:{line}: {section}.{key} ")
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/x", "..", ".x", "a/b", "a\nb", "x" * 61])
+def test_a_runs_name_is_one_folder_and_no_way_out_of_it(tmp_path, name):
+    with pytest.raises(ConfigError, match=r"name is .* has to be the name of one folder"):
+        load_recipe(written(tmp_path, "name", name))
+
+
+def test_the_folders_name_is_the_runs_unless_it_says_another(tmp_path):
+    assert load_recipe(written(tmp_path, "seed", 1)).name == tmp_path.name
+    assert load_recipe(written(tmp_path, "name", "Größe 7.1")).name == "Größe 7.1"
+
+
+def test_the_names_that_are_accepted_are_verls_own():
+    from verl.trainer.ppo.core_algos import AdvantageEstimator
+    from verl.utils.tracking import Tracking
+
+    assert set(ESTIMATORS) == {estimator.value for estimator in AdvantageEstimator}
+    assert set(LOGGERS) == set(Tracking.supported_backend)
+
+
+@pytest.mark.parametrize("top_p", [float("nan"), "nan", "NaN"])
+def test_a_nan_is_no_value_for_verl(tmp_path, top_p):
+    recipe = load_recipe(written(tmp_path, "verl", {"actor_rollout_ref.rollout": {"top_p": top_p}}))
+    with pytest.raises(ConfigError, match=r"actor_rollout_ref\.rollout\.top_p must be a number"):
+        refuse_traps(recipe, {})
+    with pytest.raises(ConfigError, match=r"algorithm\.gamma must be a number, not nan"):
+        refuse_traps(load_recipe(written(tmp_path, "seed", 1)), {"algorithm.gamma": "nan"})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, "x", True])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,7 @@ class Output:
         suffix = ".jsonl" if source.suffix.lower() in JSON else PARQUET
         self.path = out or source.with_name(f"{source.stem}.rewards{suffix}")
         _check(self.path, source)
+        self._source = source
         self._rows = file.rows
         self._columns = (
             columns_of(file.rows, file.table) if self.path.suffix.lower() == PARQUET else {}
@@ -48,10 +51,11 @@ class Output:
         unfinished = self.path.with_name(f".{self.path.name}.unfinished")
         added = [reward_columns(reward) for reward in rewards]
         try:
+            _create(unfinished, like=self.path if self.path.exists() else self._source)
             if self.path.suffix.lower() == PARQUET:
                 write_table(unfinished, {**self._columns, **_as_columns(added)})
             else:
-                with unfinished.open("wb") as file:
+                with unfinished.open("ab") as file:
                     for row, reward in zip(self._rows, added, strict=True):
                         file.write(encoded({**row, **reward}) + b"\n")
             unfinished.replace(self.path)
@@ -67,6 +71,13 @@ def reward_columns(reward: Reward) -> dict[str, Any]:
         "reward_policy": reward.policy,
         "reward_why": reward.why,
     }
+
+
+def _create(path: Path, *, like: Path) -> None:
+    """An empty file that nobody may read who may not read `like`: it holds the same rows."""
+    path.unlink(missing_ok=True)
+    mode = like.stat().st_mode & 0o666 | stat.S_IWUSR
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
 
 
 def _as_columns(added: list[dict[str, Any]]) -> Mapping[str, list[Any]]:

@@ -14,6 +14,8 @@ from zerowait.client import Secret
 from zerowait.engine.portal import new_loop
 from zerowait.errors import ConfigError
 
+_MOST_MEBIBYTES = 2**20
+
 
 @app.command()
 def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
@@ -39,13 +41,13 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
 ) -> int:
     """Serve rewards over HTTP until interrupted: /v1/score, /get_reward, /metrics, /healthz."""
     from zerowait.hub.service import serve_forever
-    from zerowait.hub.settings import MEBIBYTE, ServiceSettings
+    from zerowait.hub.settings import ServiceSettings
 
     settings = ServiceSettings(
         host=host,
         port=port,
         token=None if token_env is None else _token(token_env),
-        max_body_bytes=int(max_body_mb * MEBIBYTE),
+        max_body_bytes=_bytes(max_body_mb),
         deadline_s=deadline_s,
         drain_s=drain_s,
         on_abstain=_number(on_abstain),
@@ -60,6 +62,14 @@ def _token(name: str) -> Secret:
     if not text:
         raise ConfigError(f"--token-env {name}: the environment variable {name} is not set")
     return Secret(text)
+
+
+def _bytes(max_body_mb: float) -> int:
+    if not 0 < max_body_mb <= _MOST_MEBIBYTES:
+        raise ConfigError(
+            f"--max-body-mb {max_body_mb:g}: must be greater than 0, and at most {_MOST_MEBIBYTES}"
+        )
+    return int(max_body_mb * 2**20)
 
 
 def _number(on_abstain: str) -> float | None:

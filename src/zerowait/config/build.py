@@ -16,6 +16,7 @@ from zerowait.config.words import (
     with_words,
     words_for,
 )
+from zerowait.errors import did_you_mean
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
@@ -48,7 +49,8 @@ def tree_at(source: Source, path: KeyPath) -> Any:
     at: Any
     for at in path:
         if not isinstance(tree, dict | list) or (isinstance(tree, dict) and at not in tree):
-            source.fail(path, "is missing")
+            near = did_you_mean(str(at), map(str, tree)) if isinstance(tree, dict) else ""
+            source.fail(path, f"is missing{near}")
         tree = tree[at]
     return tree
 

@@ -25,7 +25,7 @@ from zerowait.config.schema import (
     ShapeComponent,
     Value,
 )
-from zerowait.config.source import KeyPath, Source, read_yaml, refuse_huge_numbers
+from zerowait.config.source import KeyPath, Source, read_yaml, refuse_extremes
 from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.config.words import kind_of
 from zerowait.types import FailureKind
@@ -57,7 +57,7 @@ def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> Reward
         source = read_yaml(Path(path).expanduser())
         return read_config(source, (key,) if key else ())
     source = Source("reward", _plain(config), {}, Path())
-    refuse_huge_numbers(source)
+    refuse_extremes(source)
     return read_config(source)
 
 

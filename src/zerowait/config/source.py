@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ KeyPath = tuple[str | int, ...]
 
 _TEXT = "tag:yaml.org,2002:str"
 _MERGE = "tag:yaml.org,2002:merge"
+_NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
 
 
 class Source:
@@ -90,21 +92,27 @@ def parse_yaml(text: str, *, name: str, base: Path) -> Source:
     except RecursionError:
         raise ConfigError(f"{name}: is nested too deeply") from None
     source = Source(name, tree, lines, base)
-    refuse_huge_numbers(source)
+    refuse_extremes(source)
     return source
 
 
-def refuse_huge_numbers(source: Source) -> None:
-    """Raise a ConfigError for a whole number beyond 64 bits, which nothing here can count to."""
-    _refuse_huge(source, source.tree, ())
+def refuse_extremes(source: Source) -> None:
+    """Raise a ConfigError for what neither the system nor JSON has a form for.
+
+    That is a whole number beyond 64 bits, the character 0, and half of a surrogate pair.
+    """
+    _refuse_extremes(source, source.tree, ())
 
 
-def _refuse_huge(source: Source, tree: Any, path: KeyPath) -> None:
+def _refuse_extremes(source: Source, tree: Any, path: KeyPath) -> None:
     if isinstance(tree, int) and not -(2**63) <= tree < 2**63:
         source.fail(path, "is a number that is too large")
+    if isinstance(tree, str) and (found := _NO_TEXT.search(tree)):  # it may hold a secret
+        source.fail(path, f"holds the character U+{ord(found[0]):04X}, which no text has")
     if isinstance(tree, dict | list):
         for key, value in tree.items() if isinstance(tree, dict) else enumerate(tree):
-            _refuse_huge(source, value, (*path, key))
+            _refuse_extremes(source, key, path)
+            _refuse_extremes(source, value, (*path, key))
 
 
 def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:

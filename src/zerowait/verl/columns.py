@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,7 @@ def _jsonl(file: Path) -> Iterator[dict[str, Any]]:
             if not line.strip():
                 continue
             try:
-                row = msgspec.json.decode(line)
+                row = msgspec.json.decode(line.removeprefix(BOM_UTF8))
             except msgspec.DecodeError as error:
                 raise DataError(f"{file}, line {number}: is not JSON ({error})") from None
             if not isinstance(row, dict):

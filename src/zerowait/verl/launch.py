@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import signal
@@ -14,11 +15,15 @@ from typing import Any, Literal
 import msgspec
 
 from zerowait.errors import ConfigError
+from zerowait.verl.hydra_syntax import flattened, read
 from zerowait.verl.ignored_keys import examine
+from zerowait.verl.log import Log
 from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, merged
 from zerowait.verl.recipe import Recipe
 
 LOG = "train.log"
+ROLLOUTS = "rollouts"
+VALIDATION = "validation"
 _STEP = re.compile(r"\bstep:(\d+) - ")
 _KILL_AFTER_S = 20.0
 
@@ -83,7 +88,14 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
 
 
 def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:
-    """Raise a ConfigError for overrides that verl ignores, or that take rewards past zerowait."""
+    """Raise a ConfigError for overrides that verl ignores, or that take rewards past zerowait.
+
+    And for a NaN, which every comparison in verl lets pass.
+    """
+    for key, value in flattened({**recipe.verl, **extra}).items():
+        given = read(value) if isinstance(value, str) else value
+        if isinstance(given, float) and math.isnan(given):
+            raise ConfigError(f"verl's configuration: {key} must be a number, not {value}")
     findings = examine({**recipe.verl, **extra})
     if findings:
         raise ConfigError("; ".join(str(finding) for finding in findings))
@@ -118,8 +130,8 @@ def _reward(recipe: Recipe) -> dict[str, object]:
         "+reward.zerowait.config": recipe.reward_path,
         "+reward.zerowait.record": str(folder),
         **(tickets if trainer.mode == "zerowait" else {}),
-        "trainer.rollout_data_dir": str(folder / "rollouts"),
-        "trainer.validation_data_dir": str(folder / "validation"),
+        "trainer.rollout_data_dir": str(folder / ROLLOUTS),
+        "trainer.validation_data_dir": str(folder / VALIDATION),
     }
 
 
@@ -170,9 +182,10 @@ def run_trainer(
     `on_step` is called with each finished step's number. An interrupt is passed on to the trainer,
     which gets 20 s to end.
     """
-    # for its owner only: verl's dumps and its log quote prompts and responses
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / LOG).open("w", encoding="utf-8") as log:
+    # for their owner only: verl's dumps and its log quote prompts and responses
+    for place in (folder, folder / ROLLOUTS, folder / VALIDATION):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with Log(folder / LOG) as log:
         process = subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
             [sys.executable, "-m", "verl.trainer.main_ppo", *command],
             stdout=subprocess.PIPE,
@@ -182,10 +195,11 @@ def run_trainer(
             env={"PYTHONUNBUFFERED": "1", **env, **os.environ},
             start_new_session=True,  # so that an interrupt reaches it once, through us
         )
+        assert process.stdout is not None  # noqa: S101 - PIPE
         try:
-            assert process.stdout is not None  # noqa: S101 - PIPE
-            for step in _steps(process.stdout, log.write):
-                on_step(step)
+            with process.stdout as lines:
+                for step in _steps(lines, log.write):
+                    on_step(step)
             return process.wait()
         finally:
             _end(process)

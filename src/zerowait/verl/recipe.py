@@ -2,36 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from zerowait.config import FailurePolicy, RewardConfig, Source, build, read_config, read_yaml
-from zerowait.config.checks import at_least, not_negative, positive
+from zerowait.config.checks import at_least, at_most, not_negative, positive
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
+from zerowait.verl.known import ESTIMATORS, LOGGERS
 from zerowait.verl.limits import check_limits
 
-ESTIMATORS = (
-    "gae",
-    "gdpo",
-    "gpg",
-    "grpo",
-    "grpo_passk",
-    "grpo_vectorized",
-    "opo",
-    "optimal_token_baseline",
-    "reinforce_plus_plus",
-    "reinforce_plus_plus_baseline",
-    "remax",
-    "rloo",
-    "rloo_vectorized",
-    "tir_optimal_token_baseline",
-)
-"""verl 0.9.1's advantage estimators, ``verl.trainer.ppo.core_algos.AdvantageEstimator``."""
+_NAME = re.compile(r"\w[^/\\\x00-\x1f\x7f]{0,59}")
+_MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
 _SEEDS = 2**32  # numpy takes no greater ones
+
+
+def _count(name: str, value: int, *, least: int = 1) -> None:
+    at_least(name, value, least)
+    at_most(name, value, _MOST)
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -61,7 +53,7 @@ class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             if not getattr(self, name):
                 raise ValueError(f"{name} must name at least one file")
         for name in ("batch", "max_prompt_tokens", "max_response_tokens"):
-            at_least(name, getattr(self, name), 1)
+            _count(name, getattr(self, name))
 
 
 class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +69,7 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        at_least("n", self.n, 1)
+        _count("n", self.n)
         not_negative("temperature", self.temperature)
 
 
@@ -98,8 +90,8 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     micro_batch: int = 8
 
     def __post_init__(self) -> None:
-        at_least("steps", self.steps, 1)
-        at_least("micro_batch", self.micro_batch, 1)
+        _count("steps", self.steps)
+        _count("micro_batch", self.micro_batch)
         positive("learning_rate", self.learning_rate)
         not_negative("kl_loss", self.kl_loss)
         if self.estimator not in ESTIMATORS:
@@ -148,7 +140,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         for name in ("devices", "nodes", "reward_workers"):
-            at_least(name, getattr(self, name), 1)
+            _count(name, getattr(self, name))
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -163,7 +155,12 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         for name in ("validate_every", "save_every"):
-            at_least(name, getattr(self, name), 0)
+            _count(name, getattr(self, name), least=0)
+        for name in self.logger:
+            if name not in LOGGERS:
+                raise ValueError(
+                    f"logger must list verl's, not {name!r}{did_you_mean(name, LOGGERS)}"
+                )
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,7 +226,7 @@ def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = No
     parts = {key: build(source, (key,), kind) for key, kind in _PARTS.items() if key in tree}
     reward, reward_path = _reward(source, path)
     _every_policy_caused_failure_was_chosen(reward)
-    name = _text(source, "name", path.stem if path.stem != "recipe" else path.parent.name)
+    name = _name(source, path)
     recipe: dict[str, Any] = {
         "name": name,
         "seed": _seed(source, seed),
@@ -271,6 +268,19 @@ def _every_policy_caused_failure_was_chosen(reward: RewardConfig) -> None:
                     "model can cause them with its own text. Say `on_failure: neutral`, or give "
                     "each kind neutral, raise or {value: x}",
                 )
+
+
+def _name(source: Source, path: Path) -> str:
+    """What the run and its folder are called; a name is one folder, never a way out of it."""
+    folder = path.resolve().parent.name or "run"
+    name = _text(source, "name", path.stem if path.stem != "recipe" else folder)
+    if not _NAME.fullmatch(name):
+        source.fail(
+            ("name",),
+            f"is {name[:60]!r}, and has to be the name of one folder: a letter or digit first, no "
+            "slash, at most 60 characters; `output` may be any path",
+        )
+    return name
 
 
 def _text(source: Source, key: str, default: str) -> str:
