@@ -1,22 +1,29 @@
 """What a slow judge costs a training step, under verl's own trainers and under ``zerowait``.
 
-    python benchmarks/zero_wait.py [--steps 6] [--modes sync,zerowait,colocate_async]
+    python benchmarks/zero_wait.py [--steps 5] [--modes sync zerowait] [--cache on] [--out FOLDER]
 
 The tiny policy trains on the CPU with a judge at a median of 2 s and, in nearly every batch, one
-answer that takes 10 s; then the same run with a judge that answers at once. The difference of the
-step times is what the rewards cost. Every response gets the same reward in all modes, or the table
-says so. The first step is left out: everything is slower in it.
+answer or a few that take 10 s; then the same run with a judge that answers at once. The difference
+of the step times is what the rewards cost (``cost s``); ``exposed s`` is what the trainer itself
+measured and logged, where it does. Old and reference log-probabilities are the window that hides
+rewards. The first step is left out: everything is slower in it.
+
+The judge's verdict depends on the request alone, so a response has one reward, in all modes, with
+and without a cache; the exit code is 1 if any has another. A run that is in FOLDER is not made
+again, so that the table may be made one row at a time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -27,10 +34,14 @@ from zerowait.testing import FakeJudge, Latency, Script
 from zerowait.verl.tiny import Tiny, make_tiny
 
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
+MODES = ("sync", "colocate_async", "zerowait")
 SLOW = Latency(median_s=2.0, sigma=0.2, stall_share=3 / 32, stall_s=10.0)
 AT_ONCE = Latency()
 HIDING = ("old_log_prob", "ref", "values")
+EXPOSED = "reward/exposed_reward_s"
+DONE = "done"
 _PAIR = re.compile(r"([\w/@]+):(?:np\.\w+\()?(-?[\d.]+(?:e-?\d+)?)\)?(?= - |$)")
+_COLUMNS = ("step s", "gen s", "window s", "at once s", "cost s", "exposed s", "lost")
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -39,48 +50,68 @@ class Run(msgspec.Struct, frozen=True):
     step_s: float
     gen_s: float
     hiding_s: float
+    exposed_s: float | None
+    abstained: int
     rewards: dict[tuple[str, str], float | None]
-    same_first_step: Counter[tuple[str, str, float | None]]
+    first_step: Counter[tuple[str, str, float | None]]
 
 
 def main() -> None:
     """Print the table."""
     options = argparse.ArgumentParser()
-    options.add_argument("--steps", type=int, default=6)
-    options.add_argument("--modes", default="sync,zerowait,colocate_async")
+    options.add_argument("--steps", type=int, default=5)
+    options.add_argument("--modes", nargs="+", default=MODES)
+    options.add_argument("--cache", choices=["on", "off"], default="off")
+    options.add_argument("--out", type=Path, help="keeps the runs, and what is there is not made")
     chosen = options.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        assets = make_tiny(Path(folder))
-        first: Run | None = None
+    with contextlib.ExitStack() as stack:
+        folder = chosen.out or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        print(f"{'mode':<26}{'cache':>6}" + "".join(f"{name:>11}" for name in _COLUMNS), flush=True)
+        runs = [row(folder, mode, chosen.cache, steps=chosen.steps) for mode in chosen.modes]
+    sys.exit(compare(chosen.modes, runs))
+
+
+def row(folder: Path, mode: str, cache: str, *, steps: int) -> Run:
+    """Make the two runs of a row and print it."""
+    slow = train(folder / f"{mode}-cache-{cache}", mode, SLOW, cache, steps=steps)
+    quick = train(folder / f"{mode}-at-once", mode, AT_ONCE, "off", steps=steps)
+    exposed = "-" if slow.exposed_s is None else f"{slow.exposed_s:.2f}"
+    numbers = (slow.step_s, slow.gen_s, slow.hiding_s, quick.step_s, slow.step_s - quick.step_s)
+    cells = [*(f"{number:.2f}" for number in numbers), exposed, str(slow.abstained)]
+    print(f"{mode:<26}{cache:>6}" + "".join(f"{cell:>11}" for cell in cells), flush=True)
+    return slow
+
+
+def compare(modes: Sequence[str], runs: Sequence[Run]) -> int:
+    """Whether any response that two modes had got another reward; says what they had in common."""
+    first, differing = runs[0], 0
+    for mode, run in zip(modes[1:], runs[1:], strict=True):
+        common = first.rewards.keys() & run.rewards.keys()
+        differ = sum(first.rewards[key] != run.rewards[key] for key in common)
+        step = (first.first_step & run.first_step).total()
         print(
-            f"{'mode':<16}{'step s':>8}{'gen s':>8}{'window s':>10}{'at once s':>11}{'cost s':>8}"
+            f"{modes[0]} and {mode}: {step} of {first.first_step.total()} rewarded responses of "
+            f"step 1 are the same; of {len(common)} responses that both runs had, {differ} have "
+            "another reward"
         )
-        for mode in chosen.modes.split(","):
-            slow = train(Path(folder), assets, mode, SLOW, steps=chosen.steps)
-            quick = train(Path(folder), assets, mode, AT_ONCE, steps=chosen.steps)
-            print(
-                f"{mode:<16}{slow.step_s:>8.2f}{slow.gen_s:>8.2f}{slow.hiding_s:>10.2f}"
-                f"{quick.step_s:>11.2f}{slow.step_s - quick.step_s:>8.2f}",
-                flush=True,
-            )
-            first = first or slow
-            compare(mode, first, slow)
+        differing += differ
+    return int(differing > 0)
 
 
-def compare(mode: str, first: Run, run: Run) -> None:
-    """Say how many responses of the first mode were seen again, and whether any reward differs."""
-    common = first.rewards.keys() & run.rewards.keys()
-    differ = sum(first.rewards[key] != run.rewards[key] for key in common)
-    same = "the same" if first.same_first_step == run.same_first_step else "OTHER"
-    print(
-        f"  {mode}: {same} responses and rewards in step 1; of {len(common)} responses that both "
-        f"runs had, {differ} have another reward"
-    )
+def policy(folder: Path) -> Tiny:
+    """The policy that every run of `folder` starts from."""
+    made = folder / "policy.json"
+    if not made.exists():
+        made.write_bytes(msgspec.json.encode(make_tiny(folder / "policy")))
+    return msgspec.json.decode(made.read_bytes(), type=Tiny)
 
 
-def train(folder: Path, assets: Tiny, mode: str, latency: Latency, *, steps: int) -> Run:
-    """A run of verl's trainer in `mode`."""
-    name = f"{mode}-{'slow' if latency is SLOW else 'quick'}"
+def train(out: Path, mode: str, latency: Latency, cache: str, *, steps: int) -> Run:
+    """A run of verl's trainer in `mode`, kept in `out`."""
+    if (out / DONE).exists():
+        return summary(out)
+    assets = policy(out.parent)
+    out.mkdir(exist_ok=True)
     with FakeJudge(Script(seed=5, latency=latency)) as judge:
         reward = {
             "components": {
@@ -95,11 +126,11 @@ def train(folder: Path, assets: Tiny, mode: str, latency: Latency, *, steps: int
                 }
             },
             "traffic": {"concurrency": 64, "hedge": "off"},
-            "cache": "off",
+            "cache": {"path": str(out / "judgements.db")} if cache == "on" else "off",
             "on_failure": "neutral",
         }
         recipe = {
-            "name": name,
+            "name": out.name,
             "seed": 3,
             "model": {"path": assets.model},
             "data": {
@@ -113,18 +144,16 @@ def train(folder: Path, assets: Tiny, mode: str, latency: Latency, *, steps: int
             "algorithm": {"steps": steps, "learning_rate": 1e-4, "micro_batch": 1, "kl_loss": 0.01},
             "reward": reward,
             "resources": {"device": "cpu"},
-            "trainer": {"mode": "zerowait" if mode == "zerowait" else "sync"},
+            "trainer": {"mode": mode},
         }
-        path = folder / f"{name}.yaml"
+        path = out / "recipe.yaml"
         path.write_text(json.dumps(recipe))
-        out = folder / name
         overrides = ["trainer.val_before_train=False", "trainer.test_freq=-1"]
-        if mode not in ("sync", "zerowait"):
-            overrides.append(f"trainer.v1.trainer_mode={mode}")
         command = [*COMMAND, "train", str(path), f"--output={out}", *overrides]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1800)
         if done.returncode:
-            sys.exit(f"{name} failed:\n{done.stderr[-3000:]}")
+            sys.exit(f"{out.name} failed:\n{done.stderr[-3000:]}")
+    (out / DONE).touch()
     return summary(out)
 
 
@@ -137,18 +166,17 @@ def summary(out: Path) -> Run:
     ]
     if len(steps) < 2:
         sys.exit(f"{out}: the log has {len(steps)} steps, and the first one is left out")
+    later = steps[1:]
     records = list(read_rewards(out))
     text = {id(r): (json.dumps(r.sample.prompt), r.sample.response) for r in records}
     return Run(
-        step_s=fmean(step["timing_s/step"] for step in steps[1:]),
-        gen_s=fmean(step["timing_s/gen"] for step in steps[1:]),
-        hiding_s=fmean(
-            sum(step.get(f"timing_s/{part}", 0.0) for part in HIDING) for step in steps[1:]
-        ),
+        step_s=fmean(step["timing_s/step"] for step in later),
+        gen_s=fmean(step["timing_s/gen"] for step in later),
+        hiding_s=fmean(sum(step.get(f"timing_s/{part}", 0.0) for part in HIDING) for step in later),
+        exposed_s=fmean(step[EXPOSED] for step in later) if EXPOSED in later[0] else None,
+        abstained=sum(record.reward.value is None for record in records),
         rewards={text[id(r)]: r.reward.value for r in records},
-        same_first_step=Counter(
-            (*text[id(r)], r.reward.value) for r in records if r.sample.step == 1
-        ),
+        first_step=Counter((*text[id(r)], r.reward.value) for r in records if r.sample.step == 1),
     )
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from zerowait.cli.preflight import check_recipe
+from zerowait.errors import ConfigError
 from zerowait.testing import FakeJudge
 from zerowait.verl.launch import compose_arguments, setup_of
 from zerowait.verl.recipe import load_recipe
@@ -86,14 +87,23 @@ def test_a_mistake_is_one_clear_line_and_exit_code_2(project, zerowait, file, ol
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_the_trainer_mode_zerowait_can_carry_out_a_mask(project):
+@pytest.mark.parametrize("mode", ["zerowait", "zerowait_colocate_async", "zerowait_separate_async"])
+def test_the_trainer_modes_zerowait_can_carry_out_a_mask(project, mode):
     change(project / "reward.yaml", "on_failure: neutral", "on_failure: mask")
-    change(project / "recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait}")
+    change(project / "recipe.yaml", "{device: cpu}", f"{{device: cpu}}\ntrainer: {{mode: {mode}}}")
     recipe = load_recipe(project / "recipe.yaml")
     check_recipe(recipe, {}, connect=True)
     command = compose_arguments(recipe, setup_of(recipe, "cpu"), {})
-    assert "trainer.v1.trainer_mode=zerowait" in command
+    assert f"trainer.v1.trainer_mode={mode}" in command
     assert "+reward.zerowait.max_abstained=0.5" in command
+
+
+@pytest.mark.parametrize("mode", ["sync", "colocate_async", "separate_async"])
+def test_verls_own_trainers_cannot_carry_out_a_mask(project, mode):
+    change(project / "reward.yaml", "on_failure: neutral", "on_failure: mask")
+    change(project / "recipe.yaml", "{device: cpu}", f"{{device: cpu}}\ntrainer: {{mode: {mode}}}")
+    with pytest.raises(ConfigError, match="'mask', which verl's own trainers cannot do"):
+        check_recipe(load_recipe(project / "recipe.yaml"), {}, connect=True)
 
 
 def test_an_unreachable_endpoint_is_one_clear_line(project, judge, zerowait):

@@ -13,10 +13,12 @@ on_failure: {policy}
 """
 
 
-def verl_config(*, n, estimator="grpo"):
+def verl_config(*, n, estimator="grpo", batch=4, mode="sync"):
+    modes = {"trainer_mode": mode, "sync": {}, "colocate_async": {"num_warmup_batches": 1.5}}
     return OmegaConf.create(
         {
-            "data": {"train_batch_size": 4},
+            "trainer": {"v1": modes},
+            "data": {"train_batch_size": batch},
             "actor_rollout_ref": {"rollout": {"n": n}},
             "reward": {"num_workers": 1},
             "algorithm": {"adv_estimator": estimator},
@@ -48,3 +50,18 @@ def test_neutral_needs_siblings(tmp_path, policy, estimator):
 )
 def test_other_choices_may_start(tmp_path, policy, verl):
     assert checked(tmp_path, policy, **verl) is False
+
+
+SHAPED = """
+components: {answer: {scorer: qa_em}, length: {shape: median_band}}
+"""
+
+
+@pytest.mark.parametrize(("mode", "batch"), [("sync", 251), ("colocate_async", 101)])
+def test_more_rows_than_the_workers_hold_waiting_are_refused(tmp_path, mode, batch):
+    """Asynchronous modes have batches under way before the one that is trained on."""
+    path = tmp_path / "reward.yaml"
+    path.write_text(SHAPED)
+    assert check_streaming(path, verl_config(n=4, batch=batch - 1, mode=mode))
+    with pytest.raises(ConfigError, match=r"1 reward workers hold 1000: set reward.num_workers=2"):
+        check_streaming(path, verl_config(n=4, batch=batch, mode=mode))

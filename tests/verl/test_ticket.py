@@ -3,6 +3,8 @@
 import pytest
 from omegaconf import OmegaConf
 from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.errors import ConfigError, DataError
@@ -10,7 +12,7 @@ from zerowait.types import Sample
 from zerowait.verl import plugin
 from zerowait.verl.settlement import has_group_baseline
 from zerowait.verl.ticket import check_ticketed, gives_tickets, settings_in, ticket, ticket_in
-from zerowait.verl.trainer import ZerowaitTrainer
+from zerowait.verl.trainer import TicketTrainer
 
 SAMPLE = Sample(
     [{"role": "user", "content": "2+2?"}],
@@ -84,7 +86,10 @@ def test_settings_are_read_from_verls_configuration():
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"manager": "naive"}, "needs reward.reward_manager.name=zerowait, not naive"),
+        (
+            {"manager": "naive"},
+            "trainer_mode=zerowait needs reward.reward_manager.name=zerowait, not naive",
+        ),
         ({"model": True}, "never asks the reward manager"),
     ],
 )
@@ -93,13 +98,24 @@ def test_a_configuration_whose_rows_would_have_no_ticket_is_refused(changed, say
         check_ticketed(config(**changed))
 
 
-def test_verl_finds_the_mode_and_takes_it_for_its_synchronous_one():
-    trainer = get_trainer_cls("zerowait")
-    assert trainer is ZerowaitTrainer
-    assert issubclass(trainer, PPOTrainerSync)
+@pytest.mark.parametrize(
+    ("mode", "verls", "called"),
+    [
+        ("zerowait", PPOTrainerSync, "sync"),
+        ("zerowait_colocate_async", PPOTrainerColocateAsync, "colocate_async"),
+        ("zerowait_separate_async", PPOTrainerSeparateAsync, "separate_async"),
+    ],
+)
+def test_verl_finds_each_mode_and_takes_it_for_its_own(mode, verls, called):
+    trainer = get_trainer_cls(mode)
+    assert issubclass(trainer, TicketTrainer)
+    assert issubclass(trainer, verls)
+    assert not trainer.__abstractmethods__
     one = object.__new__(trainer)
-    one.trainer_mode = "zerowait"  # as verl's constructor does, from the configuration
-    assert one.trainer_mode == "sync"
+    one.config = config(mode)
+    one.trainer_mode = mode  # as verl's constructor does, from the configuration
+    assert one.trainer_mode == called
+    assert gives_tickets(one.config)
 
 
 def test_the_plug_in_says_that_the_mode_is_registered():

@@ -150,6 +150,7 @@ def compute(step, *, max_abstained=1.0, quorum=0.5):
         real = [key for key in step.keys if not key.startswith("pad")]
         rows.read("train", real)
         trainer._rows, trainer.hub, trainer._shaped = rows, hub, True
+        trainer._settled, trainer._trained = {}, []
         trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 0]})
         trainer.metrics = {}
         trainer.done = trainer._compute_advantage(step.batch, trainer.metrics)
@@ -354,8 +355,8 @@ def test_a_row_that_brought_its_own_reward_is_trained_on_as_it_is(queue):
 def updates(trainer):
     """How often the workers would have been told to learn."""
     made = []
-    batch = trainer._unless_masked("batch", trainer.metrics, lambda b, m: made.append(b) or b)
-    assert batch == "batch"
+    batch = trainer._unless_masked(trainer.done, trainer.metrics, lambda b, m: made.append(b) or b)
+    assert batch is trainer.done
     return len(made)
 
 

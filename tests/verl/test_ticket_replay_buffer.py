@@ -7,12 +7,12 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
-from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from zerowait.errors import ConfigError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.replay_buffer import TicketReplayBuffer
+from zerowait.verl.replay_buffer import with_tickets
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.ticket import ticket
 
@@ -87,9 +87,9 @@ class Rollout:
         return count
 
 
-def verls_buffer(rollout, metric=None, batch=2):
-    return ReplayBuffer(
-        trainer_mode="sync",
+def verls_buffer(rollout, metric=None, batch=2, *, kind=ReplayBuffer):
+    return kind(
+        trainer_mode="sync" if kind is ReplayBuffer else "colocate_async",
         trainer_config=OmegaConf.create({}),
         max_off_policy_threshold=1,
         max_off_policy_strategy="drop",
@@ -107,7 +107,9 @@ def opened():
     """Makes buffers, and ends what they have open."""
     running = []
 
-    def buffer(rollout, metric=None, *, redeem_s=30.0, max_abstained=1.0, batch=2):
+    def buffer(
+        rollout, metric=None, *, redeem_s=30.0, max_abstained=1.0, batch=2, kind=ReplayBuffer
+    ):
         hub = Hub(rollout.rewards)
 
         async def open_hub():
@@ -116,8 +118,11 @@ def opened():
         redeemer = Redeemer(open_hub, late=lambda sample: LOST)
         running.append(redeemer)
         rows = RowRewards(redeemer, redeem_s=redeem_s, max_abstained=max_abstained, quorum=0.5)
-        made = TicketReplayBuffer.like(
-            verls_buffer(rollout, metric, batch), rows=rows, redeem_s=redeem_s, rewards_per_step=4
+        made = with_tickets(
+            verls_buffer(rollout, metric, batch, kind=kind),
+            rows=rows,
+            redeem_s=redeem_s,
+            rewards_per_step=4,
         )
         made.hub, made.redeemer = hub, redeemer
         return made
@@ -127,18 +132,21 @@ def opened():
         redeemer.close()
 
 
-def uids(batch):
-    return {key.split("_")[0] for key in batch.keys}
+def await_rewards(buffer, queue, *uids):
+    keys = [key for _, key in queue.tags if "_" in key and key.split("_")[0] in uids]
+    buffer.rows.read("train", keys)
+    buffer.rows.wait(keys)
 
 
 def values(buffer, batch):
     return sorted(buffer.rewards[key.rsplit("_", 1)[0]].value for key in batch.keys)
 
 
-def test_a_training_batch_passes_before_any_reward_is_known(queue, opened):
+@pytest.mark.parametrize("kind", [ReplayBuffer, ReplayBufferAsync])
+def test_a_training_batch_passes_before_any_reward_is_known(queue, opened, kind):
     rollout = Rollout(queue)
     rollout.add([NEVER, NEVER], [NEVER, judged(1)])
-    buffer = opened(rollout)
+    buffer = opened(rollout, kind=kind)
     batch, metrics = buffer.sample(1, "train", 2)
     assert len(batch) == 4
     assert metrics == {}
@@ -163,7 +171,9 @@ def test_a_batch_is_in_the_order_of_its_prompts_however_its_responses_ended(queu
 def test_surplus_groups_are_the_last_prompts(queue, opened):
     rollout = Rollout(queue)
     rollout.add(*[[judged(0), judged(at)] for at in (1, 2, 3, 4, 5)])
-    batch, _ = opened(rollout, "reward").sample(1, "train", 2)
+    buffer = opened(rollout, "reward")
+    await_rewards(buffer, queue, *(f"g{at}" for at in range(5)))
+    batch, _ = buffer.sample(1, "train", 2)
     assert values(rollout, batch) == [0, 0, 1, 2]
 
 
@@ -249,6 +259,33 @@ def test_enough_groups_do_not_wait_for_one_whose_rewards_are_not_known(queue, op
     assert queue.list()["train"].keys() == set(batch.keys)
 
 
+def test_asynchronous_steps_keep_for_later_what_is_not_known_or_left_over(queue, opened):
+    rollout = Rollout(queue, [[judged(6), judged(7)]])
+    rollout.add([NEVER, judged(1)], [judged(0), judged(2)], [judged(5), judged(5)])
+    rollout.add([judged(3), judged(4)])
+    buffer = opened(rollout, "reward", batch=1, kind=ReplayBufferAsync)
+    await_rewards(buffer, queue, "g1", "g2", "g3")
+    batch, metrics = buffer.sample(1, "train", 1)
+    assert values(rollout, batch) == [0, 2]
+    assert metrics["training/filter_groups/evicted_samples"] == 1
+    buffer.rows.begin_step(batch.keys)
+    assert buffer.rows.reward("g3_0_0").value == 3.0
+    later, _ = buffer.sample(1, "train", 2)
+    assert values(rollout, later) == [3, 4, 6, 7]
+    assert buffer.redeemer.pending == 1
+
+
+def test_validation_between_asynchronous_steps_leaves_their_rows_alone(queue, opened):
+    rollout = Rollout(queue)
+    rollout.add([NEVER, judged(1)])
+    rollout.add([judged(1)], partition="val")
+    buffer = opened(rollout, "reward", batch=1, kind=ReplayBufferAsync)
+    with buffer.rows.apart():
+        buffer.sample(1, "val", 1)
+        assert buffer.redeemer.pending == 0
+    assert queue.list()["train"].keys() == {"g0", "g0_0_0", "g0_1_0"}
+
+
 def test_an_unknown_metric_is_an_error_that_names_those_there_are(queue, opened):
     rollout = Rollout(queue)
     rollout.add([judged(1), judged(0)])
@@ -262,4 +299,4 @@ def test_a_sampler_of_the_users_own_is_refused():
             pass
 
     with pytest.raises(ConfigError, match="custom_sampler cannot be used"):
-        TicketReplayBuffer.like(Own(), rows=None, redeem_s=1, rewards_per_step=1)
+        with_tickets(Own(), rows=None, redeem_s=1, rewards_per_step=1)

@@ -29,7 +29,7 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
         extra: overrides of verl's configuration from the command line; they win.
         connect: whether keys have to be set and judges to be reached.
     """
-    if recipe.trainer.mode == "sync":
+    if not recipe.trainer.gives_tickets:
         refuse_unstreamable(recipe.reward)
     check_reward(recipe.reward, connect=connect)
     check_model(recipe.path(recipe.model.path), recipe.model.path)

@@ -121,7 +121,6 @@ def _reward(recipe: Recipe) -> dict[str, object]:
     folder = Path(recipe.output)
     trainer = recipe.trainer
     tickets = {
-        "trainer.v1.trainer_mode": trainer.mode,
         "+reward.zerowait.redeem_s": trainer.redeem_s,
         "+reward.zerowait.max_abstained": trainer.max_abstained,
     }
@@ -129,7 +128,8 @@ def _reward(recipe: Recipe) -> dict[str, object]:
         "reward.reward_manager.name": "zerowait",
         "+reward.zerowait.config": recipe.reward_path,
         "+reward.zerowait.record": str(folder),
-        **(tickets if trainer.mode == "zerowait" else {}),
+        "trainer.v1.trainer_mode": trainer.mode,
+        **(tickets if trainer.gives_tickets else {}),
         "trainer.rollout_data_dir": str(folder / ROLLOUTS),
         "trainer.validation_data_dir": str(folder / VALIDATION),
     }

@@ -15,6 +15,7 @@ from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
 from zerowait.verl.known import ESTIMATORS, LOGGERS
 from zerowait.verl.limits import check_limits
+from zerowait.verl.modes import BUILT_ON
 
 _NAME = re.compile(r"\w[^/\\\x00-\x1f\x7f]{0,59}")
 _MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
@@ -108,18 +109,32 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     Args:
         mode: ``sync`` is verl's own synchronous trainer, in which a step waits for its rewards;
             ``zerowait`` computes log-probabilities and values meanwhile, and carries failure
-            policies into advantages and losses.
+            policies into advantages and losses. ``colocate_async`` and ``separate_async`` are
+            verl's own asynchronous trainers; with ``zerowait_`` before the name they do as
+            ``zerowait`` does.
         redeem_s: how long a step of ``zerowait`` waits for a reward before it abstains.
         max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond
             it ``zerowait`` stops training.
     """
 
-    mode: Literal["sync", "zerowait"] = "sync"
+    mode: Literal[
+        "sync",
+        "colocate_async",
+        "separate_async",
+        "zerowait",
+        "zerowait_colocate_async",
+        "zerowait_separate_async",
+    ] = "sync"
     redeem_s: float = 600.0
     max_abstained: float = 0.5
 
     def __post_init__(self) -> None:
         check_limits(redeem_s=self.redeem_s, max_abstained=self.max_abstained)
+
+    @property
+    def gives_tickets(self) -> bool:
+        """Whether rewards are fetched when a step needs them."""
+        return self.mode in BUILT_ON
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

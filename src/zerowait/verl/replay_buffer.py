@@ -7,11 +7,15 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.v1.replay_buffer import FILTER_GROUPS_REWARD_METRIC, ReplayBuffer
+from verl.trainer.ppo.v1.replay_buffer import (
+    FILTER_GROUPS_REWARD_METRIC,
+    ReplayBuffer,
+    ReplayBufferAsync,
+)
 
 from zerowait.errors import ConfigError
 from zerowait.verl.reward_manager import extra_info
@@ -37,26 +41,6 @@ class TicketReplayBuffer(ReplayBuffer):
     redeem_s: float
     rewards_per_step: int
 
-    @classmethod
-    def like(
-        cls, verls: ReplayBuffer, *, rows: RowRewards, redeem_s: float, rewards_per_step: int
-    ) -> Self:
-        """A buffer with the settings of the one that verl made.
-
-        Raises:
-            ConfigError: verl made one of the user's own.
-        """
-        if type(verls) is not ReplayBuffer:
-            raise ConfigError(
-                "trainer.v1.sampler.custom_sampler cannot be used with trainer_mode=zerowait, "
-                "which brings a replay buffer of its own: leave it out"
-            )
-        names = inspect.signature(ReplayBuffer).parameters
-        buffer = cls(**{name: getattr(verls, name) for name in names})
-        buffer.rows, buffer.redeem_s, buffer.rewards_per_step = rows, redeem_s, rewards_per_step
-        buffer.poll_interval = 0.0  # `_wait_for_next_poll` waits for news instead
-        return buffer
-
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self._held: dict[str, dict[str, list[str]]] = defaultdict(dict)
@@ -72,20 +56,29 @@ class TicketReplayBuffer(ReplayBuffer):
             self.rows.write_infos(partition_id, batch.keys)
         else:
             self.rows.read(partition_id, batch.keys)
-        self._clear_groups(partition_id, set(self._held[partition_id]))
+        self._drop_held(partition_id)
         return batch, metrics
+
+    def _drop_held(self, partition_id: str) -> None:
+        """As verl does in synchronous steps with every group beyond the batch."""
+        self._clear_groups(partition_id, set(self._held[partition_id]))
 
     def _sync_metadata_from_transfer_queue(self) -> None:
         started = time.monotonic()
         super()._sync_metadata_from_transfer_queue()
-        self._held.clear()
-        for partition_id in list(self.partitions):
-            if partition_id == VALIDATION or self.filter_groups_metric is not None:
-                self._hold_back(partition_id)
         self._look_s = time.monotonic() - started
+
+    def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
+        """As verl's, which asks here first after each look into the queue."""
+        started = time.monotonic()
+        if partition_id == VALIDATION or self.filter_groups_metric is not None:
+            self._hold_back(partition_id)
+        self._look_s += time.monotonic() - started
+        return super()._terminal_eviction_reasons(global_steps, partition_id)
 
     def _hold_back(self, partition_id: str) -> None:
         """Takes groups whose rewards are not known out of the finished ones."""
+        self._held[partition_id].clear()
         ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
         rows = self._rows_of(partition_id, ended)
         self.rows.read(partition_id, (key for keys in rows.values() for key in keys))
@@ -198,3 +191,34 @@ class TicketReplayBuffer(ReplayBuffer):
             self.rows.step.exposed_s += time.monotonic() - started
         last: float = super()._wait_for_next_poll(partition_id, last_debug_time)
         return last
+
+
+class AsyncTicketReplayBuffer(TicketReplayBuffer, ReplayBufferAsync):
+    """The same for verl's asynchronous modes, in which groups may wait for a later step."""
+
+    def _drop_held(self, partition_id: str) -> None:
+        """They stay until their rewards are known, and verl's rules for stale ones apply."""
+
+
+_OURS: Final = {ReplayBuffer: TicketReplayBuffer, ReplayBufferAsync: AsyncTicketReplayBuffer}
+
+
+def with_tickets(
+    verls: ReplayBuffer, *, rows: RowRewards, redeem_s: float, rewards_per_step: int
+) -> TicketReplayBuffer:
+    """A buffer with the settings of the one that verl made.
+
+    Raises:
+        ConfigError: verl made one of the user's own.
+    """
+    kind = _OURS.get(type(verls))
+    if kind is None:
+        raise ConfigError(
+            "trainer.v1.sampler.custom_sampler cannot be used with the trainer modes zerowait, "
+            "which bring a replay buffer of their own: leave it out"
+        )
+    names = inspect.signature(ReplayBuffer).parameters
+    buffer = kind(**{name: getattr(verls, name) for name in names})
+    buffer.rows, buffer.redeem_s, buffer.rewards_per_step = rows, redeem_s, rewards_per_step
+    buffer.poll_interval = 0.0  # `_wait_for_next_poll` waits for news instead
+    return buffer

@@ -188,9 +188,9 @@ class RowRewards:
             self._rewards.pop(ticket, None)
         self._redeemer.forget(samples.values())
 
-    def begin_step(self) -> None:
-        """Drop every row, and begin to count anew."""
-        self.forget(list(self._samples))
+    def begin_step(self, trained: Iterable[str]) -> None:
+        """Drop the rows that the step before was `trained` on, and begin to count anew."""
+        self.forget(trained)
         self.step = Wait()
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -38,15 +39,23 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     plan = compile_plan(config)
     refuse_unstreamable(config)
     _refuse_neutral_alone(config, verl_config)
-    rows = int(verl_config.data.train_batch_size) * int(verl_config.actor_rollout_ref.rollout.n)
+    rows = _rows_under_way(verl_config)
     workers = int(verl_config.reward.num_workers)
     if plan.waits_for_siblings and rows > workers * _ROWS_PER_WORKER:
         needed = -(-rows // _ROWS_PER_WORKER)
         raise ConfigError(
-            f"{rows} rows of a step wait for their siblings, and {workers} reward workers hold "
+            f"{rows} rows may wait for their siblings, and {workers} reward workers hold "
             f"{workers * _ROWS_PER_WORKER}: set reward.num_workers={needed}"
         )
     return bool(plan.shapes)
+
+
+def _rows_under_way(verl_config: Any) -> int:
+    """Responses that verl may have asked for and not trained on, at the most."""
+    step = int(verl_config.data.train_batch_size) * int(verl_config.actor_rollout_ref.rollout.n)
+    modes = verl_config.trainer.v1
+    ahead = (modes.get(str(modes.trainer_mode)) or {}).get("num_warmup_batches", 0)
+    return math.ceil(step * (1 + float(ahead)))
 
 
 def has_shape(config: str | Path | RewardConfig) -> bool:

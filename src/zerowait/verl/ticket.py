@@ -11,9 +11,8 @@ from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.ray_tickets import RayTickets
 from zerowait.types import Sample
 from zerowait.verl.limits import check_limits
+from zerowait.verl.modes import BUILT_ON
 
-MODE: Final = "zerowait"
-"""The name of the trainer mode, in ``trainer.v1.trainer_mode``."""
 PLACEHOLDER: Final = 0.0
 """The number in verl's row until its ticket is redeemed; it is never trained on or reported."""
 _FIELD: Final = "ticket"
@@ -47,8 +46,8 @@ class TicketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def gives_tickets(config: Any) -> bool:
-    """Whether verl's configuration selects the trainer mode that redeems tickets."""
-    return str(config.trainer.v1.trainer_mode) == MODE
+    """Whether verl's configuration selects a trainer mode that redeems tickets."""
+    return str(config.trainer.v1.trainer_mode) in BUILT_ON
 
 
 def settings_in(config: Any) -> TicketSettings:
@@ -78,8 +77,8 @@ def check_ticketed(config: Any) -> None:
     manager = config.reward.reward_manager.name
     if manager != "zerowait":
         raise ConfigError(
-            f"trainer.v1.trainer_mode={MODE} needs reward.reward_manager.name=zerowait, "
-            f"not {manager}"
+            f"trainer.v1.trainer_mode={config.trainer.v1.trainer_mode} needs "
+            f"reward.reward_manager.name=zerowait, not {manager}"
         )
     if config.reward.reward_model.enable and config.reward.custom_reward_function.path is None:
         raise ConfigError(

@@ -1,7 +1,8 @@
-"""verl's trainer mode ``zerowait``: synchronous steps that work on while judges do.
+"""verl's trainer modes ``zerowait...``: steps that work on while judges do.
 
 A judgement that was not reached never becomes a number there.
-Selected with ``trainer.v1.trainer_mode=zerowait`` and our reward manager.
+Selected with ``trainer.v1.trainer_mode=zerowait``, or ``zerowait_colocate_async`` or
+``zerowait_separate_async``, and our reward manager.
 Only hooks of the driver are overridden; nothing of ours runs in a training worker.
 """
 
@@ -13,7 +14,9 @@ from typing import Any
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
-from verl.trainer.ppo.v1.trainer_base import register_trainer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.config import load_config
@@ -21,8 +24,9 @@ from zerowait.engine import Stats
 from zerowait.verl.advantage import advantages, optional_fields
 from zerowait.verl.alarm_metrics import alarm_metrics
 from zerowait.verl.late import late_reward
+from zerowait.verl.modes import BUILT_ON
 from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.replay_buffer import TicketReplayBuffer
+from zerowait.verl.replay_buffer import with_tickets
 from zerowait.verl.reward_manager import extra_info
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.settlement import Fate, Settled, has_group_baseline
@@ -35,12 +39,13 @@ from zerowait.verl.step_metrics import (
     survivors_only,
 )
 from zerowait.verl.streaming_rules import has_shape
-from zerowait.verl.ticket import MODE, TicketSettings, check_ticketed, open_tickets, settings_in
+from zerowait.verl.ticket import TicketSettings, check_ticketed, open_tickets, settings_in
 
 
-@register_trainer(MODE)
-class ZerowaitTrainer(PPOTrainerSync):
-    """Rewards come in while log-probabilities and values are computed.
+class TicketTrainer(PPOTrainer):
+    """Rewards come in while log-probabilities and values are computed, in any mode of verl's.
+
+    To be put before the class of verl's whose hooks it takes.
 
     Args:
         config: verl's whole configuration.
@@ -66,6 +71,7 @@ class ZerowaitTrainer(PPOTrainerSync):
             quorum=rewards.on_failure.quorum,
         )
         self._settled: dict[str, Settled] = {}
+        self._trained: list[str] = []
         self._stats = Stats()
         try:
             super().__init__(config)
@@ -76,7 +82,7 @@ class ZerowaitTrainer(PPOTrainerSync):
     @property
     def trainer_mode(self) -> str:
         """What verl compares with its own modes' names; the configuration says ours."""
-        return "sync"
+        return BUILT_ON[str(self.config.trainer.v1.trainer_mode)]
 
     @trainer_mode.setter
     def trainer_mode(self, configured: str) -> None:
@@ -90,7 +96,7 @@ class ZerowaitTrainer(PPOTrainerSync):
             self._redeemer.close()
 
     def _build_replay_buffer(self) -> ReplayBuffer:
-        return TicketReplayBuffer.like(
+        return with_tickets(
             super()._build_replay_buffer(),
             rows=self._rows,
             redeem_s=self._settings.redeem_s,
@@ -101,8 +107,8 @@ class ZerowaitTrainer(PPOTrainerSync):
     def on_step_begin(self) -> None:
         """Drop the rows of the step before."""
         super().on_step_begin()
-        self._rows.begin_step()
-        self._settled = {}
+        self._rows.begin_step(self._trained)
+        self._settled, self._trained = {}, []
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._rows.wait(batch.keys)
@@ -110,10 +116,12 @@ class ZerowaitTrainer(PPOTrainerSync):
         if self._shaped:
             self._rows.check_lengths(batch.partition_id, batch.keys)
         estimator = str(self.config.algorithm.adv_estimator)
-        self._settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
+        settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
+        self._settled |= settled
+        self._trained += batch.keys
         self._rows.write(batch.partition_id, batch.keys)
         verls = super()._compute_advantage
-        fates = {key: settled.fate for key, settled in self._settled.items()}
+        fates = {key: one.fate for key, one in settled.items()}
         done = advantages(
             batch,
             fates,
@@ -142,7 +150,7 @@ class ZerowaitTrainer(PPOTrainerSync):
         update: Callable[[KVBatchMeta, dict[str, Any]], KVBatchMeta],
     ) -> KVBatchMeta:
         """Without a single token left, the loss is 0/0: there is nothing to learn in this step."""
-        fates = [settled.fate for settled in self._settled.values()]
+        fates = [self._settled[key].fate for key in batch.keys if key in self._settled]
         skip = bool(fates) and all(fate is Fate.MASKED for fate in fates)
         metrics["reward/update_skipped"] = float(skip)
         return batch if skip else update(batch, metrics)
@@ -244,3 +252,18 @@ class ZerowaitTrainer(PPOTrainerSync):
             reward_extra_infos_dict=infos,
             dump_path=dump_path,
         )
+
+
+@register_trainer("zerowait")
+class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
+    """Synchronous steps."""
+
+
+@register_trainer("zerowait_colocate_async")
+class ZerowaitColocateAsync(TicketTrainer, PPOTrainerColocateAsync):
+    """Rollouts that take up their work again after an update, on the GPUs that train."""
+
+
+@register_trainer("zerowait_separate_async")
+class ZerowaitSeparateAsync(TicketTrainer, PPOTrainerSeparateAsync):
+    """Rollouts on GPUs of their own."""

@@ -1,0 +1,12 @@
+"""The names of our trainer modes, without anything heavy."""
+
+from __future__ import annotations
+
+from typing import Final
+
+BUILT_ON: Final = {
+    "zerowait": "sync",
+    "zerowait_colocate_async": "colocate_async",
+    "zerowait_separate_async": "separate_async",
+}
+"""Our modes, in ``trainer.v1.trainer_mode``, and the mode of verl's that each is built on."""
