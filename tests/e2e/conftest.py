@@ -90,7 +90,9 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int, reward=REWAR
     run = folder / "run"
     metrics = folder / "metrics.jsonl"
     done = command(
-        "train", folder / "recipe.yaml", "--output", run, VERL_FILE_LOGGER_PATH=str(metrics)
+        *("train", folder / "recipe.yaml", "--output", run),
+        VERL_FILE_LOGGER_PATH=str(metrics),
+        TENSORBOARD_DIR=str(folder / "tensorboard"),
     )
     assert done.code == 0, done.output[-6000:]
     return SimpleNamespace(

@@ -1,35 +1,57 @@
 """verl on Ray in the trainer mode ``zerowait``, beside verl's own trainer, with slow judgements."""
 
 import json
-import re
+import math
 from collections import Counter, defaultdict
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from zerowait.testing import FakeJudge, Latency, Script
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 STRAGGLER_S = 10.0
 STEPS = 2
+MEASURED = ("original_score", "quality_reward", "length_penalty", "response_length")
+SHOWN = {
+    *(f"reward/{name}" for name in ("mean", "std", "abstained", "exposed_reward_s")),
+    *(
+        f"reward/{component}/{what}"
+        for component in ("answer", "quality", "length")
+        for what in ("mean", "std", "abstained")
+    ),
+    *(f"reward/{name}/mean" for name in MEASURED),
+    *(f"judge/{name}_s" for name in ("p50", "p95", "p99", "loop_lag_p99")),
+    *(f"judge/{name}" for name in ("asked", "retries", "hedges", "spent_usd", "repeats_saved")),
+    *(f"judge/{name}" for name in ("hit_rate", "limit")),
+}
 
 
 def run(folder, assets, training, mode):
     """A run in which one judgement in sixteen takes ten seconds; no two are alike."""
     latency = Latency(median_s=0.3, stall_share=1 / 16, stall_s=STRAGGLER_S)
     with FakeJudge(Script(seed=5, latency=latency)) as judge:
-        done = training(folder, assets, judge, devices=1, steps=STEPS, trainer={"mode": mode})
-    done.steps = steps_in(done.run / "train.log")
-    return done
+        return training(
+            folder,
+            assets,
+            judge,
+            devices=1,
+            steps=STEPS,
+            trainer={"mode": mode},
+            schedule={"logger": ["console", "file", "tensorboard"]},
+        )
 
 
-def steps_in(log):
-    """What verl logged for each step."""
-    found = []
-    for line in log.read_text().splitlines():
-        if re.search(r"\bstep:\d+ - ", line) and "timing_s/step" in line:
-            pairs = re.findall(r"([\w/@.-]+):(-?[\d.]+(?:e-?\d+)?|nan)(?= - |$)", line)
-            found.append({name: float(value) for name, value in pairs})
-    return found
+def in_tensorboard(folder, step):
+    """Names and values of a step's scalars, as its page would show them."""
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return {
+        name: event.value
+        for name in events.Tags()["scalars"]
+        for event in events.Scalars(name)
+        if event.step == step
+    }
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +97,29 @@ def test_after_an_update_the_runs_stay_together_and_no_response_has_two_rewards(
     assert all(len(some) == 1 for some in values.values())
 
 
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_every_logger_of_verls_is_told_how_rewards_and_judges_do(tickets, step):
+    told = in_tensorboard(tickets.folder / "tensorboard", step)
+    assert told.keys() >= SHOWN
+    assert all(math.isfinite(told[name]) for name in SHOWN)
+    logged = tickets.steps[step]
+    assert {name: logged[name] for name in SHOWN} == pytest.approx(
+        {name: told[name] for name in SHOWN}, rel=1e-6
+    )
+    assert told["judge/asked"] > 0
+    assert told["reward/response_length/mean"] > 1
+
+
+def test_dumps_show_what_each_reward_is_made_of(tickets):
+    keys = {frozenset(row) for row in tickets.dumped.values()}
+    assert len(keys) == 1
+    row = next(iter(tickets.dumped.values()))
+    parts = row["original_score"] + row["quality_reward"] - row["length_penalty"]
+    assert row["score"] == pytest.approx(parts)
+
+
 def test_a_step_waits_for_its_judges_behind_its_own_work_only(tickets):
-    for step in tickets.steps:
+    for step in tickets.steps[1:]:
         worked = step["timing_s/old_log_prob"]
         assert step["reward/exposed_reward_s"] <= max(0, STRAGGLER_S - worked) + 3
         assert step["timing_s/gen"] < STRAGGLER_S

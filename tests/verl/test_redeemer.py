@@ -7,6 +7,8 @@ import threading
 import pytest
 
 from zerowait.config import load_config
+from zerowait.engine import combine
+from zerowait.engine.plan import compile_plan
 from zerowait.errors import HubLostError, JudgementError
 from zerowait.types import Reward, Sample, Score
 from zerowait.verl.late import late_reward
@@ -163,6 +165,17 @@ def test_a_reward_that_is_late_abstains_and_is_never_a_number(on_failure, policy
     assert (reward.value, reward.policy) == (None, policy)
     assert reward.why == "reward: timeout: not known 30 s after the step needed it"
     assert list(reward.components) == ["answer", "style"]
+
+
+def test_a_late_reward_has_the_metrics_of_every_other():
+    components = {"answer": {"scorer": "qa_em"}, "length": {"shape": "median_band"}}
+    shaped = load_config({"components": components})
+    late = late_reward(shaped, row("a"), 30)
+    terms = compile_plan(shaped).terms
+    known = combine({name: Score(1.0) for name in components}, terms, shaped.on_failure)
+    assert late.metrics.keys() == known.metrics.keys()
+    assert late.metrics["answer/abstained"] == 1.0
+    assert late.metrics["length_penalty"] is None
 
 
 def test_a_late_reward_whose_policy_is_raise_stops_the_training():

@@ -12,6 +12,7 @@ from transfer_queue import KVBatchMeta
 
 from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score, Skipped
+from zerowait.verl.reward_manager import extra_info
 from zerowait.verl.settlement import Fate, Settled
 from zerowait.verl.step_metrics import coverage, judge_metrics, reward_metrics
 from zerowait.verl.trainer import ZerowaitTrainer
@@ -39,6 +40,37 @@ def test_means_are_over_what_was_judged():
         "reward/judge/std": 1.0,
         "reward/judge/abstained": pytest.approx(1 / 3),
     }
+
+
+def test_what_rewards_measured_is_averaged_over_those_that_measured_it():
+    def measuring(penalty, agreement):
+        metrics = {
+            "length/scored": 1.0,
+            "length/abstained": 0.0,
+            "length_penalty": penalty,
+            "length/agreement": agreement,
+        }
+        return Reward(1.0, {"length": Score(1.0)}, metrics)
+
+    metrics = reward_metrics([measuring(0.5, None), measuring(None, None), measuring(1.5, None)])
+    assert metrics["reward/length_penalty/mean"] == 1.0
+    assert metrics.keys() == {
+        *(f"reward/{name}" for name in ("mean", "std", "abstained")),
+        *(f"reward/length/{name}" for name in ("mean", "std", "abstained")),
+        "reward/length_penalty/mean",
+    }
+
+
+def test_verls_rows_show_what_a_reward_measured_under_the_same_keys():
+    known = Reward(1.5, {"rule": Score(1.5)}, {"rule/abstained": 0.0, "original_score": 1.5})
+    lost = Reward(
+        None, {"rule": Abstain("timeout")}, {"rule/abstained": 1.0, "original_score": None}
+    )
+    assert extra_info(known).keys() == extra_info(lost).keys()
+    assert extra_info(known)["original_score"] == extra_info(known)["judged_reward"] == 1.5
+    assert extra_info(lost)["original_score"] is None
+    numbers = [v for info in map(extra_info, (known, lost)) for v in info.values()]
+    assert all(v is None or isinstance(v, str) or math.isfinite(v) for v in numbers)
 
 
 def test_a_step_in_which_nothing_was_judged_has_no_mean():

@@ -1,6 +1,6 @@
 """The engine: a plan made from the configuration, run for each sample, on one loop."""
 
-from zerowait.engine.combine import combine, policy_for, settle_groups
+from zerowait.engine.combine import combine, metrics_of, policy_for, settle_groups
 from zerowait.engine.engine import Engine
 from zerowait.engine.health import ALARMS
 from zerowait.engine.judging import Settled
@@ -25,6 +25,7 @@ __all__ = [
     "Stats",
     "Tokenizer",
     "combine",
+    "metrics_of",
     "open",
     "policy_for",
     "quantile",

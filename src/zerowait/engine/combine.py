@@ -83,8 +83,8 @@ def combine(
     if not policy and not math.isfinite(total):
         policy, why = _overflowed(total, on_failure), f"the weighted sum is {total}"
     if policy:
-        return Reward(None, ordered, _metrics(ordered, terms), policy, why)
-    return Reward(total, ordered, _metrics(ordered, terms))
+        return Reward(None, ordered, metrics_of(ordered, terms), policy, why)
+    return Reward(total, ordered, metrics_of(ordered, terms))
 
 
 def _overflowed(total: float, on_failure: FailurePolicy) -> str:
@@ -94,8 +94,11 @@ def _overflowed(total: float, on_failure: FailurePolicy) -> str:
     return "neutral" if isinstance(chosen, Value) else chosen
 
 
-def _metrics(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:
-    """Numbers under the same names for every sample of a run; None where one was not measured."""
+def metrics_of(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:
+    """``Reward.metrics``: the same names for every sample of a run; None where none was measured.
+
+    The names depend on `terms` alone, which say what components there are.
+    """
     metrics: dict[str, float | None] = {}
     for name, outcome in outcomes.items():
         metrics[f"{name}/scored"] = float(isinstance(outcome, Score))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from zerowait.config import RewardConfig
-from zerowait.engine import policy_for
+from zerowait.engine import metrics_of, policy_for
+from zerowait.engine.plan import compile_plan
 from zerowait.errors import JudgementError
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample
 
@@ -24,10 +25,5 @@ def late_reward(config: RewardConfig, sample: Sample, waited_s: float) -> Reward
     if "raise" in chosen:
         raise JudgementError(f"{sample.id}: {why} (on_failure says raise)")
     policy = next((name for name in ("drop_group", "mask") if name in chosen), "neutral")
-    metrics: dict[str, float | None] = {
-        f"{name}/{what}": float(what == "abstained") for name in components for what in _METRICS
-    }
+    metrics = metrics_of(components, compile_plan(config).terms)
     return Reward(None, components, metrics, policy, why)
-
-
-_METRICS = ("scored", "abstained")

@@ -109,9 +109,11 @@ def extra_info(reward: Reward, *, stand_in: str = "") -> dict[str, Any]:
     """What verl logs beside the reward: finite numbers or None, the same keys for every row.
 
     ``judged_reward`` and each component hold values that were judged, None where they were not;
-    ``abstained`` is 1 where there is none, and ``abstained_why`` says which and how.
+    ``abstained`` is 1 where there is none, and ``abstained_why`` says which and how. Beside them is
+    what is in ``Reward.metrics``.
     """
     info: dict[str, Any] = {
+        **reward.metrics,
         "judged_reward": reward.value,
         "abstained": float(reward.value is None),
         "abstained_why": reward.why,

@@ -29,7 +29,8 @@ def reward_metrics(rewards: Iterable[Reward]) -> dict[str, float]:
 
     ``reward/mean`` and ``reward/std`` are over those that have a value, and absent without any;
     ``reward/abstained`` is the share without one. Likewise for each component over what it judged;
-    one that was skipped counts neither as judged nor as abstained.
+    one that was skipped counts neither as judged nor as abstained. ``reward/METRIC/mean`` is the
+    mean of what was measured of ``Reward.metrics``, such as ``reward/length_penalty/mean``.
     """
     rows = list(rewards)
     if not rows:
@@ -44,6 +45,16 @@ def reward_metrics(rewards: Iterable[Reward]) -> dict[str, float]:
         metrics |= _spread(f"reward/{name}", judged)
         wanted = len(judged) + lost
         metrics[f"reward/{name}/abstained"] = lost / wanted if wanted else 0.0
+    return _measured(rows) | metrics
+
+
+def _measured(rows: Sequence[Reward]) -> dict[str, float]:
+    counted = {f"{name}/{what}" for name in rows[0].components for what in ("scored", "abstained")}
+    metrics = {}
+    for name in rows[0].metrics.keys() - counted:
+        values = [value for row in rows if (value := row.metrics.get(name)) is not None]
+        if values:
+            metrics[f"reward/{name}/mean"] = math.fsum(values) / len(values)
     return metrics
 
 
