@@ -4,178 +4,26 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from zerowait.config import FailurePolicy, RewardConfig, Source, build, read_config, read_yaml
-from zerowait.config.checks import at_least, at_most, not_negative, positive
-from zerowait.errors import ConfigError, did_you_mean
+from zerowait.errors import ConfigError
 from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
-from zerowait.verl.known import ESTIMATORS, LOGGERS
-from zerowait.verl.limits import check_limits
-from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.recipe_parts import (
+    Algorithm,
+    Data,
+    Model,
+    Resources,
+    Rollout,
+    Schedule,
+    Trainer,
+)
 
 _NAME = re.compile(r"\w[^/\\\x00-\x1f\x7f]{0,59}")
-_MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
 _SEEDS = 2**32  # numpy takes no greater ones
-
-
-def _count(name: str, value: int, *, least: int = 1) -> None:
-    at_least(name, value, least)
-    at_most(name, value, _MOST)
-
-
-class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy: a folder in Hugging Face format, or a name on a hub."""
-
-    path: str
-
-
-class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Questions: Parquet or JSONL files in verl's columns.
-
-    Args:
-        batch: prompts per step.
-        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses end there.
-        prompt_key: the column of chat messages.
-    """
-
-    train: list[str]
-    validation: list[str]
-    batch: int
-    max_prompt_tokens: int = 512
-    max_response_tokens: int = 512
-    prompt_key: str = "prompt"
-
-    def __post_init__(self) -> None:
-        for name in ("train", "validation"):
-            if not getattr(self, name):
-                raise ValueError(f"{name} must name at least one file")
-        for name in ("batch", "max_prompt_tokens", "max_response_tokens"):
-            _count(name, getattr(self, name))
-
-
-class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How responses are sampled.
-
-    Args:
-        engine: ``transformers`` is ours and runs anywhere; ``vllm`` and ``sglang`` need a GPU.
-        n: responses per prompt. temperature: of training responses; validation is greedy.
-    """
-
-    engine: Literal["auto", "transformers", "vllm", "sglang"] = "auto"
-    n: int = 8
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        _count("n", self.n)
-        not_negative("temperature", self.temperature)
-
-
-class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is learned from the rewards.
-
-    Args:
-        estimator: verl's name of the advantage estimator.
-        steps: training steps. learning_rate: of AdamW.
-        kl_loss: coefficient of the KL term in the loss; 0 needs no reference model.
-        micro_batch: sequences per forward and backward pass on one device.
-    """
-
-    steps: int
-    learning_rate: float = 1e-6
-    estimator: str = "grpo"
-    kl_loss: float = 0.0
-    micro_batch: int = 8
-
-    def __post_init__(self) -> None:
-        _count("steps", self.steps)
-        _count("micro_batch", self.micro_batch)
-        positive("learning_rate", self.learning_rate)
-        not_negative("kl_loss", self.kl_loss)
-        if self.estimator not in ESTIMATORS:
-            raise ValueError(
-                f"estimator must be one of verl's, not {self.estimator!r}"
-                f"{did_you_mean(self.estimator, ESTIMATORS)}; one that you registered yourself "
-                "goes into verl: {algorithm.adv_estimator: name}"
-            )
-
-
-class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How steps and rewards go together.
-
-    Args:
-        mode: ``sync`` is verl's own synchronous trainer, in which a step waits for its rewards;
-            ``zerowait`` computes log-probabilities and values meanwhile, and carries failure
-            policies into advantages and losses. ``colocate_async`` and ``separate_async`` are
-            verl's own asynchronous trainers; with ``zerowait_`` before the name they do as
-            ``zerowait`` does.
-        redeem_s: how long a step of ``zerowait`` waits for a reward before it abstains.
-        max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond
-            it ``zerowait`` stops training.
-    """
-
-    mode: Literal[
-        "sync",
-        "colocate_async",
-        "separate_async",
-        "zerowait",
-        "zerowait_colocate_async",
-        "zerowait_separate_async",
-    ] = "sync"
-    redeem_s: float = 600.0
-    max_abstained: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_limits(redeem_s=self.redeem_s, max_abstained=self.max_abstained)
-
-    @property
-    def gives_tickets(self) -> bool:
-        """Whether rewards are fetched when a step needs them."""
-        return self.mode in BUILT_ON
-
-
-class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where it runs.
-
-    Args:
-        device: ``auto`` takes the GPU if there is one.
-        devices: GPUs per node, or logical devices on the CPU. nodes: machines.
-        reward_workers: verl's reward processes; they only pass samples on to the hub.
-        ray_address: a running cluster; None starts Ray on this machine.
-    """
-
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    devices: int = 1
-    nodes: int = 1
-    reward_workers: int = 1
-    ray_address: str | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("devices", "nodes", "reward_workers"):
-            _count(name, getattr(self, name))
-
-
-class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When there is validation and a checkpoint, in steps; 0 is never.
-
-    Validation also runs before the first step and after the last.
-    """
-
-    validate_every: int = 0
-    save_every: int = 0
-    logger: tuple[str, ...] = ("console",)
-
-    def __post_init__(self) -> None:
-        for name in ("validate_every", "save_every"):
-            _count(name, getattr(self, name), least=0)
-        for name in self.logger:
-            if name not in LOGGERS:
-                raise ValueError(
-                    f"logger must list verl's, not {name!r}{did_you_mean(name, LOGGERS)}"
-                )
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
