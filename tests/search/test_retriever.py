@@ -4,6 +4,8 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
+import bm25s
+import numpy as np
 import pytest
 from aiohttp import ClientSession, web
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from zerowait.errors import ClosedError, ConfigError, DataError
 from zerowait.search import Failed, Passage, Retriever, RetrieverSettings, settings_from
+from zerowait.search.bm25 import open_bm25
 from zerowait.search.index import build_index, fused, open_index
 from zerowait.search.server import serving_index, understood
 from zerowait.search.wire import passages_in, reply_body
@@ -76,6 +79,35 @@ def test_the_best_passages_come_first_and_nothing_that_shares_no_word(index):
     assert found[0][0].score > found[0][1].score
 
 
+@pytest.mark.parametrize("queries", [[""], [" \n"], ["Mozart", ""], ["", "Mozart", " "]])
+def test_a_blank_query_finds_nothing_and_harms_no_other(index, queries):
+    found = index.find(queries, topk=3)
+    assert [[p.id for p in ps] for ps in found] == [["4"] if q == "Mozart" else [] for q in queries]
+
+
+@given(st.lists(st.text("abc de", max_size=12), min_size=1, max_size=4), st.integers(1, 5))
+def test_the_best_documents_and_their_scores_are_those_of_the_library(words, queries, count):
+    """`words` is an index over short texts of few letters, so that many scores are equal."""
+    ours, library = words
+    expected = []
+    for tokens in bm25s.tokenize(queries, return_ids=False, show_progress=False):
+        scores = library.get_scores(tokens) if tokens else np.zeros(1)
+        ranked = sorted((-score, row) for row, score in enumerate(scores.tolist()) if score > 0)
+        expected.append([(row, -score) for score, row in ranked[:count]])
+    assert ours.best(queries, count) == expected
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("words")
+    texts = [f"{a}{b} {c}{a} {b}{b}" for a in "abcde" for b in "abc" for c in "ad"]
+    lines = [json.dumps({"id": str(n), "contents": text}) for n, text in enumerate(texts)]
+    (folder / "c.jsonl").write_text("\n".join(lines))
+    build_index(folder / "c.jsonl", folder)
+    library = bm25s.BM25.load(str(folder / "bm25"))
+    return open_bm25(folder), library
+
+
 async def ask(url, **body):
     async with ClientSession() as session, session.post(url, json=body) as reply:
         return reply.status, await reply.json()
@@ -108,7 +140,10 @@ def test_a_search_r1_client_is_answered_in_both_forms(index, count, scores):
         (b"[]", "not a retrieve request"),
         (b'{"queries": "who"}', "queries"),
         (b'{"queries": [1]}', "queries"),
-        (b'{"queries": [" "]}', r"queries\[0\] is blank"),
+        (
+            json.dumps({"queries": ["x", "y" * 40_000]}).encode(),
+            r"queries\[1\] has 40000 characters",
+        ),
         (b'{"queries": ["x"], "topk": 0}', "topk must be from 1"),
         (b'{"queries": ["x"], "top_k": 1}', "top_k"),
         (b"\xff", "not a retrieve request"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from zerowait.cli.app import app
+from zerowait.engine.portal import new_loop
 from zerowait.errors import ConfigError
 from zerowait.search.corpus import Progress
 
@@ -77,8 +78,8 @@ def serve(
             print(f"{len(opened)} documents are served at {url}", flush=True)
             await told.wait()
 
-    with open_index(index) as opened:
-        asyncio.run(until_told())
+    with open_index(index) as opened, asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(until_told())
     return 0
 
 

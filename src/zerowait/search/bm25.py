@@ -7,7 +7,7 @@ Reference:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,22 @@ FOLDER = "bm25"
 
 
 class Bm25:
-    """An open index."""
+    """An open index, searched by one thread at a time.
+
+    The library would make an array as long as the corpus for each query, and look at all of it.
+    Here one such array is kept, and only those of its cells are touched, and cleared again, whose
+    documents share a word with the query: 21 million documents cost no more than their matches.
+    """
 
     def __init__(self, index: Any) -> None:
-        self._index = index
+        import numpy as np
+
+        self._words: Mapping[str, int] = index.vocab_dict
+        # plain views: a slice of a numpy.memmap takes several times as long
+        self._starts = index.scores["indptr"].tolist()
+        self._rows = np.asarray(index.scores["indices"])
+        self._gains = np.asarray(index.scores["data"])
+        self._scores = np.zeros(index.scores["num_docs"], dtype=np.float32)
 
     def best(self, queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
         """For each query the `count` best documents and their scores above 0, best first.
@@ -33,16 +45,23 @@ class Bm25:
     def _best(self, tokens: list[str], count: int) -> list[tuple[int, float]]:
         import numpy as np
 
-        if not tokens:
+        known = [self._words[token] for token in tokens if token in self._words]
+        spans = [slice(self._starts[word], self._starts[word + 1]) for word in known]
+        if not spans:
             return []
-        scores = self._index.get_scores(tokens)
-        # most documents share no word with the query: choosing among the others is much cheaper
-        rows = np.flatnonzero(scores > 0)
-        if len(rows) > count:
-            least = np.partition(scores[rows], -count)[-count]
-            rows = rows[scores[rows] >= least]
-        order = np.lexsort((rows, -scores[rows]))[:count]
-        return [(int(rows[at]), float(scores[rows[at]])) for at in order]
+        for span in spans:
+            np.add.at(self._scores, self._rows[span], self._gains[span])
+        touched = np.concatenate([self._rows[span] for span in spans])
+        scores = self._scores[touched]
+        self._scores[touched] = 0.0
+        most = count * len(spans)  # a document stands there once for each of its words
+        if len(touched) > most:
+            good = scores >= np.partition(scores, -most)[-most]
+            touched, scores = touched[good], scores[good]
+        rows, first = np.unique(touched, return_index=True)
+        scores = scores[first]
+        order = np.lexsort((rows, -scores))[:count]
+        return list(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
 
 
 def build_bm25(corpus: Corpus, folder: Path, *, progress: Progress = silent) -> None:

@@ -138,7 +138,7 @@ def open_dense(folder: Path, encoder: Encoder) -> Dense:
     """The embeddings in `folder`, mapped from disk."""
     import numpy as np
 
-    return Dense(encoder, np.load(folder / FILE, mmap_mode="r"))
+    return Dense(encoder, np.asarray(np.load(folder / FILE, mmap_mode="r")))
 
 
 def _top(scores: Any, rows: Any, count: int) -> tuple[Any, Any]:

@@ -77,10 +77,15 @@ class Index:
         return len(self._corpus)
 
     def find(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
-        """For each query the best passages with their scores, at most `topk`, best first."""
+        """For each query the best passages with their scores, at most `topk`, best first.
+
+        A blank query finds nothing: an agent writes such, and must not fail its whole batch.
+        """
+        asked = [query for query in queries if query.strip()]
+        ranked = iter(self._ranked(asked, topk) if asked else [])
         return [
-            [self._passage(row, score) for row, score in ranked]
-            for ranked in self._ranked(queries, topk)
+            [self._passage(row, score) for row, score in (next(ranked) if query.strip() else [])]
+            for query in queries
         ]
 
     def _ranked(self, queries: Sequence[str], topk: int) -> list[list[tuple[int, float]]]:
@@ -167,7 +172,8 @@ def open_index(folder: Path) -> Index:
     path = Path(manifest.corpus)
     if not path.is_file() or path.stat().st_size != manifest.corpus_bytes:
         raise DataError(f"{path}: the indexed corpus was moved or changed; build {folder} again")
-    offsets: Any = np.load(folder / _OFFSETS, mmap_mode="r")
+    # a plain view of what is mapped: one cell of a numpy.memmap takes several microseconds
+    offsets: Any = np.asarray(np.load(folder / _OFFSETS, mmap_mode="r"))
     rankings: list[Ranking] = []
     if manifest.kind != "dense":
         rankings.append(open_bm25(folder))

