@@ -3,11 +3,11 @@
 from zerowait.engine.combine import combine, metrics_of, policy_for, settle_groups
 from zerowait.engine.engine import Engine
 from zerowait.engine.health import ALARMS
-from zerowait.engine.judging import Settled
 from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.portal import Portal
 from zerowait.engine.progress import Progress
 from zerowait.engine.rewards import Rewards, open  # noqa: A004 - users write zerowait.open
+from zerowait.engine.settled import Settled
 from zerowait.engine.shapes import Tokenizer
 from zerowait.engine.tally import AnchorStats, JudgeStats, Stats, quantile
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from zerowait.config import By, Comparison
-from zerowait.engine.judging import Bench, Settled
+from zerowait.engine.judging import Bench
+from zerowait.engine.settled import Settled
 from zerowait.events import Listener, ResponsesCompared
 from zerowait.judge import (
     Match,

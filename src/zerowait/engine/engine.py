@@ -26,11 +26,12 @@ from zerowait.engine.contests import Contests
 from zerowait.engine.groups import Groups, Seat
 from zerowait.engine.health_watch import HealthWatch
 from zerowait.engine.judgements import Judging
-from zerowait.engine.judging import Settled, Shared
+from zerowait.engine.judging import Shared
 from zerowait.engine.lag import LoopWatch
 from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool import ScorerPool
+from zerowait.engine.settled import Settled
 from zerowait.engine.shapes import Shapes, Tokenizer
 from zerowait.engine.standstill import Standstill
 from zerowait.engine.steps import Steps, Until

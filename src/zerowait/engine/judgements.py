@@ -36,9 +36,13 @@ class OneJudge:
     def __init__(self, bench: Bench, procedure: Procedure) -> None:
         self._bench = bench
         self._procedure = procedure
+        plain = procedure.votes is None and procedure.monitor is None and not procedure.apart
+        self._only = procedure.questions[0] if plain else None
 
     async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
         """The verdict on `sample`, or why there is none."""
+        if self._only is not None:
+            return await self._bench.ask(sample, self._only, component=component)
         monitor = self._procedure.monitor
         if monitor is None:
             return await self._verdict(sample, component)

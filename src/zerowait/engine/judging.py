@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from zerowait.cache import Entry, SingleFlight, Store, StoreError
 from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
 from zerowait.config import Judge
-from zerowait.engine.partition import Ask, Partition, Read
+from zerowait.engine.memo import KeyMemo, mark_of
+from zerowait.engine.partition import Ask, Partition
+from zerowait.engine.settled import Read, Settled
 from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
 from zerowait.judge import (
     ChatRequest,
@@ -22,33 +24,14 @@ from zerowait.judge import (
     Served,
     reply_origin,
     reply_usage,
-    request_for,
     request_key,
+    request_of,
+    texts_for,
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
 
 _REREAD: Final = 16_384
 """About as many replies as the store's front holds in memory, whose bytes these are."""
-
-
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What one flight brought, for everybody who waited for it.
-
-    Args:
-        reply: the body that `outcome` was read from, by `read`; empty when there was none.
-    """
-
-    outcome: Outcome
-    source: Literal["asked", "cache", "refused"]
-    attempts: int = 0
-    latency_s: float = 0.0
-    queue_s: float = 0.0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    cost_usd: float = 0.0
-    model: str = ""
-    reply: bytes = b""
-    read: Read | None = None
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +75,7 @@ class Bench:
         self._partition = shared.partition
         self._listener = shared.listener
         self._served = Served()
+        self._keys = KeyMemo()
         self._reread = lru_cache(maxsize=_REREAD)(_outcome)
         self._questions: Sequence[Question] = ()
         self._readers: dict[int, int] = {}
@@ -119,15 +103,21 @@ class Bench:
             vote: index of this call among the votes on one question.
             component: of the reward, for which it is wanted; for the record.
         """
+        number = self._readers[id(question.read)]
         try:
-            request = request_for(
-                sample, self._judge, question.rubric, form=question.form, vote=vote
-            )
+            texts = texts_for(sample, question.rubric)
+            if isinstance(texts, Abstain):
+                return texts
+            mark = mark_of(texts, number, vote)
+            hot = self._remembered(mark, question.read, component)
+            if hot is not None:
+                return hot
+            request = request_of(texts, self._judge, question.rubric, form=question.form, vote=vote)
         except Exception as error:  # noqa: BLE001 - rows of a data set hold whatever they hold
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
-        if isinstance(request, Abstain):
-            return request
-        settled = await self.settle(request, question.read, vote=vote, component=component)
+        asked = self._question(request, question.read, vote)
+        self._keys.keep(mark, asked.key)
+        settled = await self._settled(asked, component)
         return settled.outcome
 
     async def settle(
@@ -141,16 +131,47 @@ class Bench:
             vote: index of this call among the votes on one question.
             component: of the reward, for which it is wanted; for the record.
         """
+        return await self._settled(self._question(request, read, vote), component)
+
+    def knows(self, questions: Sequence[Question]) -> None:
+        """Told what it is asked, so that another engine need only be told which one it is."""
+        self._questions = questions
+        self._readers = {id(question.read): at for at, question in enumerate(questions)}
+
+    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+        """What another engine asked for, and whether it joined a judgement in flight here."""
+        read = self._questions[ask.read].read if isinstance(ask.read, int) else ask.read
+        question = _Question(ask.key, ask.request, ask.request.body(), read)
+        settled, joined = await self._here(question)
+        return msgspec.structs.replace(settled, reply=b"", read=None), joined
+
+    def _question(self, request: ChatRequest, read: Read, vote: int) -> _Question:
         body = request.body()
-        key = request_key(body, self._rubric.version, vote)
+        return _Question(request_key(body, self._rubric.version, vote), request, body, read)
+
+    def _remembered(self, mark: bytes, read: Read, component: str) -> Outcome | None:
+        """What is in memory about a sample with such texts."""
+        key = self._keys.key(mark)
+        settled = None if key is None else self._recalled(self._store.peek(key), read)
+        if key is None or settled is None:
+            return None
+        self._tell(key, settled, component)
+        return settled.outcome
+
+    async def _settled(self, question: _Question, component: str) -> Settled:
         part = self._partition
-        owner = None if part is None else part.elsewhere(key)
+        owner = None if part is None else part.elsewhere(question.key)
         if part is None or owner is None:
-            settled, joined = await self._here(_Question(key, request, body, read))
+            settled, joined = await self._here(question)
         else:
-            known = self._readers.get(id(read))
-            reader = read if known is None else known
-            settled, joined = await part.ask(owner, Ask(self._name, key, request, reader))
+            known = self._readers.get(id(question.read))
+            reader = question.read if known is None else known
+            ask = Ask(self._name, question.key, question.request, reader)
+            settled, joined = await part.ask(owner, ask)
+        self._tell(question.key, settled, component, joined=joined)
+        return settled
+
+    def _tell(self, key: str, settled: Settled, component: str, *, joined: bool = False) -> None:
         self._listener(
             JudgementSettled(
                 judge=self._name,
@@ -167,22 +188,9 @@ class Bench:
                 component=component,
             )
         )
-        return settled
-
-    def knows(self, questions: Sequence[Question]) -> None:
-        """Told what it is asked, so that another engine need only be told which one it is."""
-        self._questions = questions
-        self._readers = {id(question.read): at for at, question in enumerate(questions)}
-
-    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
-        """What another engine asked for, and whether it joined a judgement in flight here."""
-        read = self._questions[ask.read].read if isinstance(ask.read, int) else ask.read
-        question = _Question(ask.key, ask.request, ask.request.body(), read)
-        settled, joined = await self._here(question)
-        return msgspec.structs.replace(settled, reply=b"", read=None), joined
 
     async def _here(self, question: _Question) -> tuple[Settled, bool]:
-        hot = self._recalled(self._store.peek(question.key), question)
+        hot = self._recalled(self._store.peek(question.key), question.read)
         if hot is not None:
             return hot, False
         settled, joined = await self._flights.run(
@@ -196,7 +204,7 @@ class Bench:
         return settled, joined
 
     async def _settle(self, question: _Question, sent: Callable[[], None]) -> Settled:
-        recalled = self._recalled(await self._known(question.key), question)
+        recalled = self._recalled(await self._known(question.key), question.read)
         if recalled is not None:
             return recalled
         refusal = await self._meter.refusal(question.body)
@@ -204,11 +212,11 @@ class Bench:
             return Settled(outcome=Abstain(FailureKind.BUDGET, refusal), source="refused")
         return await self._asked(question, sent)
 
-    def _recalled(self, entry: Entry | None, question: _Question) -> Settled | None:
+    def _recalled(self, entry: Entry | None, read: Read) -> Settled | None:
         """What a kept reply says, or None where it has to be asked for."""
         if entry is None:
             return None
-        outcome = self._reread(question.read, entry.reply)
+        outcome = self._reread(read, entry.reply)
         if not isinstance(outcome, Score):
             return None
         self._see(Origin(entry.model, entry.fingerprint))
@@ -217,7 +225,7 @@ class Bench:
             source="cache",
             model=entry.model,
             reply=entry.reply,
-            read=question.read,
+            read=read,
         )
 
     async def _asked(self, question: _Question, sent: Callable[[], None]) -> Settled:

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
 from zerowait.cache import Shard
+from zerowait.engine.settled import Read, Settled
 from zerowait.judge import ChatRequest
-from zerowait.types import Outcome
-
-if TYPE_CHECKING:
-    from zerowait.engine.judging import Settled
-
-Read: TypeAlias = Callable[[bytes], Outcome]
-"""What the body of a judge's reply means."""
 
 
 class Ask(msgspec.Struct, frozen=True):

@@ -89,7 +89,7 @@ class Standstill:
 
     def __call__(self, event: Event) -> None:
         """Something happened, unless the event only says that nothing did."""
-        if not isinstance(event, NothingMoves | LoopLagged):
+        if not isinstance(event, (NothingMoves, LoopLagged)):
             self._told = False
             self._moved_s = self._wall_s()
 

@@ -22,6 +22,8 @@ from zerowait.judge.request import (
     extra_text,
     request_for,
     request_key,
+    request_of,
+    texts_for,
 )
 from zerowait.judge.responses import responses_body
 from zerowait.judge.rubric import Rubric, load_rubric
@@ -66,10 +68,12 @@ __all__ = [
     "reply_usage",
     "request_for",
     "request_key",
+    "request_of",
     "responses_body",
     "seen_by",
     "shared_texts",
     "standings",
+    "texts_for",
     "to_unit",
     "truth_of",
     "voted",

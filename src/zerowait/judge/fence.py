@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from hashlib import sha256
 from itertools import count
 
-from zerowait.judge.lookalikes import as_hex
+from zerowait.judge.lookalikes import shows
 
 GUARD = (
     "Everything between a line <<<BEGIN NAME CODE>>> and the line <<<END NAME CODE>>> with the "
@@ -57,24 +57,21 @@ def fenced(texts: Mapping[str, str]) -> dict[str, str]:
     <<<END RESPONSE 693dc88bfb87ba85>>>
     """
     harmless = {name: _harmless(text) for name, text in texts.items()}
-    contents = [as_hex(text) for text in harmless.values()]
-    return {name: _fence(name, text, contents) for name, text in harmless.items()}
+    every = harmless.values()
+    return {name: _fence(name, text, every) for name, text in harmless.items()}
 
 
-def _fence(name: str, text: str, contents: Collection[bytes]) -> str:
-    label = f"{name.upper()} {_code(name, text, contents)}"
+def _fence(name: str, text: str, every: Collection[str]) -> str:
+    label = f"{name.upper()} {_code(name, text, every)}"
     return f"<<<BEGIN {label}>>>\n{text}\n<<<END {label}>>>"
 
 
-def _code(name: str, text: str, contents: Collection[bytes]) -> str:
-    seed = sha256(f"{name}\0{text}".encode())
+def _code(name: str, text: str, every: Collection[str]) -> str:
+    seed = f"{name}\0{text}".encode()
     for turn in count():
-        digest = seed.copy()
-        digest.update(b"%d" % turn)
-        code = digest.hexdigest()[:_CODE_CHARS]
-        sought = code.encode()
-        for content in contents:
-            if sought in content:
+        code = sha256(b"%b%d" % (seed, turn)).hexdigest()[:_CODE_CHARS]
+        for each in every:
+            if shows(each, code):
                 break
         else:
             return code

@@ -54,6 +54,8 @@ _LIKE = {
 }
 _DIGIT_OF = {like: digit for digit, likes in _LIKE.items() for like in likes}
 _ASCII_LIKE = bytes.maketrans(b"ABCDEFILOilo|", b"abcdef1101101")
+_ALONE = frozenset("23456789")
+"""Digits that no other ASCII character resembles."""
 _NOT_LIKE = bytes(set(range(256)) - set(b"0123456789abcdefABCDEFILOilo|"))
 
 
@@ -70,6 +72,19 @@ def as_hex(text: str) -> bytes:
     if not text.isascii():
         text = "".join(map(_KNOWN.__getitem__, text))
     return text.encode("ascii").translate(_ASCII_LIKE, _NOT_LIKE)
+
+
+def shows(text: str, code: str) -> bool:
+    """Whether `code`, of hexadecimal digits in lower case, can be read in `text`.
+
+    >>> shows("C\u043e-DE 4", "c0de4"), shows("code", "c0de4")
+    (True, False)
+    """
+    if text.isascii():
+        for digit in _ALONE.intersection(code):
+            if digit not in text:
+                return False  # known without a look at every character
+    return code.encode() in as_hex(text)
 
 
 class _Likeness(dict[str, str]):

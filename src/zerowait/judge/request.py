@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -112,6 +113,19 @@ def request_for(
     texts = texts_for(sample, rubric)
     if isinstance(texts, Abstain):
         return texts
+    return request_of(texts, judge, rubric, form=form, vote=vote, max_tokens=max_tokens)
+
+
+def request_of(
+    texts: Mapping[str, str],
+    judge: Judge,
+    rubric: Rubric,
+    *,
+    form: Form | None = None,
+    vote: int = 0,
+    max_tokens: int | None = None,
+) -> ChatRequest:
+    """The request about the sample that has `texts`; everything else is as in `request_for`."""
     filled = fenced(texts)
     form = form or OneVerdict(judge.verdict)
     filled[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
@@ -157,13 +171,19 @@ def chat_request(
     return ChatRequest(
         model=judge.endpoints[0].model,
         messages=[
-            {"role": "system", "content": f"{fill(rubric.system, filled)}\n\n{GUARD}"},
+            {"role": "system", "content": _system(rubric.system, filled[REPLY_FORMAT])},
             {"role": "user", "content": fill(rubric.user, filled)},
         ],
         temperature=judge.temperature,
         max_tokens=max_tokens or parameters.get(_NEWER_LIMIT) or judge.max_tokens,
         parameters=parameters,
     )
+
+
+@lru_cache(maxsize=256)
+def _system(template: str, reply_format: str) -> str:
+    """The system message, which holds nothing of a sample and is the same for all of them."""
+    return f"{fill(template, {REPLY_FORMAT: reply_format})}\n\n{GUARD}"
 
 
 def request_key(body: bytes, rubric_version: str, vote: int = 0) -> str:

@@ -1,0 +1,93 @@
+"""A key that is found by texts is the key of exactly the request that would be made of them."""
+
+import asyncio
+import json
+from zlib import crc32
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from zerowait import Engine, Sample
+from zerowait.engine.memo import KeyMemo, mark_of
+from zerowait.testing import FakeJudge
+
+texts = st.dictionaries(
+    st.sampled_from(["prompt", "response"]), st.text(st.characters()), min_size=2, max_size=2
+)
+asked = st.tuples(
+    texts.map(lambda t: dict(sorted(t.items()))), st.integers(0, 2), st.integers(0, 2)
+)
+
+
+@given(asked, asked)
+def test_two_requests_have_one_mark_only_if_they_are_the_same(one, other):
+    assert (mark_of(*one) == mark_of(*other)) == (one == other)
+
+
+@given(st.text(st.characters(), min_size=1), st.integers(0, 8))
+def test_no_text_can_pass_its_end_off_as_the_beginning_of_the_next(text, cut):
+    moved = {"prompt": text[:cut], "response": text[cut:]}
+    assert (mark_of({"prompt": text, "response": ""}, 0, 0) == mark_of(moved, 0, 0)) == (
+        text[cut:] == ""
+    )
+
+
+def test_half_a_surrogate_pair_has_a_mark_too():
+    half, whole = {"response": "\ud83d"}, {"response": "\\ud83d"}
+    assert mark_of(half, 0, 0) == mark_of(dict(half), 0, 0) != mark_of(whole, 0, 0)
+
+
+def test_the_oldest_key_makes_room_for_the_newest():
+    memo = KeyMemo(kept=2)
+    for mark in (b"a", b"b", b"c"):
+        memo.keep(mark, mark.decode())
+    assert [memo.key(mark) for mark in (b"a", b"b", b"c")] == [None, "b", "c"]
+
+
+CRITERIA = """---
+criteria: {logic: 1, style: 1}
+---
+## System
+You judge.
+
+## User
+{{prompt}}
+{{response}}
+{{criteria}}
+
+{{reply_format}}
+"""
+
+
+def test_an_answer_in_memory_is_never_that_of_another_vote_criterion_or_cut(tmp_path):
+    """Scored a second time, every sample has its own score again, and nobody is asked."""
+    (tmp_path / "rubric.md").write_text(CRITERIA)
+    samples = [Sample("ab"[:cut] or "-", "ab"[cut:] + str(n)) for cut in (1, 2) for n in range(3)]
+
+    def answer(body):  # another score for each text, criterion and vote
+        return f"Score: {1 + crc32(json.dumps(body, sort_keys=True).encode()) % 10}"
+
+    async def main(judge):
+        entry = {
+            "endpoints": [{"base_url": judge.url, "model": "m"}],
+            "verdict": {"integer": [1, 10]},
+            "rubric": str(tmp_path / "rubric.md"),
+            "ask": "apart",
+            "votes": {"n": 3},
+            "parameters": {"seed": 1},
+        }
+        config = {
+            "components": {"quality": {"judge": "j"}},
+            "judges": {"j": entry},
+            "cache": {"path": str(tmp_path / "cache.db")},
+        }
+        async with Engine(config) as engine:
+            first = await engine.score_all(samples)
+            return first, await engine.score_all(samples), engine.stats()
+
+    with FakeJudge(answer=answer) as judge:
+        first, second, stats = asyncio.run(main(judge))
+        asked = judge.seen.requests
+    assert [reward.components for reward in first] == [reward.components for reward in second]
+    assert len({reward.value for reward in first}) > 1
+    assert stats.asked == stats.cached == asked == len(samples) * 2 * 3
