@@ -7,6 +7,7 @@ asked again on random text.
 import contextlib
 import importlib.util
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,7 @@ def test_search_r1_reads_a_chat_prompt_too():
         ("<answer>It is Paris</answer>", ["Paris"], 1.0, 1.0),
         ("<answer>Rome</answer>", ["The"], 0.0, 1.0),
         ("<answer>Rome</answer>" * 11, ["Rome"], 1.0, 1.0),
+        ("<answer>a party</answer>", ["art"], 0.0, 1.0),
     ],
 )
 def test_containment_reproduces_the_published_rule(response, golds, ours, verl):
@@ -110,7 +112,9 @@ THOUGHT = "<think>a</think>"
     [
         (f"{THOUGHT}<tool_call>{ONE}</tool_call>", f"[{ONE}]", 1.0, 1.0),
         (f"<tool_call>{ONE}</tool_call>", f"[{ONE}]", 1.0, 0.0),
-        (f"</think><think><tool_call>{ONE}</tool_call>", f"[{ONE}]", 1.0, 1.0),
+        (f"</think><think><tool_call>{ONE}</tool_call>", f"[{ONE}]", 0.0, 1.0),
+        (f"<think><tool_call>{ONE}</tool_call></think>", f"[{ONE}]", 0.0, 1.0),
+        (f"{THOUGHT}<tool_call>{json.dumps(ONE)}</tool_call>", f"[{ONE}]", 0.0, 0.0),
         (f"{THOUGHT}<tool_call>{ONE}</tool_call>" * 2, f"[{ONE}, {ONE}]", 1.0, 0.0),
         (f"{THOUGHT}<tool_call>{ONE}</tool_call>", f"[{ONE.replace('1', '1.0')}]", 1.0, 0.0),
         (THOUGHT, "[]", 1.0, 0.0),
@@ -132,6 +136,12 @@ THOUGHT = "<think>a</think>"
 def test_tool_calls_reproduce_tool_n1(response, gold, ours, tool_n1):
     sample = Sample("", response, gold)
     assert [toolcall(sample, compat=mode).value for mode in (None, "tool_n1")] == [ours, tool_n1]
+
+
+def test_the_published_rules_read_a_long_text_in_one_pass_too():
+    for opening in ("<tool_call>", "<answer>"):
+        sample = Sample("", THOUGHT + opening * 100_000, f"[{ONE}]")
+        assert toolcall(sample, compat="tool_n1").value == qa_em(sample, compat="verl").value == 0
 
 
 def published(file: str):

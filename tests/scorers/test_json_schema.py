@@ -45,6 +45,9 @@ CASES = [
     ("no braces", 0.0, "no JSON"),
     ("", 0.0, "no JSON"),
     ("[" * 5000, 0.0, "no JSON"),
+    ('{"name": "Ann", "age": 1e400}', 0.1, "beyond a float"),
+    ('{"name": "Ann", "age": 1e300}', 1.0, ""),
+    ('{"name": "Ann", "agee": ' + "[" * 200 + "]" * 200 + "}", 0.1, "nested too deeply"),
 ]
 
 
@@ -53,6 +56,27 @@ def test_the_last_json_of_a_response_has_to_satisfy_the_schema(response, value, 
     score = json_schema(Sample("", response), schema=SCHEMA, format_score=0.1)
     assert score.value == value
     assert why in score.why
+
+
+TREE = {"$defs": {"t": {"properties": {"t": {"$ref": "#/$defs/t"}}}}, "$ref": "#/$defs/t"}
+HOSTILE = [
+    # schema, response, value, why
+    ({"items": {"multipleOf": 0.01}}, "[1e400]", 0.1, "beyond a float"),
+    ({"items": {"multipleOf": 0.01}}, "[1e308]", 1.0, ""),
+    ({"items": {"multipleOf": 0.1}}, "[0.3]", 1.0, ""),
+    ({"items": {"multipleOf": 0.1}}, "[0.35]", 0.1, "not a multiple"),
+    ({"items": {"pattern": "^(a+)+$"}}, '["' + "a" * 5000 + '!"]', 0.1, "does not match"),
+    (TREE, '{"t": ' * 60 + "1" + "}" * 60, 1.0, ""),
+    (TREE, '{"t": ' * 400 + "1" + "}" * 400, 0.1, "nested too deeply"),
+    ({"uniqueItems": True}, "[" + "1," * 5000 + "1]", 0.1, "non-unique"),
+]
+
+
+@pytest.mark.parametrize(("schema", "response", "value", "why"), HOSTILE)
+def test_a_text_that_is_made_to_hang_or_crash_the_check_is_scored(schema, response, value, why):
+    outcome = json_schema(Sample("", response), schema=schema, format_score=0.1)
+    assert outcome.value == value
+    assert why in outcome.why
 
 
 def test_the_whole_response_may_have_to_be_json():
@@ -83,8 +107,10 @@ def test_a_gold_that_is_no_schema_abstains(gold):
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ({"type": "objekt"}, "schema: $.type: 'objekt' is not valid"),
-        ({"items": {"$ref": "other.json"}}, "refers to 'other.json'; nothing outside"),
+        ({"type": "objekt"}, "schema: is no JSON schema: $.type: 'objekt' is not valid"),
+        ({"items": {"$ref": "other.json"}}, "'other.json' leads elsewhere, and nothing outside"),
+        ({"$ref": "#/$defs/none"}, "'#/$defs/none' leads nowhere"),
+        ({"pattern": "(?=a)"}, "without lookaround"),
         (5, "schema is 5"),
     ],
 )
@@ -114,7 +140,10 @@ components:
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [("missing.json", "missing.json cannot be read"), ("broken.json", "broken.json is no JSON")],
+    [
+        ("missing.json", "missing.json cannot be read"),
+        ("broken.json", "broken.json:1: is not JSON"),
+    ],
 )
 def test_a_schema_file_that_cannot_be_read_names_its_place(tmp_path, name, message):
     text = f"components:\n  form: {{scorer: json_schema, schema: {name}}}\n"

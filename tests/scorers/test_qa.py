@@ -70,6 +70,11 @@ def test_a_gold_that_cannot_be_read_is_an_abstention_and_not_a_zero(scorer, gold
         ("<answer>Paris</answer>", ["Paris France"], 0.0),
         ("<answer>Paris</answer>", ["The"], 0.0),
         ("<answer></answer>", ["A"], 0.0),
+        ("<answer>a party</answer>", ["art"], 0.0),
+        ("<answer>2012</answer>", ["20"], 0.0),
+        ("<answer>Parisian life</answer>", ["Paris"], 0.0),
+        ("<answer>art and a party</answer>", ["art"], 1.0),
+        ("<answer>在北京市</answer>", ["北京"], 1.0),
         ("It is Paris", ["Paris"], 0.0),
     ],
 )

@@ -1,10 +1,13 @@
-"""contains, format, regex, multiple_choice, toolcall."""
+"""contains, format, regex, toolcall."""
+
+import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zerowait.scorers.contains import contains
 from zerowait.scorers.format import format_fault, tag_format
-from zerowait.scorers.multiple_choice import chosen_letter, multiple_choice
 from zerowait.scorers.regex import regex
 from zerowait.scorers.toolcall import toolcall
 from zerowait.types import Abstain, FailureKind, Sample
@@ -20,6 +23,11 @@ from zerowait.types import Abstain, FailureKind, Sample
         ("arts and art", "art", 1.0),
         ("it is 12", "2", 0.0),
         ("it is 1.2", "1.2", 1.0),
+        ("it is 1.2", "1", 0.0),
+        ("it is 1.2", "2", 0.0),
+        ("it is 1,200", "200", 0.0),
+        ("it is 2, 1.", "1", 1.0),
+        ("서울은 수도", "서울", 1.0),
         ("C++ it is", "c++", 1.0),
         ("die Straße", "STRASSE", 1.0),
         ("答案是北京。", "北京", 1.0),
@@ -92,45 +100,6 @@ def test_a_pattern_s_last_match_is_compared_with_the_gold():
     assert isinstance(regex(Sample("", "x=1"), pattern="x", equals_gold=True), Abstain)
 
 
-@pytest.mark.parametrize(
-    ("response", "letter"),
-    [
-        ("B", "B"),
-        ("(b)", "B"),
-        ("**C**", "C"),
-        ("<answer>B</answer>", "B"),
-        ("<answer>(B) Paris</answer>", "B"),
-        ("<answer>B. Paris</answer>", "B"),
-        ("<answer>B Paris</answer>", "B"),
-        ("<answer>A dog</answer>", None),
-        ("<answer>The answer is D</answer>", "D"),
-        ("The answer is A. <answer>B</answer>", "B"),
-        (r"so \boxed{C}", "C"),
-        (r"so \boxed{\text{(D)}}", "D"),
-        ("The answer is B because A is wrong", "B"),
-        ("First the answer is A. Then the answer is (C).", "C"),
-        ("Answer: **D**", "D"),
-        ("answer is not clear", None),
-        ("The answer is a dog", None),
-        ("The answer is Dog", None),
-        ("", None),
-    ],
-)
-def test_the_chosen_letter_is_read(response, letter):
-    assert chosen_letter(response) == letter
-
-
-def test_a_choice_is_compared_with_the_gold_letter():
-    assert multiple_choice(Sample("", "Answer: B", "(b)")).value == 1
-    assert multiple_choice(Sample("", "Answer: C", "B"), format_score=0.2).value == 0.2
-    assert multiple_choice(Sample("", "no idea", "B"), format_score=0.2).value == 0
-
-
-@pytest.mark.parametrize("gold", [None, "", "Paris", 1, ["A"]])
-def test_a_gold_that_is_no_letter_is_an_abstention(gold):
-    assert multiple_choice(Sample("", "A", gold)).kind is FailureKind.BAD_INPUT
-
-
 def call(body):
     return f"<tool_call>{body}</tool_call>"
 
@@ -163,10 +132,51 @@ G = '{"name": "g", "arguments": {}}'
         (call("9" * 10_000), 0.0),
         (call(F) + "<tool_call>" + G, 0.0),
         (call(F) + "</tool_call>", 0.0),
+        ("<think>hm</think>" + call(F) + "<think>and</think>" + call(G), 1.0),
+        (f"<think>{call(F)}{call(G)}</think>", 0.0),
+        (f"<think>{call(F)}</think>{call(F)}{call(G)}", 1.0),
+        (f"{call(F)}{call(G)}</think>", 0.0),
+        (f"{call(F)}</think>{call(G)}", 0.1),
+        (f"{call(F)}<think>{call(G)}", 0.1),
+        (f"<think>a<think>b</think>{call(F)}</think>{call(G)}", 0.1),
+        ("<think><tool_call></think>" + call(F) + call(G), 1.0),
+        (call(F.replace('"x": 1', '"x": 2, "x": 1')) + call(G), 0.0),
+        (call(F[:-1] + ', "name": "f"}') + call(G), 0.0),
+        (call(F.replace("1", "NaN")) + call(G), 0.0),
+        (call(F.replace("1", "1e400")) + call(G), 0.0),
+        (call(F.replace("1", "1e0")) + call(G), 1.0),
+        (call(F.replace("[true, null]", "[null, true]")) + call(G), 0.1),
     ],
 )
 def test_tool_calls_have_these_values(response, value):
     assert toolcall(Sample("", response, f"[{F}, {G}]"), format_score=0.1).value == value
+
+
+ARGUMENTS = st.dictionaries(
+    st.text(max_size=3), st.none() | st.booleans() | st.integers() | st.text(max_size=3), max_size=3
+)
+CALLS = st.lists(st.tuples(st.sampled_from(["f", "g"]), ARGUMENTS), max_size=3)
+
+
+def written(calls, turned):
+    """The calls as a response makes them; turned around, with their members, if wanted."""
+    order = reversed if turned else iter
+    return "then".join(
+        call(json.dumps(dict(order([("name", name), ("arguments", dict(order(items.items())))]))))
+        for name, items in order(calls)
+    )
+
+
+@given(CALLS, CALLS, st.booleans())
+def test_calls_are_right_whatever_their_order_and_only_as_often_as_wanted(said, wanted, turned):
+    gold = [{"name": name, "arguments": items} for name, items in wanted]
+    response = f"<think>{written(wanted, turned)}</think>{written(said, turned)}"
+    same = sorted(map(repr, said)) == sorted(map(repr, wanted))
+    if same:
+        assert toolcall(Sample("", response, gold)).value == 1
+    elif len(said) != len(wanted):
+        assert toolcall(Sample("", response, gold)).value == 0
+    assert toolcall(Sample("", written(wanted, turned), gold)).value == 1
 
 
 def test_no_call_is_right_where_none_is_wanted():
@@ -177,10 +187,3 @@ def test_no_call_is_right_where_none_is_wanted():
 @pytest.mark.parametrize("gold", [None, "oops", "5", [{"name": "f"}], [1], {"name": 1}])
 def test_gold_calls_that_cannot_be_read_are_an_abstention(gold):
     assert toolcall(Sample("", call(G), gold)).kind is FailureKind.BAD_INPUT
-
-
-def test_a_box_that_a_policy_fills_with_blank_space_costs_no_more_than_its_length():
-    """This rule runs beside the others: time that grows with the square would stop them all."""
-    text = "\\boxed{" + "\n" * 200_000
-    assert multiple_choice(Sample("", text, "B")).value == 0.0
-    assert multiple_choice(Sample("", "\\boxed{ \\text{ (B) }", "B")).value == 1.0

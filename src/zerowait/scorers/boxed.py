@@ -19,18 +19,12 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed("42") is None
     True
     """
-    for start in reversed(list(_START.finditer(text))):
-        end = _closing_brace(text, start.end())
-        if end is not None:
-            return text[start.end() : end].strip()
-    return None
-
-
-def _closing_brace(text: str, inside: int) -> int | None:
-    """Where the brace stands that closes the one before `inside`; None when nothing does."""
-    depth = 1
-    for brace in _BRACE.finditer(text, inside):
-        depth += 1 if brace[1] == "{" else -1
-        if not depth:
-            return brace.start(1)
-    return None
+    starts = {box.end() for box in _START.finditer(text)}
+    opened: list[int] = []
+    last: tuple[int, int] | None = None
+    for brace in _BRACE.finditer(text, min(starts) - 1) if starts else ():
+        if brace[1] == "{":
+            opened.append(brace.end())
+        elif opened and (inside := opened.pop()) in starts and (last is None or inside > last[0]):
+            last = inside, brace.start(1)
+    return None if last is None else text[slice(*last)].strip()

@@ -15,12 +15,11 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from zerowait.scorers.answer import normalise
+from zerowait.scorers.answer import normalise, pairs
 from zerowait.types import Sample, prompt_text
 
 Compat: TypeAlias = Literal["verl", "search_r1"]
 
-_ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
 _HASHES = re.compile(r"#### (-?[0-9.,]+)")
 _NUMBER = re.compile(r"-?[0-9.,]+")
 _CLIP_CHARS = 300
@@ -40,7 +39,7 @@ def published_answer(text: str, compat: Compat) -> str | None:
     >>> [published_answer("<answer>a</answer>", name) for name in ("verl", "search_r1")]
     ['a', None]
     """
-    found = _ANSWER.findall(text)
+    found = pairs(text, "<answer>", "</answer>")
     fewest = 2 if compat == "search_r1" else 1
     return found[-1].strip() if len(found) >= fewest else None
 

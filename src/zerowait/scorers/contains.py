@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from zerowait.scorers.answer import shown
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.types import Abstain, Sample, Score
+
+_DECIMAL = re.compile(r"\d[.,]\d")
+_UNSPACED = (
+    ("\u0e00", "\u0eff"),  # Thai, Lao
+    ("\u1000", "\u109f"),  # Burmese
+    ("\u1780", "\u17ff"),  # Khmer
+    ("\u3040", "\u30ff"),  # kana
+    ("\u3400", "\u9fff"),  # ideographs
+    ("\uac00", "\ud7a3"),  # Hangul
+    ("\U00020000", "\U0010ffff"),  # rare ideographs
+)
 
 
 def contains_words(text: str, phrase: str) -> bool:
@@ -20,7 +32,7 @@ def contains_words(text: str, phrase: str) -> bool:
     >>> contains_words("答案是北京。", "北京")
     True
     """
-    return _stands_in(_squeezed(text), _squeezed(phrase))
+    return stands_in(_squeezed(text), _squeezed(phrase))
 
 
 def contains(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
@@ -40,32 +52,40 @@ def contains(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
 
 def _first_found(response: str, golds: Sequence[str]) -> str | None:
     text = _squeezed(response)
-    return next((gold for gold in golds if _stands_in(text, _squeezed(gold))), None)
+    return next((gold for gold in golds if stands_in(text, _squeezed(gold))), None)
 
 
 def _squeezed(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def _stands_in(text: str, phrase: str) -> bool:
+def stands_in(text: str, phrase: str) -> bool:
+    """Whether `phrase` stands in `text` as whole words, both in a normal form of the caller's.
+
+    >>> stands_in("a party", "party"), stands_in("a party", "art"), stands_in("a party", "")
+    (True, False, False)
+    """
     if not phrase:
         return False
     start = text.find(phrase)
     while start >= 0:
         end = start + len(phrase)
-        cut_before = start > 0 and _one_word(text[start - 1], phrase[0])
-        cut_after = end < len(text) and _one_word(phrase[-1], text[end])
-        if not (cut_before or cut_after):
+        if not (_is_cut(text, start) or _is_cut(text, end)):
             return True
         start = text.find(phrase, start + 1)
     return False
 
 
-def _one_word(left: str, right: str) -> bool:
-    """Whether the two neighbours belong to one word."""
-    return left.isalnum() and right.isalnum() and not (_unspaced(left) or _unspaced(right))
+def _is_cut(text: str, at: int) -> bool:
+    """Whether what stands on both sides of `at` belongs to one word, or to one number."""
+    left, right = text[max(at - 2, 0) : at], text[at : at + 2]
+    if not (left and right):
+        return False
+    if left[-1].isalnum() and right[0].isalnum():
+        return not (_unspaced(left[-1]) or _unspaced(right[0]))
+    return bool(_DECIMAL.fullmatch(left[-1] + right) or _DECIMAL.fullmatch(left + right[0]))
 
 
 def _unspaced(char: str) -> bool:
-    """Whether the script of `char` writes words without spaces: kana and ideographs."""
-    return "\u3040" <= char <= "\u30ff" or "\u3400" <= char <= "\u9fff" or char >= "\U00020000"
+    """Whether the script of `char` sets words without spaces, or endings to them (Korean)."""
+    return any(first <= char <= last for first, last in _UNSPACED)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from zerowait.errors import ConfigError, MissingExtraError
-from zerowait.scorers.answer import shown
+from zerowait.errors import ConfigError
+from zerowait.json_schema import JsonSchema, read_json_schema
 from zerowait.scorers.gold import no_gold
 from zerowait.scorers.json_text import Place, json_in
 from zerowait.types import Abstain, FailureKind, Sample, Score
+
+_SHOWN_CHARS = 60
 
 
 def json_schema(
@@ -30,6 +31,8 @@ def json_schema(
     file; without it, the sample's ground truth is the schema, as a mapping or as JSON. Needs the
     extra ``schema``.
 
+    No text can hang the check: see `zerowait.json_schema`.
+
     Reference:
         JSON Schema, by default draft 2020-12 (json-schema.org).
 
@@ -37,17 +40,17 @@ def json_schema(
     >>> json_schema(Sample("", 'So: {"a": 1}.'), schema=wants_a).value
     1.0
     """
-    wanted = _gold_schema(sample.ground_truth) if schema is None else schema
+    wanted = _gold_schema(sample.ground_truth) if schema is None else _written(schema)
     if wanted is None:
         return no_gold(sample.ground_truth, wanted="a JSON schema")
     found = json_in(sample.response, place)
     if found is None:
         return Score(0.0, "no JSON in the response")
     try:
-        fault = _fault(json.dumps(wanted, sort_keys=True), found[0])
+        faults = _checked(wanted).faults(found[0])
     except ConfigError as error:
         return Abstain(FailureKind.BAD_INPUT, str(error))
-    return Score(format_score if fault else score, fault)
+    return Score(format_score, _short(faults[0].text)) if faults else Score(score)
 
 
 def read_schema(given: Any, base: Path) -> Any:
@@ -58,72 +61,40 @@ def read_schema(given: Any, base: Path) -> Any:
     """
     if not isinstance(given, str):
         return given
-    path = base / Path(given).expanduser()
-    try:
-        return json.loads(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"schema: {path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError(f"schema: {path} is no JSON: {error}") from None
+    return read_json_schema(base / Path(given).expanduser())
 
 
 def check_json_schema(options: Mapping[str, Any]) -> None:
     """Raises a ConfigError unless the schema is one, and refers to nothing outside of itself."""
-    if find_spec("jsonschema") is None:
-        raise MissingExtraError("the scorer json_schema", extra="schema")
     schema = options.get("schema")
-    if schema is not None:
-        _validator(json.dumps(schema, sort_keys=True))
+    _checked("{}" if schema is None else _written(schema))
 
 
-def _gold_schema(ground_truth: Any) -> dict[str, Any] | None:
-    if isinstance(ground_truth, str):
-        try:
-            ground_truth = json.loads(ground_truth)
-        except (ValueError, RecursionError):
-            return None
-    return dict(ground_truth) if isinstance(ground_truth, Mapping) else None
+def _gold_schema(ground_truth: Any) -> str | None:
+    """The schema of a row as JSON; None when it has none."""
+    try:
+        schema = json.loads(ground_truth) if isinstance(ground_truth, str) else ground_truth
+        return _written(dict(schema)) if isinstance(schema, Mapping) else None
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
-def _fault(schema: str, value: Any) -> str:
-    """What is wrong with `value`, and where; empty when nothing is."""
-    from jsonschema.exceptions import best_match
+def _written(schema: dict[str, Any]) -> str:
+    return json.dumps(schema, sort_keys=True)
 
-    error = best_match(_validator(schema).iter_errors(value))
-    return "" if error is None else f"{error.json_path}: {shown(error.message)}"
+
+def _short(text: str) -> str:
+    """A fault on one line of a log: it begins with the place and ends with the reason."""
+    return (
+        text if len(text) <= 2 * _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}...{text[-_SHOWN_CHARS:]}"
+    )
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: str) -> Any:
-    """The validator of a schema, given as JSON.
+def _checked(schema: str) -> JsonSchema:
+    """The schema that is given as JSON.
 
     Raises:
-        ConfigError: it is no schema.
+        ConfigError: it is none.
     """
-    from jsonschema.exceptions import SchemaError
-    from jsonschema.validators import Draft202012Validator, validator_for
-    from referencing import Registry
-
-    wanted = json.loads(schema)
-    kind = validator_for(wanted, default=Draft202012Validator)
-    try:
-        kind.check_schema(wanted)
-    except SchemaError as error:
-        raise ConfigError(f"schema: {error.json_path}: {error.message}") from None
-    for reference in _references(wanted):
-        if not reference.startswith("#"):
-            raise ConfigError(
-                f"schema: refers to {reference!r}; nothing outside of the schema is read: "
-                "copy that part under $defs"
-            )
-    return kind(wanted, registry=Registry())
-
-
-def _references(schema: Any) -> Iterator[str]:
-    if isinstance(schema, Mapping):
-        for key in ("$ref", "$dynamicRef"):
-            if isinstance(schema.get(key), str):
-                yield schema[key]
-    if isinstance(schema, Mapping | list):
-        for item in schema.values() if isinstance(schema, Mapping) else schema:
-            yield from _references(item)
+    return JsonSchema(json.loads(schema), where="schema", needed_by="the scorer json_schema")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from typing import Any, Literal, NoReturn, TypeAlias
 
 from zerowait.scorers.answer import last_answer
@@ -35,6 +37,19 @@ def json_in(response: str, place: Place = "last") -> tuple[Any] | None:
     return _read(blocks[-1] if blocks else text) or _last_value(text)
 
 
+def strict_json(text: str) -> Any:
+    """The value that `text` is, where that can mean one thing only.
+
+    Raises:
+        ValueError: it is no JSON, an object gives a key twice, or a number is beyond a float.
+
+    >>> strict_json('{"a": 1, "a": 2}')
+    Traceback (most recent call last):
+    ValueError: 'a' is given twice
+    """
+    return _STRICT.decode(text.strip())
+
+
 def _read(text: str) -> tuple[Any] | None:
     try:
         return (_DECODER.decode(text.strip()),)
@@ -62,4 +77,22 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits:.40} is beyond a float")
+    return number
+
+
+def _each_once(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(members)
+    if len(found) < len(members):
+        seen = Counter(key for key, _ in members)
+        raise ValueError(f"{seen.most_common(1)[0][0]!r:.40} is given twice")
+    return found
+
+
 _DECODER = json.JSONDecoder(parse_constant=_no_number)
+_STRICT = json.JSONDecoder(
+    parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_each_once
+)

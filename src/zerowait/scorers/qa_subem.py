@@ -6,23 +6,27 @@ from collections.abc import Sequence
 
 from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
 from zerowait.scorers.compat import Compat, published_answer, published_subem, published_text
+from zerowait.scorers.contains import stands_in
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.types import Abstain, Sample, Score
 
 
 def substring_match(answer: str, golds: Sequence[str]) -> bool:
-    """Whether `answer` contains a gold answer after normalisation of both.
+    """Whether `answer` contains a gold answer as whole words, after normalisation of both.
 
-    A gold of which normalisation leaves nothing is contained in no answer.
+    A gold of which normalisation leaves nothing is contained in no answer. Scripts that put no
+    space between words have no word edges.
 
     Reference:
         Jin et al. 2025, Search-R1 (arXiv:2503.09516).
 
     >>> substring_match("It is Paris, France", ["Paris"]), substring_match("Paris", ["The"])
     (True, False)
+    >>> substring_match("a party", ["art"])
+    False
     """
     said = normalise(answer)
-    return any(gold in said for gold in normalised_golds(golds))
+    return any(stands_in(said, gold) for gold in normalised_golds(golds))
 
 
 def qa_subem(

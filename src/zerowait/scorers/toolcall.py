@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal, TypeAlias
 
+from zerowait.scorers.answer import pairs, spoken
 from zerowait.scorers.gold import no_gold
+from zerowait.scorers.json_text import strict_json
 from zerowait.types import Abstain, Sample, Score
 
 Calls: TypeAlias = Counter[Hashable]
@@ -16,7 +17,6 @@ Calls: TypeAlias = Counter[Hashable]
 
 _OPEN = "<tool_call>"
 _CLOSE = "</tool_call>"
-_BLOCK = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
 def calls_of(text: str) -> Calls:
@@ -65,9 +65,9 @@ def toolcall(
 ) -> Score | Abstain:
     """`score` when the response makes exactly the gold calls, in any order, else `format_score`.
 
-    Malformed calls, and none where some are wanted, are worth 0. The gold is a list
-    of ``{"name", "arguments"}``, or its JSON; an empty list says that no call is right.
-    `compat` scores as the published code does.
+    A call inside of thinking is none. Malformed calls (an argument given twice is one reason), and
+    no call where some are wanted, are worth 0. The gold is a list of ``{"name", "arguments"}``, or
+    its JSON; an empty list says that no call is right. `compat` scores as the published code does.
 
     >>> said = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     >>> toolcall(Sample("", said, [{"name": "f", "arguments": {}}])).value
@@ -81,7 +81,7 @@ def toolcall(
         right = _published(sample.response, items)
         return Score(score if right else 0.0, "equal" if right else "not equal by Tool-N1's rule")
     try:
-        said = calls_of(sample.response)
+        said = calls_of(spoken(sample.response))
     except (ValueError, RecursionError) as error:
         return Score(0.0, f"malformed: {error}")
     if said == wanted:
@@ -113,7 +113,7 @@ def _decoded(value: Any) -> Any:
 
 def _parsed(block: str) -> Any:
     try:
-        return json.loads(block)
+        return strict_json(block)
     except RecursionError:
         raise ValueError("a call is nested too deeply") from None
 
@@ -149,12 +149,12 @@ def _canonical(value: Any) -> Hashable:
 def _published(response: str, gold: list[Any]) -> bool:
     """Tool-N1's rule: both think tags anywhere, only the last block, arguments as sorted JSON."""
     text = response.rpartition("<|im_start|>assistant")[2]
-    blocks = _BLOCK.findall(text)
+    blocks = pairs(text, _OPEN, _CLOSE)
     if not (blocks and "<think>" in text and "</think>" in text):
         return False
     try:
-        value = _decoded(blocks[-1])
-        items = value if isinstance(value, list) else [value]
+        value = json.loads(blocks[-1])
+        items = [value] if isinstance(value, dict) else value
         return _as_published(items) == _as_published(gold)
     except (ValueError, TypeError, KeyError, RecursionError):
         return False
