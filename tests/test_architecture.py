@@ -27,7 +27,7 @@ MAY_IMPORT = {
     **dict.fromkeys(LEAVES, FLOOR),
     "engine": FLOOR | LEAVES,
     "hub": CORE,
-    "search": FLOOR | {"client"},
+    "search": FLOOR | {"cache", "client"},
     "observe": CORE | {"hub"},
     "testing": FLOOR | {"judge"},
     "verl": CORE | {"hub", "search"},

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Self
 
 import msgspec
 
-from zerowait.client import (
-    AiohttpTransport,
-    Effort,
-    GiveUp,
-    Reply,
-    Request,
-    Transport,
-    TransportError,
-    decide,
-)
-from zerowait.errors import ClosedError, DataError
+from zerowait.cache import Sent, SingleFlight
+from zerowait.client import HttpTransport, Transport
+from zerowait.errors import ClosedError
 from zerowait.search.passages import Failed, Passage
+from zerowait.search.posts import Found, Posts
 from zerowait.search.settings import RetrieverSettings
-from zerowait.search.wire import passages_in, request_body
-
-_HEADERS: Final = {"Content-Type": "application/json"}
-_ATTEMPTS: Final = 8
-_THE_REQUESTS_FAULT: Final = frozenset({400, 413, 422})
-
-_Found: TypeAlias = "Sequence[Passage] | Failed"
 
 
 class RetrieverStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +46,7 @@ class Retriever:
 
     Args:
         settings: where, and how patiently.
-        transport: how requests travel; aiohttp when None.
+        transport: how requests travel; `HttpTransport` when None. Closed with this.
         jitter: the source of randomness for waits.
     """
 
@@ -72,13 +58,10 @@ class Retriever:
         jitter: Random | None = None,
     ) -> None:
         self._settings = settings
-        self._transport = transport or AiohttpTransport()
-        self._jitter = jitter or Random()
+        self._posts = Posts(settings, transport or HttpTransport(), jitter or Random())
+        self._flights: SingleFlight[Found] = SingleFlight()
         self._memory: OrderedDict[str, Sequence[Passage]] = OrderedDict()
-        self._waiting: deque[str] = deque()
-        self._answers: dict[str, asyncio.Future[_Found]] = {}
-        self._requests: set[asyncio.Task[None]] = set()
-        self._stats = RetrieverStats()
+        self._queries = self._remembered = self._shared = self._failed = 0
         self._closed = False
 
     async def __aenter__(self) -> Self:
@@ -95,21 +78,24 @@ class Retriever:
     async def aclose(self) -> None:
         """End every request; who waits gets a failure. Idempotent."""
         self._closed = True
-        for task in self._requests:
-            task.cancel()
-        if self._requests:
-            await asyncio.wait(self._requests)
-        for query in list(self._answers):
-            self._settle(query, Failed("the retriever's client was closed"))
-        await self._transport.aclose()
+        await self._flights.aclose()
+        await self._posts.aclose()
 
     @property
     def stats(self) -> RetrieverStats:
         """What was asked so far."""
-        return self._stats
+        return RetrieverStats(
+            queries=self._queries,
+            remembered=self._remembered,
+            shared=self._shared,
+            failed=self._failed,
+            requests=self._posts.requests,
+        )
 
-    async def find(self, queries: Sequence[str]) -> list[_Found]:
+    async def find(self, queries: Sequence[str]) -> list[Found]:
         """The passages for each query, or why there are none; within ``deadline_s``.
+
+        For a blank query there are none, and nobody is asked.
 
         Raises:
             ClosedError: it was closed before.
@@ -122,117 +108,38 @@ class Retriever:
             found = [tasks.create_task(self._one(query)) for query in queries]
         return [task.result() for task in found]
 
-    async def _one(self, query: str) -> _Found:
-        self._count(queries=1)
+    async def _one(self, query: str) -> Found:
+        self._queries += 1
+        if not query.strip():
+            return ()
         known = self._memory.get(query)
         if known is not None:
             self._memory.move_to_end(query)
-            self._count(remembered=1)
+            self._remembered += 1
             return known
-        answer = self._answers.get(query)
-        if answer is None:
-            answer = self._answers[query] = asyncio.get_running_loop().create_future()
-            self._waiting.append(query)
-            # in the loop's next turn, so that those who ask in this one leave together
-            asyncio.get_running_loop().call_soon(self._send)
-        else:
-            self._count(shared=1)
-        found = await self._in_time(answer)
-        self._count(failed=int(isinstance(found, Failed)))
+        found = await self._asked(query)
+        self._failed += isinstance(found, Failed)
         return found
 
-    async def _in_time(self, answer: asyncio.Future[_Found]) -> _Found:
+    async def _asked(self, query: str) -> Found:
         deadline_s = self._settings.deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                return await asyncio.shield(answer)
+                found, joined = await self._flights.run(query, partial(self._flight, query))
         except TimeoutError:
             return Failed(f"no answer within {deadline_s:g} s")
+        except ClosedError:
+            return Failed("the retriever's client was closed")
+        self._shared += joined
+        return found
 
-    def _send(self) -> None:
-        """Start requests for what waits, as far as there is room."""
-        while self._waiting and len(self._requests) < self._settings.concurrency:
-            if self._closed:
-                return
-            count = min(len(self._waiting), self._settings.batch)
-            queries = [self._waiting.popleft() for _ in range(count)]
-            task = asyncio.get_running_loop().create_task(self._ask(queries))
-            self._requests.add(task)
-            task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._requests.discard(task)
-        if not task.cancelled():
-            task.result()  # raises nothing of its own; a mistake in it must show
-        self._send()
-
-    async def _ask(self, queries: Sequence[str]) -> None:
-        """Ask for `queries` in one request, and in halves if the server refuses the request."""
-        found = await self._reply(queries)
-        if isinstance(found, _Refused) and len(queries) > 1:
-            half = len(queries) // 2
-            await self._ask(queries[:half])
-            await self._ask(queries[half:])
-            return
-        if isinstance(found, _Refused | Failed):
-            found = [Failed(found.why)] * len(queries)
-        for query, passages in zip(queries, found, strict=True):
-            self._settle(query, passages)
-
-    async def _reply(self, queries: Sequence[str]) -> Sequence[_Found] | Failed | _Refused:
-        clock = asyncio.get_running_loop().time
-        ends_s = clock() + self._settings.deadline_s
-        request = Request(self._settings.url, _HEADERS, request_body(queries, self._settings.topk))
-        attempt, resent = 1, False
-        while True:
-            reply = await self._attempt(request, ends_s - clock())
-            fault = ""
-            if isinstance(reply, Reply) and 200 <= reply.status < 300:
-                try:
-                    return passages_in(reply.body, queries=len(queries))
-                except DataError as error:
-                    fault = str(error)
-            effort = Effort(
-                attempt=attempt,
-                attempts=_ATTEMPTS,
-                remaining_s=ends_s - clock(),
-                resent=resent,
-                now_s=time.time(),
-            )
-            decision = decide(reply, effort, jitter=self._jitter)
-            if isinstance(decision, GiveUp):
-                refused = isinstance(reply, Reply) and reply.status in _THE_REQUESTS_FAULT
-                return (_Refused if refused else Failed)(fault or decision.why)
-            attempt += decision.counted
-            resent = resent or not decision.counted
-            await asyncio.sleep(decision.after_s)
-
-    async def _attempt(self, request: Request, left_s: float) -> Reply | TransportError:
-        self._count(requests=1)
-        timeout_s = max(0.0, min(self._settings.timeout_s, left_s))
-        try:
-            return await self._transport.send(request, timeout_s=timeout_s)
-        except TransportError as error:
-            return error.with_traceback(None)
-
-    def _settle(self, query: str, found: _Found) -> None:
+    async def _flight(self, query: str, sent: Sent) -> Found:
+        found = await self._posts.ask(query, sent)
         if not isinstance(found, Failed):
             self._remember(query, found)
-        answer = self._answers.pop(query, None)
-        if answer is not None and not answer.done():
-            answer.set_result(found)
+        return found
 
     def _remember(self, query: str, found: Sequence[Passage]) -> None:
         self._memory[query] = found
         if len(self._memory) > self._settings.remember:
             self._memory.popitem(last=False)
-
-    def _count(self, **more: int) -> None:
-        now = {name: getattr(self._stats, name) + count for name, count in more.items()}
-        self._stats = msgspec.structs.replace(self._stats, **now)
-
-
-class _Refused(msgspec.Struct, frozen=True):
-    """The request itself is at fault: another would be refused as well."""
-
-    why: str

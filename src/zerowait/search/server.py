@@ -17,7 +17,7 @@ from zerowait.search.wire import RetrieveRequest, reply_body
 
 _PATH: Final = "/retrieve"
 _LARGEST_BODY_BYTES: Final = 64 * 2**20
-_MOST_QUERIES: Final = 4096
+_MOST_QUERIES: Final = 16_384  # Search-R1 asks for a whole batch of trajectories at once
 _LONGEST_QUERY_CHARS: Final = 32_768
 _MOST_PASSAGES: Final = 1000
 _MOST_WAITING: Final = 65_536

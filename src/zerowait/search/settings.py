@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -18,6 +19,16 @@ def _at_least(name: str, value: int, least: int) -> None:
         raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
+def _check_url(url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        named = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:  # a port that is no number
+        named = False
+    if not named:
+        raise ValueError(f"url must be like http://127.0.0.1:8000/retrieve, not {url!r}")
+
+
 class RetrieverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where passages come from, and how patiently they are waited for.
 
@@ -26,7 +37,8 @@ class RetrieverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         topk: passages for each query.
         timeout_s: for one request, from its send.
         deadline_s: for one query, retries and waiting included.
-        concurrency: requests in flight at once.
+        concurrency: requests in flight at once. What comes while all are under way waits for the
+            next to return, so about latency / concurrency at the most, and leaves together.
         batch: most queries in one request.
         remember: how many answered queries are kept in memory; 0 for none.
     """
@@ -35,13 +47,12 @@ class RetrieverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     topk: int = 3
     timeout_s: float = 10.0
     deadline_s: float = 30.0
-    concurrency: int = 8
+    concurrency: int = 32
     batch: int = 64
     remember: int = 10_000
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
-            raise ValueError(f"url must start with http:// or https://, not {self.url!r}")
+        _check_url(self.url)
         for name in ("topk", "concurrency", "batch"):
             _at_least(name, getattr(self, name), 1)
         _at_least("remember", self.remember, 0)

@@ -6,13 +6,15 @@ Reference:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 
 from zerowait.errors import DataError
 from zerowait.search.passages import Passage
+
+_QUOTED: Final = 200
 
 
 class RetrieveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,7 +62,7 @@ def passages_in(body: bytes, *, queries: int) -> list[list[Passage]]:
     """
     try:
         reply = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         raise DataError("the retriever's reply is not JSON") from None
     result = reply.get("result") if isinstance(reply, dict) else None
     if not isinstance(result, list):
@@ -68,6 +70,33 @@ def passages_in(body: bytes, *, queries: int) -> list[list[Passage]]:
     if len(result) != queries:
         raise DataError(f"the retriever answered {len(result)} of {queries} queries")
     return [[_read(item) for item in _listed(found)] for found in result]
+
+
+def complaint(status: int, headers: Mapping[str, str], body: bytes) -> str:
+    """What a reply that is no success says, for people.
+
+    >>> complaint(400, {}, b'{"error": "topk must be from 1 to 1000, not 0"}')
+    'status 400: topk must be from 1 to 1000, not 0'
+    >>> complaint(404, {}, b"")
+    'status 404: nothing is served at this address; check retriever.url'
+    """
+    if 300 <= status < 400:
+        where = headers.get("location", "another address")
+        return f"status {status}: it points to {where}; set retriever.url to where it leads"
+    if status == 404:
+        return "status 404: nothing is served at this address; check retriever.url"
+    return f"status {status}: {_words(body)}"
+
+
+def _words(body: bytes) -> str:
+    """The error that a server names under ``error`` or ``detail``, else the body's beginning."""
+    try:
+        reply = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        reply = None
+    named = (reply.get("error") or reply.get("detail")) if isinstance(reply, dict) else None
+    text = str(named) if named else body[:_QUOTED].decode("utf-8", "replace")
+    return " ".join(text.split())[:_QUOTED] or "no further words"
 
 
 def _said(passage: Passage, scores: bool) -> dict[str, Any]:  # noqa: FBT001 - private
