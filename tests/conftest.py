@@ -38,8 +38,8 @@ def pytest_collection_modifyitems(items):
 
 
 def _companions(item, file):
-    """What runs one after the other in one worker: what starts Ray, and what shares fixtures."""
-    if item.get_closest_marker("e2e"):
+    """What runs one after the other in one worker: trainings, what is in Ray, and each file."""
+    if file and file.parts[0] == "e2e":
         return "e2e"
     if file and file.name.startswith("test_ray_"):
         return "ray"

@@ -197,12 +197,12 @@ def run_trainer(
         )
         assert process.stdout is not None  # noqa: S101 - PIPE
         try:
-            with process.stdout as lines:
-                for step in _steps(lines, log.write):
-                    on_step(step)
+            for step in _steps(process.stdout, log.write):
+                on_step(step)
             return process.wait()
         finally:
             _end(process)
+            process.stdout.close()
 
 
 def tail(folder: Path, lines: int = 40) -> str:

@@ -1,0 +1,249 @@
+"""Every snippet of the README and the docs does what it says."""
+
+import ast
+import asyncio
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+import typer
+
+import zerowait
+from zerowait.cli import app as commands
+from zerowait.config import load_config
+from zerowait.config.source import read_yaml
+from zerowait.engine.plan import compile_plan
+from zerowait.scorers import resolve
+from zerowait.shaping import GroupView, resolve_shape
+from zerowait.testing import FakeJudge, load_script
+from zerowait.types import Sample
+from zerowait.verl.recipe import load_recipe
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])  # fmt: skip
+COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
+RULE = "components: {answer: {scorer: qa_em}}\n"
+REWARD = {
+    "components": {"answer": {"scorer": "qa_em"}, "quality": {"judge": "quality"}},
+    "judges": {
+        "quality": {
+            "endpoints": [{"base_url": "http://127.0.0.1:8001/v1", "model": "deepseek-v3"}],
+            "verdict": {"integer": [1, 10]},
+        }
+    },
+    "on_failure": "neutral",
+}
+RECIPE = {
+    "model": {"path": "model"},
+    "data": {"train": ["t.jsonl"], "validation": ["v.jsonl"], "batch": 2},
+    "algorithm": {"steps": 1},
+    "reward": {"components": {"answer": {"scorer": "qa_em"}}},
+}
+SAMPLE = Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
+
+
+def blocks(*languages):
+    """Each block of these languages, as a parameter that is called by its page and line."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for block in re.finditer(r"^```(\w*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            line = text[: block.start()].count("\n") + 1
+            name = f"{page.relative_to(ROOT)}:{line}"
+            if block[1] in languages:
+                found.append(pytest.param(page, block[2], id=name))
+    return found
+
+
+def examples(word):
+    """The calls of `word` in the tables of the docs."""
+    pattern = re.compile(rf"`({word}\(.*?\))`")
+    return [call for page in PAGES for call in pattern.findall(page.read_text())]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working folder, with the files that snippets name."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    pages = [page.read_text() for page in PAGES]
+    judges = next(text for text in pages if "helpful.json" in text)
+    (tmp_path / "helpful.json").write_text(re.search(r"```json\n(.*?)```", judges, re.DOTALL)[1])
+    (tmp_path / "person.json").write_text('{"type": "object"}')
+    graded = next(block for block in re.findall(r"```markdown\n(.*?)```", judges, re.DOTALL) if "criteria" in block)  # fmt: skip
+    (tmp_path / "graded.md").write_text(graded)
+    lines = next(block for block in re.findall(r"```json\n(.*?)```", judges, re.DOTALL) if '"verdict"' in block)  # fmt: skip
+    (tmp_path / "anchors.jsonl").write_text(lines)
+    (tmp_path / "my_rewards.py").write_text("def score(response):\n    return 1.0\n")
+    (tmp_path / "reward.yaml").write_text(RULE)
+    return tmp_path
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("yaml"))
+def test_yaml_is_read_as_the_file_it_belongs_to(folder, page, text):
+    snippet = folder / "snippet.yaml"
+    snippet.write_text(text)
+    tree = read_yaml(snippet).tree
+    if set(tree) <= {"latency", "faults", "capacity"}:
+        load_script(snippet)
+    elif set(tree) <= {"trainer", "search", "schedule", "resources", "rollout", "verl"}:
+        snippet.write_text(json.dumps(RECIPE | tree))
+        load_recipe(snippet)
+    else:
+        whole = tree if "components" in tree else over(REWARD, tree)
+        snippet.write_text(json.dumps(whole))
+        compile_plan(load_config(snippet))
+
+
+def over(tree, changes):
+    """`tree` with `changes` in it: what a reader makes of a file when told to add a part."""
+    merged = dict(tree)
+    for key, value in changes.items():
+        inner = isinstance(value, dict) and isinstance(tree.get(key), dict)
+        merged[key] = over(tree[key], value) if inner else value
+    return merged
+
+
+@pytest.mark.parametrize(("page", "text"), blocks("json"))
+def test_json_is_json(page, text):
+    try:
+        json.loads(text)
+    except ValueError:
+        for line in text.splitlines():
+            json.loads(line)
+
+
+@contextmanager
+def served(*arguments, folder):
+    """The URL that a command of ours says it serves at, until the end."""
+    process = subprocess.Popen(
+        [*COMMAND, *arguments, "--port", "0"], stdout=subprocess.PIPE, text=True, cwd=folder
+    )
+    try:
+        yield process.stdout.readline().split()[-1]
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def servers(text, folder, stack):
+    """The snippet with the addresses of servers that run until `stack` ends."""
+    if "127.0.0.1:8001" in text:
+        text = text.replace("http://127.0.0.1:8001/v1", stack.enter_context(FakeJudge()).url)
+    if "127.0.0.1:8002" in text:
+        service = stack.enter_context(served("serve", "-c", "reward.yaml", folder=folder))
+        text = text.replace("http://127.0.0.1:8002", service)
+    if "RetrieverSettings(" in text:
+        (folder / "corpus.jsonl").write_text('{"id": "a", "contents": "Lima\\nLima is in Peru."}\n')
+        subprocess.run([*COMMAND, "retriever", "build", "corpus.jsonl", "index"], check=True, cwd=folder)  # fmt: skip
+        url = stack.enter_context(served("retriever", "serve", "index", folder=folder))
+        text = text.replace("RetrieverSettings(", f"RetrieverSettings(url={url!r}, ")
+    return text
+
+
+def printed_as_said(text, said):
+    """The output, line by line, against the comments behind ``print``."""
+    promised = re.findall(r"^ *print\(.*\)  # (?=[\[\d])(.*)$", text, re.MULTILINE)
+    return all(any(comment.startswith(line) for line in said) for comment in promised)
+
+
+@pytest.mark.parametrize(
+    ("page", "text"), [block for block in blocks("python") if "import ray" not in block.values[1]]
+)
+def test_python_runs_as_printed(folder, page, text, capsys):
+    with ExitStack() as stack:
+        text = servers(text, folder, stack)
+        code = compile(text, page.name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        waiting = eval(code, {"zerowait": zerowait, "sample": SAMPLE, "__name__": "__main__"})
+        if asyncio.iscoroutine(waiting):
+            asyncio.run(waiting)
+    said = capsys.readouterr().out.splitlines()
+    does = any(isinstance(part, ast.With | ast.Expr) for part in ast.parse(text).body)
+    assert bool(said) == (does and "print(" in text)
+    assert printed_as_said(text, said)
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(
+    ("page", "text"), [block for block in blocks("python") if "import ray" in block.values[1]]
+)
+def test_python_under_ray_runs_as_printed(folder, page, text):
+    done = subprocess.run(
+        [sys.executable, "-c", text],
+        cwd=folder,
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("1.0 Reward(")
+
+
+@pytest.mark.parametrize("example", examples("value"))
+def test_an_example_of_a_rule_is_worth_one(example):
+    def value(scorer, response, gold=None, **options):
+        return resolve(scorer)(Sample("", response, gold), **options).value
+
+    assert eval(example) == 1
+
+
+@pytest.mark.parametrize("example", examples("penalties"))
+def test_an_example_of_a_shape_gives_each_response_a_penalty(example):
+    def penalties(shape, options, **group):
+        return [s.value for s in resolve_shape(shape, options).penalties(GroupView(**group))]
+
+    assert len(eval(example)) in {1, 2, 3, 4}
+
+
+def command_lines():
+    """The commands of ours in blocks and in the text; words in capitals stand for anything."""
+    found = {}
+    for block in blocks(""):
+        page, text = block.values
+        for line in text.replace("\\\n", " ").splitlines():
+            found.setdefault(line.split(" #")[0].strip(), f"{page.name}: {line}")
+    for page in PAGES:
+        for line in re.findall(r"`(zerowait [^`]*)`", page.read_text()):
+            found.setdefault(line, f"{page.name}: {line}")
+    return [pytest.param(shlex.split(line), id=name) for line, name in found.items()]
+
+
+LINES = command_lines()
+
+
+@pytest.mark.parametrize("words", [line for line in LINES if line.values[0][:1] == ["zerowait"]])
+def test_a_command_and_its_options_exist(words):
+    commands._add_commands()
+    command, given = typer.main.get_command(commands.app), words[1:]
+    while hasattr(command, "commands") and given:
+        assert set(given[0].split("|")) <= set(command.commands), given[0]
+        command, given = command.commands[given[0].split("|")[0]], given[1:]
+    options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
+    for word in given:
+        if word.startswith("-") and "=" not in word.lstrip("-"):
+            assert word in options
+
+
+@pytest.mark.parametrize("words", [line for line in LINES if line.values[0][:1] == ["make"]])
+def test_a_target_of_make_exists(words):
+    assert re.search(rf"^{words[1]}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_every_link_to_a_page_of_ours_leads_to_it():
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)]+)\)", page.read_text()):
+            path, _, anchor = target.partition("#")
+            to = (page.parent / path).resolve() if path else page
+            assert to.exists(), f"{page.name}: {target}"
+            if anchor:
+                headings = re.findall(r"^#+ (.*)$", to.read_text(), re.MULTILINE)
+                anchors = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]
+                assert anchor in anchors, f"{page.name}: {target}"
