@@ -20,7 +20,7 @@ from zerowait.types import Abstain, FailureKind, Sample
 def test_every_scorer_takes_a_sample_and_keyword_only_options():
     for name, scorer in SCORERS.items():
         assert resolve(name) is scorer
-        options = {"pattern": "x"} if name == "regex" else {}
+        options = {"regex": {"pattern": "x"}, "column": {"key": "x"}}.get(name, {})
         check_options(name, options)
         assert option_names(scorer), name
         assert not isinstance(scorer(Sample("", "", "1"), **options), float)
@@ -30,7 +30,7 @@ def test_every_scorer_takes_a_sample_and_keyword_only_options():
     ("name", "options", "message"),
     [
         ("qa_emm", {}, "did you mean 'qa_em'"),
-        ("zzz", {}, "known: by_data_source, contains"),
+        ("zzz", {}, "known: by_data_source, column"),
         ("qa_em", {"scoer": 1.0}, "qa_em has no option 'scoer'; did you mean 'score'?"),
         ("qa_em", {"score": "1"}, "qa_em: score is '1': it must be a number, not text"),
         ("qa_em", {"score": float("nan")}, "must be a finite number"),

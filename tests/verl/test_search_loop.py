@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 from zerowait.errors import ConfigError
 from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
-from zerowait.verl.reward_manager import MODEL_TOKENS
+from zerowait.verl.rows import MODEL_TOKENS
 from zerowait.verl.search_loop import SearchAgentLoop, _retriever, search_settings
 from zerowait.verl.tiny import _tokenizer
 

@@ -12,7 +12,7 @@ from transfer_queue import KVBatchMeta
 
 from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score, Skipped
-from zerowait.verl.reward_manager import extra_info
+from zerowait.verl.rows import extra_info
 from zerowait.verl.settlement import Fate, Settled
 from zerowait.verl.step_metrics import coverage, judge_metrics, reward_metrics
 from zerowait.verl.trainer import ZerowaitTrainer

@@ -63,6 +63,16 @@ class Rewards:
         """
         return self._portal.submit(lambda: self._engine.score(sample))
 
+    def submit_all(
+        self, samples: Iterable[Sample], *, deadline_s: float | None = None
+    ) -> concurrent.futures.Future[list[Reward]]:
+        """A future of the rewards of all samples, in order; returns at once.
+
+        As `score`, which waits for them; as with `submit`, cancelling it gives up this wait only.
+        """
+        rows = list(samples)
+        return self._portal.submit(lambda: self._engine.score_all(rows, deadline_s=deadline_s))
+
     def score(
         self,
         samples: Iterable[Sample],

@@ -14,6 +14,7 @@ from zerowait.scorers.by_data_source import (
     rule_for,
     unknown_source,
 )
+from zerowait.scorers.column import column
 from zerowait.scorers.contains import contains
 from zerowait.scorers.format import check_format, tag_format
 from zerowait.scorers.formula import require_math_verify, warm_up
@@ -52,6 +53,7 @@ def by_data_source(sample: Sample, *, table: Mapping[str, Any] | None = None) ->
 
 SCORERS: Final[dict[str, Scorer]] = {
     "by_data_source": by_data_source,
+    "column": column,
     "contains": contains,
     "format": tag_format,
     "gsm8k": gsm8k,

@@ -18,8 +18,8 @@ from verl.trainer.ppo.v1.replay_buffer import (
 )
 
 from zerowait.errors import ConfigError
-from zerowait.verl.reward_manager import extra_info
 from zerowait.verl.row_rewards import RowRewards
+from zerowait.verl.rows import extra_info
 
 _SHORTEST_POLL_S: Final = 0.03
 _LONGEST_POLL_S: Final = 2.0

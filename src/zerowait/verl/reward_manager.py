@@ -11,7 +11,6 @@ gets a ticket at once, and the trainer fetches the reward when it needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from verl import DataProto
@@ -21,11 +20,12 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 from zerowait.errors import ConfigError
 from zerowait.hub.ray import RayHub
 from zerowait.hub.ray_tickets import RayTickets
-from zerowait.types import Abstain, Outcome, Reward, Sample, Score
+from zerowait.types import Sample
+from zerowait.verl.rows import extra_info, model_tokens, plain
 from zerowait.verl.streaming_rules import check_streaming, has_shape
 from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
 
-SPLIT, GROUP_SIZE, MODEL_TOKENS = "split", "group_size", "model_tokens"
+SPLIT, GROUP_SIZE = "split", "group_size"
 
 
 @register("zerowait")
@@ -83,58 +83,10 @@ class RewardManager(RewardManagerBase):
             ground_truth=plain(columns["reward_model"]).get("ground_truth"),
             data_source=str(columns.get("data_source", "")),
             group=str(columns["uid"]),
-            response_tokens=self._model_tokens(columns, written),
+            response_tokens=model_tokens(columns, written, shaped=self._shaped),
             extra={k: v for k, v in extra.items() if k not in (SPLIT, GROUP_SIZE)},
             id=f"{columns['uid']}_{columns.get('session_id', 0)}",
             group_size=int(extra[GROUP_SIZE]),
             split=str(extra[SPLIT]),
             step=int(columns["global_steps"]) if "global_steps" in columns else None,
         )
-
-    def _model_tokens(self, columns: Mapping[str, Any], written: int) -> int:
-        """Tokens that the model wrote: the agent loop's count, or all where it wrote every one."""
-        told = plain(columns.get("tool_extra_fields") or {}).get(MODEL_TOKENS)
-        if told is not None:
-            return int(told)
-        turns = columns.get("__num_turns__")
-        if self._shaped and turns is not None and int(turns) > 2:
-            raise ConfigError(
-                "a shape counts the tokens that the model wrote, and this agent loop does not say "
-                f"how many those are: put {MODEL_TOKENS!r} into AgentLoopOutput.extra_fields"
-            )
-        return written
-
-
-def extra_info(reward: Reward, *, stand_in: str = "") -> dict[str, Any]:
-    """What verl logs beside the reward: finite numbers or None, the same keys for every row.
-
-    ``judged_reward`` and each component hold values that were judged, None where they were not;
-    ``abstained`` is 1 where there is none, and ``abstained_why`` says which and how. Beside them is
-    what is in ``Reward.metrics``.
-    """
-    info: dict[str, Any] = {
-        **reward.metrics,
-        "judged_reward": reward.value,
-        "abstained": float(reward.value is None),
-        "abstained_why": reward.why,
-        "stand_in": stand_in,
-    }
-    for name, outcome in reward.components.items():
-        info[name] = outcome.value if isinstance(outcome, Score) else None
-        info[f"{name}_abstained"] = _kind(outcome)
-    return info
-
-
-def _kind(outcome: Outcome) -> str:
-    return outcome.kind.value if isinstance(outcome, Abstain) else ""
-
-
-def plain(value: Any) -> Any:
-    """Python values from what data frames bring: numpy scalars, arrays and nested mappings."""
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):
-        return plain(value.tolist())
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value

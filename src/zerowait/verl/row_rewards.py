@@ -17,7 +17,7 @@ from zerowait.hub.tickets import ticket_of
 from zerowait.types import Reward, Sample
 from zerowait.verl.advantage import write_scores
 from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.reward_manager import MODEL_TOKENS, extra_info
+from zerowait.verl.rows import MODEL_TOKENS, extra_info
 from zerowait.verl.settlement import Settled, settle
 from zerowait.verl.ticket import ticket_in
 

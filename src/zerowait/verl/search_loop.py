@@ -37,7 +37,7 @@ from zerowait.search import (
     Turn,
     settings_from,
 )
-from zerowait.verl.reward_manager import MODEL_TOKENS
+from zerowait.verl.rows import MODEL_TOKENS
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}
 

@@ -27,8 +27,8 @@ from zerowait.verl.late import late_reward
 from zerowait.verl.modes import BUILT_ON
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.replay_buffer import with_tickets
-from zerowait.verl.reward_manager import extra_info
 from zerowait.verl.row_rewards import RowRewards
+from zerowait.verl.rows import extra_info
 from zerowait.verl.settlement import Fate, Settled, has_group_baseline
 from zerowait.verl.spread import spread
 from zerowait.verl.step_metrics import (

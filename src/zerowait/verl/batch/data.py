@@ -1,0 +1,105 @@
+"""verl's batches: a `DataProto` to samples, and rewards back to a tensor and its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from zerowait.errors import DataError
+from zerowait.types import Reward, Sample, Score
+from zerowait.verl.batch.settings import RULE
+from zerowait.verl.rows import extra_info, model_tokens, plain
+
+
+def samples_of(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> list[Sample]:
+    """The rows of a `DataProto` as samples; rows with the same ``uid`` are a group.
+
+    Lengths are the tokens that the model wrote: by ``response_mask`` where the batch has one.
+
+    Raises:
+        DataError: there is no ``uid`` and the rewards are `shaped`.
+        ConfigError: as `model_tokens`.
+    """
+    written, columns = written_tokens(data), data.non_tensor_batch
+    if shaped and "uid" not in columns:
+        raise DataError(
+            "the batch has no column 'uid', which says what responses belong to one prompt; "
+            "without it no length can be compared with the others of its group"
+        )
+    rows = []
+    for index, length in enumerate(written):
+        row = {name: column[index] for name, column in columns.items()}
+        rows.append(_sample(data, index, row, tokenizer, (source_key, length, shaped)))
+    return rows
+
+
+def written_tokens(data: Any) -> list[int]:
+    """How many valid tokens each response has, tool output included."""
+    response = data.batch["responses"]
+    return [int(n) for n in data.batch["attention_mask"][:, -response.shape[-1] :].sum(-1)]
+
+
+def as_tensor(data: Any, rewards: Sequence[Reward]) -> Any:
+    """Rewards as float32 (batch, response_length): each at its response's last valid token.
+
+    A row without a value is NaN there, everything else 0; an empty response has its at the first.
+    """
+    import torch
+
+    scores = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
+    for index, (length, reward) in enumerate(zip(written_tokens(data), rewards, strict=True)):
+        value = torch.nan if reward.value is None else reward.value
+        scores[index, max(length - 1, 0)] = value
+    return scores
+
+
+def as_columns(rewards: Sequence[Reward]) -> dict[str, list[Any]]:
+    """What is worth logging of each reward, by name; every list has one entry for each row.
+
+    Beside `logged`, it has the further keys of what a user's function returned.
+    """
+    rows = [_details(reward) | logged(reward) for reward in rewards]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def logged(reward: Reward) -> dict[str, Any]:
+    """A reward's parts and metrics, under the same names for every row of a run."""
+    info = extra_info(reward)
+    del info["stand_in"]
+    return info
+
+
+def _sample(
+    data: Any, index: int, row: Mapping[str, Any], tokenizer: Any, how: tuple[str, int, bool]
+) -> Sample:
+    source_key, written, shaped = how
+    mask = data.batch["response_mask"][index] if "response_mask" in data.batch.keys() else None  # noqa: SIM118
+    return Sample(
+        prompt=_prompt(data, index, row, tokenizer),
+        response=tokenizer.decode(
+            data.batch["responses"][index][:written], skip_special_tokens=True
+        ),
+        ground_truth=plain(row.get("reward_model") or {}).get("ground_truth"),
+        data_source=str(row.get(source_key, "")),
+        group=str(row["uid"]) if "uid" in row else f"#{index}",
+        response_tokens=model_tokens(row, written, shaped=shaped)
+        if mask is None
+        else int(mask.sum()),
+        extra=plain(row.get("extra_info") or {}),
+        id=f"{row.get('uid', '')}_{index}",
+        split="validation" if data.meta_info.get("validate") else "train",
+    )
+
+
+def _prompt(data: Any, index: int, row: Mapping[str, Any], tokenizer: Any) -> Any:
+    if row.get("raw_prompt") is not None:
+        return plain(row["raw_prompt"])
+    tokens = data.batch["prompts"][index]
+    mask = data.batch["attention_mask"][index][: tokens.shape[-1]]
+    return tokenizer.decode(tokens[mask.bool()], skip_special_tokens=True)
+
+
+def _details(reward: Reward) -> dict[str, Any]:
+    rule = reward.components[RULE]
+    return dict(rule.detail) if isinstance(rule, Score) else {}

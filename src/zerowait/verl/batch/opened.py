@@ -1,0 +1,115 @@
+"""Rewards that open when they are first used, in whichever process uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import warnings
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from zerowait.config import load_config
+from zerowait.engine import Engine, Rewards
+from zerowait.engine.plan import Plan, compile_plan, credentials
+from zerowait.engine.portal import new_loop
+from zerowait.engine.progress import Progress
+from zerowait.types import Reward, Sample
+
+
+class Opened:
+    """Rewards for batches, opened at first use and again after `close`; may be pickled.
+
+    A process that was forked while they were open opens its own.
+
+    Args:
+        config: of the rewards, as in a ``reward.yaml``.
+        deadline_s: how long a batch may take; what is not known then abstains with ``timeout``.
+        one_by_one: batches run in the calling thread, on an event loop that ends with them.
+
+    Raises:
+        ConfigError: on construction: something in `config` is wrong, or a key is missing.
+    """
+
+    _rewards: Rewards | None
+
+    def __init__(
+        self, config: str | Mapping[str, Any], *, deadline_s: float, one_by_one: bool = False
+    ) -> None:
+        self._config = load_config(config)
+        self.plan: Plan = compile_plan(self._config)
+        credentials(self._config, os.environ)
+        self._deadline_s = deadline_s
+        self._one_by_one = one_by_one
+        self._begin()
+
+    def open(self) -> Rewards:
+        """The rewards of this process."""
+        if self._pid != os.getpid():  # the parent's loop thread did not come along
+            self._begin()
+        with self._opening:
+            if self._rewards is None:
+                self._rewards = Rewards(self._config)
+            return self._rewards
+
+    def close(self) -> None:
+        """Close what this process opened. Idempotent."""
+        if self._pid != os.getpid():
+            self._begin()
+        with self._opening:
+            rewards, self._rewards = self._rewards, None
+        if rewards is not None:
+            rewards.close()
+
+    def score(self, samples: Sequence[Sample]) -> list[Reward]:
+        """The rewards of a batch, in order; a bar, or a line every 10 s, while it waits.
+
+        Raises:
+            DataError, JudgementError: as `zerowait.Engine.score_all`.
+        """
+        if not self._one_by_one:
+            return self.open().score(samples, progress=True, deadline_s=self._deadline_s)
+        if _a_loop_runs():
+            warnings.warn(
+                "an event loop runs in this thread (a notebook), so that judges are asked one at "
+                "a time in another thread and not in this one",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return self.open().score(samples, progress=True, deadline_s=self._deadline_s)
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            return runner.run(self._scored_here(samples))
+
+    def submit_all(self, samples: Sequence[Sample]) -> Future[list[Reward]]:
+        """A future of the rewards of a batch; returns at once."""
+        return self.open().submit_all(samples, deadline_s=self._deadline_s)
+
+    async def _scored_here(self, samples: Sequence[Sample]) -> list[Reward]:
+        with Progress(len(samples), shown=True) as bar:
+            async with Engine(self._config) as engine:
+                return await engine.score_all(
+                    samples, on_reward=lambda *_: bar.advance(), deadline_s=self._deadline_s
+                )
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._opening = threading.Lock()
+        self._rewards = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        lost = ("_opening", "_rewards", "_pid", "plan")
+        return {key: value for key, value in vars(self).items() if key not in lost}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.plan = compile_plan(self._config)
+        self._begin()
+
+
+def _a_loop_runs() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,87 @@
+"""A user's reward function that was handed over as an object, not by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from zerowait.engine.portal import Portal
+from zerowait.engine.together import side_by_side
+from zerowait.errors import ConfigError
+from zerowait.scorers.adapt import convention_of, crash
+from zerowait.scorers.user import UserScorer
+from zerowait.types import Abstain, Outcome, Sample
+
+LARGEST: Final = 32
+"""Samples in one list, at most, for a function that takes lists."""
+_KEY: Final = "compute_score"
+
+
+class Function:
+    """Calls the function in the calling thread, and puts what it said into the samples.
+
+    So it has no deadline and no process of its own; named as ``module:function`` in a
+    ``reward.yaml`` it has both. One that fails costs its own sample a judgement, never a number.
+
+    Args:
+        function: takes verl's columns one by one, or lists of them, or a sample; may be async.
+
+    Raises:
+        ConfigError: its signature is none of these.
+    """
+
+    component: Final[Mapping[str, Any]] = {"scorer": "column", "key": _KEY}
+    """The rule of a ``reward.yaml`` that reads what `into` has put there."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        function, self._options = _unwrapped(function)
+        name = getattr(function, "__qualname__", type(function).__name__)
+        self._scorer = UserScorer(name, function, convention_of(function, name))
+        self._scorer.convention.check(self._options, where=name)
+
+    def into(self, samples: Sequence[Sample]) -> list[Sample]:
+        """The samples, each with its outcome in ``extra``."""
+        told = zip(samples, self._outcomes(samples), strict=True)
+        return [
+            msgspec.structs.replace(sample, extra=sample.extra | {_KEY: outcome})
+            for sample, outcome in told
+        ]
+
+    def _outcomes(self, samples: Sequence[Sample]) -> list[Outcome]:
+        if self._scorer.takes_lists:
+            starts = range(0, len(samples), LARGEST)
+            lists = [self._listed(samples[start : start + LARGEST]) for start in starts]
+            return [outcome for outcomes in lists for outcome in outcomes]
+        if self._scorer.is_async:
+            works = [partial(self._scorer.acall, sample, **self._options) for sample in samples]
+            with Portal() as portal:
+                return portal.call(lambda: side_by_side([work() for work in works]))
+        return [self._scorer(sample, **self._options) for sample in samples]
+
+    def _listed(self, samples: Sequence[Sample]) -> list[Outcome]:
+        """Of a list that fails, each half is asked for again: one bad sample costs no sibling."""
+        outcomes: list[Outcome] | Abstain
+        try:
+            returned = self._scorer.start(*samples, **self._options)
+            outcomes = self._scorer.read(returned, len(samples))
+        except (Exception, SystemExit) as error:  # noqa: BLE001 (the boundary to foreign code)
+            outcomes = crash(error, self._scorer.target)
+        if not isinstance(outcomes, Abstain):
+            return outcomes
+        if len(samples) == 1:
+            return [outcomes]
+        half = len(samples) // 2
+        return [*self._listed(samples[:half]), *self._listed(samples[half:])]
+
+
+def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    """The user's function and its options, out of the partial in which verl's loader hides it."""
+    match function:
+        case partial(args=(inner, options)) if callable(inner) and isinstance(options, Mapping):
+            return inner, dict(options)
+        case _ if callable(function):
+            return function, {}
+    raise ConfigError(f"compute_score is a {type(function).__name__}, which cannot be called")
