@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerowait import ConfigError, Engine, Sample
+from zerowait import ConfigError, Engine, Sample, Score
+from zerowait.cache import Shard
 from zerowait.client import Reply
+from zerowait.engine import Partition, Settled
 from zerowait.engine.anchors import ANCHORS
 from zerowait.events import AnchorsMeasured, JudgeDrifted, JudgementSettled
 from zerowait.judge.drift import drift_between
@@ -71,12 +73,19 @@ def config(tmp_path):
     return make
 
 
-def observed(config, job, wire=None, *, patience_s=0.0):
+def observed(config, job, wire=None, *, patience_s=0.0, shard=None):
     """The events and the last stats of an engine in which `job(engine, wire)` runs."""
     wire, events = wire or Wire(), []
 
+    async def asked_elsewhere(_index, _ask):
+        return Settled(outcome=Score(5.0), source="asked"), False
+
+    partition = None if shard is None else Partition(shard, asked_elsewhere)
+
     async def scenario():
-        async with Engine(config, transport=wire, listener=events.append) as engine:
+        async with Engine(
+            config, transport=wire, listener=events.append, partition=partition
+        ) as engine:
             await job(engine, wire)
             return engine.stats()
 
@@ -105,6 +114,18 @@ def test_anchors_are_asked_at_the_start_and_compared_with_their_reference(config
     assert wire.order == ["anchor"] * 5
     assert stats.anchors["q"].measurements == 1
     assert of(JudgeDrifted, events) == []
+
+
+def test_of_the_shards_of_a_hub_the_first_one_asks_them_once_for_all(config):
+    async def job(engine, _wire):
+        await asyncio.sleep(10)
+        await judged(engine, 10)  # and the other shard about as many
+        await asyncio.sleep(10)
+
+    told = [observed(config(anchors_every=20), job, shard=Shard(at, 2)) for at in range(2)]
+    counts = [len(of(AnchorsMeasured, events)) for events, _, _ in told]
+    assert counts == [2, 0]
+    assert [wire.order.count("anchor") for _, _, wire in told] == [10, 0]
 
 
 def test_they_are_asked_again_after_so_many_judgements_and_told_apart_from_them(config):

@@ -220,7 +220,7 @@ def watched(events):
     watch = HealthWatch(compile_plan(load_config(CONFIG)), told.append)
     for event in events:
         watch(event)
-    watch.end_step()
+    watch.close()
     return watch, told
 
 
@@ -236,6 +236,31 @@ def test_an_alarm_is_told_once_for_as_long_as_it_lasts_and_again_when_it_is_back
     watch, told = watched([*equal(1), *equal(2), *varied(3), *equal(4)])
     assert [(alarm.kind, alarm.step) for alarm in told] == [("all_equal", 1), ("all_equal", 4)]
     assert isinstance(told[0], HealthAlarm)
+    assert watch.on == {"all_equal": 1}
+
+
+def shared(events, cuts):
+    """What the first of three engines tells, each of which sees a third of every step.
+
+    The first round fetches from each engine what happened before its cut, the second the rest.
+    """
+    told, plan = [], compile_plan(load_config(CONFIG))
+    engines = [HealthWatch(plan, told.append, alone=False) for _ in cuts]
+    for is_first in (True, False):
+        for number, event in enumerate(events):
+            if (number < cuts[number % 3]) == is_first:
+                engines[number % 3](event)
+        engines[0].look([seen for engine in engines for seen in engine.gathered()])
+    for engine in reversed(engines):
+        engine.close()
+    return engines[0], told
+
+
+@given(st.tuples(*[st.integers(0, 160)] * 3))
+def test_engines_that_share_a_job_tell_what_one_that_is_alone_would(cuts):
+    """A third of a step is too few rows for any alarm, and rounds fall anywhere in a step."""
+    watch, told = shared([*equal(1), *equal(2), *varied(3), *equal(4)], cuts)
+    assert [(alarm.kind, alarm.step) for alarm in told] == [("all_equal", 1), ("all_equal", 4)]
     assert watch.on == {"all_equal": 1}
 
 

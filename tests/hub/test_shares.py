@@ -1,14 +1,18 @@
 """A job's slots among the shards of its hub: all of them, fairly, and never too many."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from zerowait.engine import StepRow
+from zerowait.engine.health import Row
 from zerowait.hub.balance import Balance, GoneError
 from zerowait.hub.shares import FLOOR, Report, Shares, divided
+from zerowait.testing import virtually
 
 TOTAL, COUNT = 20, 4
 
@@ -127,13 +131,16 @@ class Fake:
     def __init__(self, demand=0):
         self.slots, self.demand = FLOOR, demand
         self.dead = self.deaf = False
+        self.rows = []
 
     async def report(self):
         if self.dead:
             raise GoneError("dead")
         if self.deaf:
             raise TimeoutError
-        return Report(slots=self.slots, held=min(self.slots, self.demand), demand=self.demand)
+        rows, self.rows = self.rows, []
+        held = min(self.slots, self.demand)
+        return Report(slots=self.slots, held=held, demand=self.demand, rows=rows)
 
     async def take(self, slots):
         report = await self.report()
@@ -177,3 +184,17 @@ def test_a_balance_that_begins_anew_gives_nothing_before_everybody_was_heard():
     assert rounds(again, shards)[0] == FLOOR
     shards[2].deaf = False
     assert rounds(again, shards)[0] == 10
+
+
+def test_rows_that_shards_have_gathered_are_handed_on_once():
+    shards, balance, looked = [Fake(), Fake(), Fake()], Balance(32, 3), []
+    for number, shard in enumerate(shards):
+        shard.rows = [StepRow(number, Row(1.0))]
+
+    async def scenario():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(10):
+                await balance.run(shards, look=looked.append)
+
+    virtually(scenario())
+    assert [sorted(rows) for rows in looked[:2]] == [[StepRow(n, Row(1.0)) for n in range(3)], []]

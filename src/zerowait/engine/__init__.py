@@ -2,7 +2,7 @@
 
 from zerowait.engine.combine import combine, metrics_of, policy_for, settle_groups
 from zerowait.engine.engine import Engine
-from zerowait.engine.health import ALARMS
+from zerowait.engine.health import ALARMS, StepRow
 from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.portal import Portal
 from zerowait.engine.progress import Progress
@@ -23,6 +23,7 @@ __all__ = [
     "Rewards",
     "Settled",
     "Stats",
+    "StepRow",
     "Tokenizer",
     "combine",
     "metrics_of",

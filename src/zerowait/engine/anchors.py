@@ -50,12 +50,22 @@ class AnchorWatch:
         sets: the anchors, by judge.
         lanes: where the judges' slots are handed out.
         listener: hears of every measurement and of every alarm.
+        stands_for: how many judgements of the job each one here stands for: those of other engines,
+            which take as many, are not heard of.
     """
 
-    def __init__(self, sets: Mapping[str, AnchorSet], lanes: Lanes, listener: Listener) -> None:
+    def __init__(
+        self,
+        sets: Mapping[str, AnchorSet],
+        lanes: Lanes,
+        listener: Listener,
+        *,
+        stands_for: int = 1,
+    ) -> None:
         self._sets = sets
         self._lanes = lanes
         self._listener = listener
+        self._stands_for = stands_for
         self._watched: dict[str, _Watched] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -74,7 +84,7 @@ class AnchorWatch:
             case JudgementSettled(judge=name, component=component) if component != ANCHORS:
                 watched = self._watched.get(name)
                 if watched is not None:
-                    watched.judged()
+                    watched.judged(self._stands_for)
             case RewardSettled(sample=Sample(step=int(step), split="train")):
                 for watched in self._watched.values():
                     watched.at(step)
@@ -113,9 +123,9 @@ class _Watched:
         self._first: list[float | None] = [None] * len(given.anchors)
         self._above: set[str] = set()
 
-    def judged(self) -> None:
+    def judged(self, count: int) -> None:
         every = self._given.judge.anchors_every
-        self._judgements += 1
+        self._judgements += count
         if not isinstance(every, EverySteps) and self._judgements >= every:
             self._judgements = 0
             self._due.set()

@@ -95,8 +95,10 @@ class Engine:
         self._ledger: Ledger = MemoryLedger(None)
         self._standstill = Standstill(self.lanes, self._tell, self.config.traffic.timeout_s)
         self._watch = LoopWatch(self._tell, each=self._standstill.look)
-        self._anchors = AnchorWatch(self.plan.anchors, self.lanes, self._tell)
-        self._health = HealthWatch(self.plan, self._tell)
+        self._anchors = AnchorWatch(
+            self.plan.anchors, self.lanes, self._tell, stands_for=self._shard.of
+        )
+        self.health = HealthWatch(self.plan, self._tell, alone=partition is None)
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -159,7 +161,7 @@ class Engine:
         if stack is None:
             return
         self._closed = True
-        self._health.end_step()
+        self.health.close()
         try:
             await self._anchors.aclose()
             if self._contests is not None:
@@ -244,7 +246,7 @@ class Engine:
             self._tally.snapshot(self.lanes),
             loop_lag_p99_s=self._watch.lag_p99_s,
             loop_blocked_by=self._watch.blocked_by,
-            alarms_on=self._health.on,
+            alarms_on=self.health.on,
         )
         return with_budget(counts, self._ledger)
 
@@ -289,8 +291,11 @@ class Engine:
         return outcomes
 
     async def _watch_anchors(self, stack: AsyncExitStack, supplies: Supplies) -> None:
-        """Ask anchors on benches of their own, which no cache and no call in flight answers for."""
-        if not self.plan.anchors:
+        """Ask anchors on benches of their own, which no cache and no call in flight answers for.
+
+        Of the engines that share a job the first one asks them, once for all.
+        """
+        if not self.plan.anchors or self._shard.index:
             return
         flights = await stack.enter_async_context(SingleFlight[Settled]())
         shared = Shared(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
@@ -301,7 +306,7 @@ class Engine:
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
-        self._health(event)
+        self.health(event)
         self._anchors(event)
         self._standstill(event)
         try:

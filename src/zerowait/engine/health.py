@@ -58,6 +58,13 @@ class Row(NamedTuple):
     not_finite: tuple[str, ...] = ()
 
 
+class StepRow(NamedTuple):
+    """A row, and the training step that it belongs to."""
+
+    step: int
+    row: Row
+
+
 class StepMean(NamedTuple):
     """The mean reward of a step, and its standard error."""
 

@@ -169,7 +169,7 @@ class HubActor:
         hub = JobHub(config, record=self._record, partition=peers.partition, others=balance.others)
         await hub.__aenter__()
         members = [hub, *(peers[index] for index in range(1, count))]
-        self._balancing = asyncio.create_task(balance.run(members))
+        self._balancing = asyncio.create_task(balance.run(members, look=hub.look))
         self._balancing.add_done_callback(_balances_no_more)
         return hub
 

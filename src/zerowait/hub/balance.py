@@ -1,12 +1,12 @@
-"""Divides a job's slots among the shards of its hub, anew each second."""
+"""Divides a job's slots among the shards of its hub, and hears of them all, anew each second."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from zerowait.engine import Stats
+from zerowait.engine import Stats, StepRow
 from zerowait.errors import ZerowaitError
 from zerowait.hub.shares import Report, Shares
 
@@ -44,6 +44,7 @@ class Balance:
     """
 
     def __init__(self, total: int, count: int) -> None:
+        self._rows: list[StepRow] = []
         self._shares = Shares(total, count)
         self._count = count
         self._stats: dict[int, Stats] = {}
@@ -52,10 +53,19 @@ class Balance:
         """The latest statistics of all but the first shard."""
         return [stats for index, stats in self._stats.items() if index]
 
-    async def run(self, members: Sequence[Member]) -> None:
-        """Rounds until it is cancelled, in quick succession until every shard was heard of."""
+    async def run(
+        self, members: Sequence[Member], *, look: Callable[[Sequence[StepRow]], None]
+    ) -> None:
+        """Rounds until it is cancelled, in quick succession until every shard was heard of.
+
+        Args:
+            members: the shards in order.
+            look: told after each round what all have gathered for the alarms about rewards.
+        """
         while True:
             await self.round(members)
+            rows, self._rows = self._rows, []
+            look(rows)
             await asyncio.sleep(SOON_S if len(self._stats) < self._count else PERIOD_S)
 
     async def round(self, members: Sequence[Member]) -> None:
@@ -85,3 +95,4 @@ class Balance:
         else:
             self._shares.heard(index, report)
             self._stats[index] = report.stats
+            self._rows.extend(report.rows)

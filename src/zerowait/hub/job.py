@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from zerowait.config import RewardConfig
-from zerowait.engine import ALARMS, Ask, Engine, Partition, Settled, Stats
+from zerowait.engine import ALARMS, Ask, Engine, Partition, Settled, Stats, StepRow
 from zerowait.events import Event, HealthAlarm
 from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
@@ -140,7 +140,12 @@ class JobHub:
             held=lanes.held,
             demand=lanes.in_flight + lanes.waiting,
             stats=self._engine.stats(),
+            rows=self._engine.health.gathered(),
         )
+
+    def look(self, rows: Sequence[StepRow]) -> None:
+        """Look at the rewards of all shards for alarms; the first shard does."""
+        self._engine.health.look(rows)
 
     async def take(self, slots: int) -> Report:
         """How this shard stands with `slots` of the job's as its own."""

@@ -9,7 +9,6 @@ from typing import Final, TypeVar
 import msgspec
 
 from zerowait.engine import JudgeStats, Stats
-from zerowait.events import HealthAlarm
 
 CountedT = TypeVar("CountedT", Stats, JudgeStats)
 
@@ -27,8 +26,8 @@ def merged(parts: Sequence[Stats]) -> Stats:
     Counts, slots and limits are sums. ``peak_in_flight`` is therefore the most that there can have
     been at once, since the shards' peaks need not fall together. Latencies are means of the shards'
     quantiles, weighted by their requests. Model changes, the budget and the loop's lag are the
-    largest that a shard tells. Each shard looks at the health of its own rows; an alarm that
-    several raise at one step is one.
+    largest that a shard tells. Anchors and alarms are the first shard's, which looks after them for
+    all.
     """
     if len(parts) == 1:
         return parts[0]
@@ -47,8 +46,6 @@ def merged(parts: Sequence[Stats]) -> Stats:
         judges=_by_name([part.judges for part in parts]),
         components=_by_name([part.components for part in parts]),
         loop_blocked_by=slowest.loop_blocked_by,
-        alarms=_alarms(parts),
-        alarms_on=_most(part.alarms_on for part in parts),
         **known,
     )
 
@@ -73,18 +70,6 @@ def _counts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         total.update(part)
     return dict(sorted(total.items()))
-
-
-def _most(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for part in parts:
-        found |= Counter(part)
-    return dict(sorted(found.items()))
-
-
-def _alarms(parts: Sequence[Stats]) -> list[HealthAlarm]:
-    raised = {(each.step, each.kind, each.component): each for p in parts for each in p.alarms}
-    return [raised[place] for place in sorted(raised)]
 
 
 def _by_name(parts: Sequence[Mapping[str, JudgeStats]]) -> dict[str, JudgeStats]:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.engine import Stats
+from zerowait.engine import Stats, StepRow
 
 FLOOR: Final = 1
 """Every shard begins with it, and keeps it: who waits there never waits for the next round only."""
@@ -21,12 +21,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         held: how many requests are in flight; more than `slots` where those were just taken away.
         demand: how many it could use now: those in flight, and those in line.
         stats: its statistics.
+        rows: what the alarms about rewards look at, since its last report.
     """
 
     slots: int
     held: int
     demand: int
     stats: Stats = Stats()
+    rows: list[StepRow] = []
 
 
 def divided(total: int, demands: Sequence[int]) -> list[int]:
