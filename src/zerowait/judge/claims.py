@@ -8,11 +8,18 @@ so the time is linear in the text. What a *value* looks like is the `Reader`'s b
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from functools import cache
+from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
 
+from zerowait.judge.context import Remarks, finished_before, goes_on, introduced
+
 Verdict: TypeAlias = float | str
+
+
+Spans: TypeAlias = Sequence[tuple[int, int]]
 
 
 class Reading(NamedTuple):
@@ -54,8 +61,15 @@ class Reader(Protocol):
     def at(self, text: str, position: int) -> Reading | None:
         """The value that begins at `position`, if one does."""
 
+    @property
+    def remarks(self) -> Remarks:
+        """How other values come up in what follows a verdict."""
+
     def of(self, value: float) -> Verdict | None:
         """The verdict that a bare JSON number stands for."""
+
+    def other_scale(self, said: str) -> bool:
+        """Whether `said`, about a scale, speaks of another one than the rule's."""
 
 
 OPENING = r" \t*_`\"'$(\[«"
@@ -89,8 +103,8 @@ _LABEL = rf"""
     (?(quote)["'>】])
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
     [*_`]*+
-    (?: [ \t]*+[(\[](?:[0-9 .,/~-]|to|out|of|from|points?|满分|分)*+[)\]]
-      | [ \t]*+(?:out[ ]of|/)[ \t]*+[0-9]++(?![a-z]) )?
+    (?: [ \t]*+ (?P<scale> [(\[](?:[0-9 .,/~-]|to|out|of|from|points?|scale|max|满分|分制?)*+[)\]]
+      | (?:out[ ]of|/)[ \t]*+[0-9]++(?![a-z]) ) )?
     [ \t*_`]*+
     (?P<word> is\b | are\b | 为 | 是(?!否) | -(?=[ \t]) | — )?
     [ \t]*+
@@ -98,6 +112,7 @@ _LABEL = rf"""
 """
 _LINE_ENDS = re.compile(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
 _BLANK_TO_NEXT_LINE = re.compile(r"[ \t*_`]*\n\s*")
+_NAMES = frozenset(("answer", "choice", "label", "result", "prediction", "classification"))
 _TAGS = ("<", "【")
 _KEY_QUOTES = ('"', "'")
 _BARE_OPENS = re.compile(r"[ \t#]*")
@@ -141,29 +156,40 @@ def order_key_pattern() -> re.Pattern[str]:
     return re.compile(rf"{_LEADS}(?:{_ORDER_LABELS})")
 
 
-def text_claims(text: str, reader: Reader, skip: tuple[int, int]) -> Iterator[Claim]:
-    """The labelled verdicts of `text` outside the span `skip`, then its bare last line if any.
+def text_claims(text: str, reader: Reader, skip: Spans) -> Iterator[Claim]:
+    """The labelled verdicts of `text` outside the spans `skip`, then its bare last line if any.
 
     `text` is folded and begins with a newline, so that every label has a character before it to be
     found by.
     """
-    yield from labelled_claims(text, reader, skip)
     last_line = _last_line_start(text)
-    inside = skip[0] <= last_line < skip[1]
-    if not inside and (reading := bare_line(text, last_line, reader, whole=last_line == 1)):
-        yield Claim(reading.verdict, last_line, reading.end, final=False)
+    read = is_within(last_line, skip)
+    for claim in labelled_claims(text, reader, skip):
+        read = read or claim.end > last_line
+        yield claim
+    if read:
+        return
+    if reading := bare_line(text, last_line, reader, whole=last_line == 1):
+        alone = finished_before(text, last_line)
+        yield Claim(reading.verdict if alone else None, last_line, reading.end, final=False)
 
 
-def labelled_claims(text: str, reader: Reader, skip: tuple[int, int]) -> Iterator[Claim]:
+def labelled_claims(text: str, reader: Reader, skip: Spans) -> Iterator[Claim]:
     """The labelled verdicts of `text`, as in `text_claims`."""
     last_line = _last_line_start(text)
     nested = text.count("{") > 1  # in broken JSON a key may belong to an inner object
     for match in reader.label.finditer(text):
-        if skip[0] <= match.start() < skip[1] or (nested and match["quote"] in _KEY_QUOTES):
+        if is_within(match.start(), skip) or (nested and match["quote"] in _KEY_QUOTES):
             continue
         claim = _labelled(text, match, reader, last_line)
         if claim is not None:
             yield claim
+
+
+def is_within(position: int, spans: Spans) -> bool:
+    """Whether `position` lies in one of the spans, which are in order."""
+    before = bisect_right(spans, (position, inf)) - 1
+    return before >= 0 and position < spans[before][1]
 
 
 def bare_line(text: str, start: int, reader: Reader, *, whole: bool) -> Reading | None:
@@ -198,11 +224,19 @@ def _labelled(text: str, match: re.Match[str], reader: Reader, last_line: int) -
     fills_line = _LINE_ENDS.match(text, reading.end) is not None
     signed = match["sign"] is not None or match["quote"] in _TAGS
     weak = not signed or match["label"] == "overall"
+    if not signed and match["word"] is None and match["label"] in _NAMES:
+        return None  # "Answer A" names an answer
     if weak and not fills_line:
         return None
     start = match.start()
-    if match["sign"] is None and text[end - 1].isalnum() and text[end] in "+-.":
-        return Claim(None, start, reading.end, final=False)  # "Score-1": a dash or a minus?
+    dash_or_minus = match["sign"] is None and text[end - 1].isalnum() and text[end] in "+-."
+    if (
+        dash_or_minus
+        or reader.other_scale(match["scale"] or "")
+        or introduced(text, start + 1)
+        or goes_on(text, reading.end)
+    ):
+        return Claim(None, start, reading.end, final=False)
     final = fills_line and reading.end > last_line and text[start] == "\n" and not match["bullet"]
     return Claim(reading.verdict, start, reading.end, final=final)
 

@@ -12,10 +12,10 @@ from zerowait.config.schema import VerdictRule
 from zerowait.judge.answer import answer_text, folded
 from zerowait.judge.claims import Claim, labelled_claims
 from zerowait.judge.front_matter import Criterion
-from zerowait.judge.loose_json import json_claim
+from zerowait.judge.loose_json import json_claims
 from zerowait.judge.pooling import dominating
 from zerowait.judge.readers import bounds, named_reader
-from zerowait.judge.verdict import expected, judged, meant, shortened, unparseable
+from zerowait.judge.verdict import expected, judged, meant, shortened, taken_back, unparseable
 from zerowait.types import Abstain, Outcome, Score
 
 _MOST_CLAIMS = 100
@@ -90,6 +90,9 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         if isinstance(score, Abstain):
             return score
         claims = [claim for claim in found.values() if isinstance(claim, Claim)]
+        last = named_reader(self.rule, self.criteria[-1].name)
+        if taken_back(answer, start + max(claim.end for claim in claims), last):
+            return unparseable("the reply takes a verdict back", self.rule, answer[-_SHOWN_CHARS:])
         return msgspec.structs.replace(score, why=_reasons(answer, start, claims))
 
     def _found(self, answer: str) -> dict[str, Claim | str]:
@@ -98,9 +101,8 @@ class CriteriaForm(msgspec.Struct, frozen=True):
 
     def _meant(self, answer: str, name: str) -> Claim | str:
         reader = named_reader(self.rule, name)
-        in_json, span = json_claim(answer, reader)
-        claims = [] if in_json is None else [in_json]
-        claims.extend(islice(labelled_claims(folded(answer), reader, span), _MOST_CLAIMS))
+        claims, spans = json_claims(answer, reader)
+        claims.extend(islice(labelled_claims(folded(answer), reader, spans), _MOST_CLAIMS))
         # "final" is for the one verdict that ends a reply; of several only the last could be it
         return meant([claim._replace(final=False) for claim in claims])
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from zerowait.judge.answer import folded, plain
 from zerowait.judge.claims import Claim, Reader, Reading, Verdict, says_nothing_after
+from zerowait.judge.context import goes_on, introduced
 
 T = TypeVar("T")
+Span: TypeAlias = tuple[int, int]
+
+_MOST_FAILURES = 32
+_OPENS = re.compile(r"""\{(?=\s*+["}/#])""")
+_FENCE = re.compile(r"```[a-z]*")
 
 _COMMENT = re.compile(
     r"""(?P<string>"(?:[^"\\]++|\\.)*+"?)|//[^\n]*+|/\*.*?(?:\*/|\Z)|\#[^\n]*+""", re.DOTALL
@@ -23,6 +29,17 @@ _REASONS = frozenset(
     )
 )
 
+_WRAPPERS = frozenset(
+    (
+        *("result", "output", "arguments", "parameters", "input", "function", "function_call"),
+        *("final", "review", "feedback", "json", "data", "content", "value", "tool_call"),
+    )
+)
+_SCALE_KEY = re.compile(
+    r"(?:max|maximum|out_?of|of|scale|range|highest|best)"
+    r"(?:[ _-]?(?:score|rating|grade|value|points?))?"
+    r"|(?:score|rating|grade)[ _-](?:max|maximum|scale|range|out_?of)"
+)
 _OF_A_CALL = frozenset(("type", "id", "name", "function", "arguments", "parameters", "input"))
 
 
@@ -30,83 +47,105 @@ class _Pairs(list[tuple[str, Any]]):
     """An object's members, repeated keys included."""
 
 
-def json_claim(text: str, reader: Reader) -> tuple[Claim | None, tuple[int, int]]:
-    """What the text's JSON object claims, if it has one, and the span the object takes.
+def json_claims(text: str, reader: Reader) -> tuple[list[Claim], list[Span]]:
+    """What the text's JSON objects claim, and the spans that the objects take.
 
-    Only members of the object itself count, or of an object that is its only member; several
-    different ones claim something that is not a verdict. The span is empty where no object was
-    found.
+    Only members of an object itself count, or of an object that is its only member and has a name
+    that says nothing else; several different ones claim something that is not a verdict, and so do
+    different objects with no word between them, such as those of a list.
     """
-    for start, end in _candidates(text):
-        value = _decoded(text[start:end], _object)
-        if value is not None:
-            return _claim(value, (start, end), text, reader), (start, end)
-    return None, (0, 0)
+    claims: list[Claim] = []
+    spans: list[Span] = []
+    seen = folded(text)
+    for value, span in _objects(text, _object):
+        claim = _claim(value, span, text, reader)
+        if claim is not None and (introduced(seen, span[0]) or goes_on(seen, span[1])):
+            claim = claim._replace(verdict=None, final=False)
+        if claim is not None and claims and not _has_words(seen[spans[-1][1] : span[0]]):
+            same = claim.verdict == claims[-1].verdict
+            claim = claim if same else claim._replace(verdict=None, final=False)
+        claims.extend([] if claim is None else [claim])
+        spans.append(span)
+    return claims, spans
+
+
+def _has_words(between: str) -> bool:
+    return any(map(str.isalnum, _FENCE.sub("", between)))
 
 
 def json_object(text: str) -> dict[str, Any] | None:
-    """The text's JSON object, its numbers as they are; None where it has none.
+    """The text's one JSON object, its numbers as they are; None where it has none, or several.
 
-    An object that gives a key twice is none: nobody can say which of the two is meant.
+    An object that gives a key twice is none, for nobody can say which of the two is meant, and
+    neither is one that the text gives as somebody's words.
     """
-    for start, end in _candidates(text):
-        value = _decoded(text[start:end], _strict_object)
-        if value is not None:
-            return value
-    return None
+    seen = folded(text)
+    found = [(value, span) for value, span in _objects(text, _strict_object) if value]
+    if not found or any(value != found[0][0] for value, _ in found):
+        return None
+    value, (start, end) = found[-1]
+    return None if introduced(seen, start) or goes_on(seen, end) else value
 
 
-def _candidates(text: str) -> Iterator[tuple[int, int]]:
-    end = text.rfind("}") + 1
-    if not end:
-        return
-    starts = (
-        text.find("{", 0, end),
-        text.rfind("\n{", 0, end) + 1,
-        text.rfind("{", 0, end),
-    )
-    for start in dict.fromkeys(starts):
-        inside = text.count("{", 0, start) > text.count("}", 0, start)
-        if start >= 0 and text[start] == "{" and not inside:
-            yield start, end
+def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator[tuple[T, Span]]:
+    """The outermost JSON objects of a text, each with its span.
+
+    What lies in braces that are not closed may be a part of something else, and is left out.
+    """
+    position, depth, failures = 0, 0, 0
+    while (opens := _OPENS.search(text, position)) and failures < _MOST_FAILURES:
+        start = opens.start()
+        depth += text.count("{", position, start) - text.count("}", position, start)
+        found = None if depth > 0 else _decoded(text, start, decode)
+        if found is None:
+            failures += depth <= 0
+            depth += 1
+            position = start + 1
+        else:
+            value, position = found
+            yield value, (start, position)
+        depth = max(depth, 0)
 
 
-def _decoded(text: str, decode: Callable[[str], T | None]) -> T | None:
+def _decoded(
+    text: str, start: int, decode: Callable[[str, int], tuple[T, int]]
+) -> tuple[T, int] | None:
+    """The object that begins at `start`, strictly or loosely written, and where it ends."""
     try:
-        return decode(text)
+        return decode(text, start)
     except ValueError:
         pass
     except RecursionError:
         return None
-    loose = _COMMENT.sub(_kept_string, text)
+    # Each comment and each comma too many gives way to as many blanks, so that places stay.
+    loose = _COMMENT.sub(_blank, text[start:])
     try:
-        return decode(_TRAILING_COMMA.sub(_kept_string, loose))
+        value, end = decode(_TRAILING_COMMA.sub(_blank, loose), 0)
     except (ValueError, RecursionError):
         return None
+    return value, start + end
 
 
-def _object(text: str) -> _Pairs | None:
-    value = _DECODER.decode(text)
-    return value if isinstance(value, _Pairs) else None
+def _object(text: str, start: int) -> tuple[_Pairs, int]:
+    return _DECODER.raw_decode(text, start)
 
 
-def _strict_object(text: str) -> dict[str, Any] | None:
-    value = _STRICT_DECODER.decode(text)
-    return value if isinstance(value, dict) else None
+def _strict_object(text: str, start: int) -> tuple[dict[str, Any], int]:
+    return _STRICT_DECODER.raw_decode(text, start)
 
 
-def _kept_string(match: re.Match[str]) -> str:
-    return match["string"] or ""
+def _blank(match: re.Match[str]) -> str:
+    return match["string"] or " " * len(match[0])
 
 
 def _claim(members: _Pairs, span: tuple[int, int], text: str, reader: Reader) -> Claim | None:
-    while (inner := _inner(members)) is not None:
+    while (inner := _inner(members, reader)) is not None:
         members = inner
-    verdicts = {
-        _verdict(value, reader) for key, value in members if reader.key.fullmatch(folded(key))
-    }
+    verdicts = set(_verdicts(members, reader))
     if not verdicts:
         return None
+    if any(_says_other(key, value, reader) for key, value in members):
+        verdicts.add(None)
     reason = next((v for k, v in members if k.casefold() in _REASONS and isinstance(v, str)), "")
     return Claim(
         verdict=verdicts.pop() if len(verdicts) == 1 else None,
@@ -117,10 +156,11 @@ def _claim(members: _Pairs, span: tuple[int, int], text: str, reader: Reader) ->
     )
 
 
-def _inner(members: _Pairs) -> _Pairs | None:
+def _inner(members: _Pairs, reader: Reader) -> _Pairs | None:
     """The object that is all there is in `members`, or the arguments of the call that they are."""
     if len(members) == 1 and isinstance(members[0][1], _Pairs):
-        return members[0][1]
+        key = folded(members[0][0])
+        return members[0][1] if key in _WRAPPERS or reader.key.fullmatch(key) else None
     if len(members) < 2 or not {key for key, _ in members} <= _OF_A_CALL:
         return None
     found = [_object_in(value) for _, value in members]
@@ -130,8 +170,10 @@ def _inner(members: _Pairs) -> _Pairs | None:
 
 def _object_in(value: Any) -> _Pairs | None:
     """A member that is an object, or the text of one, as calls have their arguments."""
-    if isinstance(value, str) and "{" in value:
-        return _decoded(value, _object)
+    if isinstance(value, str) and value.strip().startswith("{"):
+        text = value.strip()
+        found = _decoded(text, 0, _object)
+        return found[0] if found and found[1] == len(text) else None
     return value if isinstance(value, _Pairs) else None
 
 
@@ -140,6 +182,25 @@ def _verdict(value: Any, reader: Reader) -> Verdict | None:
         value = folded(plain(value))
         return _whole(reader.at(value, 0), value)
     return reader.of(value) if isinstance(value, float) else None
+
+
+def _verdicts(members: _Pairs, reader: Reader) -> Iterator[Verdict | None]:
+    """What each member that is named like a verdict says, also in an object of such a name."""
+    for name, value in members:
+        key = folded(name)
+        if reader.key.fullmatch(key):
+            yield _verdict(value, reader)
+        elif key in _WRAPPERS and isinstance(value, _Pairs):
+            yield from _verdicts(value, reader)
+        elif isinstance(value, bool) and (reading := reader.at(key, 0)) and reading.end == len(key):
+            yield reading.verdict if value else None
+
+
+def _says_other(key: str, value: Any, reader: Reader) -> bool:
+    """Whether a member beside the verdict names another scale for it."""
+    if not _SCALE_KEY.fullmatch(folded(key)):
+        return False
+    return reader.other_scale(f"{value:.15g}" if isinstance(value, float) else str(value))
 
 
 def _whole(reading: Reading | None, value: str) -> Verdict | None:

@@ -20,6 +20,7 @@ from zerowait.judge.claims import (
     order_key_pattern,
     order_label_pattern,
 )
+from zerowait.judge.context import Remarks, remarks
 from zerowait.judge.labels import LENGTH, LETTERS
 from zerowait.judge.reply import read_with
 from zerowait.judge.verdict import claimed, reason_of
@@ -70,6 +71,17 @@ class OrderReader(msgspec.Struct, frozen=True):
         """None: no number is an order."""
         del value
         return None
+
+    @property
+    def remarks(self) -> Remarks:
+        """How other labels come up in what follows an order."""
+        either = "|".join(map(re.escape, self.names))
+        return remarks(either, rf"(?:{either})(?!\w)")
+
+    def other_scale(self, said: str) -> bool:
+        """False: an order has no scale."""
+        del said
+        return False
 
     def _order(self, said: Sequence[str]) -> str | None:
         if len(self.names) == 2 and len(said) == 1:

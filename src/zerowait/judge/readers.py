@@ -25,39 +25,38 @@ from zerowait.judge.claims import (
     named_key,
     named_label,
 )
+from zerowait.judge.context import Remarks, of_a_scale, remarks, well_followed
 
 _WRAPPED = rf"[{OPENING}]*+(?:\\(?:boxed|text|mathbf|mathrm)\{{[{OPENING}]*+)*+"
 _CLOSED = rf"[{CLOSING}]*+(?:</[a-z_]{{1,24}}>)?[{CLOSING}]*+"
+_UNIT = (
+    r"(?: [*_`]*+ [ \t]*+ (?: 分(?![之制]) | 点(?![0-9]) | 점 | points?\b | pts\b | stars?\b ) )?"
+)
 _NUMBER = re.compile(
     rf"""
     {_WRAPPED}
     (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++)? | \.[0-9]++ ) )
+    {_UNIT}
     (?: [{CLOSING}]*+ [ \t]*+ [(\[]?
-        (?: / | out[ ]of\b | of\b | von\b | sur\b )
+        (?: / | out[ ]of\b | of\b | von\b | sur\b
+          | on[ ]an?[ ]scale[ ](?:of|from)[ ](?:[0-9.]++[ ]?(?:to|-)[ ]?)? )
         [ \t*_`]*+ (?P<scale> [0-9]++ (?:\.[0-9]++)? )
       | [ \t]*+ (?P<percent> % ) )?
-    (?: [ \t]*+ (?: 分(?!之) | 点(?![0-9]) | 점 | points?\b | pts\b | stars?\b ) )?
+    {_UNIT}
     {_CLOSED}
     """,
     re.VERBOSE,
 )
-# Digits of any script, raised and lowered ones, and those in circles, brackets and squares.
-_DIGIT = r"[\d\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2460-\u249b\u24ea-\u24ff\u3220-\u33ff]"
-_NUMBER_GOES_ON = re.compile(
-    rf"""
-      \w | [.,:']?{_DIGIT} | [-+±^°?\u202a-\u202e\u2066-\u2069]  # the last ones turn what follows
-    | [ \t*_`]*+ (?: % | → | -> | => | = | \? | / | \\/ | out[ ]of\b )
-    | [ \t]*+ (?: [-—~,;|&+*] | (?:to|or|and|bis|until|through|vs|minus|plus)\b | [至到或和、] )?
-      [ \t*_`"']*+ {_DIGIT}
-    | [ \t]++ (?: if | only | when | would | means? | unless )\b
-    | [ \t]*+ \( [ \t]*+ [0-9.]++ [ \t]*+ \)
-    | [ \t]*+ \( [^()\n]{{1,40}} \) [ \t]*+ (?: [,;/&+、] | and\b ) [ \t]*+ [0-9]
-    """,
-    re.VERBOSE,
+_NUMBERS = re.compile(r"[0-9]++(?:\.[0-9]++)?")
+_STANDING = (
+    r"(?=[\s*_`\"']*+(?:[.,;:!?)\]|/]|\Z"
+    r"|(?:is|was|would|seems?|may|might|instead|rather|then|now|at)\b))"
 )
-_WORD_GOES_ON = (
-    r"\w|[-']\w|[ \t]*+\?|[ \t]++(?!(?:because|since)\b)\w"
-    rf"|[ \t]*+[-—/|,&+;][{OPENING}]*+(?:%s)(?!\w)"
+_ANY_NUMBER = r"[-+±~≈<>]?[ ]?\.?(?:\d|[\u2150-\u218f\u2460-\u24ff])"
+_NUMBER_REMARKS = remarks(
+    _ANY_NUMBER,
+    r"[-+]?(?:\d++(?:\.\d++)?|(?:one|two|three|four|five|six|seven|eight|nine|ten|zero)\b)"
+    rf"(?:[ ]?(?:points?\b|stars?\b|分|out[ ]of[ ]\d++))?{_STANDING}",
 )
 
 
@@ -68,6 +67,7 @@ class NumberReader(msgspec.Struct, frozen=True):
     whole: bool
     label: re.Pattern[str]
     key: re.Pattern[str]
+    remarks: Remarks = _NUMBER_REMARKS
 
     def at(self, text: str, position: int) -> Reading | None:
         """The number that begins at `position`, if one does."""
@@ -76,9 +76,15 @@ class NumberReader(msgspec.Struct, frozen=True):
             return None
         end = match.end()
         scale = 100.0 if match["percent"] else float(match["scale"] or self.high)
-        if scale != self.high or _NUMBER_GOES_ON.match(text, end):
-            return Reading(None, end)
-        return Reading(self.of(float(match["number"])), end)
+        known = scale == self.high and not self.other_scale(of_a_scale(text, end))
+        if known and well_followed(text, end, self.remarks):
+            return Reading(self.of(float(match["number"])), end)
+        return Reading(None, end)
+
+    def other_scale(self, said: str) -> bool:
+        """Whether the highest number in `said` is not the highest verdict."""
+        numbers = _NUMBERS.findall(said)
+        return bool(numbers) and max(map(float, numbers)) != self.high
 
     def of(self, value: float) -> Verdict | None:
         """The number itself, or None where a whole one was asked for and this is none."""
@@ -92,7 +98,7 @@ class ChoiceReader(msgspec.Struct, frozen=True):
 
     words: dict[str, str]
     word: re.Pattern[str]
-    goes_on: re.Pattern[str]
+    remarks: Remarks
     label: re.Pattern[str]
     key: re.Pattern[str]
 
@@ -101,9 +107,14 @@ class ChoiceReader(msgspec.Struct, frozen=True):
         match = self.word.match(text, position)
         if match is None:
             return None
-        if self.goes_on.match(text, match.end()):
-            return Reading(None, match.end())
-        return Reading(self.words.get(match["word"]), match.end())
+        if well_followed(text, match.end(), self.remarks):
+            return Reading(self.words.get(match["word"]), match.end())
+        return Reading(None, match.end())
+
+    def other_scale(self, said: str) -> bool:
+        """False: a choice has no scale."""
+        del said
+        return False
 
     def of(self, value: float) -> Verdict | None:
         """The word that a JSON number stands for, where numbers are among the words."""
@@ -144,10 +155,11 @@ def _choice_reader(choice: tuple[str, ...]) -> ChoiceReader:
         words.setdefault(folded(plain(word).strip()), word)
     longest_first = sorted(filter(None, words), key=len, reverse=True)
     either = "|".join(re.escape(word) for word in longest_first) or r"(?!)"
+    standing = rf"(?:{either})(?!\w){_STANDING}"
     return ChoiceReader(
         words=words,
         word=re.compile(rf"{_WRAPPED}(?P<word>{either}){_CLOSED}"),
-        goes_on=re.compile(_WORD_GOES_ON % either),
+        remarks=remarks(f"{standing}|[0-9]", standing),
         label=label_pattern(numeric=False),
         key=key_pattern(numeric=False),
     )

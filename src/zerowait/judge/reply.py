@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zerowait.config.schema import VerdictRule
+from zerowait.judge.answer import without_thinking
 from zerowait.judge.responses import chat_form
 from zerowait.judge.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
@@ -173,12 +174,25 @@ def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abs
     return outcome
 
 
-def _cut_short(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
-    # What stands on the last line may be half of it: "Score: 1" was going to be "Score: 10".
-    whole_lines, _, _ = text.rpartition("\n")
-    outcome = read(whole_lines)
-    if isinstance(outcome, Score) or outcome.kind is FailureKind.OUT_OF_RANGE:
-        return outcome
+def _cut_short(text: str, read: Callable[[str], Score | Abstain]) -> Outcome:
+    """The verdict of an answer that was going to be longer: only what it began with can be one.
+
+    What stands on the last line may be half of it: "Score: 1" was going to be "Score: 10". A
+    verdict further down may be one that the judge was weighing, and a second object may hold
+    another.
+    """
+    first_line, ended, rest = (without_thinking(text) or "").lstrip().partition("\n")
+    outcome = read(first_line)
+    if (
+        ended
+        and "{" not in rest
+        and not (isinstance(outcome, Abstain) and outcome.kind is FailureKind.UNPARSEABLE)
+    ):
+        whole = read(text)
+        if isinstance(outcome, Abstain) or (
+            isinstance(whole, Score) and whole.value == outcome.value
+        ):
+            return outcome if isinstance(outcome, Abstain) else whole
     return Abstain(FailureKind.TRUNCATED, "the answer reached max_tokens before its verdict")
 
 

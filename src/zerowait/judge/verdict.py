@@ -22,13 +22,15 @@ from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge.answer import answer_text, folded
 from zerowait.judge.claims import Claim, Reader, text_claims
-from zerowait.judge.loose_json import json_claim
+from zerowait.judge.context import takes_back
+from zerowait.judge.loose_json import json_claims
 from zerowait.judge.readers import bounds, reader_for
 from zerowait.types import Abstain, FailureKind, Score
 
 _MOST_CLAIMS = 100
 _SHOWN_CHARS = 80
 _REASON_CHARS = 240
+_CHARS_AFTER = 4000
 
 
 def reply_format(rule: VerdictRule, *, reason_first: bool = True) -> str:
@@ -90,9 +92,17 @@ def claimed(text: str, reader: Reader) -> tuple[Claim, str] | str:
     if answer == "\n":
         return "the reply is empty"
     claim = meant(_claims(answer, reader))
+    if isinstance(claim, Claim) and taken_back(answer, claim.end, reader):
+        claim = "the reply takes its verdict back"
     if isinstance(claim, str):
         return f"{claim}, the judge wrote {shortened(answer[-_SHOWN_CHARS:], _SHOWN_CHARS)!r}"
     return claim, answer
+
+
+def taken_back(answer: str, end: int, reader: Reader) -> bool:
+    """Whether what `answer` says after its verdict, which ends at `end`, takes it back."""
+    after = folded(answer)[end : end + _CHARS_AFTER]
+    return takes_back(after, reader.remarks)
 
 
 def normalise(value: float, rule: VerdictRule) -> float:
@@ -142,20 +152,22 @@ def check_rule(rule: VerdictRule) -> None:
 
 
 def _claims(answer: str, reader: Reader) -> list[Claim]:
-    in_json, span = json_claim(answer, reader)
-    claims = [] if in_json is None else [in_json]
-    claims.extend(islice(text_claims(folded(answer), reader, span), _MOST_CLAIMS))
+    claims, spans = json_claims(answer, reader)
+    claims.extend(islice(text_claims(folded(answer), reader, spans), _MOST_CLAIMS))
     return claims
 
 
 def meant(claims: list[Claim]) -> Claim | str:
-    """The claim that counts, or what is wrong with all of them."""
+    """The claim that counts, or what is wrong with all of them.
+
+    Where all say the same, it is the last one, so that nothing after it is overlooked.
+    """
     if not claims:
         return "the reply names no verdict"
     if len(claims) >= _MOST_CLAIMS:
         return f"the reply names {_MOST_CLAIMS} verdicts or more"
     if all(claim.verdict == claims[0].verdict for claim in claims):
-        return claims[0]
+        return max(claims, key=lambda claim: claim.end)
     final = [claim for claim in claims if claim.final]
     return final[0] if final else "the reply names different verdicts"
 
