@@ -91,6 +91,20 @@ def test_a_nan_is_no_value_for_verl(tmp_path, top_p):
         refuse_traps(load_recipe(written(tmp_path, "seed", 1)), {"algorithm.gamma": "nan"})
 
 
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"data.seed": 1, "+data.seed": 2},
+        {"data": {"seed": 1}, "data.seed": 2},
+        {"data": "{seed: 1}", "++data.seed": 2},
+    ],
+)
+def test_a_value_that_is_given_in_two_spellings_is_refused(tmp_path, twice):
+    recipe = load_recipe(written(tmp_path, "verl", twice))
+    with pytest.raises(ConfigError, match=r"seed sets what '.*' has set already"):
+        refuse_traps(recipe, {})
+
+
 @pytest.mark.parametrize("seed", [-1, 2**32, "x", True])
 def test_a_seed_is_one_that_every_generator_takes(tmp_path, seed):
     with pytest.raises(ConfigError, match="seed must be a whole number from 0 to 4294967295"):

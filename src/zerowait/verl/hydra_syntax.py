@@ -58,6 +58,21 @@ def flattened(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for given in overrides.items() for key, value in _leaves(*given)}
 
 
+def given_twice(overrides: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Two spellings in `overrides` that set one value, in their order; None: there are none.
+
+    >>> given_twice({"a": {"b": 1}, "c": 2, "+a.b": 3})
+    ('a', '+a.b')
+    """
+    first: dict[str, str] = {}
+    for spelling, value in overrides.items():
+        for key, _ in _leaves(spelling, value):
+            if key in first:
+                return first[key], spelling
+            first[key] = spelling
+    return None
+
+
 def plain_key(key: str) -> str:
     """The key without Hydra's marks: + adds, ++ adds or changes, ~ deletes."""
     return key.lstrip("+~")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from zerowait.errors import ConfigError
-from zerowait.verl.hydra_syntax import flattened, read
+from zerowait.verl.hydra_syntax import flattened, given_twice, read
 from zerowait.verl.ignored_keys import examine
 from zerowait.verl.log import Log
 from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, merged
@@ -90,8 +90,11 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
 def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:
     """Raise a ConfigError for overrides that verl ignores, or that take rewards past zerowait.
 
-    And for a NaN, which every comparison in verl lets pass.
+    And for a NaN, which every comparison in verl lets pass, and for what the recipe sets twice.
     """
+    twice = given_twice(recipe.verl)
+    if twice is not None:
+        recipe.source.fail(("verl", twice[1]), f"sets what {twice[0]!r} has set already")
     for key, value in flattened({**recipe.verl, **extra}).items():
         given = read(value) if isinstance(value, str) else value
         if isinstance(given, float) and math.isnan(given):
