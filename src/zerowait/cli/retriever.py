@@ -26,7 +26,7 @@ app.add_typer(retriever, name="retriever")
 
 
 @retriever.command()
-def build(  # noqa: PLR0917 - typer reads options from parameters
+def build(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     corpus: Annotated[Path, typer.Argument(help="JSONL of {id, contents}, the title first.")],
     index: Annotated[Path, typer.Argument(help="Folder for the index.")],
     kind: Annotated[str, typer.Option(help="By words, by meaning, or both.")] = "bm25",
@@ -35,6 +35,7 @@ def build(  # noqa: PLR0917 - typer reads options from parameters
     ] = None,
     query_prefix: Annotated[str, typer.Option(help="Before each query; E5 wants 'query: '.")] = "",
     passage_prefix: Annotated[str, typer.Option(help="Before each passage.")] = "",
+    max_tokens: Annotated[int, typer.Option(help="Of a text, for the encoder.")] = 256,
 ) -> int:
     """Index a corpus; the file stays where it is and is read from there."""
     from zerowait.search.dense import EncoderSettings
@@ -45,7 +46,10 @@ def build(  # noqa: PLR0917 - typer reads options from parameters
     settings = None
     if encoder is not None:
         settings = EncoderSettings(
-            path=encoder, query_prefix=query_prefix, passage_prefix=passage_prefix
+            path=encoder,
+            query_prefix=query_prefix,
+            passage_prefix=passage_prefix,
+            max_tokens=max_tokens,
         )
     with _bars() as progress:
         built = build_index(

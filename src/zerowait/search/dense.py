@@ -18,7 +18,9 @@ from zerowait.search.corpus import Corpus, Progress, silent
 
 FILE: Final = "embeddings.npy"
 _AT_ONCE: Final = 64
+_BUILT_AT_ONCE: Final = 512
 _ROWS_AT_ONCE: Final = 65_536
+_COPIED_BYTES: Final = 2**28
 
 
 class EncoderSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +52,7 @@ class Encoder:
         try:
             import torch
             from transformers import AutoModel, AutoTokenizer
+            from transformers.utils import logging
         except ImportError:
             raise MissingExtraError("dense retrieval", extra="search-dense") from None
         if not Path(settings.path).is_dir():
@@ -58,6 +61,7 @@ class Encoder:
         self._torch = torch
         chosen = "cuda" if torch.cuda.is_available() else "cpu"
         self._device = settings.device or chosen
+        logging.disable_progress_bar()  # of the loading, which takes a moment
         self._tokenizer = AutoTokenizer.from_pretrained(settings.path)
         self._model = AutoModel.from_pretrained(settings.path).to(self._device).eval()
 
@@ -70,6 +74,20 @@ class Encoder:
         return self._encoded([self._settings.passage_prefix + text for text in texts])
 
     def _encoded(self, texts: list[str]) -> Any:
+        """Texts of one length together, so that little is computed for padding."""
+        import numpy as np
+
+        order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
+        vectors: Any = None
+        for start in range(0, len(order), _AT_ONCE):
+            rows = order[start : start + _AT_ONCE]
+            part = self._together([texts[row] for row in rows])
+            if vectors is None:
+                vectors = np.empty((len(texts), part.shape[1]), dtype=np.float32)
+            vectors[rows] = part
+        return vectors
+
+    def _together(self, texts: list[str]) -> Any:
         torch = self._torch
         batch = self._tokenizer(
             texts,
@@ -86,32 +104,41 @@ class Encoder:
 
 
 class Dense:
-    """An open index: exact search over embeddings that are mapped from disk."""
+    """An open index: exact search over embeddings that are mapped from disk.
+
+    Args:
+        encoder: of the queries.
+        embeddings: unit vectors of shape (documents, dimension), float16; copied as float32 where
+            that takes little memory.
+    """
 
     def __init__(self, encoder: Encoder, embeddings: Any) -> None:
+        import numpy as np
+
         self._encoder = encoder
-        self._embeddings = embeddings
+        small = embeddings.size * 4 <= _COPIED_BYTES
+        self._embeddings = embeddings.astype(np.float32) if small else embeddings
 
     def best(self, queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
         """For each query the `count` nearest documents and their cosine, nearest first."""
-        import numpy as np
-
         if not queries:
             return []
         vectors = self._encoder.queries(queries)
-        rows: Any = np.zeros((len(queries), 0), dtype=np.int64)
-        scores: Any = np.zeros((len(queries), 0), dtype=np.float32)
+        found: list[list[tuple[int, float]]] = []
+        for start in range(0, len(vectors), _AT_ONCE):
+            found += self._nearest(vectors[start : start + _AT_ONCE], count)
+        return found
+
+    def _nearest(self, vectors: Any, count: int) -> list[list[tuple[int, float]]]:
+        import numpy as np
+
+        best: list[list[tuple[int, float]]] = [[] for _ in vectors]
         for start in range(0, len(self._embeddings), _ROWS_AT_ONCE):
-            part = self._embeddings[start : start + _ROWS_AT_ONCE].astype(np.float32)
-            near = vectors @ part.T
-            found = np.broadcast_to(np.arange(start, start + len(part)), near.shape)
-            scores, rows = _top(
-                np.concatenate([scores, near], 1), np.concatenate([rows, found], 1), count
-            )
-        return [
-            [(int(row), float(score)) for row, score in zip(*pair, strict=True)]
-            for pair in zip(rows, scores, strict=True)
-        ]
+            part = self._embeddings[start : start + _ROWS_AT_ONCE].astype(np.float32, copy=False)
+            for at, near in enumerate(vectors @ part.T):
+                here = [(start + row, score) for row, score in _top(near, count)]
+                best[at] = sorted(best[at] + here, key=lambda one: (-one[1], one[0]))[:count]
+        return best
 
 
 def build_dense(
@@ -121,8 +148,8 @@ def build_dense(
     import numpy as np
 
     written: Any = None
-    for start in range(0, len(corpus), _AT_ONCE):
-        rows = range(start, min(start + _AT_ONCE, len(corpus)))
+    for start in range(0, len(corpus), _BUILT_AT_ONCE):
+        rows = range(start, min(start + _BUILT_AT_ONCE, len(corpus)))
         vectors = encoder.passages([corpus[row].contents for row in rows])
         if written is None:
             shape = (len(corpus), vectors.shape[1])
@@ -141,9 +168,12 @@ def open_dense(folder: Path, encoder: Encoder) -> Dense:
     return Dense(encoder, np.asarray(np.load(folder / FILE, mmap_mode="r")))
 
 
-def _top(scores: Any, rows: Any, count: int) -> tuple[Any, Any]:
-    """The `count` best columns of each line, best first; of equals the first row."""
+def _top(scores: Any, count: int) -> list[tuple[int, float]]:
+    """The `count` highest of `scores` as (row, score), highest first; of equals the first row."""
     import numpy as np
 
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+    rows = np.arange(len(scores))
+    if len(scores) > count:
+        rows = np.flatnonzero(scores >= np.partition(scores, -count)[-count])
+    order = np.lexsort((rows, -scores[rows]))[:count]
+    return list(zip(rows[order].tolist(), scores[rows[order]].tolist(), strict=True))
