@@ -58,6 +58,12 @@ class FailurePolicy(msgspec.Struct, frozen=True):
         if not 0 < self.quorum <= 1:
             raise ValueError(f"quorum must be in (0, 1], not {self.quorum}")
 
+    @property
+    def can_drop(self) -> bool:
+        """Whether a failure may cost a whole group its rewards."""
+        own = (self.default, *self.kinds.values())
+        return "drop_group" in own or any(each.can_drop for each in self.components.values())
+
 
 class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
     """A rule: a built-in name or ``module:function``.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -12,6 +13,7 @@ from typing import Any, Protocol, Self
 from zerowait.config import RewardConfig
 from zerowait.engine import ALARMS, Ask, Engine, Partition, Settled, Stats, StepRow
 from zerowait.events import Event, HealthAlarm
+from zerowait.hub.finality import Finality, one_by_one
 from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.shares import Report
@@ -127,6 +129,18 @@ class JobHub:
         for sample, reward in zip(samples, rewards, strict=True):
             self._record(sample, reward, submitted_at)
         return rewards
+
+    async def score_each(
+        self, samples: Sequence[Sample]
+    ) -> AsyncGenerator[tuple[int, Reward], None]:
+        """Each sample's index and reward as soon as that is final; see `score_all`."""
+        submitted_at = time.time()
+        finality = Finality(samples, self._engine.config.on_failure)
+        rewards = one_by_one(lambda told: self._engine.score_all(samples, on_reward=told), finality)
+        async with aclosing(rewards):
+            async for index, reward in rewards:
+                self._record(samples[index], reward, submitted_at)
+                yield index, reward
 
     async def answer(self, ask: Ask) -> tuple[Settled, bool]:
         """What a judgement brings that another shard asks for; see `Engine.answer`."""

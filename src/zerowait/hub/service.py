@@ -5,8 +5,16 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -16,8 +24,10 @@ from zerowait.config import RewardConfig, load_config
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError
 from zerowait.hub import metrics, wire
 from zerowait.hub.job import JobHub
+from zerowait.hub.lines import NDJSON, Lines
 from zerowait.hub.settings import ServiceSettings, is_loopback
 from zerowait.hub.socket import Sockets
+from zerowait.types import Sample
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -53,6 +63,8 @@ class Busy:
 
 _BUSY: Final = web.AppKey("_BUSY", Busy)
 _SOCKETS: Final = web.AppKey("_SOCKETS", Sockets)
+_LINES: Final = web.RequestKey("_LINES", Lines)
+"""Where a request keeps the lines of its reply."""
 
 
 def application(hub: JobHub, settings: ServiceSettings) -> web.Application:
@@ -100,10 +112,25 @@ class _Faces:
         return _json(wire.encode(await self._hub.stats()))
 
     async def score(self, request: web.Request) -> web.StreamResponse:
-        samples, many = wire.samples_in(await _body(request))
+        body = await _body(request, lines=True)
+        if request.content_type == NDJSON:
+            return await self._in_lines(request, wire.samples_in_lines(body))
+        samples, many = wire.samples_in(body)
+        if NDJSON in request.headers.get("Accept", ""):
+            return await self._in_lines(request, samples)
         if many:
             return _json(wire.encode(await self._hub.score_all(samples)))
         return _json(wire.encode(await self._hub.score(samples[0])))
+
+    async def _in_lines(
+        self, request: web.Request, samples: Sequence[Sample]
+    ) -> web.StreamResponse:
+        lines = request[_LINES] = Lines(request)
+        rewards = self._hub.score_each(samples)
+        async with aclosing(rewards):
+            async for index, reward in rewards:
+                await lines.write(index, reward)
+        return await lines.end()
 
     async def get_reward(self, request: web.Request) -> web.StreamResponse:
         samples = wire.samples_asked(await _body(request), dict(request.query))
@@ -111,10 +138,11 @@ class _Faces:
         return _json(wire.encode(wire.remote_answer(rewards, self._settings.on_abstain)))
 
 
-async def _body(request: web.Request) -> bytes:
+async def _body(request: web.Request, *, lines: bool = False) -> bytes:
     """The request's bytes; a page in somebody's browser cannot send JSON to another origin."""
-    if request.content_type != "application/json":
-        raise web.HTTPUnsupportedMediaType(text="send Content-Type: application/json")
+    known = ["application/json", NDJSON] if lines else ["application/json"]
+    if request.content_type not in known:
+        raise web.HTTPUnsupportedMediaType(text=f"send Content-Type: {' or '.join(known)}")
     return await request.read()
 
 
@@ -132,6 +160,9 @@ async def _plain_complaints(request: web.Request, handler: Handler) -> web.Strea
             raise
         return _json(wire.complaint(error, error.text), status=error.status)
     except tuple(_STATUS) as error:
+        lines: Lines | None = request.get(_LINES)
+        if lines is not None and lines.begun:
+            return await lines.end(wire.complaint(error))
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         headers = {"Retry-After": "1"} if status == 503 else {}
         return _json(wire.complaint(error), status=status, **headers)

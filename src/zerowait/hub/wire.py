@@ -171,6 +171,21 @@ def samples_in(body: bytes) -> tuple[list[Sample], bool]:
     return [_sample(tree, "the sample")], False
 
 
+def samples_in_lines(body: bytes) -> list[Sample]:
+    """The samples in a body of JSON lines; blank lines mean nothing.
+
+    Raises:
+        DataError: names the line, and the nearest field where one does not exist.
+    """
+    lines = enumerate(body.split(b"\n"), start=1)
+    return [_sample(_tree(line, f"line {n}"), f"line {n}") for n, line in lines if line.strip()]
+
+
+def line(index: int, reward: Reward) -> bytes:
+    """The line that answers the sample at `index`."""
+    return encode({"index": index, "reward": reward}) + b"\n"
+
+
 def samples_asked(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
     """The samples in a request of OpenRLHF's remote reward model.
 
@@ -237,11 +252,11 @@ def _fault(error: Exception, message: str | None = None) -> Fault:
     return Fault(type(error).__name__, " ".join(text.split()))
 
 
-def _tree(body: bytes) -> Any:
+def _tree(body: bytes, what: str = "the body") -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"the body is not JSON: {error}") from None
+        raise DataError(f"{what} is not JSON: {error}") from None
 
 
 def _sample(row: Any, where: str) -> Sample:
