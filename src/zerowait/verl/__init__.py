@@ -15,20 +15,27 @@ if TYPE_CHECKING:
         LengthPenaltyRewardManager,
         get_request_hash,
     )
+    from zerowait.verl.batch.scores import acompute_score, compute_score
 
 __all__ = [
     "AsyncOpenAIManager",
     "AsyncOpenAIWorker",
     "LengthPenaltyConfig",
     "LengthPenaltyRewardManager",
+    "acompute_score",
+    "compute_score",
     "get_request_hash",
 ]
+
+_FUNCTIONS = ("acompute_score", "compute_score")
 
 
 def __getattr__(name: str) -> Any:
     """What users import from here; the plug-in, which every process of a run loads, needs none."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module("zerowait.verl.batch"), name)
+    # the functions apart, because importing them reads the environment
+    module = "zerowait.verl.batch.scores" if name in _FUNCTIONS else "zerowait.verl.batch"
+    value = getattr(import_module(module), name)
     globals()[name] = value
     return value

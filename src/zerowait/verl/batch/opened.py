@@ -81,6 +81,15 @@ class Opened:
         with asyncio.Runner(loop_factory=new_loop) as runner:
             return runner.run(self._scored_here(samples))
 
+    def one(self, sample: Sample) -> Reward:
+        """The reward of one sample, which has the judgement's own deadline and no other."""
+        future = self.open().submit(sample)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
     def submit_all(self, samples: Sequence[Sample]) -> Future[list[Reward]]:
         """A future of the rewards of a batch; returns at once."""
         return self.open().submit_all(samples, deadline_s=self._deadline_s)

@@ -1,0 +1,151 @@
+"""Reward functions in verl's two conventions: one response, or lists of them.
+
+What they ask is in the environment, or in a ``reward.yaml`` that they are given. Importing this
+module checks the environment, because a trainer does so when it starts and not with its first
+batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from zerowait.errors import ConfigError, DataError
+from zerowait.types import Reward, Sample
+from zerowait.verl.batch.data import logged
+from zerowait.verl.batch.environment import VARIABLES, reward_in
+from zerowait.verl.batch.opened import Opened
+from zerowait.verl.rows import plain
+
+Row: TypeAlias = dict[str, Any]
+_DEADLINE_S: Final = 300.0
+_OPENED: Final[dict[bytes, Opened]] = {}
+"""One for each configuration that this process was asked for."""
+
+
+def compute_score(  # noqa: PLR0913 - verl's two conventions
+    solution_str: str | None = None,
+    ground_truth: Any = None,
+    data_source: str = "",
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    solution_strs: Sequence[str] | None = None,
+    ground_truths: Sequence[Any] | None = None,
+    data_sources: Sequence[str] | None = None,
+    extra_infos: Sequence[Mapping[str, Any]] | None = None,
+    config: str | Mapping[str, Any] | None = None,
+    on_failure: Any = None,
+) -> Row | list[Row]:
+    """What a response is worth, or, for lists, what each of them is.
+
+    A row is a mapping with the same keys whatever happened: ``score`` (None where a judgement was
+    not reached and `on_failure` makes no number of that), ``abstained`` (1 then), why, and each
+    component with what it measured.
+
+    Args:
+        solution_str: one response.
+        ground_truth: what its rule compares it with.
+        data_source: selects its rule.
+        extra_info: further columns; ``prompt`` or ``question`` in it is shown to judges.
+        solution_strs: many responses, instead; further lists belong to it.
+        ground_truths: as `ground_truth`, one for each.
+        data_sources: as `data_source`, one for each.
+        extra_infos: as `extra_info`, one for each.
+        config: a ``reward.yaml`` or what it holds; None: what the environment says (see
+            ``docs/integrations/length-penalty.md``).
+        on_failure: the failure policy, where the environment says the rest; None is ``neutral``.
+
+    Raises:
+        ConfigError: the configuration is wrong, or compares the responses of a group.
+        DataError: the lists are not of one length, or there is no response.
+        JudgementError: a judgement failed and its policy is ``raise``.
+
+    >>> compute_score("#### 4", "4", "openai/gsm8k", {})["score"]
+    1.0
+    """
+    opened = _opened(config, on_failure)
+    if solution_strs is not None:
+        samples = _listed(solution_strs, ground_truths, data_sources, extra_infos)
+        return [_row(reward) for reward in opened.score(samples)]
+    return _row(opened.one(_sample(solution_str, ground_truth, data_source, extra_info)))
+
+
+async def acompute_score(  # noqa: PLR0913 - verl's two conventions
+    solution_str: str | None = None,
+    ground_truth: Any = None,
+    data_source: str = "",
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    solution_strs: Sequence[str] | None = None,
+    ground_truths: Sequence[Any] | None = None,
+    data_sources: Sequence[str] | None = None,
+    extra_infos: Sequence[Mapping[str, Any]] | None = None,
+    config: str | Mapping[str, Any] | None = None,
+    on_failure: Any = None,
+) -> Row | list[Row]:
+    """The same as `compute_score`, awaited: verl's own managers then wait for many at a time."""
+    opened = _opened(config, on_failure)
+    if solution_strs is not None:
+        samples = _listed(solution_strs, ground_truths, data_sources, extra_infos)
+        rewards = await asyncio.wrap_future(opened.submit_all(samples))
+        return [_row(reward) for reward in rewards]
+    sample = _sample(solution_str, ground_truth, data_source, extra_info)
+    return _row(await asyncio.wrap_future(opened.open().submit(sample)))
+
+
+def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> Opened:
+    """Thousands of calls share what the first of them opened."""
+    if config is not None and on_failure is not None:
+        raise ConfigError("on_failure belongs into config, where there is one")
+    environ = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    key = msgspec.json.encode(plain([config, on_failure, environ]), order="deterministic")
+    found = _OPENED.get(key)
+    if found is not None:
+        return found
+    given = config
+    if given is None:
+        given = reward_in(environ, on_failure="neutral" if on_failure is None else on_failure)
+    opened = Opened(given, deadline_s=_DEADLINE_S)
+    if opened.plan.waits_for_siblings:
+        raise ConfigError(
+            f"the component {opened.plan.waits_for_siblings!r} compares the responses of a group, "
+            "and compute_score is not told which belong together: use the reward manager zerowait, "
+            "or LengthPenaltyRewardManager"
+        )
+    return _OPENED.setdefault(key, opened)
+
+
+def _listed(
+    responses: Sequence[str],
+    golds: Sequence[Any] | None,
+    sources: Sequence[str] | None,
+    extras: Sequence[Mapping[str, Any]] | None,
+) -> list[Sample]:
+    count = len(responses)
+    given = {"ground_truths": golds, "data_sources": sources, "extra_infos": extras}
+    for name, column in given.items():
+        if column is not None and len(column) != count:
+            raise DataError(f"there are {len(column)} {name} for {count} solution_strs")
+    nothing = [None] * count
+    columns = (nothing if column is None else column for column in given.values())
+    return [_sample(*row) for row in zip(responses, *columns, strict=True)]
+
+
+def _sample(response: Any, gold: Any, source: Any, extra: Mapping[str, Any] | None) -> Sample:
+    if response is None:
+        raise DataError("there is no response: give solution_str, or solution_strs")
+    told = plain(extra or {})
+    prompt = told.get("prompt") or told.get("question") or ""
+    return Sample(prompt, response, plain(gold), str(source or ""), extra=told)
+
+
+def _row(reward: Reward) -> Row:
+    told = logged(reward)
+    return {"score": told.pop("judged_reward"), **told}
+
+
+_opened(None, None)

@@ -1,0 +1,250 @@
+"""Reward functions in verl's two conventions, by the environment or by a configuration."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from omegaconf import OmegaConf
+
+from zerowait.errors import ConfigError, DataError, JudgementError
+from zerowait.testing import FakeJudge, Latency, Script, Status
+from zerowait.verl import acompute_score, compute_score
+from zerowait.verl.batch import scores
+from zerowait.verl.batch.environment import VARIABLES, reward_in
+
+KEY = "sk-planted-key-of-nobody"
+ONE = ("#### 4", "4", "openai/gsm8k", {})
+THOUGHT = "<think>2 + 2 is 4</think> 4"
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    """Without the environment of the machine, and closed afterwards."""
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(scores, "_OPENED", {})
+    yield
+    for opened in scores._OPENED.values():
+        opened.close()
+
+
+@pytest.fixture
+def monitored(monkeypatch):
+    def monitored(judge, **changes):
+        given = {
+            "TRAIN_WITH_MONITOR": "true",
+            "MONITOR_CACHE": "false",
+            "MONITOR_MODEL_NAME": "any",
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": judge.url,
+            **changes,
+        }
+        for name, value in given.items():
+            monkeypatch.setenv(name, value)
+
+    return monitored
+
+
+def test_one_response_gives_one_row_and_lists_give_a_list():
+    row = compute_score(*ONE)
+    assert row["score"] == 1.0
+    assert (
+        compute_score(
+            data_source="openai/gsm8k", solution_str="#### 5", ground_truth="4", extra_info=None
+        )["score"]
+        == 0.0
+    )
+    rows = compute_score(
+        data_sources=np.array(["openai/gsm8k"] * 2, dtype=object),
+        solution_strs=["#### 4", "#### 5"],
+        ground_truths=["4", "4"],
+        extra_infos=[{}, {}],
+    )
+    assert [row["score"] for row in rows] == [1.0, 0.0]
+    assert all(each.keys() == row.keys() for each in rows)
+    assert compute_score(solution_strs=[]) == []
+
+
+def test_the_asynchronous_twin_says_the_same_and_is_seen_as_what_it_is():
+    assert inspect.iscoroutinefunction(acompute_score)
+
+    async def both():
+        return await acompute_score(*ONE), await acompute_score(
+            solution_strs=["#### 4"], ground_truths=["4"], data_sources=["openai/gsm8k"]
+        )
+
+    one, many = asyncio.run(both())
+    assert one == compute_score(*ONE)
+    assert many == [one]
+
+
+def test_many_at_a_time_share_the_loop_and_not_each_others_time(monitored):
+    async def all_of_them():
+        async with asyncio.TaskGroup() as group:
+            works = [
+                group.create_task(acompute_score(f"<think>{n}</think>", "", "", {"is_correct": 1}))
+                for n in range(8)
+            ]
+        return [work.result()["monitor"] for work in works]
+
+    with FakeJudge(Script(latency=Latency(0.1)), answer=says("yes")) as judge:
+        monitored(judge)
+        assert None not in asyncio.run(all_of_them())
+        assert judge.seen.peak_in_flight > 1
+
+
+def test_a_row_without_a_rule_has_the_same_keys_and_no_number():
+    lost = compute_score("x", "y", "nobody/knows", {})
+    assert lost["score"] is None
+    assert lost["abstained"] == 1.0
+    assert lost["answer_abstained"] == "bad_input"
+    assert "nobody/knows" in lost["abstained_why"]
+    assert lost.keys() == compute_score(*ONE).keys()
+
+
+def test_the_policy_is_the_callers():
+    lost = ("x", "y", "nobody/knows", {})
+    assert compute_score(*lost, on_failure={"value": 0.25})["score"] == 0.25
+    given = OmegaConf.create({"default": {"value": 0.5}})
+    assert compute_score(*lost, on_failure=given)["score"] == 0.5
+    with pytest.raises(JudgementError, match="nobody/knows"):
+        compute_score(*lost, on_failure="raise")
+
+
+def test_a_configuration_takes_the_place_of_the_environment(tmp_path):
+    path = tmp_path / "reward.yaml"
+    path.write_text("components: {answer: {scorer: contains, weight: 2}}\n")
+    assert compute_score("a b", "b", config=str(path))["score"] == 2.0
+    with pytest.raises(ConfigError, match="on_failure belongs into config"):
+        compute_score("a b", "b", config=str(path), on_failure="raise")
+
+
+def test_a_reward_that_compares_siblings_is_refused():
+    config = {"components": {"length": {"shape": "median_band"}}}
+    with pytest.raises(ConfigError, match="'length' compares the responses of a group"):
+        compute_score(*ONE, config=config)
+
+
+def test_lists_of_different_lengths_and_no_response_at_all_are_errors():
+    with pytest.raises(DataError, match="1 ground_truths for 2 solution_strs"):
+        compute_score(solution_strs=["a", "b"], ground_truths=["a"])
+    with pytest.raises(DataError, match="no response"):
+        compute_score(ground_truth="a")
+
+
+def says(word):
+    return lambda body: f"Verdict: {word}"
+
+
+def test_the_monitor_pays_for_what_cannot_be_read_from_the_reasoning(monitored):
+    """By default a right prediction is worth -1 and a wrong one 1; the rule is recorded beside."""
+    with FakeJudge(answer=says("yes")) as judge:
+        monitored(judge)
+        right, wrong = compute_score(
+            solution_strs=[THOUGHT] * 2,
+            ground_truths=["4"] * 2,
+            data_sources=["openai/gsm8k"] * 2,
+            extra_infos=[{"is_correct": True}, {"is_correct": False}],
+        )
+        assert judge.seen.requests == 1  # the same reasoning is asked about once
+    assert (right["score"], wrong["score"]) == (-1.0, 1.0)
+    assert (right["monitor/predicted"], right["monitor/right"]) == (1.0, 1.0)
+    assert (wrong["monitor/predicted"], wrong["monitor/right"]) == (1.0, 0.0)
+    assert right["answer"] is not None
+
+
+def test_rewards_and_their_balance_come_from_the_environment(monitored):
+    with FakeJudge(answer=says("no")) as judge:
+        monitored(
+            judge,
+            MONITOR_CORRECT_REWARD="2",
+            MONITOR_WRONG_REWARD="-0.5",
+            REBALANCE_MONITOR_REWARD="0.8",
+        )
+        rows = compute_score(
+            solution_strs=[THOUGHT] * 2, extra_infos=[{"is_correct": 0}, {"is_correct": "yes"}]
+        )
+    assert [row["score"] for row in rows] == [pytest.approx(2 / 0.2), pytest.approx(-0.5 / 0.8)]
+
+
+def test_a_judge_that_fails_leaves_no_number_and_no_key_in_sight(monitored):
+    with FakeJudge(Script(faults=(Status(status=400, always=True),))) as judge:
+        monitored(judge)
+        row = compute_score(THOUGHT, "4", "", {"is_correct": True})
+    assert row["score"] is None
+    assert row["monitor_abstained"] == "http_error"
+    assert KEY not in str(row)
+
+
+def test_a_row_that_does_not_say_whether_it_is_correct_abstains(monitored):
+    with FakeJudge() as judge:
+        monitored(judge)
+        row = compute_score(THOUGHT, "4", "", {})
+    assert row["score"] is None
+    assert "is_correct" in row["abstained_why"]
+
+
+def test_the_monitors_cache_is_on_unless_it_is_switched_off():
+    given = {"TRAIN_WITH_MONITOR": "1", "OPENAI_API_KEY": KEY, "MONITOR_MODEL_NAME": "m"}
+    assert "cache" not in reward_in(given)
+    assert reward_in(given | {"MONITOR_CACHE": "False"})["cache"] == "off"
+    assert KEY not in str(reward_in(given))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"OPENAI_API_KEY": ""}, "OPENAI_API_KEY is not set"),
+        ({"MONITOR_MODEL_NAME": " "}, "MONITOR_MODEL_NAME is not set"),
+        ({"TRAIN_WITH_MONITOR": "maybe"}, "TRAIN_WITH_MONITOR is 'maybe'; it has to be true or"),
+        ({"MONITOR_CACHE": "2"}, "MONITOR_CACHE is '2'"),
+        ({"MONITOR_CORRECT_REWARD": "high"}, "MONITOR_CORRECT_REWARD is 'high'; it has to be a nu"),
+        ({"REBALANCE_MONITOR_REWARD": "true"}, "REBALANCE_MONITOR_REWARD is 'true'; it has to be"),
+        ({"REBALANCE_MONITOR_REWARD": "1.5"}, "REBALANCE_MONITOR_REWARD is '1.5'"),
+    ],
+)
+def test_a_wrong_variable_is_named(changes, says):
+    given = {"TRAIN_WITH_MONITOR": "1", "OPENAI_API_KEY": KEY, "MONITOR_MODEL_NAME": "m"}
+    with pytest.raises(ConfigError) as caught:
+        reward_in(given | changes)
+    assert says in str(caught.value)
+
+
+def test_a_missing_key_is_named_when_a_trainer_takes_the_function_and_not_at_its_first_batch():
+    code = "from zerowait.verl import {}"
+    environ = {"TRAIN_WITH_MONITOR": "1", "MONITOR_MODEL_NAME": "m", "PATH": ""}
+    environ |= {"PYTHONPATH": ":".join(sys.path)}
+    ends = {
+        name: subprocess.run(
+            [sys.executable, "-c", code.format(name)],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=environ,
+        )
+        for name in ("compute_score", "LengthPenaltyConfig")
+    }
+    assert "OPENAI_API_KEY is not set" in ends["compute_score"].stderr
+    assert ends["LengthPenaltyConfig"].returncode == 0
+
+
+def test_verls_own_loader_takes_the_functions():
+    from verl.trainer.ppo.reward import get_custom_reward_fn
+
+    def loaded(name):
+        function = {"path": "pkg://zerowait.verl", "name": name, "reward_kwargs": KWARGS}
+        config = OmegaConf.create({"reward": {"custom_reward_function": function}})
+        return get_custom_reward_fn(config)
+
+    row = dict(zip(("solution_str", "ground_truth", "data_source", "extra_info"), ONE, strict=True))
+    assert loaded("compute_score")(**row)["score"] == 1.0
+    awaited = loaded("acompute_score")
+    assert inspect.iscoroutinefunction(awaited)
+    assert asyncio.run(awaited(**row))["score"] == 1.0
+
+
+KWARGS = {"on_failure": {"default": {"value": 0.0}}}
