@@ -1,6 +1,6 @@
 """Train the tiny policy with a fake judge, and show what it learned.
 
-python recipes/tiny/run.py [--output runs/tiny/run]
+python recipes/tiny/run.py [--recipe recipes/tiny/recipe.yaml] [--output runs/tiny/run]
 """
 
 import argparse
@@ -19,13 +19,14 @@ ZEROWAIT = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 def main() -> int:
     """Run it all; the exit code of the first step that failed."""
     options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--recipe", default=str(HERE / "recipe.yaml"))
     options.add_argument("--output", default="runs/tiny/run")
     given = options.parse_args()
     make_tiny(ASSETS)
     script = Script(latency=Latency(median_s=0.1, sigma=0.5))
     with FakeJudge(script, port=8003):
         commands = (
-            ["train", str(HERE / "recipe.yaml"), f"--output={given.output}"],
+            ["train", given.recipe, f"--output={given.output}"],
             ["report", given.output],
         )
         for command in commands:

@@ -68,7 +68,21 @@ def test_a_critic_is_configured_like_the_policy_where_verl_can_load_one():
     assert config.critic.strategy == "fsdp2"
     assert config.critic.model.path == "m/o d"
     with pytest.raises(ConfigError, match="flash-attn"):
-        base_overrides(setup(estimator="gae"))
+        base_overrides(setup(estimator="gae", device="cuda"))
+
+
+def test_a_critic_on_the_cpu_needs_no_package():
+    config = composed(base_overrides(setup(estimator="gae")))
+    assert config.critic.fsdp.mixed_precision.param_dtype == "fp32"
+    assert config.critic.model.override_config.attn_implementation == "sdpa"
+
+
+def test_verl_knows_every_key_for_megatron():
+    more = {"device": "cuda", "engine": "vllm", "kl_loss": 0.1, "estimator": "gae"}
+    config = composed(base_overrides(setup(backend="megatron", **more)))
+    assert config.actor_rollout_ref.actor.strategy == "megatron"
+    assert config.critic.strategy == config.actor_rollout_ref.ref.strategy == "megatron"
+    assert config.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == 8 * 1024
 
 
 def test_a_users_override_wins_however_it_is_spelled():

@@ -50,7 +50,7 @@ def train(
     _needs_verl()
     refuse_traps(loaded, extra)
     check_recipe(loaded, extra, connect=not only_print)
-    setup = setup_of(loaded, device_of(loaded))
+    setup = setup_of(loaded, device_of(loaded, runs_here=not only_print))
     command = compose_arguments(loaded, setup, extra)
     if only_print:
         print(dry_run(command))

@@ -1,10 +1,9 @@
-"""verl's FSDP2 engine on the CPU, for actor and reference model: importing this registers it.
+"""verl's FSDP2 engines on the CPU, for actor, reference model and critic: importing registers them.
 
-One thing has to differ: verl keeps the reference model in pinned host memory and moves it to the
-accelerator layer by layer. On a CPU there is nothing to move and no pinned memory, so the
-reference model is sharded exactly as the actor is.
-
-There is no engine for a critic, because verl loads one with flash-attn only.
+Two things have to differ. verl keeps the reference model in pinned host memory and moves it to the
+accelerator layer by layer; on a CPU there is nothing to move and no pinned memory, so the
+reference model is sharded exactly as the actor is. And verl loads a critic with the flash-attn
+package only, which needs a GPU.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ import dataclasses
 from typing import Any
 
 from verl.workers.engine import EngineRegistry, FSDPEngineWithLMHead
+from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithValueHead
 
-MODEL_TYPE = "language_model"
 BACKEND = "fsdp2"
 DEVICE = "cpu"
 
@@ -33,4 +32,28 @@ class CpuEngine(FSDPEngineWithLMHead):
             self.engine_config = given
 
 
-EngineRegistry.register(model_type=MODEL_TYPE, backend=BACKEND, device=DEVICE)(CpuEngine)
+class CpuCritic(CpuEngine, FSDPEngineWithValueHead):
+    """A policy's layers with a head of one value per token, in the configured attention.
+
+    verl's way to load any model but a critic takes the class that the model's configuration names,
+    so the configuration names one that gives a number per token.
+    """
+
+    model_config: Any
+
+    def _build_module(self) -> Any:
+        files, kind = self.model_config.hf_config, self.model_config.model_type
+        architecture: str = files.architectures[0]
+        family, _, _ = architecture.partition("For")
+        files.architectures = [f"{family}ForTokenClassification"]
+        # one value per token; a value must not depend on which units were dropped
+        files.num_labels, files.classifier_dropout, files.hidden_dropout = 1, 0.0, 0.0
+        self.model_config.model_type = "language_model"
+        try:
+            return super()._build_module()
+        finally:
+            self.model_config.model_type = kind
+
+
+for _model_type, _engine in (("language_model", CpuEngine), ("value_model", CpuCritic)):
+    EngineRegistry.register(model_type=_model_type, backend=BACKEND, device=DEVICE)(_engine)

@@ -28,14 +28,19 @@ _STEP = re.compile(r"\bstep:(\d+) - ")
 _KILL_AFTER_S = 20.0
 
 
-def device_of(recipe: Recipe) -> Literal["cpu", "cuda"]:
+def device_of(recipe: Recipe, *, runs_here: bool = True) -> Literal["cpu", "cuda"]:
     """``cuda`` or ``cpu``: as the recipe says, or what this machine has.
+
+    Args:
+        recipe: the recipe.
+        runs_here: False where nothing is started; then a recipe for GPUs needs none.
 
     Raises:
         ConfigError: the recipe says ``cuda``, and there is none.
     """
     resources = recipe.resources
-    if resources.device == "cuda" and resources.ray_address is None and not _has_gpu():
+    runs_here = runs_here and resources.ray_address is None
+    if resources.device == "cuda" and runs_here and not _has_gpu():
         recipe.source.fail(("resources", "device"), "is cuda, and this machine has no GPU")
     if resources.device != "auto":
         return resources.device
@@ -51,12 +56,8 @@ def _has_gpu() -> bool:
 def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
     """What the recipe says, in the terms of verl's configuration."""
     data, algorithm, resources = recipe.data, recipe.algorithm, recipe.resources
-    if device == "cpu" and recipe.rollout.engine in ("vllm", "sglang"):
-        recipe.source.fail(
-            ("rollout", "engine"),
-            f"is {recipe.rollout.engine}, which needs a GPU, and this runs on the CPU: leave it "
-            "out, or write transformers",
-        )
+    if device == "cpu":
+        _refuse_what_needs_a_gpu(recipe)
     return TrainingSetup(
         model_path=_model_path(recipe),
         train_files=[str(recipe.path(file)) for file in data.train],
@@ -65,6 +66,8 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
         devices=resources.devices,
         nodes=resources.nodes,
         engine="transformers" if recipe.rollout.engine == "auto" else recipe.rollout.engine,
+        backend=resources.backend,
+        flash_attention=recipe.model.flash_attention and device == "cuda",
         prompt_key=data.prompt_key,
         prompts=data.batch,
         responses=recipe.rollout.n,
@@ -85,6 +88,19 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
         reward_workers=resources.reward_workers,
         ray_address=resources.ray_address,
     )
+
+
+def _refuse_what_needs_a_gpu(recipe: Recipe) -> None:
+    for key, value, instead in (
+        (("rollout", "engine"), recipe.rollout.engine, "transformers"),
+        (("resources", "backend"), recipe.resources.backend, "fsdp2"),
+    ):
+        if value in ("vllm", "sglang", "megatron"):
+            recipe.source.fail(
+                key,
+                f"is {value}, which needs a GPU, and this runs on the CPU: leave it out, or write "
+                f"{instead}",
+            )
 
 
 def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:

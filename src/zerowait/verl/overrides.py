@@ -30,6 +30,7 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
         device: where it runs. devices: GPUs per node, or logical devices on the CPU.
         nodes: machines.
         engine: verl's rollout: ours, or one that needs a GPU.
+        backend: what shards the models for training.
         prompt_key: the column of chat messages.
         prompts: per step. responses: per prompt. val_responses: per prompt in validation.
         max_prompt_tokens, max_response_tokens: longer prompts are left out; responses end there.
@@ -56,6 +57,7 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
     devices: int = 1
     nodes: int = 1
     engine: Literal["transformers", "vllm", "sglang"] = "transformers"
+    backend: Literal["fsdp2", "megatron"] = "fsdp2"
     prompt_key: str = "prompt"
     prompts: int = 4
     responses: int = 4
@@ -173,6 +175,8 @@ def _data(setup: TrainingSetup) -> dict[str, object]:
 
 
 def _files(setup: TrainingSetup, model: str) -> dict[str, object]:
+    if setup.backend == "megatron":
+        return {f"{model}.path": setup.model_path}
     attention = "flash_attention_2" if setup.flash_attention else "sdpa"
     return {
         f"{model}.path": setup.model_path,
@@ -184,10 +188,8 @@ def _files(setup: TrainingSetup, model: str) -> dict[str, object]:
 
 def _actor(setup: TrainingSetup) -> dict[str, object]:
     actor, ref = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
-    return {
-        **_precision(setup, f"{actor}.fsdp_config", f"{ref}.fsdp_config"),
+    overrides: dict[str, object] = {
         "algorithm.adv_estimator": setup.estimator,
-        f"{actor}.strategy": "fsdp2",
         f"{actor}.optim.lr": setup.learning_rate,
         f"{actor}.ppo_mini_batch_size": setup.prompts,
         # By tokens, not by rows: a number of rows has to divide the batch of every device.
@@ -195,6 +197,13 @@ def _actor(setup: TrainingSetup) -> dict[str, object]:
         f"{actor}.ppo_max_token_len_per_gpu": setup.micro_batch * setup.longest,
         f"{actor}.use_kl_loss": setup.kl_loss > 0,
         f"{actor}.kl_loss_coef": setup.kl_loss,
+    }
+    if setup.backend == "megatron":
+        return {"model_engine": "megatron", **overrides}
+    return {
+        **_precision(setup, f"{actor}.fsdp_config", f"{ref}.fsdp_config"),
+        **overrides,
+        f"{actor}.strategy": "fsdp2",
         f"{actor}.use_torch_compile": False,
         f"{actor}.fsdp_config.use_torch_compile": False,
         f"{ref}.fsdp_config.use_torch_compile": False,
@@ -205,16 +214,22 @@ def _critic(setup: TrainingSetup) -> dict[str, object]:
     """Only the estimator that needs values has a critic: it starts from the policy's files."""
     if setup.estimator != "gae":
         return {}
-    if not setup.flash_attention:
+    overrides = {
+        **_files(setup, "critic.model"),
+        "critic.ppo_max_token_len_per_gpu": setup.micro_batch * setup.longest,
+    }
+    if setup.backend == "megatron":
+        return overrides
+    if setup.device == "cuda" and not setup.flash_attention:
         raise ConfigError(
-            "the estimator gae needs a critic, which verl loads with the flash-attn package only: "
-            "install it, or use an estimator without values such as grpo"
+            "the estimator gae needs a critic, which verl loads on GPUs with the flash-attn "
+            "package only: install it and write model: {flash_attention: true}, or use an "
+            "estimator without values such as grpo"
         )
     return {
         **_precision(setup, "critic.fsdp"),
-        **_files(setup, "critic.model"),
+        **overrides,
         "critic.strategy": "fsdp2",
-        "critic.ppo_max_token_len_per_gpu": setup.micro_batch * setup.longest,
         "critic.fsdp.use_torch_compile": False,
     }
 

@@ -21,9 +21,16 @@ def _count(name: str, value: int, *, least: int = 1) -> None:
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy: a folder in Hugging Face format, or a name on a hub."""
+    """The policy: a folder in Hugging Face format, or a name on a hub.
+
+    Args:
+        path: of the folder, or the name.
+        flash_attention: train with the flash-attn package, which has to be installed where the
+            GPUs are. A critic on GPUs needs it.
+    """
 
     path: str
+    flash_attention: bool = False
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -135,12 +142,14 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Args:
         device: ``auto`` takes the GPU if there is one.
+        backend: what shards the models for training; ``megatron`` needs GPUs and its own packages.
         devices: GPUs per node, or logical devices on the CPU. nodes: machines.
         reward_workers: verl's reward processes; they only pass samples on to the hub.
         ray_address: a running cluster; None starts Ray on this machine.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    backend: Literal["fsdp2", "megatron"] = "fsdp2"
     devices: int = 1
     nodes: int = 1
     reward_workers: int = 1

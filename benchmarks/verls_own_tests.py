@@ -1,0 +1,95 @@
+"""verl's own CPU tests of what zerowait plugs into, with the plug-in loaded and without it.
+
+    git clone https://github.com/verl-project/verl && python benchmarks/verls_own_tests.py verl
+
+The tests run against the verl that is installed, which may be older or newer than the checkout:
+some fail for that reason alone. So each file runs twice, and the exit code is 1 if any test passes
+without the plug-in and does not with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+
+from zerowait.verl.tiny import make_tiny
+
+PLACES = (
+    "tests/experimental/reward_loop",
+    "tests/workers/reward_manager",
+    "tests/trainer/ppo/v1",
+    "tests/trainer/ppo",
+    "tests/experimental/agent_loop",
+)
+MODEL = "models/Qwen/Qwen2.5-0.5B-Instruct"
+"""Where verl's tests look for a tokenizer, under the home folder."""
+LIMIT_S = 400
+
+
+def main() -> None:
+    """Print a line for each file; the exit code says whether the plug-in broke anything."""
+    options = argparse.ArgumentParser()
+    options.add_argument("checkout", type=Path)
+    options.add_argument("--only", default="", help="files whose path contains this")
+    chosen = options.parse_args()
+    files = [file for file in cpu_tests(chosen.checkout) if chosen.only in str(file)]
+    print(f"verl {version('verl')}; {len(files)} files of {chosen.checkout}", flush=True)
+    broken = 0
+    with tempfile.TemporaryDirectory() as folder:
+        home, place = Path(folder) / "home", Path(folder) / "checkout"
+        make_tiny(home / "tiny")
+        (home / MODEL).parent.mkdir(parents=True)
+        shutil.copytree(home / "tiny" / "model", home / MODEL)
+        # without the checkout's own verl, which would be imported in the place of the installed
+        shutil.copytree(chosen.checkout / "tests", place / "tests")
+        for file in files:
+            without = run(place, file, {"HOME": str(home), "VERL_USE_EXTERNAL_PLUGINS": "none"})
+            loaded = run(place, file, {"HOME": str(home), "VERL_USE_EXTERNAL_PLUGINS": "zerowait"})
+            lost = sorted(without - loaded)
+            broken += len(lost)
+            print(f"{len(loaded):4} passed, {len(without):4} without zerowait: {file}", flush=True)
+            for name in lost:
+                print(f"     only without zerowait: {name}", flush=True)
+    sys.exit(int(broken > 0))
+
+
+def cpu_tests(checkout: Path) -> list[Path]:
+    """Test files that need no GPU, relative to the checkout."""
+    found = [file for place in PLACES for file in sorted((checkout / place).glob("*_on_cpu.py"))]
+    if not found:
+        sys.exit(f"{checkout} is no checkout of verl: it has no tests/**/*_on_cpu.py")
+    return [file.relative_to(checkout) for file in found]
+
+
+def run(place: Path, file: Path, variables: Mapping[str, str]) -> set[str]:
+    """The names of the tests of `file` that pass."""
+    report = place / "report.xml"
+    report.unlink(missing_ok=True)
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *(f"--junitxml={report}", "--rootdir=.", str(file)),
+        ],
+        cwd=place,
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "VERL_PLATFORM": "cpu"} | variables,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=LIMIT_S,
+        check=False,
+    )
+    if not report.exists():
+        return set()
+    cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - pytest wrote it
+    return {f"{case.get('classname')}::{case.get('name')}" for case in cases if not len(case)}
+
+
+if __name__ == "__main__":
+    main()
