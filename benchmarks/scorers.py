@@ -71,6 +71,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         (
             "test_a_number_is_read_back_however_it_was_written",
+            "test_a_fraction_is_read_back_however_it_was_written",
             "test_gsm8k_agrees_with_the_installed_verl",
         ),
     ),
