@@ -27,6 +27,7 @@ _THOUGHT = "The capital of France has been Paris for centuries. " * 20
 # name: (the n-th sample, options)
 CALLS: dict[str, tuple[Callable[[int], Sample], dict[str, object]]] = {
     "by_data_source": (lambda _: _sample("#### 72", "72"), {}),
+    "column": (lambda _: Sample("", "", extra={"rm": 0.5}), {"key": "rm"}),
     "contains": (lambda _: _sample("It is Paris.", "Paris"), {}),
     "format": (lambda _: Sample("", f"<think>{_THOUGHT}</think><answer>b</answer>"), {}),
     "gsm8k": (lambda _: _sample("#### 72", "72"), {}),
@@ -55,6 +56,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         (),
     ),
+    "column": (("test_it_takes_the_number_that_the_row_holds_and_nothing_else",), ()),
     "contains": (
         ("test_containment_of_whole_words",),
         ("test_a_text_contains_its_own_words",),

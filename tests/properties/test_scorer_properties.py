@@ -24,7 +24,7 @@ tags = st.lists(
     max_size=12,
 ).map("".join)
 anything = st.text(max_size=200)
-options = {"regex": {"pattern": "a+"}}
+options = {"regex": {"pattern": "a+"}, "column": {"key": "rm"}}
 
 
 def slow_normalise(text):
