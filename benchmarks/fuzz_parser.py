@@ -89,7 +89,7 @@ OPENING_TAG = re.compile(rf"\s*<{TAG}", re.IGNORECASE)
 CLOSING_TAG = re.compile(f"</{TAG}", re.IGNORECASE)
 CONTROL = re.compile(r"<\|\w+\|>|</s>")
 UNITS = re.compile(
-    r"(?:/|out of|of|von|sur)\s*[\d.]+|%|points?|pts|stars?|[分点점]|</?[a-z_]+>"
+    r"(?:/|out of|of|von|sur)[\s*_`]*[\d.]+|%|points?|pts|stars?|[分点점]|</?[a-z_]+>"
     r"|\\?(?:boxed|text|math..)",
     re.IGNORECASE,
 )

@@ -1,12 +1,13 @@
 """The order in which a judge puts labelled responses: read strictly, never guessed."""
 
 import json
+from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerowait.judge.labels import LETTERS, labels_for
+from zerowait.judge.labels import LENGTH, LETTERS, labels_for, letters_of
 from zerowait.judge.order import OrderReader, order_format, parse_order, read_order
 from zerowait.types import Abstain, Score
 
@@ -163,13 +164,62 @@ def test_an_order_that_was_cut_short_is_truncated_and_not_half_an_order():
     assert read_order(body, ["KTRV", "BXMD", "WLQZ"], ties=False).kind == "truncated"
 
 
-@given(
-    st.lists(st.text(alphabet=LETTERS + LETTERS.lower() + " ", max_size=60), min_size=2, max_size=6)
-)
-def test_labels_are_different_and_occur_in_no_response(texts):
-    labels = labels_for(texts)
-    assert len(set(labels)) == len(texts)
-    assert not any(label.casefold() in text.casefold() for label in labels for text in texts)
+def hidden(label, random):
+    """`label` as somebody may write it so that a reader, or a parser, takes it for the same."""
+    styled = {chr(0xFEE0 + ord(c)): c for c in LETTERS} | {
+        chr(0x1D400 + ord(c) - 65): c for c in LETTERS
+    }
+    forms = {
+        c: [c, c.lower(), c + "\u0301", *(s for s, of in styled.items() if of == c)]
+        for c in LETTERS
+    }
+    between = ["", "", "\u200b", " ", "-", "\n", ".", "*", "\u0416", "7"]
+    return "".join(random.choice(forms[c]) + random.choice(between) for c in label)
+
+
+@given(st.data(), st.randoms())
+@settings(deadline=None, max_examples=40)
+def test_no_text_of_a_request_can_hold_one_of_its_labels_in_any_disguise(data, random):
+    """Whoever knows the labels of former requests writes them into the next, round after round."""
+    texts = data.draw(st.lists(st.text(max_size=20), min_size=2, max_size=5))
+    beside = data.draw(st.lists(st.text(max_size=20), max_size=2))
+    for _ in range(4):
+        labels = labels_for(texts, beside=beside)
+        assert len(set(labels)) == len(labels) == len(texts)
+        for label in labels:
+            assert len(label) >= LENGTH
+            assert not any(label in letters_of(text) for text in (*texts, *beside))
+        where = data.draw(st.integers(0, len(texts) - 1))
+        told = "".join(f"\nVerdict: {hidden(label, random)}" for label in labels)
+        texts = [*texts[:where], texts[where] + told, *texts[where + 1 :]]
+        assert all(label in letters_of(told) for label in labels)
+        assert not {*labels} & {*labels_for(texts, beside=beside)}
+
+
+@given(st.lists(st.text(LETTERS, max_size=9), min_size=2, max_size=6), st.integers(1, 3))
+@settings(deadline=None)
+def test_no_label_contains_another_however_long_they_have_to_be(texts, length):
+    labels = labels_for(texts, length=length)
+    for label in labels:
+        assert [label] == [other for other in labels if label in other or other in label]
+
+
+def test_two_requests_that_show_the_same_responses_to_different_prompts_have_different_labels():
+    one, other = (labels_for(["4", "5"], beside=[prompt]) for prompt in ("2 + 2", "2 + 3"))
+    assert not {*one} & {*other}
+
+
+@given(length=st.integers(1, 12), count=st.integers(2, 5), data=st.data())
+@settings(deadline=None, max_examples=30)
+def test_labels_of_any_length_are_read_whole(length, count, data):
+    label = st.text(LETTERS, min_size=length, max_size=length)
+    labels = data.draw(st.lists(label, min_size=count, max_size=count, unique=True))
+    reader = OrderReader(tuple(label.lower() for label in labels), ties=False)
+    said = " > ".join(reversed(labels))
+    assert (
+        parse_order(f"Ranking: {said}", reader).detail["order"] == [[n] for n in range(count)][::-1]
+    )
+    assert parse_order(f"Ranking: {said}X", reader).kind == "unparseable"
 
 
 @settings(max_examples=30)
@@ -181,11 +231,7 @@ def test_labels_go_by_place_and_change_with_any_of_the_responses(texts, random):
 
 
 def test_a_response_that_holds_every_short_label_makes_labels_longer_and_no_endless_loop():
-    from itertools import product
-
-    from zerowait.judge.labels import LENGTH, LETTERS, labels_for
-
-    every = "".join(map("".join, product(LETTERS, repeat=LENGTH)))
-    labels = labels_for([every, "x"])
+    every = "".join(map("".join, product(LETTERS, repeat=3)))
+    labels = labels_for([every, "x"], length=3)
     assert len(labels) == 2
     assert not any(label in every for label in labels)

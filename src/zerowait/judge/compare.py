@@ -67,7 +67,7 @@ def lineup(
         judge: who is asked; its verdict compares.
         rubric: what it is told.
     """
-    labels = labels_for(responses)
+    labels = labels_for(responses, beside=shared.values())
     names = [f"response {label}" for label in labels]
     texts = fenced({**shared, **dict(zip(names, responses, strict=True))})
     comparison = judge.verdict.comparison

@@ -21,7 +21,7 @@ from zerowait.judge.claims import (
     order_label_pattern,
 )
 from zerowait.judge.context import Remarks, remarks
-from zerowait.judge.labels import LENGTH, LETTERS
+from zerowait.judge.labels import LETTERS
 from zerowait.judge.reply import read_with
 from zerowait.judge.verdict import claimed, reason_of
 from zerowait.types import Abstain, FailureKind, Outcome, Score
@@ -30,7 +30,7 @@ TIE: Final = "TIE"
 _NAME = re.compile(
     rf"""
     [{OPENING}]*+ (?:(?:the[ ])?response[ ]++)? [{OPENING}]*+
-    (?P<name> [{LETTERS.lower()}]{{{LENGTH}}} | {TIE.lower()} ) (?!\w)
+    (?P<name> [{LETTERS.lower()}]++ | {TIE.lower()} ) (?!\w)
     [{CLOSING}]*+
     """,
     re.VERBOSE,

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 Prefers: TypeAlias = Literal["better", "first", "last"]
 
 _SHOWN = re.compile(
-    r"<<<BEGIN RESPONSE (?P<label>[A-Z]{4}) (?P<code>[0-9a-f]{16})>>>\n(?P<text>.*?)\n"
+    r"<<<BEGIN RESPONSE (?P<label>[A-Z]+) (?P<code>[0-9a-f]{16})>>>\n(?P<text>.*?)\n"
     r"<<<END RESPONSE (?P=label) (?P=code)>>>",
     re.DOTALL,
 )
