@@ -40,7 +40,7 @@ SIBLING = Sample("Q?", "<think>hard</think> B.", "A.", group="q", extra={"is_cor
 def answer(body):
     """A judge that answers in whatever form it is asked for."""
     text = body["messages"][1]["content"]
-    labels = re.findall(r"BEGIN RESPONSE ([A-Z]{4}) ", text)
+    labels = re.findall(r"BEGIN RESPONSE ([A-Z]+) ", text)
     if labels:
         return f"Verdict: {labels[0]}"
     if "JSON schema" in text:

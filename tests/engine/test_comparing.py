@@ -130,7 +130,7 @@ def test_both_orders_of_a_pair_differ_in_nothing_but_the_order():
     """So that a liking for a label, like one for a place, shows as a disagreement."""
     wire = Wire()
     scored(config(PAIRS), rows(1, 2), wire)
-    forth, back = (re.findall(r"BEGIN RESPONSE (\w{4})", user) for user in wire.users)
+    forth, back = (re.findall(r"BEGIN RESPONSE (\w+) ", user) for user in wire.users)
     assert forth == back
     assert wire.asked[0] == wire.asked[1][::-1]
 
