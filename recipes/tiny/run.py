@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from zerowait.testing import FakeJudge, Latency, Script
+from zerowait.verl.recipe import load_recipe
 from zerowait.verl.tiny import make_tiny
 
 HERE = Path(__file__).parent
@@ -23,7 +24,8 @@ def main() -> int:
     options.add_argument("--output", default="runs/tiny/run")
     given = options.parse_args()
     make_tiny(ASSETS)
-    script = Script(latency=Latency(median_s=0.1, sigma=0.5))
+    (judge,) = load_recipe(Path(given.recipe)).reward.judges.values()
+    script = Script(latency=Latency(median_s=0.1, sigma=0.5), verdict=judge.verdict)
     with FakeJudge(script, port=8003):
         commands = (
             ["train", given.recipe, f"--output={given.output}"],

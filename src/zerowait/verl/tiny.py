@@ -105,7 +105,10 @@ def _write_rows(path: Path, asked: Sequence[Question]) -> str:
                 "prompt": [{"role": "user", "content": question.text}],
                 "ability": "counting",
                 "reward_model": {"style": "rule", "ground_truth": question.answer},
-                "extra_info": {"index": index},
+                "extra_info": {
+                    "index": index,
+                    "even": NUMBERS.index(question.answer) % 2 == 0,
+                },
             }
             lines.write(json.dumps(row) + "\n")
     return str(path)
