@@ -12,15 +12,17 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from importlib.util import find_spec
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -45,11 +47,18 @@ class Load(msgspec.Struct, frozen=True):
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """What a run came to: queries per second, and how long one waited, in ms (median, p99)."""
+    """What a run came to.
+
+    Args:
+        per_s: queries per second.
+        p50_ms, p99_ms: how long a request waited for its answer.
+        server_us: CPU microseconds that a query took in the server's process, all its threads.
+    """
 
     per_s: float
     p50_ms: float
     p99_ms: float
+    server_us: float | None = None
 
 
 def main() -> int:
@@ -57,6 +66,7 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--corpus", type=Path)
     options.add_argument("--encoder", type=Path, default=_encoder())
+    options.add_argument("--embedded", type=int, default=1000, help="documents of those kinds")
     options.add_argument("--seconds", type=float, default=5.0)
     options.add_argument("--agents", type=int, default=64)
     options.add_argument("--kinds", default="bm25,dense,hybrid")
@@ -69,7 +79,10 @@ def main() -> int:
             if kind != "bm25" and given.encoder is None:
                 print(f"{kind}: left out; name a sentence encoder with --encoder")
                 continue
-            measure(kind, corpus, folder, given.encoder, load)
+            chosen = corpus
+            if kind != "bm25":
+                chosen = first_of(corpus, given.embedded, folder / "embedded.jsonl")
+            measure(kind, chosen, folder, given.encoder, load)
     show_load()
     return 0
 
@@ -82,12 +95,14 @@ def measure(kind: str, corpus: Path, folder: Path, encoder: Path | None, load: L
     subprocess.run([*COMMAND, "build", str(corpus), str(index), *chosen], check=True)
     print(f"{kind}: built in {time.perf_counter() - began:.1f} s")
     by_hand = per_query(kind, corpus, index, encoder, load)
-    with serving(index) as url:
+    with serving(index) as server:
         rates = {
             "the library by hand, in process": by_hand,
-            f"{load.agents} agents, a request each": asyncio_run(one_by_one(url, load, 1)),
-            f"{load.agents} agents, our client": asyncio_run(through_client(url, load)),
-            f"4 at once, {BATCH} queries a request": asyncio_run(one_by_one(url, load, BATCH)),
+            f"{load.agents} agents, a request each": server.under(one_by_one(server.url, load, 1)),
+            f"{load.agents} agents, our client": server.under(through_client(server.url, load)),
+            f"4 at once, {BATCH} queries a request": server.under(
+                one_by_one(server.url, load, BATCH)
+            ),
         }
     rows = [
         [
@@ -96,10 +111,11 @@ def measure(kind: str, corpus: Path, folder: Path, encoder: Path | None, load: L
             f"{r.per_s / by_hand.per_s:.1f}",
             f"{r.p50_ms:.2f}",
             f"{r.p99_ms:.2f}",
+            "" if r.server_us is None else f"{r.server_us:.0f}",
         ]
         for name, r in rates.items()
     ]
-    show([[kind, "queries/s", "/ by hand", "p50 ms", "p99 ms"], *rows])
+    show([[kind, "queries/s", "/ by hand", "p50 ms", "p99 ms", "server CPU us"], *rows])
 
 
 def per_query(kind: str, corpus: Path, index: Path, encoder: Path | None, load: Load) -> Rate:
@@ -154,7 +170,7 @@ def by_meaning(index: Path, encoder: str) -> Callable[[str], list[int]]:
     return search
 
 
-async def one_by_one(url: str, load: Load, queries: int) -> Rate:
+async def one_by_one(url: str, load: Load, queries: int) -> tuple[Rate, int]:
     """Posts of so many queries with aiohttp, as a Search-R1 client sends them."""
     took: list[float] = []
     numbers = count()
@@ -177,10 +193,10 @@ async def one_by_one(url: str, load: Load, queries: int) -> Rate:
     ):
         for _ in range(agents):
             tasks.create_task(agent(session))
-    return rate(took, load.seconds, queries)
+    return rate(took, load.seconds, queries), len(took) * queries
 
 
-async def through_client(url: str, load: Load) -> Rate:
+async def through_client(url: str, load: Load) -> tuple[Rate, int]:
     """The same agents through one `Retriever` that remembers nothing."""
     took: list[float] = []
     numbers = count()
@@ -197,7 +213,7 @@ async def through_client(url: str, load: Load) -> Rate:
     async with Retriever(settings) as retriever, asyncio.TaskGroup() as tasks:
         for _ in range(load.agents):
             tasks.create_task(agent(retriever))
-    return rate(took, load.seconds, 1)
+    return rate(took, load.seconds, 1), len(took)
 
 
 def rate(took: Sequence[float], seconds: float, queries: int) -> Rate:
@@ -210,17 +226,49 @@ def rate(took: Sequence[float], seconds: float, queries: int) -> Rate:
     )
 
 
+class Server:
+    """A server in a process of its own."""
+
+    def __init__(self, url: str, pid: int) -> None:
+        self.url = url
+        self._times = Path(f"/proc/{pid}/stat")
+
+    def under(self, load: Coroutine[Any, Any, tuple[Rate, int]]) -> Rate:
+        """What `load` came to, with the CPU time that its queries took here."""
+        before_s = self._cpu_s()
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            found, queries = runner.run(load)
+        if not self._times.exists():  # no Linux
+            return found
+        return msgspec.structs.replace(
+            found, server_us=(self._cpu_s() - before_s) / queries * 1_000_000
+        )
+
+    def _cpu_s(self) -> float:
+        if not self._times.exists():
+            return 0.0
+        user, system = self._times.read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
 @contextlib.contextmanager
-def serving(index: Path) -> Iterator[str]:
-    """The URL of a server in a process of its own."""
+def serving(index: Path) -> Iterator[Server]:
+    """A server of `index` as long as the block."""
     command = [*COMMAND, "serve", str(index), "--port=0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
-            yield line.split()[-1]
+            yield Server(line.split()[-1], process.pid)
         finally:
             process.terminate()
             process.wait(timeout=20)
+
+
+def first_of(corpus: Path, documents: int, path: Path) -> Path:
+    """The first so many lines of `corpus`: an encoder takes its time for each."""
+    with corpus.open() as lines, path.open("w") as file:
+        file.writelines(islice(lines, documents))
+    return path
 
 
 def made_up(path: Path, *, documents: int = 10_000, words: int = 90) -> Path:
@@ -248,12 +296,6 @@ def some_queries(corpus: Path, *, number: int = 20_000) -> list[str]:
     return [
         " ".join(random.sample(text, min(6, len(text)))) for text in random.choices(texts, k=number)
     ]
-
-
-def asyncio_run(main: object) -> Rate:
-    """Run on uvloop, as zerowait's own loop thread does."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(main)  # type: ignore[arg-type]
 
 
 def _encoder() -> Path | None:

@@ -1,4 +1,4 @@
-"""Judges in a process of their own, so that their CPU time is not ours."""
+"""Judges and retrievers in a process of their own, so that their CPU time is not ours."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 import uvloop
+from aiohttp import web
 
+from zerowait.search import Passage
+from zerowait.search.wire import reply_body
 from zerowait.testing import FakeJudge, Script
 
 _CONTENT = "The reasoning is clear, and the answer follows from it.\\nScore: 7"
@@ -43,6 +46,13 @@ def quick_judge(latency_s: float = 0.0) -> Iterator[str]:
     The fake judge with all its faults takes more CPU for an answer than an engine for asking.
     """
     with _in_process(_serve_quickly, latency_s) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def slow_retriever(latency_s: float) -> Iterator[str]:
+    """The URL of a ``/retrieve`` that answers any request after `latency_s`."""
+    with _in_process(_serve_passages, latency_s) as url:
         yield url
 
 
@@ -100,6 +110,27 @@ class _Quick(asyncio.Protocol):
     def _answer(self) -> None:
         if self._wire is not None:
             self._wire.write(_REPLY)
+
+
+def _serve_passages(latency_s: float, pipe: Connection) -> None:
+    async def retrieve(request: web.Request) -> web.Response:
+        asked = await request.json()
+        await asyncio.sleep(latency_s)
+        found = [[Passage(f"Title\n{query}", "1", 1.0)] for query in asked["queries"]]
+        return web.Response(body=reply_body(found, scores=True), content_type="application/json")
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/retrieve", retrieve)
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0, backlog=_BACKLOG).start()
+        pipe.send(f"http://127.0.0.1:{runner.addresses[0][1]}/retrieve")
+        await asyncio.to_thread(pipe.recv)
+        await runner.cleanup()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main())
 
 
 def _serve_quickly(latency_s: float, pipe: Connection) -> None:
