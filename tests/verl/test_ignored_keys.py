@@ -32,6 +32,21 @@ OURS = "pkg://zerowait.verl.dataset"
         ({"reward.reward_model.enable": True}, "never asks the reward manager"),
         ({"reward": "{reward_model: {enable: true}}"}, "never asks the reward manager"),
         ({"reward.custom_reward_function.path": "x.py"}, "never called by the reward manager"),
+        ({"+reward.reward_kwargs.x": 1}, "never read by the reward manager"),
+        ({"reward.sandbox_fusion.url": "http://h"}, "for verl's own scoring functions"),
+        ({"reward.reward_manager.module.path": "x.py"}, "with reward.reward_manager.source"),
+        ({"+reward.max_rpm": 60}, "write traffic: {rpm: n} in reward.yaml"),
+        ({"+reward": "{max_concurrent: 4}"}, "write traffic: {concurrency: n} in reward.yaml"),
+        ({"algorithm.filter_groups.max_num_gen_batches": 10}, "max_inflight_gen_batches"),
+        ({"trainer.use_v1": "False"}, "knows no trainer mode"),
+        ({"actor_rollout_ref.model.external_lib": "[a,b]"}, "imports nothing"),
+        (
+            {
+                "trainer.v1.trainer_mode": "zerowait",
+                "trainer.v1.sampler.custom_sampler.path": "x.py",
+            },
+            "takes the place of the replay buffer",
+        ),
     ],
 )
 def test_a_trap_is_found_however_it_is_spelled(overrides, says):
@@ -46,6 +61,9 @@ def test_a_trap_is_found_however_it_is_spelled(overrides, says):
         {"data": {"custom_cls": {"path": OURS, "name": "RewardDataset"}}},
         {"trainer.total_epochs": 3, "+trainer.mine": {"a": [1]}},
         {"reward.num_workers": "2"},
+        {"trainer.use_v1": True, "actor_rollout_ref.model.external_lib": "mine"},
+        {"trainer.v1.sampler.custom_sampler.path": "x.py"},
+        {"algorithm.filter_groups.enable": True},
         {"reward.reward_model.enable": "False"},
     ],
 )

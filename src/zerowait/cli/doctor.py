@@ -23,6 +23,7 @@ from zerowait.types import Abstain
 doctor = typer.Typer(help="Say what is wrong, in one line each.", no_args_is_help=True)
 app.add_typer(doctor, name="doctor")
 
+_VERL = "0.9."
 _PACKAGES = ("zerowait", "aiohttp", "msgspec", "uvloop", "torch", "verl", "ray", "transformers")
 
 
@@ -74,11 +75,12 @@ def verl(
 
 
 def _plugin() -> int:
-    """How many of our registrations verl does not have; prints each."""
-    os.environ.setdefault("VERL_PLATFORM", "cpu")
+    """How many things keep verl from having us; prints each, and each registration."""
     external = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
     if external not in ("auto", "") and "zerowait" not in external.split(","):
         print(f"trap: VERL_USE_EXTERNAL_PLUGINS={external} keeps verl from loading zerowait")
+        return 1
+    os.environ.setdefault("VERL_PLATFORM", "cpu")
     try:
         import verl as host
     except ImportError as error:
@@ -86,12 +88,19 @@ def _plugin() -> int:
         return 1
     from zerowait.verl import plugin
 
-    print(f"verl {_version('verl')} at {Path(host.__file__ or '').parent}")
+    found = _version("verl")
+    print(f"verl {found} at {Path(host.__file__ or '').parent}")
+    if not found.startswith(_VERL):
+        print(f"zerowait is made for and tested with verl {_VERL}x")
     if not _entry_point():
         print("the entry point verl.plugins/zerowait is not installed: pip install zerowait")
         return 1
     # verl's trainers are imported by one process of a run only, and our mode with them
-    importlib.import_module("verl.trainer.ppo.v1")
+    try:
+        importlib.import_module("verl.trainer.ppo.v1")
+    except ImportError as error:
+        print(f"verl's trainer cannot be imported ({error}): pip install 'zerowait[verl]'")
+        return 1
     failures = 0
     for registration in plugin.registered():
         failures += registration.status == "failed"

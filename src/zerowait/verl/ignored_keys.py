@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.verl.hydra_syntax import flattened, plain_key, read
+from zerowait.verl.modes import BUILT_ON
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -48,10 +49,42 @@ _LEGACY: Final[dict[str, str]] = {
     "actor_rollout_ref.rollout.agent.custom_async_server": "use "
     "actor_rollout_ref.rollout.agent.agent_loop_manager_class",
 }
+_UNREAD: Final[dict[str, tuple[str, str]]] = {
+    "reward.reward_kwargs": (
+        "is never read by the reward manager zerowait",
+        "put it into reward.yaml",
+    ),
+    "reward.sandbox_fusion": (
+        "is for verl's own scoring functions, which the reward manager zerowait never calls",
+        _OWN_FUNCTION,
+    ),
+    "reward.reward_manager.module": (
+        "is read with reward.reward_manager.source=importlib only",
+        "leave it out",
+    ),
+    **{
+        f"reward.{limit}": (
+            "is a limit of verl's manager rate_limited, for each of its processes",
+            f"write traffic: {{{ours}}} in reward.yaml, which holds for the whole job",
+        )
+        for limit, ours in (
+            ("max_concurrent", "concurrency: n"),
+            ("max_rpm", "rpm: n"),
+            ("max_tpm", "tpm: n"),
+            ("estimated_tokens_per_request", "tpm: n"),
+            ("timeout", "timeout_s: n"),
+        )
+    },
+    "algorithm.filter_groups.max_num_gen_batches": (
+        "is ignored by verl 0.9.1's trainer",
+        "write algorithm.filter_groups.max_inflight_gen_batches",
+    ),
+}
 _LEGACY_FAMILIES: Final = ("reward_model.", "custom_reward_function.", "sandbox_fusion.")
 _GONE_MANAGERS: Final = ("batch", "prime")
 _DATASET: Final = "pkg://zerowait.verl.dataset"
 _NONE: Final = ("", "none", "null")
+_SAMPLER: Final = "trainer.v1.sampler.custom_sampler"
 _OURS: Final = ("reward.reward_manager", "reward.zerowait", "data.custom_cls")
 
 
@@ -75,6 +108,10 @@ reward.reward_manager.name=zerowait
                 "leave it off and put the reward model into reward.yaml as a judge",
             )
         )
+    sampler = plain.get(f"{_SAMPLER}.path")
+    if plain.get("trainer.v1.trainer_mode") in BUILT_ON and str(sampler).lower() not in _NONE:
+        problem = "takes the place of the replay buffer that redeems tickets"
+        findings.append(Finding(f"{_SAMPLER}.path={sampler}", problem, "leave it out"))
     return findings
 
 
@@ -95,6 +132,9 @@ def _examine(key: str, value: Any) -> Finding | None:
             return Finding(key, _IGNORED, instead)
     if key.startswith(_LEGACY_FAMILIES):
         return Finding(key, _IGNORED, f"write reward.{key}")
+    for unread, (problem, instead) in _UNREAD.items():
+        if key == unread or key.startswith(unread + "."):
+            return Finding(key, problem, instead)
     return None
 
 
@@ -117,6 +157,11 @@ def _bypass(key: str, value: Any) -> Finding | None:
         case "data.custom_cls.path" if text != _DATASET:
             problem = "leaves out the data set that tells rewards the split and group of a row"
             instead = f"write data.custom_cls.path={_DATASET}"
+        case "trainer.use_v1" if text.lower() == "false":
+            problem = "chooses a trainer of verl's that knows no trainer mode"
+        case "actor_rollout_ref.model.external_lib" if isinstance(value, list | tuple):
+            problem = "is a list, of which verl 0.9.1 imports nothing"
+            instead = "name one module that imports the others"
         case "reward" | "reward.reward_manager" | "reward.zerowait" | "data" | "data.custom_cls":
             problem = "takes the place of what rewards need"
     return Finding(f"{key}={text}", problem, instead) if problem else None
