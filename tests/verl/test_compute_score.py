@@ -248,3 +248,29 @@ def test_verls_own_loader_takes_the_functions():
 
 
 KWARGS = {"on_failure": {"default": {"value": 0.0}}}
+
+BY_LISTS = """
+def compute_score(data_sources, solution_strs, ground_truths, extra_infos):
+    return [len(solution_strs) * (gold in text) for text, gold in zip(solution_strs, ground_truths)]
+"""
+
+
+def test_a_users_function_that_takes_lists_gets_them_from_calls_of_single_responses(
+    tmp_path, monkeypatch
+):
+    """As under verl's own managers, which no longer call a function with a batch."""
+    (tmp_path / "scores_by_lists.py").write_text(BY_LISTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {"components": {"answer": {"scorer": "scores_by_lists:compute_score"}}}
+
+    async def all_of_them():
+        async with asyncio.TaskGroup() as group:
+            works = [
+                group.create_task(acompute_score(f"it is {n}", str(n % 2), "", {}, config=config))
+                for n in range(6)
+            ]
+        return [work.result() for work in works]
+
+    worth = [row["score"] for row in asyncio.run(all_of_them())]
+    assert [bool(score) for score in worth] == [True, True, False, False, False, False]
+    assert worth[1] > 1

@@ -16,6 +16,7 @@ import torch
 from omegaconf import OmegaConf
 from verl import DataProto
 
+from zerowait.engine import progress
 from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.testing import FakeJudge, Hang, Latency, Script, Status
 from zerowait.types import Abstain
@@ -351,6 +352,25 @@ def test_a_forked_child_opens_its_own():
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert values(rewards(batch(["a"]))) == [1.0]
+
+
+@pytest.mark.parametrize("use_async_io", [True, False])
+def test_whoever_waits_long_is_told_how_far_it_is(use_async_io, monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.02)
+    with FakeJudge(Script(latency=Latency(0.2))) as judge:
+        rewards = manager(settings(judge, use_async_io=use_async_io))
+        rewards(batch(["a"]))
+        rewards.shutdown_workers()
+    assert capsys.readouterr().err.startswith("scoring 0/1 (0 %), none done yet")
+
+
+def test_the_batch_is_left_as_it_was():
+    data = batch(["a", "aaaa"])
+    before = pickle.dumps(data.non_tensor_batch)
+    with manager(settings()) as rewards:
+        rewards(data, return_dict=True)
+    assert pickle.dumps(data.non_tensor_batch) == before
+    assert set(data.batch.keys()) == {"prompts", "responses", "attention_mask"}
 
 
 def test_responses_are_logged_not_printed_and_no_more_than_asked(caplog, capsys):
