@@ -75,6 +75,14 @@ UNITS = [
     (r"30^\circ", "30", RIGHT),
     ("90", r"90 \text{ degrees}", RIGHT),
     ("5", r"6 \text{ dollars}", WRONG),
+    ("5 km", "5 m", WRONG),
+    ("5 cm", "5 centimeters", RIGHT),
+    (r"5\text{ cm}^2", "5 square cm", RIGHT),
+    (r"5\text{ cm}^2", r"5\text{ cm}^3", WRONG),
+    (r"5\text{ cm}^2", r"5\text{ cm}", WRONG),
+    ("5 miles per hour", "5 mi/h", RIGHT),
+    ("5 apples", "5", RIGHT),
+    ("5 apples", "5 cm", RIGHT),
 ]
 SETS = [
     (r"\{1,2,3\}", r"\{3,2,1\}", RIGHT),
@@ -85,6 +93,12 @@ SETS = [
     (r"\emptyset", r"\varnothing", RIGHT),
     (r"\{1,2\}", r"\{1,3\}", WRONG),
     (r"\{1,2,3\}", r"\{1,2\}", WRONG),
+    (r"\{1,2\}", "(1,2)", WRONG),
+    (r"\{1,2\}", "[1,2]", WRONG),
+    ("(1,2)", r"\{1,2\}", WRONG),
+    (r"\{(1,2)\}", r"\{(1,2)\}", RIGHT),
+    ("1,2", "1", WRONG),
+    ("1,2", "1,2,3", WRONG),
 ]
 INTERVALS = [
     ("(1,2)", "(1,2)", RIGHT),
@@ -95,6 +109,7 @@ INTERVALS = [
     (r"(-\infty,1)\cup(2,\infty)", r"(-\infty, 1) \cup (2, \infty)", RIGHT),
     ("(1,2)", "1<x<2", RIGHT),
     ("1<x<2", "(1,2)", RIGHT),
+    ("(1,2)", r"x\in(1,2)", RIGHT),
     (r"x\geq 3", r"[3,\infty)", RIGHT),
     ("x>3", "3<x", RIGHT),
     ("x > 3", r"x \ge 3", WRONG),
@@ -131,6 +146,14 @@ EXPRESSIONS = [
     ("x=5", "5", RIGHT),
     ("5", "x=5", RIGHT),
     ("x=5", "y=5", WRONG),
+    ("5", "5=x", RIGHT),
+    ("5", "6=5", WRONG),
+    ("6", "6=5", WRONG),
+    ("5", "x=6=5", WRONG),
+    ("5", "3+2=5", RIGHT),
+    ("5", "3+3=5", WRONG),
+    ("5", r"\frac{12}{2}=5", WRONG),
+    ("6", "5<6", WRONG),
     ("y=2x+3", "2x - y + 3 = 0", RIGHT),
     ("3+4i", "4i+3", RIGHT),
     (r"\text{Monday}", "Monday", RIGHT),
@@ -204,12 +227,23 @@ def test_each_extraction_finds_its_answer(gold, response, boxed, last, anywhere)
 
 
 @pytest.mark.parametrize(
-    "gold", [None, "", "???", r"\frac{", [], True, {"a": 1}, float("nan"), ["???", ""], "x" * 2000]
+    "gold",
+    [None, "", "???", r"\frac{", [], True, {"a": 1}, float("nan"), ["???", ""], "x" * 2000, "6=5"],
 )
 def test_a_gold_that_cannot_be_read_abstains(gold):
     outcome = math_answer(Sample("", r"\boxed{5}", gold))
     assert isinstance(outcome, Abstain)
     assert outcome.kind is FailureKind.BAD_INPUT
+
+
+@pytest.mark.parametrize(
+    "gold", ["1/0", r"\frac{1}{0}", r"\frac{1}{2-2}", "0/0", "nan", "None", "n/a"]
+)
+@pytest.mark.parametrize("response", ["5", r"\boxed{5}", r"\boxed{\frac{1}{0}}", r"\boxed{\infty}"])
+def test_a_gold_without_a_value_is_a_bad_gold_and_not_a_wrong_answer(gold, response):
+    outcome = math_answer(Sample("", response, gold))
+    assert outcome.kind is FailureKind.BAD_INPUT
+    assert gold in outcome.detail.replace("\\\\", "\\")
 
 
 def test_any_gold_of_a_list_counts_and_one_that_cannot_be_read_does_not():

@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from zerowait.errors import MissingExtraError
+from zerowait.scorers.unit import unit_of, without_unit
 
 _LONGEST_CHARS = 1000
 _TAIL_CHARS = 4000
@@ -22,6 +23,8 @@ _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d+)")
 _PERCENT = re.compile(r"\s*(?:\\?%|\\text\{\s*(?:\\?%|percent)\s*\}|percent)\s*\Z")
 _SPEED = re.compile(r"(?<=\d)\s*[a-z]{1,3}/[a-z]{1,3}(?:\^?\{?\d\}?)?\Z")
 
+_SET = re.compile(r"(?:\\left)?\s*\\\{[^(\[]*\\\}")
+_INTERVAL = re.compile(r"(?:\\left)?\s*[(\[].*,.*[)\]]", re.DOTALL)
 _PLAIN_NUMBER = re.compile(
     r"([-+]?)(?:(\d{1,50})(?:/(\d{1,50}))?|\\[dt]?frac\{(\d{1,50})\}\{(\d{1,50})\})"
 )
@@ -54,7 +57,7 @@ def read_formula(text: str) -> Formula | None:
     r"""The formula that `text` is, all of it; None when it is none that can be read.
 
     Dollar signs around it, grouping commas, units and percent signs are understood. A text of more
-    than 1,000 characters is no answer.
+    than 1,000 characters is no answer, nor is an equation that is false, such as 6 = 5.
 
     >>> str(read_formula(r"\frac{1}{2}").expression), read_formula("???") is None
     ('1/2', True)
@@ -63,7 +66,7 @@ def read_formula(text: str) -> Formula | None:
     if not bare or len(text) > _LONGEST_CHARS:
         return None
     percent = _PERCENT.search(bare)
-    plain = _spelt_plainly(bare[: percent.start()] if percent else bare)
+    plain = _spelt_plainly(bare[: percent.start()] if percent else without_unit(bare))
     number = _plain_number(plain)
     if number is not None:
         return Formula(number, bool(percent), bare)
@@ -71,7 +74,8 @@ def read_formula(text: str) -> Formula | None:
     if not found:
         return None
     expression, shared = _without_percent(found[0])
-    return Formula(expression, shared or bool(percent), bare)
+    answer = _as_answer(expression)
+    return None if answer is None else Formula(answer, shared or bool(percent), bare)
 
 
 def find_formula(text: str, *, several: bool) -> Formula | None:
@@ -95,17 +99,60 @@ def find_formula(text: str, *, several: bool) -> Formula | None:
 def are_equal(gold: Formula, said: Formula, *, decimals: int) -> bool:
     """Whether the two are mathematically equal; decimal fractions are rounded to `decimals` places.
 
-    50 % equals 50 as well as 0.5, but 0.5 % does not equal 50 %.
+    50 % equals 50 as well as 0.5, but 0.5 % does not equal 50 %. A unit may be left out, but 5 m
+    does not equal 5 km. Braces are no parentheses: the set {1, 2} is no interval.
 
     Reference:
         Kydlíček et al. 2025, Math-Verify (github.com/huggingface/Math-Verify).
     """
+    if _are_of_two_kinds(gold.text, said.text):
+        return False
     if gold.percent == said.percent:
         return _equal(gold.expression, said.expression, decimals)
     whole, share = gold.expression, said.expression
     if gold.percent:
         return _equal(whole, share, decimals) or _equal(_hundredth(whole), share, decimals)
     return _equal(whole, share, decimals) or _equal(whole, _hundredth(share), decimals)
+
+
+def is_undefined(formula: Formula) -> bool:
+    r"""Whether a formula has no value, as 1/0 has none.
+
+    >>> is_undefined(read_formula(r"\frac{1}{2-2}")), is_undefined(read_formula(r"\infty"))
+    (True, False)
+    """
+    from sympy import Basic, Pow, nan, zoo
+
+    expression = formula.expression
+    if not isinstance(expression, Basic):
+        return False
+    return expression.has(zoo, nan) or any(
+        power.exp.is_negative and power.base.doit().is_zero for power in expression.atoms(Pow)
+    )
+
+
+def _as_answer(expression: Any) -> Any:
+    """An equation with its unknown in front; None for one that is false whatever the unknown is."""
+    from sympy import And, Eq, S, Set
+
+    sides = expression.args if isinstance(expression, And) else [expression]
+    if not all(isinstance(each, Eq) for each in sides):
+        return expression
+    # "x in (1, 2)" is read as an equation with a set
+    if not expression.has(Set) and expression.doit() is S.false:
+        return None
+    if isinstance(expression, Eq) and expression.lhs.is_number and expression.rhs.is_Symbol:
+        return Eq(expression.rhs, expression.lhs, evaluate=False)
+    return expression
+
+
+def _are_of_two_kinds(gold: str, said: str) -> bool:
+    """Whether the two cannot be equal by the units behind them, or the brackets around them."""
+    one, other = unit_of(gold), unit_of(said)
+    if one and other:
+        return one != other
+    first, second = (_SET, _INTERVAL) if _SET.fullmatch(gold) else (_INTERVAL, _SET)
+    return bool(first.fullmatch(gold) and second.fullmatch(said))
 
 
 def _spelt_plainly(text: str) -> str:

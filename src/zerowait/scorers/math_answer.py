@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal, TypeAlias
 
 from zerowait.scorers.answer import last_answer, shown
 from zerowait.scorers.boxed import last_boxed
-from zerowait.scorers.formula import Formula, are_equal, find_formula, read_formula
+from zerowait.scorers.formula import Formula, are_equal, find_formula, is_undefined, read_formula
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
 Extraction: TypeAlias = Literal["boxed", "last", "any"]
+
+# What data frames write where there is nothing; a product of n, a and n to a parser.
+_NOTHING = re.compile(r"\s*(?:nan|none|null|n/?a)\s*", re.IGNORECASE)
 
 
 def answer_formula(response: str, extraction: Extraction = "last") -> Formula | None:
@@ -51,7 +55,8 @@ def math_answer(
     r"""`score` when the response's answer equals a gold one, `format_score` for another formula.
 
     A response without an answer that can be read is worth 0. The gold is a number, a formula in
-    LaTeX or plain text, a worked solution that ends in ``\boxed{…}``, or a list of those.
+    LaTeX or plain text, a worked solution that ends in ``\boxed{…}``, or a list of those; one that
+    has no value (1/0) is none.
 
     A comparison may take very long or all memory: the engine runs this scorer in a process that it
     ends at the deadline. Needs the extra ``math``.
@@ -74,9 +79,11 @@ def math_answer(
 
 
 def _gold_formulas(sample: Sample) -> list[Formula] | Abstain:
-    """Every gold that can be read, or the abstention where none can."""
-    texts = gold_texts(sample.ground_truth)
+    """Every gold that can be read and has a value, or the abstention where none has."""
+    texts = [text for text in gold_texts(sample.ground_truth) if not _NOTHING.fullmatch(text)]
     boxes = [last_boxed(text) for text in texts]
     whole = [text if box is None else box for text, box in zip(texts, boxes, strict=True)]
     found = [formula for text in whole if (formula := read_formula(text)) is not None]
-    return found or no_gold(sample.ground_truth, wanted="a formula")
+    defined = [formula for formula in found if not is_undefined(formula)]
+    wanted = "a formula that has a value" if found else "a formula"
+    return defined or no_gold(sample.ground_truth, wanted=wanted)

@@ -1,0 +1,84 @@
+r"""The unit that stands behind a number, where it is one that can be told from others."""
+
+from __future__ import annotations
+
+import re
+
+_NAMES = {
+    "mm": "mm millimeter millimetre",
+    "cm": "cm centimeter centimetre",
+    "m": "m meter metre",
+    "km": "km kilometer kilometre",
+    "in": "in inch inches",
+    "ft": "ft foot feet",
+    "yd": "yd yard",
+    "mi": "mi mile",
+    "mg": "mg milligram",
+    "g": "g gram",
+    "kg": "kg kilogram",
+    "oz": "oz ounce",
+    "lb": "lb pound",
+    "ml": "ml milliliter millilitre",
+    "l": "l liter litre",
+    "s": "s sec second",
+    "min": "min minute",
+    "h": "h hr hour",
+    "day": "day",
+    "week": "week",
+    "month": "month",
+    "year": "yr year",
+    "dollar": "dollar",
+    "cent": "cent",
+    "euro": "euro",
+    "degree": "degree",
+    "radian": "rad radian",
+}
+_UNITS = {name: unit for unit, names in _NAMES.items() for name in names.split()}
+_POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cubed": "3"}
+_BEHIND = re.compile(
+    r"(?<=[\d)}])(?:[\s~$]|\\[,;:! ]|\\(?:text|mathrm|rm)\b)*\{?[\s~]*+([A-Za-z][^=]*)\Z"
+)
+_WORD = re.compile(r"[A-Za-z]+|\^\{?[23]|[\u00b2\u00b3]|[/\u00b7*]")
+_SUPERSCRIPT = {"\u00b2": "2", "\u00b3": "3"}
+
+
+def unit_of(answer: str) -> str | None:
+    r"""The unit at the end of `answer`, in one spelling; None without one that is known.
+
+    >>> unit_of(r"5\text{ centimeters}^2"), unit_of("5 square cm"), unit_of("5 km/h")
+    ('cm2', 'cm2', 'km/h')
+    >>> unit_of("5"), unit_of("5x"), unit_of("5 apples")
+    (None, None, None)
+    """
+    behind = _BEHIND.search(answer[-60:])
+    if behind is None:
+        return None
+    name, power, spelt = "", "", ""
+    for word in _WORD.findall(behind[1].replace(r"\text", " ").replace(r"\mathrm", " ")):
+        if word == "per" or not (word[0].isalpha() or word[0] == "^" or word in _SUPERSCRIPT):
+            spelt, name, power = f"{spelt}{name}{power}/", "", ""
+        elif word[0] == "^" or word in _SUPERSCRIPT or word in _POWERS:
+            power = _POWERS.get(word) or _SUPERSCRIPT.get(word) or word[-1]
+        elif not name and (known := _known(word)):
+            name = known
+        else:
+            return None
+    return f"{spelt}{name}{power}" if name else None
+
+
+def without_unit(answer: str) -> str:
+    r"""`answer` without the unit at its end, where that is known and stands apart from the number.
+
+    >>> without_unit(r"5\text{ cm}"), without_unit("5 miles per hour"), without_unit("3m")
+    ('5', '5', '3m')
+    """
+    behind = _BEHIND.search(answer[-60:]) if unit_of(answer) else None
+    if behind is None or not behind.start(1) - behind.start():
+        return answer
+    return answer[: len(answer) - len(behind[0])]
+
+
+def _known(word: str) -> str | None:
+    return (
+        _UNITS.get(word) or _UNITS.get(word.lower()) or _UNITS.get(word.lower().removesuffix("s"))
+    )
