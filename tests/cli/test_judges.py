@@ -18,6 +18,7 @@ KINDS = DOCS[DOCS.index("## Kinds of judgement") : DOCS.index("## Is the judge e
 SNIPPETS = re.findall(r"```yaml\n(.*?)```", KINDS, re.DOTALL)
 NAMES = [re.search(r"judge: (\w+)", snippet)[1] for snippet in SNIPPETS]
 SAYS = {
+    "preference": ["judge preference: rubric reward model; its number as it is; 1 call a sample"],
     "helpful": ["judge helpful: rubric quality; /score of an object by helpful.json; 1 call a sample"],
     "graded": ["judge graded: rubric graded; integer 1 to 10; criteria logic 3, style 1 apart; 2 calls a sample"],
     "voted": ["judge voted: rubric reference; one of correct, incorrect; 5 votes by majority, 3 needed; 5 calls a sample"],
@@ -66,7 +67,9 @@ def test_every_kind_in_the_docs_runs_and_is_described_in_a_line(folder, name):
             return (await engine.score_all([SAMPLE, SIBLING]))[0]
 
     with FakeJudge(answer=answer) as judge:
-        path.write_text(re.sub(r"http://127.0.0.1:800\d/v1", judge.url, snippet) + "cache: off\n")
+        path.write_text(
+            re.sub(r"http://127.0.0.1:800\d(?:/v1)?", judge.url, snippet) + "cache: off\n"
+        )
         config = load_config(path)
         assert list(described(config, compile_plan(config))) == SAYS[name]
         reward = asyncio.run(score())

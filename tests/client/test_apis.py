@@ -175,7 +175,10 @@ def test_an_api_that_is_not_the_urls_is_refused():
     endpoint = {"base_url": "http://judge/v1/responses", "model": "m", "api": "chat"}
     with pytest.raises(ConfigError, match="api is chat, and base_url is that of responses"):
         load_config(configuration(endpoint))
-    with pytest.raises(ConfigError, match="api must be chat or responses, not 'response'"):
+    with pytest.raises(
+        ConfigError,
+        match="api must be chat or responses or classify or pooling or score, not 'response'",
+    ):
         load_config(configuration(endpoint | {"api": "response"}))
 
 

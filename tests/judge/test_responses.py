@@ -14,9 +14,9 @@ from zerowait.judge import (
     read_reply,
     reply_origin,
     reply_usage,
-    responses_body,
     well_formed,
 )
+from zerowait.judge.responses import responses_body
 from zerowait.types import Score
 
 RULE = VerdictRule(integer=(1, 10))

@@ -27,6 +27,9 @@ def _verdict(rule: VerdictRule) -> str:
     if rule.schema is not None:
         places = rule.value if isinstance(rule.value, str) else ", ".join(rule.value or ())
         return f"{places} of an object by {rule.schema}"
+    if rule.reward is not None:
+        low_high = () if rule.reward == "raw" else rule.reward
+        return " to ".join([f"{end:g}" for end in low_high] or ["its number as it is"])
     if rule.comparison is not None:
         return _compared(rule.comparison)
     if rule.choice is not None:

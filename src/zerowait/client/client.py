@@ -32,7 +32,7 @@ from zerowait.client.retry import (
 )
 from zerowait.client.secret import Secret
 from zerowait.client.sender import Permit, Result, Road, Sender
-from zerowait.config.endpoint import Endpoint
+from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried, nobody
 from zerowait.types import Abstain
@@ -66,7 +66,7 @@ class JudgeClient:
         transport: sends; closed by whoever opened it.
         lanes: where slots and quota are handed out; shared by the judges of a job.
         well_formed: whether a 200's body is a completion; other bodies are asked for again.
-        responses_body: turns a chat request's body into one for the responses API.
+        in_words_of: turns a chat request's body into one for the API that an endpoint speaks.
         traffic: how long and how often it is tried.
         listener: hears of every attempt.
         jitter: the source of randomness for waits.
@@ -78,7 +78,7 @@ class JudgeClient:
     transport: Transport
     lanes: Lanes
     well_formed: Callable[[bytes], bool]
-    responses_body: Callable[[bytes], bytes] = bytes
+    in_words_of: Callable[[bytes, Api], bytes] = lambda body, _: body
     traffic: Traffic = field(default_factory=Traffic)
     listener: Listener = nobody
     jitter: Random = field(default_factory=Random, repr=False)
@@ -245,7 +245,7 @@ class JudgeClient:
         endpoint, body = self.endpoints[course.at], course.body
         if endpoint.model != self.endpoints[0].model:
             body = msgspec.json.encode(msgspec.json.decode(body) | {"model": endpoint.model})
-        return self.responses_body(body) if endpoint.speaks == "responses" else body
+        return self.in_words_of(body, endpoint.speaks)
 
     def _after_failure(self, failed: Reply | TransportError, course: Course) -> Abstain | None:
         """An Abstain, or None if the judgement goes on after ``course.wait_s``."""

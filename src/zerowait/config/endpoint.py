@@ -1,4 +1,4 @@
-"""Where a judge answers, and which of OpenAI's APIs it speaks there."""
+"""Where a judge answers, and which API it speaks there: one of OpenAI's, or a reward model's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,21 @@ import msgspec
 from zerowait.config.checks import positive
 from zerowait.config.urls import check_url, shown_url
 
-Api: TypeAlias = Literal["chat", "responses"]
+Api: TypeAlias = Literal["chat", "responses", "classify", "pooling", "score"]
+
+REWARD_APIS: Final = ("classify", "pooling", "score")
+"""Those of vLLM that answer a conversation with a number."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = ("content-length", "transfer-encoding", "host")
-_PATHS: Final[dict[Api, str]] = {"chat": "/chat/completions", "responses": "/responses"}
+_PATHS: Final[dict[Api, str]] = {
+    "chat": "/chat/completions",
+    "responses": "/responses",
+    "classify": "/classify",
+    "pooling": "/pooling",
+    "score": "/score",
+}
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,9 +34,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     Args:
         base_url: a base such as ``http://127.0.0.1:8001/v1``, or a full URL that ends with
-            ``/chat/completions`` or ``/responses``.
+            ``/chat/completions`` or ``/responses``; a reward model's with ``/classify``,
+            ``/pooling`` or ``/score``.
         model: the name sent as ``model``.
-        api: ``chat`` or ``responses``; default: what the URL ends with, else ``chat``.
+        api: ``chat``, ``responses``, ``classify``, ``pooling`` or ``score``; default: what the URL
+            ends with, else ``chat``.
         api_key_env: the environment variable that holds the key.
         api_key: the key itself; accepted, never shown.
         headers: sent with every request.
@@ -99,9 +110,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def _named(self) -> Api | None:
         """The API that the URL ends with."""
         path = urlsplit(self.base_url).path.rstrip("/")
-        if path.endswith("/responses"):
-            return "responses"
-        return "chat" if path.endswith("/completions") else None
+        if path.endswith("/completions"):
+            return "chat"
+        return next((api for api, ending in _PATHS.items() if path.endswith(ending)), None)
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from zerowait.config.anchors import EverySteps
 from zerowait.config.checks import finite, json_only, not_negative, positive
-from zerowait.config.endpoint import Endpoint
+from zerowait.config.endpoint import REWARD_APIS, Endpoint
 from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.source import KeyPath, Source
@@ -21,7 +21,7 @@ from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
-_FORMS = ("integer", "number", "choice", "schema", "pairs", "rank")
+_FORMS = ("integer", "number", "choice", "schema", "reward", "pairs", "rank")
 REDIS = ("redis://", "rediss://", "unix://")
 
 
@@ -135,6 +135,7 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
         value: where in that object the verdict is, such as ``/score``; or a mapping of such places
             to weights, whose weighted sum is the verdict.
         structured: whether the schema is also sent as ``response_format``; it is unless you say no.
+        reward: a reward model's number as it is (``raw``), or in an inclusive range.
         pairs, rank: responses are compared with each other; see `GroupVerdict`.
     """
 
@@ -144,6 +145,7 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
     schema: str | None = None
     value: str | dict[str, float] | None = None
     structured: bool | None = None
+    reward: Literal["raw"] | tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in _FORMS if getattr(self, name) is not None]
@@ -154,7 +156,8 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
         if self.schema is not None and not self.value:
             raise ValueError("a schema verdict needs value: where its number is, such as /score")
         self.check_comparison()
-        bounds = self.integer or self.number
+        reward = None if self.reward == "raw" else self.reward
+        bounds = self.integer or self.number or reward
         if bounds is not None and not bounds[0] < bounds[1]:
             raise ValueError(f"the verdict's range {list(bounds)} is empty: give [low, high]")
         if self.choice is not None and len(set(self.choice)) < 2:
@@ -203,10 +206,24 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         positive("max_tokens", self.max_tokens)
         not_negative("temperature", self.temperature)
         json_only("parameters", self.parameters)
+        self._check_reward_model()
         if not self.rubric:
             comparison = self.verdict.comparison
             rubric = "quality" if comparison is None else comparison.rubric
             msgspec.structs.force_setattr(self, "rubric", rubric)
+
+    def _check_reward_model(self) -> None:
+        wanted = self.verdict.reward is not None
+        for endpoint in self.endpoints:
+            if (endpoint.speaks in REWARD_APIS) is not wanted:
+                raise ValueError(
+                    f"verdict: {{reward: raw}} or {{reward: [low, high]}} and a reward model's "
+                    f"api ({', '.join(REWARD_APIS)}) go together, and the endpoint {endpoint} "
+                    f"speaks {endpoint.speaks}"
+                )
+        given = [name for name in ("rubric", "votes", "ask", "monitor") if getattr(self, name)]
+        if wanted and given:
+            raise ValueError(f"{given[0]} is for judges that read and write, not for reward models")
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

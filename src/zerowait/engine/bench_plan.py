@@ -6,7 +6,15 @@ import msgspec
 
 from zerowait.config import JudgeComponent, Panel, RewardConfig
 from zerowait.errors import ConfigError, did_you_mean
-from zerowait.judge import Procedure, Rubric, check_majority, load_rubric, measure, procedure_for
+from zerowait.judge import (
+    CONVERSATION_ALONE,
+    Procedure,
+    Rubric,
+    check_majority,
+    load_rubric,
+    measure,
+    procedure_for,
+)
 
 Bounds = tuple[float, float]
 
@@ -75,6 +83,8 @@ def _check_use(config: RewardConfig) -> None:
 
 
 def _rubric(config: RewardConfig, judge: str) -> Rubric:
+    if config.judges[judge].verdict.reward is not None:
+        return CONVERSATION_ALONE
     try:
         return load_rubric(config.judges[judge].rubric, base=config.base)
     except ConfigError as error:
@@ -142,7 +152,7 @@ def _check_ranges(
     if unknown is not None:
         config.fail(
             (*at, "members", panel.members.index(unknown)),
-            f"names {unknown!r}, whose schema gives its verdict no minimum and maximum",
+            f"names {unknown!r}, whose verdict has no minimum and maximum",
         )
     if not panel.normalize and len(set(ranges.values())) > 1:
         spelled = ", ".join(f"{m} {b[0]:g} to {b[1]:g}" for m, b in ranges.items() if b)
@@ -156,6 +166,5 @@ def _check_normalised(config: RewardConfig, plan: BenchPlan) -> None:
         if component.judge in plan.bounds and plan.bounds[component.judge] is None:
             config.fail(
                 ("components", name, "normalize"),
-                f"needs a range, and the schema of {component.judge!r} gives its verdict no "
-                "minimum and maximum",
+                f"needs a range, and the verdict of {component.judge!r} has no minimum and maximum",
             )

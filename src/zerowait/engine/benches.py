@@ -13,7 +13,7 @@ from zerowait.engine.budget import tokens
 from zerowait.engine.comparing import AgainstReference, Comparer
 from zerowait.engine.judgements import Judging, OneJudge, OnePanel
 from zerowait.engine.judging import Bench, Shared
-from zerowait.judge import responses_body, well_formed
+from zerowait.judge import in_words_of, well_formed
 
 
 class Supplies(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ def _bench(name: str, config: RewardConfig, plan: BenchPlan, supplies: Supplies)
         transport=meter,
         lanes=supplies.lanes,
         well_formed=well_formed,
-        responses_body=responses_body,
+        in_words_of=in_words_of,
         listener=listener,
     )
     bench = Bench(

@@ -1,5 +1,6 @@
 """The judge's side of a reward, without the network: sample to request, reply to outcome."""
 
+from zerowait.judge.apis import in_words_of
 from zerowait.judge.compare import Lineup, lineup, shared_texts
 from zerowait.judge.criteria import weighted
 from zerowait.judge.form import Form, OneVerdict
@@ -25,7 +26,7 @@ from zerowait.judge.request import (
     request_of,
     texts_for,
 )
-from zerowait.judge.responses import responses_body
+from zerowait.judge.reward_model import CONVERSATION_ALONE
 from zerowait.judge.rubric import Rubric, load_rubric
 from zerowait.judge.schedule import by_content, pairings, windows
 from zerowait.judge.served import Served
@@ -33,6 +34,7 @@ from zerowait.judge.standings import Match, Standing, ranked_matches, standings
 from zerowait.judge.verdict import normalise, parse, reply_format, to_unit
 
 __all__ = [
+    "CONVERSATION_ALONE",
     "ChatRequest",
     "Form",
     "Lineup",
@@ -50,6 +52,7 @@ __all__ = [
     "check_majority",
     "empanelled",
     "extra_text",
+    "in_words_of",
     "lineup",
     "load_rubric",
     "measure",
@@ -69,7 +72,6 @@ __all__ = [
     "request_for",
     "request_key",
     "request_of",
-    "responses_body",
     "seen_by",
     "shared_texts",
     "standings",

@@ -67,9 +67,9 @@ def fenced(texts: Mapping[str, str]) -> dict[str, str]:
     Paris.
     <<<END RESPONSE 693dc88bfb87ba85>>>
     """
-    harmless = {name: _harmless(text) for name, text in texts.items()}
-    every = harmless.values()
-    return {name: _fence(name, text, every) for name, text in harmless.items()}
+    shown = {name: harmless(text) for name, text in texts.items()}
+    every = shown.values()
+    return {name: _fence(name, text, every) for name, text in shown.items()}
 
 
 def _fence(name: str, text: str, every: Collection[str]) -> str:
@@ -89,7 +89,8 @@ def _code(name: str, text: str, every: Collection[str]) -> str:
     raise AssertionError  # pragma: no cover - finite texts cannot contain every code
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
+    """`text` with the control tokens of templates broken up, and nothing UTF-8 cannot carry."""
     if not text.isascii():
         text = _SURROGATE.sub("\ufffd", text)
     if "<" in text or "[" in text or "]" in text:

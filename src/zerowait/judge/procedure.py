@@ -20,6 +20,7 @@ from zerowait.judge.monitor import MEASURES, monitor_bounds
 from zerowait.judge.pooling import measure
 from zerowait.judge.reply import read_with
 from zerowait.judge.request import check_judge
+from zerowait.judge.reward_model import CONVERSATION_ALONE, RewardForm
 from zerowait.judge.rubric import Rubric
 from zerowait.judge.schema_form import SchemaForm
 from zerowait.types import Outcome
@@ -131,6 +132,8 @@ def _question(rubric: Rubric, form: Form) -> Question:
 
 def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[Question, ...]:
     rule = judge.verdict
+    if rule.reward is not None:
+        return (_question(CONVERSATION_ALONE, RewardForm(rule)),)
     if rule.schema is not None:
         form = SchemaForm(rule, base=base)
         if rubric.reason_first:

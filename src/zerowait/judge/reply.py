@@ -3,7 +3,7 @@
 Servers differ in everything but the outline of a chat completion. So the outline is typed and the
 rest is looked at: content is text, a list of parts, or null with the answer in a tool call;
 reasoning may come in a field of its own; a field of the wrong type is a field that is missing.
-Replies of the responses API are read in the same form; see `zerowait.judge.responses`.
+Replies of other APIs are read in the same form; see `zerowait.judge.apis`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 
 from zerowait.config.schema import VerdictRule
 from zerowait.judge.answer import without_thinking
-from zerowait.judge.responses import chat_form
+from zerowait.judge.apis import as_chat
 from zerowait.judge.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
@@ -160,7 +160,7 @@ def _decoded(body: bytes) -> _Completion | None:
     try:
         completion = _DECODER.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):  # cut, not JSON, or the other API's
-        form = chat_form(body)
+        form = as_chat(body)
         return None if form is None else msgspec.convert(form, _Completion)
     return completion if completion.choices else None
 

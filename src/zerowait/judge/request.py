@@ -12,9 +12,10 @@ import msgspec
 
 from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
-from zerowait.judge.fence import GUARD, fenced
+from zerowait.judge.fence import GUARD, fenced, harmless
 from zerowait.judge.form import Form, OneVerdict
-from zerowait.judge.rubric import REPLY_FORMAT, RESPONSES, Rubric, fill
+from zerowait.judge.reward_model import RewardForm
+from zerowait.judge.rubric import CONVERSATION, REPLY_FORMAT, RESPONSES, Rubric, fill
 from zerowait.judge.verdict import check_rule
 from zerowait.types import Abstain, FailureKind, Message, Sample, content_text
 
@@ -126,6 +127,8 @@ def request_of(
     max_tokens: int | None = None,
 ) -> ChatRequest:
     """The request about the sample that has `texts`; everything else is as in `request_for`."""
+    if isinstance(form, RewardForm):
+        return _conversation_alone(texts[CONVERSATION], judge)
     filled = fenced(texts)
     form = form or OneVerdict(judge.verdict)
     filled[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
@@ -136,6 +139,15 @@ def request_of(
     if vote and isinstance(seed, int):
         parameters = {**parameters, "seed": seed + vote}
     return chat_request(judge, rubric, filled, parameters=parameters, max_tokens=max_tokens)
+
+
+def _conversation_alone(turns: str, judge: Judge) -> ChatRequest:
+    """The request that shows a reward model a conversation, of which no text can begin a turn."""
+    said: list[dict[str, str]] = msgspec.json.decode(turns)
+    messages = [{**turn, "content": harmless(turn["content"])} for turn in said]
+    return ChatRequest(
+        judge.endpoints[0].model, messages, judge.temperature, judge.max_tokens, judge.parameters
+    )
 
 
 def texts_for(sample: Sample, rubric: Rubric) -> dict[str, str] | Abstain:
@@ -214,6 +226,9 @@ def _value(sample: Sample, name: str) -> str | None:
             return _conversation(sample.prompt)
         case "ground_truth":
             return _text(sample.ground_truth)
+        case "conversation":
+            turns = _turns(sample)
+            return None if turns is None else _CANONICAL.encode(turns).decode()
         case _:
             return _text(sample.extra.get(name.removeprefix("extra.")))
 
@@ -230,6 +245,17 @@ def _conversation(prompt: str | Sequence[Message]) -> str | None:
     if len(turns) == 1:
         return turns[0][1]
     return "\n\n".join(f"[{role}]\n{said}" for role, said in turns)
+
+
+def _turns(sample: Sample) -> list[dict[str, str]] | None:
+    """The prompt's messages, then the response as the assistant's; None without a prompt."""
+    if _conversation(sample.prompt) is None:
+        return None
+    before = sample.prompt
+    if isinstance(before, str):
+        before = [{"role": "user", "content": before}]
+    turns = [{"role": str(turn.get("role", "?")), "content": _said(turn)} for turn in before]
+    return [*turns, {"role": "assistant", "content": sample.response}]
 
 
 def _said(message: Message) -> str:

@@ -57,7 +57,8 @@ REPLY_FORMAT = "reply_format"
 CRITERIA = "criteria"
 RESPONSES = "responses"
 _OURS = (REPLY_FORMAT, CRITERIA)
-_SAMPLE_NAMES = ("prompt", "response", "ground_truth")
+CONVERSATION = "conversation"
+_SAMPLE_NAMES = ("prompt", "response", "ground_truth", CONVERSATION)
 _EXTRA = "extra."
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*\}\}")
 _SECTIONS = ("System", "User")
@@ -245,7 +246,7 @@ def _check(
             f"{where}: shows {{{{response}}}} and {{{{{RESPONSES}}}}}: a judge judges one response "
             "or compares several"
         )
-    shown = ("response", RESPONSES)
+    shown = ("response", RESPONSES, CONVERSATION)
     if not any(name in shown or name.startswith(_EXTRA) for name in names["User"]):
         raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge")
     if criteria and CRITERIA not in everywhere:

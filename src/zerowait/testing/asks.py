@@ -1,14 +1,19 @@
-"""The requests that the fake judge understands, in either of OpenAI's two APIs."""
+"""The requests that the fake judge understands, in OpenAI's two APIs and those of reward models."""
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
-Api: TypeAlias = Literal["chat", "responses"]
+from zerowait.config.endpoint import Api
 
 _CHARACTERS_PER_TOKEN = 4
+_NAMES: dict[Api, str] = {"responses": "input", "score": "text_1 and text_2"}
+_LIMITS: dict[Api, tuple[str, ...]] = {
+    "chat": ("max_completion_tokens", "max_tokens"),
+    "responses": ("max_output_tokens",),
+}
 
 
 class BadRequestError(ValueError):
@@ -20,7 +25,7 @@ class Ask(msgspec.Struct, frozen=True):
 
     Args:
         body: the decoded JSON.
-        messages: at least one, each with a role; the same for the same question in either API.
+        messages: at least one, each with a role; the same for the same question in any API.
         model: the model that was asked for.
         tokens: the longest answer; None when the request does not say.
         prompt_tokens: estimated from the number of characters.
@@ -48,8 +53,8 @@ def understood(raw: bytes, api: Api = "chat") -> Ask:
     if not isinstance(body, dict):
         raise BadRequestError("the body must be a JSON object")
     model = body.get("model")
-    name = "messages" if api == "chat" else "input"
-    messages = body.get(name) if api == "chat" else _conversation(body)
+    name = _NAMES.get(api, "messages")
+    messages = body.get(name) if name == "messages" else _conversation(body, api)
     if not isinstance(model, str) or not model:
         raise BadRequestError("you must provide a model parameter")
     if not (isinstance(messages, list) and messages):
@@ -63,8 +68,16 @@ def understood(raw: bytes, api: Api = "chat") -> Ask:
     return Ask(body, messages, model, tokens, estimated_tokens(characters), api)
 
 
-def _conversation(body: dict[str, Any]) -> Any:
-    """The messages of a request to ``/responses``, as chat would have them."""
+def _conversation(body: dict[str, Any], api: Api) -> Any:
+    """The messages of a request to ``/responses`` or ``/score``, as chat would have them."""
+    if api == "score":
+        texts = body.get("text_1"), body.get("text_2")
+        roles = ("user", "assistant")
+        return [
+            {"role": role, "content": text}
+            for role, text in zip(roles, texts, strict=True)
+            if isinstance(text, str)
+        ]
     said, told = body.get("input"), body.get("instructions")
     if isinstance(said, str):
         said = [{"role": "user", "content": said}]
@@ -75,8 +88,8 @@ def _conversation(body: dict[str, Any]) -> Any:
 
 def _longest(body: dict[str, Any], api: Api) -> int | None:
     """The longest answer that is wanted, in tokens."""
-    names = {"chat": ("max_completion_tokens", "max_tokens"), "responses": ("max_output_tokens",)}
-    name = next((name for name in names[api] if name in body), names[api][-1])
+    names = _LIMITS.get(api, _LIMITS["chat"])
+    name = next((name for name in names if name in body), names[-1])
     tokens = body.get(name)
     if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
         raise BadRequestError(f"{name} must be a whole number greater than 0")

@@ -1,7 +1,8 @@
-"""The fake judge's completions, in the forms of OpenAI's two APIs."""
+"""The fake judge's completions, in the forms of OpenAI's two APIs, and a reward model's numbers."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ from zerowait.testing.draws import pick
 from zerowait.testing.replies import CREATED
 from zerowait.testing.script import Script
 
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?")
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
@@ -36,7 +38,7 @@ def completion(script: Script, ask: Ask, said: Said, *, name: str) -> dict[str, 
     tokens = estimated_tokens(len(said.content or said.thinking or said.refusal or ""))
     if said.finish_reason == "length" and ask.tokens is not None:
         tokens = ask.tokens
-    form = _chat if ask.api == "chat" else _response
+    form = _FORMS.get(ask.api, _reward)
     return form(script, ask, said, tokens) | {"id": f"{ask.api}-{name}"}
 
 
@@ -103,7 +105,7 @@ def _items(said: Said) -> Iterable[dict[str, Any]]:
 
 def wrong_types(right: dict[str, Any], variant: float) -> Any:
     """The completion `right` with one field of another type, chosen by `variant` in [0, 1)."""
-    name = "choices" if "choices" in right else "output"
+    name = next(name for name in ("choices", "output", "data") if name in right)
     field = right[name][-1]
     return pick(
         variant,
@@ -126,3 +128,29 @@ def _saying(field: dict[str, Any], what: Any) -> dict[str, Any]:
     if "message" not in field:
         return field | (what if isinstance(what, dict) else {"content": what})
     return field | {"message": field["message"] | what if isinstance(what, dict) else what}
+
+
+def _reward(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
+    """The last number that the judge says, as vLLM's pooling models have it; null without one."""
+    del tokens
+    numbers = _NUMBER.findall(said.content or "")
+    value = float(numbers[-1]) if numbers else None
+    item: dict[str, Any] = {"index": 0}
+    match ask.api:
+        case "classify":
+            item |= {"label": "LABEL_0", "probs": [value], "num_classes": 1}
+        case "score":
+            item |= {"object": "score", "score": value}
+        case _:
+            item |= {"object": "pooling", "data": [value]}
+    return {
+        "id": "",
+        "object": "list",
+        "created": CREATED,
+        "model": script.model or ask.model,
+        "data": [item],
+        "usage": {"prompt_tokens": ask.prompt_tokens, "total_tokens": ask.prompt_tokens},
+    }
+
+
+_FORMS = {"chat": _chat, "responses": _response}

@@ -8,12 +8,13 @@ import socket
 import struct
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from aiohttp import web
 
-from zerowait.testing.asks import Api, BadRequestError, understood
+from zerowait.config.endpoint import Api
+from zerowait.testing.asks import BadRequestError, understood
 from zerowait.testing.capacity import Gate
 from zerowait.testing.draws import body_key
 from zerowait.testing.plan import Answer, planned
@@ -25,6 +26,12 @@ _BACKLOG = 4096  # a thousand clients may connect at once; the usual 128 makes t
 _LARGEST_BODY_BYTES = 256 * 2**20
 _LINGER_NOT_AT_ALL = struct.pack("ii", 1, 0)
 _PAGES = ("/v1/models", "/healthz", "/stats")
+_APIS: Final[dict[str, Api]] = {
+    "responses": "responses",
+    "classify": "classify",
+    "pooling": "pooling",
+    "score": "score",
+}
 _ALWAYS = {"Content-Type": "application/json", "Server": "zerowait-fake-judge"}
 
 
@@ -220,7 +227,8 @@ def _api(path: str) -> Api | None:
     """The API that answers at `path`, whatever comes before: Azure has deployments there."""
     if path.endswith("/chat/completions"):
         return "chat"
-    return "responses" if path.endswith("/responses") else None
+    _, _, last = path.rpartition("/")
+    return _APIS.get(last)
 
 
 def _key_in(request: web.BaseRequest) -> str | None:
