@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -92,18 +93,26 @@ def run(place: Path, file: Path, variables: Mapping[str, str]) -> set[str]:
     """The names of the tests of `file` that pass."""
     report = place / "report.xml"
     report.unlink(missing_ok=True)
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *(f"--junitxml={report}", "--rootdir=.", str(file)),
-        ],
+    command = [
+        *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+        *(f"--junitxml={report}", "--rootdir=.", str(file)),
+    ]
+    process = subprocess.Popen(
+        command,
         cwd=place,
         env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        timeout=LIMIT_S,
-        check=False,
+        start_new_session=True,
     )
+    try:
+        process.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        print(f"     not done after {LIMIT_S} s: {file}", flush=True)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     if not report.exists():
         return set()
     cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - pytest wrote it
