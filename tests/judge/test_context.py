@@ -258,6 +258,14 @@ def test_a_number_in_an_object_counts_only_where_the_objects_name_is_no_other(ke
     assert not is_verdict(json.dumps({key: {"score": v}}))
 
 
+@pytest.mark.parametrize(
+    "one", ['{"score": 7,}', '{"score": 7 # seven\n}', '{"score": 7', '{"a": {"score": 7}, ']
+)
+def test_a_reply_of_many_loose_or_broken_objects_is_given_up_and_not_read_for_ever(one):
+    """Each of them makes the reader look through the rest of the text once more."""
+    assert not is_verdict(one * 100_000)
+
+
 def test_an_object_beside_the_verdict_that_says_another_is_no_verdict():
     assert not is_verdict('{"score": 7, "final": {"score": 3}}')
     assert not is_verdict('{"score": 7, "result": {"rating": 3}}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from zerowait.judge.answer import folded, plain
 from zerowait.judge.claims import Claim, Reader, Reading, Verdict, says_nothing_after
@@ -14,7 +14,7 @@ from zerowait.judge.context import goes_on, introduced
 T = TypeVar("T")
 Span: TypeAlias = tuple[int, int]
 
-_MOST_FAILURES = 32
+_MOST_TRIES = 32  # each reads the rest of the text
 _OPENS = re.compile(r"""\{(?=\s*+["}/#])""")
 _FENCE = re.compile(r"```[a-z]*")
 
@@ -57,7 +57,11 @@ def json_claims(text: str, reader: Reader) -> tuple[list[Claim], list[Span]]:
     claims: list[Claim] = []
     spans: list[Span] = []
     seen = folded(text)
-    for value, span in _objects(text, _object):
+    try:
+        objects = list(_objects(text, _object))
+    except ValueError:
+        return [Claim(None, 0, len(text), final=False)], [(0, len(text))]
+    for value, span in objects:
         claim = _claim(value, span, text, reader)
         if claim is not None and (introduced(seen, span[0]) or goes_on(seen, span[1])):
             claim = claim._replace(verdict=None, final=False)
@@ -80,7 +84,10 @@ def json_object(text: str) -> dict[str, Any] | None:
     neither is one that the text gives as somebody's words.
     """
     seen = folded(text)
-    found = [(value, span) for value, span in _objects(text, _strict_object) if value]
+    try:
+        found = [(value, span) for value, span in _objects(text, _strict_object) if value]
+    except ValueError:
+        return None
     if not found or any(value != found[0][0] for value, _ in found):
         return None
     value, (start, end) = found[-1]
@@ -91,28 +98,43 @@ def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator
     """The outermost JSON objects of a text, each with its span.
 
     What lies in braces that are not closed may be a part of something else, and is left out.
+
+    Raises:
+        ValueError: so many objects are loosely written, or broken, that reading on would take
+            more time than the text is long.
     """
-    position, depth, failures = 0, 0, 0
-    while (opens := _OPENS.search(text, position)) and failures < _MOST_FAILURES:
+    position, depth, tries = 0, 0, 0
+    while opens := _OPENS.search(text, position):
         start = opens.start()
         depth += text.count("{", position, start) - text.count("}", position, start)
-        found = None if depth > 0 else _decoded(text, start, decode)
+        found = None
+        if depth <= 0:
+            found = _decoded(text, start, decode)
+            if found is None or found.loose:
+                tries += 1
+        if tries > _MOST_TRIES:
+            raise ValueError("more than anybody writes as a verdict")
         if found is None:
-            failures += depth <= 0
             depth += 1
             position = start + 1
         else:
-            value, position = found
-            yield value, (start, position)
+            position = found.end
+            yield found.value, (start, position)
         depth = max(depth, 0)
+
+
+class _Decoded(NamedTuple, Generic[T]):
+    value: T
+    end: int
+    loose: bool
 
 
 def _decoded(
     text: str, start: int, decode: Callable[[str, int], tuple[T, int]]
-) -> tuple[T, int] | None:
+) -> _Decoded[T] | None:
     """The object that begins at `start`, strictly or loosely written, and where it ends."""
     try:
-        return decode(text, start)
+        return _Decoded(*decode(text, start), loose=False)
     except ValueError:
         pass
     except RecursionError:
@@ -123,7 +145,7 @@ def _decoded(
         value, end = decode(_TRAILING_COMMA.sub(_blank, loose), 0)
     except (ValueError, RecursionError):
         return None
-    return value, start + end
+    return _Decoded(value, start + end, loose=True)
 
 
 def _object(text: str, start: int) -> tuple[_Pairs, int]:
@@ -173,7 +195,7 @@ def _object_in(value: Any) -> _Pairs | None:
     if isinstance(value, str) and value.strip().startswith("{"):
         text = value.strip()
         found = _decoded(text, 0, _object)
-        return found[0] if found and found[1] == len(text) else None
+        return found.value if found and found.end == len(text) else None
     return value if isinstance(value, _Pairs) else None
 
 
