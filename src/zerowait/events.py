@@ -267,6 +267,21 @@ class NothingMoves(msgspec.Struct, frozen=True, kw_only=True):
     dump: str
 
 
+class TimeoutTooShort(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge that writes all that ``max_tokens`` allows would be cut off; told once.
+
+    Args:
+        timeout_s: of one attempt, as configured.
+        needed_s: what an answer of ``max_tokens`` takes at `tokens_per_s`.
+        tokens_per_s: of the fastest of the judge's first long answers.
+    """
+
+    judge: str
+    timeout_s: float
+    needed_s: float
+    tokens_per_s: float
+
+
 Event: TypeAlias = (
     RequestRetried
     | RequestEnded
@@ -286,6 +301,7 @@ Event: TypeAlias = (
     | StoreFailed
     | LoopLagged
     | NothingMoves
+    | TimeoutTooShort
 )
 Listener: TypeAlias = Callable[[Event], None]
 

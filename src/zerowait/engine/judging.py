@@ -13,6 +13,7 @@ from zerowait.cache import Entry, SingleFlight, Store, StoreError
 from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
 from zerowait.config import Judge
 from zerowait.engine.memo import KeyMemo, mark_of
+from zerowait.engine.pace import Pace
 from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.settled import Read, Settled
 from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
@@ -76,6 +77,10 @@ class Bench:
         self._listener = shared.listener
         self._served = Served()
         self._keys = KeyMemo()
+        timeout_s = client.traffic.timeout_s
+        self._pace = Pace(
+            name, max_tokens=judge.max_tokens, timeout_s=timeout_s, listener=shared.listener
+        )
         self._reread = lru_cache(maxsize=_REREAD)(_outcome)
         self._questions: Sequence[Question] = ()
         self._readers: dict[int, int] = {}
@@ -236,6 +241,7 @@ class Bench:
             return Settled(outcome=answer, source="refused" if refused else "asked")
         outcome = _outcome(question.read, answer.reply.body)
         usage = reply_usage(answer.reply.body)
+        self._pace.answered(usage.completion_tokens, answer.latency_s)
         attempts, queue_s = answer.attempts, answer.queue_s
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
             longer = msgspec.structs.replace(request, max_tokens=2 * request.max_tokens)
