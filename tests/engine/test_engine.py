@@ -461,7 +461,7 @@ def test_an_engine_is_opened_once():
     assert virtually(scenario())[0] == 7
 
 
-def test_a_reply_that_its_reader_trips_over_is_unparseable_and_harms_no_sibling(tmp_path):
+def test_a_number_that_no_float_holds_is_out_of_range_and_harms_no_sibling(tmp_path):
     (tmp_path / "s.json").write_text(
         '{"type": "object", "required": ["reason", "score"], "properties": {"reason": {"type": '
         '"string"}, "score": {"type": "number", "multipleOf": 0.5}}}'
@@ -473,7 +473,7 @@ def test_a_reply_that_its_reader_trips_over_is_unparseable_and_harms_no_sibling(
         return 1, 200, huge if "answer 0" in body else fine
 
     rewards, _, _, _ = scored(config(judges={"q": judge}), rows(3), script)
-    assert rewards[0].components["quality"].kind == "unparseable"
+    assert rewards[0].components["quality"].kind == "out_of_range"
     assert [reward.value for reward in rewards[1:]] == [2.0, 2.0]
 
 
