@@ -27,21 +27,32 @@ def rows(path, count, **extra):
 def config(tmp_path, monkeypatch):
     monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
     train = rows(tmp_path / "train.jsonl", 3)
-    val = rows(tmp_path / "val.jsonl", 2, extra_info={"split": "test", "index": 70})
+    val = rows(tmp_path / "val.jsonl", 1, extra_info={"split": "test", "index": 70})
     data = {
         "train_files": [train],
         "val_files": [val],
         "prompt_key": "prompt",
         "filter_overlong_prompts": False,
+        "truncation": "left",
         "cache_dir": str(tmp_path / "verl"),
     }
     return OmegaConf.create({"data": data, "actor_rollout_ref": ROLLOUT})
 
 
-def dataset(files, config):
+class Words:
+    """A chat template of one token a word."""
+
+    def apply_chat_template(self, messages, *, enable_thinking=False, **_):
+        extra = [7] if enable_thinking else []
+        return [len(w) for message in messages for w in message["content"].split()] + extra
+
+
+def dataset(files, config, tokenizer=None):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return RewardDataset(data_files=files, tokenizer=None, processor=None, config=config.data)
+        return RewardDataset(
+            data_files=files, tokenizer=tokenizer, processor=None, config=config.data
+        )
 
 
 def test_training_rows_are_stamped_with_split_and_group_size(config):
@@ -91,3 +102,80 @@ def test_a_prompt_with_a_number_of_responses_of_its_own_is_a_group_of_that_size(
     config.data.train_files = [rows(tmp_path / "own.jsonl", 1, __rollout_n__=3)]
     made = dataset(config.data.train_files, config)
     assert made[0]["extra_info"]["group_size"] == 3
+
+
+def two_files(tmp_path, *indices):
+    return [
+        rows(tmp_path / f"part{number}.jsonl", 1, extra_info={"index": index})
+        for number, index in enumerate(indices)
+    ]
+
+
+def test_the_files_own_indices_are_kept_where_they_are_unique(config, tmp_path):
+    config.data.train_files = two_files(tmp_path, 70, 71)
+    made = dataset(config.data.train_files, config)
+    assert [made[at]["index"] for at in range(2)] == [70, 71]
+
+
+def test_files_that_each_count_from_nought_give_rows_with_unique_indices(config, tmp_path):
+    config.data.train_files = two_files(tmp_path, 5, 5)
+    made = dataset(config.data.train_files, config)
+    assert [made[at]["extra_info"]["index"] for at in range(2)] == [0, 1]
+    assert [made[at]["extra_info"]["file_index"] for at in range(2)] == [5, 5]
+
+
+def asked(path, *questions):
+    """A file of prompts, each of so many words."""
+    row = {"data_source": "s", "reward_model": {"ground_truth": "1"}}
+    lines = [row | {"chat": [{"role": "user", "content": text}]} for text in questions]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+@pytest.fixture
+def long(config, tmp_path):
+    config.data.train_files = [asked(tmp_path / "long.jsonl", "one two", "one two three four")]
+    config.data.prompt_key = "chat"
+    config.data.max_prompt_length = 3
+    return config
+
+
+def test_a_prompt_that_is_too_long_is_an_error_that_says_how_long(long):
+    long.data.truncation = "error"
+    with pytest.raises(DataError, match=r"long\.jsonl, row 2: the prompt has 4 tokens .* is 3"):
+        dataset(long.data.train_files, long, Words())
+
+
+def test_the_chat_template_and_its_options_count_towards_the_length(long):
+    long.data.truncation = "error"
+    long.data.max_prompt_length = 4
+    assert len(dataset(long.data.train_files, long, Words())) == 2
+    long.data.apply_chat_template_kwargs = {"enable_thinking": True}
+    with pytest.raises(DataError, match="has 5 tokens"):
+        dataset(long.data.train_files, long, Words())
+
+
+def test_prompts_may_lose_their_beginning_where_that_was_asked_for(long):
+    assert len(dataset(long.data.train_files, long, Words())) == 2
+
+
+def test_a_way_to_cut_that_rollouts_do_not_have_is_refused(long):
+    long.data.truncation = "middle"
+    with pytest.raises(ConfigError, match="write left, error"):
+        dataset(long.data.train_files, long, Words())
+
+
+def test_prompts_that_are_too_long_are_left_out_unless_none_would_be_left(long):
+    long.data.filter_overlong_prompts = True
+    long.data.filter_overlong_prompts_workers = None
+    assert len(dataset(long.data.train_files, long, Words())) == 1
+    long.data.max_prompt_length = 1
+    with pytest.raises(DataError, match="every row was left out"):
+        dataset(long.data.train_files, long, Words())
+
+
+def test_extra_columns_come_along_for_rollouts_and_extra_info_for_rewards(config, tmp_path):
+    config.data.train_files = [rows(tmp_path / "e.jsonl", 1, hop=2, extra_info={"level": "easy"})]
+    row = dataset(config.data.train_files, config)[0]
+    assert row["hop"] == 2
+    assert row["extra_info"]["level"] == "easy"

@@ -19,7 +19,7 @@ with warnings.catch_warnings():
 from zerowait.errors import ConfigError
 from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
-from zerowait.verl.rows import MODEL_TOKENS
+from zerowait.verl.rows import EPISODE, MODEL_TOKENS
 from zerowait.verl.search_loop import SearchAgentLoop, _retriever, search_settings
 from zerowait.verl.tiny import _tokenizer
 
@@ -103,8 +103,10 @@ def test_a_trajectory_holds_what_was_sampled_and_masks_what_was_observed(tokeniz
     observed = [i for i, by_model in enumerate(output.response_mask) if not by_model]
     assert {output.response_logprobs[i] for i in observed} == {0.0}
     assert output.extra_fields[MODEL_TOKENS] == sum(output.response_mask)
-    assert output.extra_fields["stop"] == "answered"
-    assert output.extra_fields["searches"] == 1
+    episode = output.extra_fields[EPISODE]
+    assert (episode["stop"], episode["searches"], episode["turns"]) == ("answered", 1, 2)
+    authors = [int(who == "model") for who, tokens in episode["authors"] for _ in range(tokens)]
+    assert output.response_mask == authors
     assert output.extra_fields["global_steps"] == 7
     assert output.num_turns == 4
     # the second turn was asked for after exactly the tokens that are trained on
@@ -118,7 +120,7 @@ def test_a_retriever_that_is_not_there_is_an_observation(tokenizer):
     retriever = {"url": "http://127.0.0.1:9/retrieve", "deadline_s": 0.2}
     output = asyncio.run(trajectory(tokenizer, server, retriever=retriever))
     assert "The search failed" in tokenizer.decode(output.response_ids)
-    assert output.extra_fields["failed_searches"] == 1
+    assert output.extra_fields[EPISODE]["failed_searches"] == 1
 
 
 def test_the_plug_in_registers_it_by_name():

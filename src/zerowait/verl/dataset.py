@@ -21,7 +21,7 @@ from omegaconf import ListConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
-from zerowait.errors import ConfigError
+from zerowait.errors import ConfigError, DataError
 from zerowait.verl.columns import check_data_file
 
 TRAIN, VALIDATION = "train", "validation"
@@ -36,11 +36,19 @@ class RewardDataset(RLHFDataset):
 
     Chosen with ``data.custom_cls.path=pkg://zerowait.verl.dataset`` and
     ``data.custom_cls.name=RewardDataset``. The files' own ``split``, if there is one, is replaced:
-    what matters to a reward is what the row is used for.
+    what matters to a reward is what the row is used for. The files' own ``index`` is kept where it
+    is unique; where it is not, as in several files that each count from 0, rows are counted anew
+    and it is found under ``file_index``.
+
+    Prompts that are longer than ``data.max_prompt_length`` in tokens are left out with
+    ``data.filter_overlong_prompts=True``. Without it they are an error under ``data.truncation``
+    ``error``, verl's default, and lose their beginning under ``left``: verl 0.9.1 itself would
+    always do that, and only warn.
 
     Raises:
-        DataError: a file lacks messages or a ground truth.
-        ConfigError: training and validation cannot be told apart.
+        DataError: a file lacks messages or a ground truth, a prompt is too long, or all are.
+        ConfigError: training and validation cannot be told apart, or ``data.truncation`` is
+            something that verl's rollouts do not do.
     """
 
     def __init__(
@@ -54,20 +62,61 @@ class RewardDataset(RLHFDataset):
         self.split = split_of(data_files, config)
         self.group_size = group_size_of(self.split, config)
         super().__init__(data_files, tokenizer, config, *args, **kwargs)
+        self._check_lengths(_paths(data_files))
+        self._counts_anew = not _unique(self._own_indices())
 
     def __getitem__(self, item: int) -> dict[str, Any]:
         row: dict[str, Any] = super().__getitem__(item)
         given = row["extra_info"]
-        if given.get("index") is None:
-            row["index"] = item
+        own = given.get("index")
+        row["index"] = item if self._counts_anew else own
         row["extra_info"] = {
             **given,
+            **({"file_index": own} if self._counts_anew and own is not None else {}),
             "index": row["index"],
             "split": self.split,
             # verl's own column for a prompt that is to have another number of responses
             "group_size": int(row.get("__rollout_n__", self.group_size)),
         }
         return row
+
+    def _own_indices(self) -> list[Any]:
+        if "extra_info" not in self.dataframe.column_names:
+            return []
+        return [(info or {}).get("index") for info in self.dataframe["extra_info"]]
+
+    def _check_lengths(self, paths: list[str]) -> None:
+        files = ", ".join(paths)
+        if not len(self.dataframe):
+            raise DataError(
+                f"{files}: no prompt has at most data.max_prompt_length={self.max_prompt_length} "
+                "tokens, so that every row was left out"
+            )
+        if self.filter_overlong_prompts or self.truncation == "left":
+            return
+        if self.truncation != "error":
+            raise ConfigError(
+                f"data.truncation={self.truncation}: verl's rollouts cut prompts at the left or "
+                "not at all; write left, error, or data.filter_overlong_prompts=True"
+            )
+        for number, row in enumerate(self.dataframe, start=1):
+            tokens = self.tokenizer.apply_chat_template(
+                row[self.prompt_key],
+                add_generation_prompt=True,
+                tokenize=True,
+                return_dict=False,
+                **self.apply_chat_template_kwargs,
+            )
+            if len(tokens) > self.max_prompt_length:
+                raise DataError(
+                    f"{files}, row {number}: the prompt has {len(tokens)} tokens and "
+                    f"data.max_prompt_length is {self.max_prompt_length}: make it larger, or "
+                    "write data.filter_overlong_prompts=True or data.truncation=left"
+                )
+
+
+def _unique(indices: list[Any]) -> bool:
+    return bool(indices) and None not in indices and len(set(indices)) == len(indices)
 
 
 def split_of(data_files: Any, config: Any) -> str:

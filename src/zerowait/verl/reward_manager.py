@@ -11,6 +11,7 @@ gets a ticket at once, and the trainer fetches the reward when it needs it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from verl import DataProto
@@ -21,7 +22,7 @@ from zerowait.errors import ConfigError
 from zerowait.hub.ray import RayHub
 from zerowait.hub.ray_tickets import RayTickets
 from zerowait.types import Sample
-from zerowait.verl.rows import extra_info, model_tokens, plain
+from zerowait.verl.rows import episode_in, extra_info, model_tokens, plain
 from zerowait.verl.streaming_rules import check_streaming, has_shape
 from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
 
@@ -84,9 +85,13 @@ class RewardManager(RewardManagerBase):
             data_source=str(columns.get("data_source", "")),
             group=str(columns["uid"]),
             response_tokens=model_tokens(columns, written, shaped=self._shaped),
-            extra={k: v for k, v in extra.items() if k not in (SPLIT, GROUP_SIZE)},
+            extra=_without_stamps(extra) | episode_in(columns),
             id=f"{columns['uid']}_{columns.get('session_id', 0)}",
             group_size=int(extra[GROUP_SIZE]),
             split=str(extra[SPLIT]),
             step=int(columns["global_steps"]) if "global_steps" in columns else None,
         )
+
+
+def _without_stamps(extra: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in extra.items() if key not in (SPLIT, GROUP_SIZE)}

@@ -10,6 +10,9 @@ from zerowait.types import Abstain, Outcome, Reward, Score
 
 MODEL_TOKENS: Final = "model_tokens"
 """Where an agent loop says, in ``extra_fields``, how many tokens of a response the model wrote."""
+EPISODE: Final = "episode"
+"""Where an agent loop may say, in ``extra_fields``, how its episode went: scorers and rubrics find
+it under the same name in the sample's ``extra``."""
 
 
 def model_tokens(columns: Mapping[str, Any], written: int, *, shaped: bool) -> int:
@@ -29,6 +32,12 @@ def model_tokens(columns: Mapping[str, Any], written: int, *, shaped: bool) -> i
             f"how many those are: put {MODEL_TOKENS!r} into AgentLoopOutput.extra_fields"
         )
     return written
+
+
+def episode_in(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """What the agent loop says of its episode, as a part of a sample's ``extra``; or nothing."""
+    told = plain(columns.get("tool_extra_fields") or {}).get(EPISODE)
+    return {} if told is None else {EPISODE: told}
 
 
 def extra_info(reward: Reward, *, stand_in: str = "") -> dict[str, Any]:

@@ -37,7 +37,8 @@ from zerowait.search import (
     Turn,
     settings_from,
 )
-from zerowait.verl.rows import MODEL_TOKENS
+from zerowait.verl.policy_tokens import PolicyTokens
+from zerowait.verl.rows import EPISODE, MODEL_TOKENS
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}
 
@@ -67,11 +68,28 @@ def search_settings(config: Any) -> SearchSettings:
     return settings_from(given)
 
 
+def account(episode: Episode) -> dict[str, Any]:
+    """How an episode went, in plain values: what a scorer finds under ``extra["episode"]``.
+
+    ``authors`` says in order who wrote how many tokens of the response: ``[["model", 12],
+    ["environment", 40], ...]``.
+    """
+    return {
+        "turns": sum(1 for _ in episode.turns()),
+        "searches": episode.searches,
+        "failed_searches": episode.failed_searches,
+        "invalid_actions": episode.invalid_actions,
+        "stop": episode.stop.value,
+        "authors": [[part.author.value, len(part.tokens)] for part in episode.segments],
+    }
+
+
 class SearchAgentLoop(AgentLoopBase):
     """One trajectory: the model thinks, searches and answers; only its own tokens are trained on.
 
     What the environment wrote has mask 0 and log-probability 0.0. ``extra_fields`` says how many
-    tokens the model wrote, so that length terms count no others, and how the episode went.
+    tokens the model wrote, so that length terms count no others, and how the episode went, which
+    goes into the sample that is rewarded.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -106,7 +124,7 @@ class SearchAgentLoop(AgentLoopBase):
             self._settings,
             generate=generate,
             retrieve=self._retrieve,
-            tokens=_Tokens(self.tokenizer),
+            tokens=PolicyTokens(self.tokenizer),
             end_ids=frozenset({self.tokenizer.eos_token_id} - {None}),
             reserved=self.tokenizer.all_special_tokens,
         )
@@ -126,7 +144,6 @@ class SearchAgentLoop(AgentLoopBase):
         return {"stop": list(STOP_TEXTS), kept: True}
 
     def _output(self, episode: Episode, fields: Mapping[str, Any]) -> AgentLoopOutput:
-        turns = sum(1 for _ in episode.turns())
         return AgentLoopOutput(
             prompt_ids=list(episode.prompt),
             response_ids=episode.response,
@@ -139,31 +156,12 @@ class SearchAgentLoop(AgentLoopBase):
             extra_fields={
                 **fields,
                 MODEL_TOKENS: episode.model_tokens,
-                "model_turns": turns,
-                "searches": episode.searches,
-                "failed_searches": episode.failed_searches,
-                "invalid_actions": episode.invalid_actions,
-                "stop": episode.stop.value,
+                EPISODE: account(episode),
                 # what verl's own loops always have
                 "turn_scores": [],
                 "tool_rewards": [],
             },
         )
-
-
-class _Tokens:
-    """The policy's tokenizer, with every special token shown and none added."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-
-    def encode(self, text: str, /) -> Sequence[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return ids
-
-    def decode(self, tokens: Sequence[int], /) -> str:
-        text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
-        return text
 
 
 def _retriever(settings: RetrieverSettings) -> Retriever:

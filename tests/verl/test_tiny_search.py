@@ -1,0 +1,66 @@
+"""The world of the tiny search agent: what its policy is taught, token by token."""
+
+import random
+
+import pytest
+
+from zerowait.search.documents import documents_in
+from zerowait.verl.policy_tokens import PolicyTokens
+from zerowait.verl.tiny_search import (
+    _FORMS,
+    ANIMALS,
+    HELD_OUT,
+    NAMES,
+    _lessons,
+    document,
+    search_tokenizer,
+)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return search_tokenizer()
+
+
+@pytest.fixture(scope="module")
+def lessons(tokenizer):
+    return next(_lessons(tokenizer, random.Random(0)))
+
+
+def test_a_name_is_one_token_in_a_question_and_one_in_a_search(tokenizer):
+    tokens = PolicyTokens(tokenizer)
+    for word in (*NAMES, *ANIMALS):
+        assert len(tokens.encode(word)) == len(tokens.encode(f" {word}")) == 1
+
+
+def test_a_lesson_teaches_the_models_own_tokens_only(tokenizer, lessons):
+    for lesson in lessons:
+        taught = PolicyTokens(tokenizer).decode([lesson.tokens[place] for place in lesson.taught])
+        assert "information" not in taught
+        assert "keeps" not in taught
+        assert "<answer>" in taught
+
+
+def test_an_animal_that_was_read_is_the_one_to_answer_with(tokenizer, lessons):
+    texts = [PolicyTokens(tokenizer).decode(lesson.tokens) for lesson in lessons]
+    read = [text for text in texts if "<information>" in text]
+    assert len(read) == _FORMS["search"] + _FORMS["told"]
+    for text in read:
+        animal = text.rpartition("<answer>")[2].removesuffix("</answer>")
+        assert f"keeps a {animal}." in text
+
+
+def test_the_choice_to_search_is_taught_in_a_fourth_of_the_episodes_that_choose(tokenizer, lessons):
+    search = PolicyTokens(tokenizer).encode("search")[0]
+    openings = [
+        lesson.tokens[lesson.taught[1]]
+        for lesson in lessons
+        if lesson.taught[1] == lesson.taught[0] + 1
+    ]
+    assert openings.count(search) / len(openings) == 0.25
+
+
+def test_what_is_asked_of_held_out_keepers_is_in_the_corpus_only():
+    assert 0 < HELD_OUT < len(NAMES) / 2
+    row = {"contents": document("Ada", "crow").contents}
+    assert next(documents_in(row, where="")).text == "Ada keeps a crow."
