@@ -16,7 +16,7 @@ import numpy as np
 RESULTS = {
     "number": 0.5, "whole": 1, "truth": True, "scalar": np.float32(0.5), "row": {"score": 0.5, "k": 1},
     "none": None, "text": "1.0", "nan": float("nan"), "inf": float("inf"), "list": [0.5],
-    "no score": {"reward": 1.0}, "score is none": {"score": None}, "huge": {"score": 1.0, "x": "x" * 2_000_000},
+    "array": np.array(0.5), "odd": np.float64("nan"), "no score": {"reward": 1.0}, "score is none": {"score": None}, "huge": {"score": 1.0, "x": "x" * 2_000_000},
 }
 
 async def later_number(): return 0.5
@@ -25,12 +25,15 @@ def outcome(what):
     if what == "raise": raise ValueError("bad luck")
     if what == "leave": raise SystemExit("done")
     if what == "coroutine": return later_number()
+    if what == "generator": return (number for number in [0.5])
     if what == "hang": time.sleep(1000)
     if what == "segfault": ctypes.string_at(0)
     if what == "exit": os._exit(0)
     return RESULTS[what]
 
 def plain(sample): return outcome(sample.ground_truth)
+def yields(sample): yield 0.5
+async def yields_later(sample): yield 0.5
 def verl(data_source, solution_str, ground_truth, extra_info): return outcome(ground_truth)
 async def later(sample): await asyncio.sleep(0); return outcome(sample.ground_truth)
 def with_option(sample, bonus): return outcome(sample.ground_truth)
@@ -71,6 +74,9 @@ HARMLESS = [
     ("whole", 1.0, ""),
     ("truth", 1.0, ""),
     ("scalar", 0.5, ""),
+    ("array", 0.5, ""),
+    ("odd", "crashed", "returned nan; expected a finite number"),
+    ("generator", "crashed", "returned a generator; expected a number"),
     ("row", 0.5, ""),
     ("coroutine", 0.5, ""),
     ("none", "bad_input", "returned None"),
@@ -149,6 +155,14 @@ def test_a_function_of_any_kind_that_hangs_or_dies_harms_nobody_else(what, expec
     for (kind, does), outcome in zip(calls, outcomes, strict=True):
         expectation = (expected, message) if does == what else (0.5, "")
         assert_named(outcome, kind, *expectation)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("yields", "generator"), ("yields_later", "async_generator")]
+)
+def test_a_function_that_yields_is_told_to_return(name, kind):
+    (outcome,) = judged([(name, "")])
+    assert_named(outcome, name, "crashed", f"returned a {kind}; expected a number")
 
 
 def test_a_function_that_takes_lists_gets_what_waits_and_its_options():
