@@ -13,6 +13,7 @@ import pytest
 from zerowait.hub import read_rewards
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
 
+collect_ignore = ["watching"]  # loaded into verl's processes, not into the tests
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 FAULTS = (Status(status=429, share=0.2), Garbage(share=0.05, always=True))
 HARD_LIMIT_S = 420
@@ -86,6 +87,11 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int, reward=REWAR
         "schedule": {"logger": ["console", "file"]},
         **parts,
     }
+    return run_recipe(folder, recipe)
+
+
+def run_recipe(folder: Path, recipe, **variables):
+    """The finished run of a recipe: its records, verl's own dumps and what verl logged."""
     (folder / "recipe.yaml").write_text(json.dumps(recipe))
     run = folder / "run"
     metrics = folder / "metrics.jsonl"
@@ -93,6 +99,7 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int, reward=REWAR
         *("train", folder / "recipe.yaml", "--output", run),
         VERL_FILE_LOGGER_PATH=str(metrics),
         TENSORBOARD_DIR=str(folder / "tensorboard"),
+        **variables,
     )
     assert done.code == 0, done.output[-6000:]
     return SimpleNamespace(
@@ -104,6 +111,11 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int, reward=REWAR
         steps=[json.loads(line)["data"] for line in metrics.read_text().splitlines()],
         log=(run / "train.log").read_text(errors="replace"),
     )
+
+
+@pytest.fixture(scope="session")
+def recipes():
+    return run_recipe
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,211 @@
+"""verl's GRPO with the search agent on a CPU, in both trainers, past a retriever that dies."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from zerowait.hub import read_rewards
+from zerowait.search.index import build_index
+from zerowait.search.passages import FAILED, INVALID
+from zerowait.verl.tiny_search import make_tiny_search
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+SERVE = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever", "serve"]
+WATCHING = Path(__file__).parent / "watching"
+OBSERVED = re.compile(rf"\n\n<information>.*?</information>\n\n|{re.escape(INVALID)}", re.DOTALL)
+
+
+class RetrieverProcess:
+    """``zerowait retriever serve`` on a port of its own, which can be killed and started again."""
+
+    def __init__(self, index):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{port}/retrieve"
+        self._command = [*SERVE, str(index), "--port", str(port)]
+        self._process = None
+
+    def start(self):
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        assert "are served at" in self._process.stdout.readline()
+
+    def kill(self):
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(20)
+            self._process.stdout.close()
+            self._process = None
+
+
+@contextmanager
+def an_outage(retriever, run):
+    """Killed once a search of the first step was answered, back once one was not."""
+    over = threading.Event()
+
+    def come_and_go():
+        if seen(run, over, lambda episode: episode["searches"] > episode["failed_searches"]):
+            retriever.kill()
+            seen(run, over, lambda episode: episode["failed_searches"] > 0)
+            retriever.start()
+
+    watcher = threading.Thread(target=come_and_go)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join(60)
+
+
+def seen(run, over, sign):
+    """Whether a training episode with `sign` was rewarded before the run was over."""
+    while not over.wait(0.05):
+        if (run / "rewards.jsonl").exists():
+            trained = [r.sample for r in read_rewards(run) if r.sample.split == "train"]
+            if any(sign(sample.extra["episode"]) for sample in trained):
+                return True
+    return False
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    made = make_tiny_search(folder)
+    build_index(Path(made.corpus), folder / "index")
+    retriever = RetrieverProcess(folder / "index")
+    retriever.start()
+    yield SimpleNamespace(policy=made.policy, retriever=retriever)
+    retriever.kill()
+
+
+def train(folder, world, recipes, *, mode, steps, **retriever):
+    """A finished run, with the masks that the policy loss was given."""
+    losses = folder / "losses.jsonl"
+    recipe = {
+        "name": "search",
+        "seed": 3,
+        "model": {"path": world.policy.model},
+        "data": {
+            "train": [world.policy.train],
+            "validation": [world.policy.validation],
+            "batch": 8,
+            "max_prompt_tokens": 32,
+            "max_response_tokens": 96,
+        },
+        "rollout": {"n": 4},
+        "algorithm": {"steps": steps, "learning_rate": 1e-4, "micro_batch": 32},
+        "reward": {"components": {"answer": {"scorer": "qa_em"}}, "cache": "off"},
+        "search": {
+            "max_turns": 1,
+            "max_turn_length": 16,
+            "max_obs_length": 64,
+            "retriever": {"url": world.retriever.url, "topk": 1, **retriever},
+        },
+        "trainer": {"mode": mode},
+        "resources": {"device": "cpu"},
+        "schedule": {"logger": ["console", "file"]},
+        "verl": {"actor_rollout_ref.actor.policy_loss.loss_mode": "watched"},
+    }
+    done = recipes(
+        folder,
+        recipe,
+        VERL_USE_EXTERNAL_MODULES="zerowait.verl.plugin,watched_loss",
+        WATCHED_LOSS=str(losses),
+        PYTHONPATH=os.pathsep.join([str(WATCHING), os.environ.get("PYTHONPATH", "")]),
+    )
+    done.losses = [json.loads(line) for line in losses.read_text().splitlines()]
+    done.trained = [r for r in done.records if r.sample.split == "train"]
+    return done
+
+
+@pytest.fixture(scope="module")
+def streaming(tmp_path_factory, world, recipes):
+    return train(tmp_path_factory.mktemp("streaming"), world, recipes, mode="sync", steps=1)
+
+
+@pytest.fixture(scope="module")
+def tickets(tmp_path_factory, world, recipes):
+    folder = tmp_path_factory.mktemp("tickets")
+    # nothing is remembered: an answered query that is asked again has to reach the retriever
+    patience = {"remember": 0, "timeout_s": 5, "deadline_s": 5}
+    with an_outage(world.retriever, folder / "run"):
+        return train(folder, world, recipes, mode="zerowait", steps=4, **patience)
+
+
+@pytest.fixture(params=["streaming", "tickets"])
+def run(request):
+    return request.getfixturevalue(request.param)
+
+
+def by_author(record):
+    """The mask that follows from who wrote which tokens."""
+    authors = record.sample.extra["episode"]["authors"]
+    return [int(author == "model") for author, count in authors for _ in range(count)]
+
+
+def bare(mask):
+    """Without the nought of the padding, and of an observation at the very end."""
+    return tuple(mask[: max((at for at, bit in enumerate(mask, start=1) if bit), default=0)])
+
+
+def test_the_loss_sees_the_tokens_that_the_model_wrote_and_no_others(run):
+    given = Counter(bare(row["mask"]) for row in run.losses)
+    assert given == Counter(bare(by_author(record)) for record in run.trained)
+    assert any(0 in mask for mask in given)
+    assert not any(row["moved"] for row in run.losses)
+
+
+def test_each_observation_in_the_text_is_one_that_the_environment_wrote(run):
+    for record in run.records:
+        authors = [author for author, _ in record.sample.extra["episode"]["authors"]]
+        assert len(OBSERVED.findall(record.sample.response)) == authors.count("environment")
+
+
+def test_lengths_count_the_models_own_tokens(run):
+    for record in run.records:
+        assert record.sample.response_tokens == sum(by_author(record))
+
+
+def test_log_probabilities_stand_at_the_tokens_they_are_of(run):
+    for step in run.steps[1:]:
+        assert step["training/rollout_probs_diff_max"] < 1e-3
+
+
+def test_validation_runs_episodes_too_and_every_one_is_rewarded(run):
+    validated = [r for r in run.records if r.sample.split == "validation"]
+    assert {r.sample.step for r in validated} == {0, len(run.steps) - 1}
+    assert all(r.reward.value is not None for r in run.records)
+    assert all(r.sample.extra["episode"]["turns"] >= 1 for r in validated)
+
+
+def test_a_retriever_that_was_killed_costs_its_searches_and_nothing_else(tickets):
+    failed = [r for r in tickets.trained if r.sample.extra["episode"]["failed_searches"]]
+    assert failed
+    for record in failed:
+        assert FAILED in record.sample.response
+        assert record.reward.value is not None
+    assert {r.sample.step for r in tickets.trained} == {1, 2, 3, 4}
+    assert len(tickets.trained) == 4 * 32
+
+
+def test_searches_are_answered_again_once_the_retriever_is_back(tickets):
+    last_failed = max(
+        r.settled_at for r in tickets.trained if r.sample.extra["episode"]["failed_searches"]
+    )
+    answered = [
+        r
+        for r in tickets.records
+        if r.submitted_at > last_failed and "<information>Doc 1" in r.sample.response
+    ]
+    assert answered
