@@ -455,7 +455,7 @@ def test_the_reference_may_be_in_another_column_and_its_absence_is_told():
     [
         (
             PAIRS | RANK,
-            r"judges.q.verdict .*exactly one of integer, number, choice, schema, pairs, rank",
+            r"judges.q.verdict .*exactly one of integer, number, choice, schema, reward, pairs, rank",
         ),
         (
             {"pairs": "siblings"},

@@ -99,7 +99,7 @@ def test_a_judge_whose_settings_do_not_fit_is_refused(refused, judge, says):
         ({"a": J, "b": other(), "j": panel("a", "b", quorum=3)}, "quorum must be from 1 to 2, not 3"),
         ({"a": J, "b": J, "j": panel("a", "b")}, "members[1] names 'b', which asks the same model the same as 'a'"),
         ({"a": J, "b": DECIMAL, "j": panel("a", "b")}, "judges.j.panel has members with different ranges (a 1 to 10, b 0 to 1): say normalize: true"),
-        ({"a": J, "b": FREE, "j": panel("a", "b", normalize=True)}, "names 'b', whose schema gives its verdict no minimum and maximum"),
+        ({"a": J, "b": FREE, "j": panel("a", "b", normalize=True)}, "names 'b', whose verdict has no minimum and maximum"),
         ({"a": WORDS, "b": MONITOR, "j": panel("a", "b")}, "names 'b', a monitor; it judges alone"),
         ({"a": DECIMAL, "b": other(DECIMAL), "j": panel("a", "b", by="majority")}, "judges.j.panel.by for 'a': majority needs verdicts that can be equal"),
         ({"a": J, "spread": other(), "j": panel("a", "spread")}, "names 'spread', a metric's name"),
@@ -114,7 +114,7 @@ def test_a_panel_that_cannot_meet_is_refused(refused, judges, says):
 
 def test_a_verdict_without_a_range_cannot_be_normalised(refused):
     says = refused({"j": FREE}, {"normalize": True})
-    assert "components.q.normalize needs a range, and the schema of 'j' gives" in says
+    assert "components.q.normalize needs a range, and the verdict of 'j' has no minimum" in says
 
 
 def test_an_unknown_judge_is_named_beside_those_that_there_are(refused):

@@ -52,7 +52,12 @@ _STANDING = (
     r"(?=[\s*_`\"']*+(?:[.,;:!?)\]|/]|\Z"
     r"|(?:is|was|would|seems?|may|might|instead|rather|then|now|at)\b))"
 )
-_ANY_NUMBER = r"[-+±~≈<>]?[ ]?\.?(?:\d|[\u2150-\u218f\u2460-\u24ff])"
+# Digits of any script, raised and lowered ones, and those in circles, brackets and squares.
+_DIGIT = (
+    r"[\d\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218f\u2460-\u249b\u24ea-\u24ff"
+    r"\u2776-\u2793\u3021-\u3029\u3192-\u3195\u3220-\u33ff]"
+)
+_ANY_NUMBER = rf"[-+±~≈<>]?[ ]?\.?{_DIGIT}"
 _NUMBER_REMARKS = remarks(
     _ANY_NUMBER,
     r"[-+]?(?:\d++(?:\.\d++)?|(?:one|two|three|four|five|six|seven|eight|nine|ten|zero)\b)"
