@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import parse, read_reply
+from zerowait.judge.claims import key_pattern
 from zerowait.judge.order import OrderReader, parse_order
 from zerowait.types import Score
 
@@ -253,8 +254,7 @@ def test_a_number_in_an_object_counts_only_where_the_objects_name_is_no_other(ke
         "review",
     }
     wrapping |= {"feedback", "json", "data", "content", "value", "tool_call", "function_call"}
-    named = {"score", "scores", "rating", "verdict"}
-    assume(key.casefold() not in wrapping | named)
+    assume(key.lower() not in wrapping and not key_pattern(numeric=True).fullmatch(key.lower()))
     assert not is_verdict(json.dumps({key: {"score": v}}))
 
 
