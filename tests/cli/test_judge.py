@@ -1,9 +1,11 @@
 """The command ``zerowait judge``."""
 
 import json
+import os
 import signal
 import socket
 import urllib.request
+from pathlib import Path
 
 
 def test_a_fake_judge_says_what_it_was_asked_when_it_ends(start_zerowait):
@@ -32,3 +34,21 @@ def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(zerowait):
         f"zerowait: --port {port}: no judge can listen at 127.0.0.1:{port}: "
         "Address already in use\n"
     )
+
+
+def test_a_reader_of_its_output_that_is_gone_is_no_fault_of_the_port(start_zerowait):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        process = start_zerowait("judge", "--fake", "--port", "0", stdout=writer)
+    finally:
+        os.close(writer)
+    _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (1, "")
+
+
+def test_an_output_that_cannot_be_written_is_no_fault_of_the_port(start_zerowait):
+    with Path("/dev/full").open("w") as full:
+        process = start_zerowait("judge", "--fake", "--port", "0", stdout=full)
+    _, complaints = process.communicate(timeout=60)
+    assert (process.returncode, complaints) == (2, "zerowait: No space left on device\n")

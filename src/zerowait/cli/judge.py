@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 
 from zerowait.cli.app import app
 from zerowait.errors import ConfigError
 
+_Ready: TypeAlias = Callable[[str], None]
 _WEIGHTS = ("minilm", "smollm2")
 
 
@@ -37,21 +39,31 @@ def judge(
         raise ConfigError("--script goes with --fake")
     if weights is not None and weights not in _WEIGHTS:
         raise ConfigError(f"--weights {weights}: must be one of {', '.join(_WEIGHTS)}")
+    listens = False
+
+    def ready(url: str) -> None:
+        nonlocal listens
+        listens = True
+        print(f"a judge answers at {url}", flush=True)
+
+    serving = _fake(script, host, port, ready) if fake else _real(str(weights), host, port, ready)
     with contextlib.suppress(KeyboardInterrupt):
         try:
-            asyncio.run(_fake(script, host, port) if fake else _real(str(weights), host, port))
+            asyncio.run(serving)
         except OSError as error:
+            if listens:  # then it is no port that was refused: standard output, for one
+                raise
             raise ConfigError(
                 f"--port {port}: no judge can listen at {host}:{port}: {_reason(error)}"
             ) from None
     return 0
 
 
-async def _fake(script: Path | None, host: str, port: int) -> None:
+async def _fake(script: Path | None, host: str, port: int, ready: _Ready) -> None:
     from zerowait.testing import Script, load_script, serve_forever
 
     loaded = Script() if script is None else load_script(script)
-    seen = await serve_forever(loaded, host=host, port=port, on_ready=_ready)
+    seen = await serve_forever(loaded, host=host, port=port, on_ready=ready)
     faults = "".join(f", {name} {count}" for name, count in sorted(seen.by_fault.items()))
     print(
         f"{seen.requests} requests, {seen.answered} answered, {seen.distinct_bodies} different, "
@@ -60,17 +72,13 @@ async def _fake(script: Path | None, host: str, port: int) -> None:
     )
 
 
-async def _real(weights: str, host: str, port: int) -> None:
+async def _real(weights: str, host: str, port: int, ready: _Ready) -> None:
     from zerowait.testing.small_judge import serve_forever
 
-    await serve_forever(weights=weights, host=host, port=port, ready=_ready)
+    await serve_forever(weights=weights, host=host, port=port, ready=ready)
 
 
 def _reason(error: OSError) -> str:
     """The system's words; asyncio's repeat the address, and a resolver's number is negative."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else str(error.strerror or error)
-
-
-def _ready(url: str) -> None:
-    print(f"a judge answers at {url}", flush=True)

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
-from zerowait.cache import Entry, SingleFlight, Store, StoreError
+from zerowait.cache import SingleFlight, Store
 from zerowait.client import Answer, BudgetSpentError, JudgeClient, Metered
 from zerowait.config import Judge
 from zerowait.engine.memo import KeyMemo, mark_of
 from zerowait.engine.pace import Pace
 from zerowait.engine.partition import Ask, Partition
+from zerowait.engine.replies import Replies, outcome_of
 from zerowait.engine.settled import Read, Settled
-from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
+from zerowait.events import JudgementSettled, Listener
 from zerowait.judge import (
     ChatRequest,
-    Origin,
     Question,
     Rubric,
-    Served,
     reply_origin,
     reply_usage,
     request_key,
@@ -30,9 +27,6 @@ from zerowait.judge import (
     texts_for,
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
-
-_REREAD: Final = 16_384
-"""About as many replies as the store's front holds in memory, whose bytes these are."""
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,16 +66,14 @@ class Bench:
         self._client = client
         self._meter = meter
         self._flights = shared.flights
-        self._store = shared.store
+        self._replies = Replies(name, store=shared.store, listener=shared.listener)
         self._partition = shared.partition
         self._listener = shared.listener
-        self._served = Served()
         self._keys = KeyMemo()
         timeout_s = client.traffic.timeout_s
         self._pace = Pace(
             name, max_tokens=judge.max_tokens, timeout_s=timeout_s, listener=shared.listener
         )
-        self._reread = lru_cache(maxsize=_REREAD)(_outcome)
         self._questions: Sequence[Question] = ()
         self._readers: dict[int, int] = {}
 
@@ -157,7 +149,7 @@ class Bench:
     def _remembered(self, mark: bytes, read: Read, component: str) -> Outcome | None:
         """What is in memory about a sample with such texts."""
         key = self._keys.key(mark)
-        settled = None if key is None else self._recalled(self._store.peek(key), read)
+        settled = None if key is None else self._replies.hot(key, read)
         if key is None or settled is None:
             return None
         self._tell(key, settled, component)
@@ -195,7 +187,7 @@ class Bench:
         )
 
     async def _here(self, question: _Question) -> tuple[Settled, bool]:
-        hot = self._recalled(self._store.peek(question.key), question.read)
+        hot = self._replies.hot(question.key, question.read)
         if hot is not None:
             return hot, False
         settled, joined = await self._flights.run(
@@ -204,12 +196,12 @@ class Bench:
         if joined and settled.reply and settled.read is not question.read:
             # another judge asks the very same and looks for something else in the answer
             settled = msgspec.structs.replace(
-                settled, outcome=_outcome(question.read, settled.reply)
+                settled, outcome=outcome_of(question.read, settled.reply)
             )
         return settled, joined
 
     async def _settle(self, question: _Question, sent: Callable[[], None]) -> Settled:
-        recalled = self._recalled(await self._known(question.key), question.read)
+        recalled = await self._replies.kept(question.key, question.read)
         if recalled is not None:
             return recalled
         refusal = await self._meter.refusal(question.body)
@@ -217,29 +209,13 @@ class Bench:
             return Settled(outcome=Abstain(FailureKind.BUDGET, refusal), source="refused")
         return await self._asked(question, sent)
 
-    def _recalled(self, entry: Entry | None, read: Read) -> Settled | None:
-        """What a kept reply says, or None where it has to be asked for."""
-        if entry is None:
-            return None
-        outcome = self._reread(read, entry.reply)
-        if not isinstance(outcome, Score):
-            return None
-        self._see(Origin(entry.model, entry.fingerprint))
-        return Settled(
-            outcome=outcome,
-            source="cache",
-            model=entry.model,
-            reply=entry.reply,
-            read=read,
-        )
-
     async def _asked(self, question: _Question, sent: Callable[[], None]) -> Settled:
         request = question.request
         answer = await self._ask(question.body, sent)
         if isinstance(answer, Abstain):
             refused = answer.kind is FailureKind.BUDGET
             return Settled(outcome=answer, source="refused" if refused else "asked")
-        outcome = _outcome(question.read, answer.reply.body)
+        outcome = outcome_of(question.read, answer.reply.body)
         usage = reply_usage(answer.reply.body)
         self._pace.answered(usage.completion_tokens, answer.latency_s)
         attempts, queue_s = answer.attempts, answer.queue_s
@@ -248,14 +224,14 @@ class Bench:
             again = await self._ask(longer.body(), sent)
             if isinstance(again, Answer):
                 answer = again
-                outcome = _outcome(question.read, again.reply.body)
+                outcome = outcome_of(question.read, again.reply.body)
                 usage += reply_usage(again.reply.body)
                 attempts += again.attempts
                 queue_s += again.queue_s
         origin = reply_origin(answer.reply.body)
-        self._see(origin)
+        self._replies.see(origin)
         if isinstance(outcome, Score):
-            await self._keep(question.key, answer, outcome, origin)
+            await self._replies.keep(question.key, answer.reply.body, outcome, origin)
         return Settled(
             outcome=outcome,
             source="asked",
@@ -276,44 +252,3 @@ class Bench:
             return await self._client.ask(body, sent=sent)
         except BudgetSpentError as error:
             return Abstain(FailureKind.BUDGET, str(error))
-
-    def _see(self, origin: Origin) -> None:
-        """Raise the alarm when another model answers than before, here or in the cache."""
-        change = self._served.changed(origin)
-        if change is not None:
-            before, after = map(str, change)
-            self._listener(ModelChanged(judge=self._name, before=before, after=after))
-
-    async def _known(self, key: str) -> Entry | None:
-        try:
-            return await self._store.get(key)
-        except StoreError as error:
-            self._listener(StoreFailed(why=str(error)))
-            return None
-
-    async def _keep(self, key: str, answer: Answer, outcome: Score, origin: Origin) -> None:
-        """Commits the reply before its reward is handed out, so that nobody pays for it twice.
-
-        A verdict that was reached counts even where it cannot be kept (a full disk, say).
-        """
-        entry = Entry(
-            reply=answer.reply.body,
-            verdict=msgspec.json.encode(outcome),
-            judge=self._name,
-            model=origin.model,
-            fingerprint=origin.fingerprint,
-            created=time.time(),
-        )
-        try:
-            await self._store.put(key, entry)
-        except StoreError as error:
-            self._listener(StoreFailed(why=str(error)))
-
-
-def _outcome(read: Read, reply: bytes) -> Outcome:
-    """What a reply means; one that a reader trips over means nothing, and harms no sibling."""
-    try:
-        return read(reply)
-    except Exception as error:  # noqa: BLE001 - judges write whatever they write
-        why = f"the reply could not be read: {type(error).__name__}: {error}"
-        return Abstain(FailureKind.UNPARSEABLE, why)
