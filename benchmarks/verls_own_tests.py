@@ -4,7 +4,7 @@
 
 The tests run against the verl that is installed, which may be older or newer than the checkout:
 some fail for that reason alone. So each file runs twice, and the exit code is 1 if any test passes
-without the plug-in and does not with it.
+without the plug-in and does not with it, or if a file did not come to its end.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
+
+import msgspec
 
 from zerowait.verl.tiny import make_tiny
 
@@ -33,6 +34,9 @@ PLACES = (
 MODEL = "models/Qwen/Qwen2.5-0.5B-Instruct"
 """Where verl's tests look for a tokenizer, under the home folder."""
 LIMIT_S = 400
+RAY_CPUS = 8
+"""What Ray believes to have: verl's fixtures start a TransferQueue, whose controller and two
+storages take a CPU each, and on a machine of two wait for the third without end."""
 COROUTINES = """
 import asyncio
 import inspect
@@ -69,16 +73,24 @@ def main() -> None:
         shutil.copytree(chosen.checkout / "tests", place / "tests")
         (place / "conftest.py").write_text(COROUTINES)
         for file in files:
-            without = run(place, file, {"HOME": str(home), "VERL_USE_EXTERNAL_PLUGINS": "none"})
-            loaded = run(place, file, {"HOME": str(home), "VERL_USE_EXTERNAL_PLUGINS": "zerowait"})
-            lost = sorted(without - loaded)
-            broken += len(lost)
-            print(f"{len(loaded):4} passed, {len(without):4} without zerowait: {file}", flush=True)
+            without, loaded = (run(place, file, home, plugins) for plugins in ("none", "zerowait"))
+            lost = sorted(without.passed - loaded.passed)
+            broken += len(lost) + (without.unfinished or loaded.unfinished)
+            print(f"{loaded}, without zerowait {without}: {file}", flush=True)
             for name in lost:
                 print(f"     only without zerowait: {name}", flush=True)
-            if not loaded | without:
-                print(f"     none passes at all: {file}", flush=True)
     sys.exit(int(broken > 0))
+
+
+class Run(msgspec.Struct, frozen=True):
+    """The names of the tests that passed, and how pytest ended unless none failed."""
+
+    passed: set[str]
+    last_line: str
+    unfinished: bool = False
+
+    def __str__(self) -> str:
+        return f"{len(self.passed)} passed" + (f" ({self.last_line})" if self.last_line else "")
 
 
 def cpu_tests(checkout: Path) -> list[Path]:
@@ -89,34 +101,43 @@ def cpu_tests(checkout: Path) -> list[Path]:
     return [file.relative_to(checkout) for file in found]
 
 
-def run(place: Path, file: Path, variables: Mapping[str, str]) -> set[str]:
-    """The names of the tests of `file` that pass."""
-    report = place / "report.xml"
+def run(place: Path, file: Path, home: Path, plugins: str) -> Run:
+    """What became of the tests of `file`, with these plug-ins of verl."""
+    report, log = place / "report.xml", place / "pytest.log"
     report.unlink(missing_ok=True)
     command = [
         *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
         *(f"--junitxml={report}", "--rootdir=.", str(file)),
     ]
-    process = subprocess.Popen(
-        command,
-        cwd=place,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"} | variables,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        process.wait(LIMIT_S)
-    except subprocess.TimeoutExpired:
-        print(f"     not done after {LIMIT_S} s: {file}", flush=True)
-    finally:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+    variables = {
+        "HF_HUB_OFFLINE": "1",
+        "HOME": str(home),
+        "RAY_OVERRIDE_RESOURCES": f'{{"CPU": {RAY_CPUS}}}',
+        "VERL_USE_EXTERNAL_PLUGINS": plugins,
+    }
+    with log.open("w") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=place,
+            env=os.environ | variables,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            code = process.wait(LIMIT_S)
+        except subprocess.TimeoutExpired:
+            return Run(set(), f"not done after {LIMIT_S} s", unfinished=True)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+    last = (log.read_text(errors="replace").splitlines() or ["said nothing"])[-1]
     if not report.exists():
-        return set()
+        return Run(set(), f"exit code {code}: {last}", unfinished=True)
     cases = ET.parse(report).getroot().iter("testcase")  # noqa: S314 - pytest wrote it
-    return {f"{case.get('classname')}::{case.get('name')}" for case in cases if not len(case)}
+    passed = {f"{case.get('classname')}::{case.get('name')}" for case in cases if not len(case)}
+    return Run(passed, last if code else "")
 
 
 if __name__ == "__main__":

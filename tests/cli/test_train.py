@@ -76,6 +76,7 @@ def change(path, old, new):
         ("recipe.yaml", "reward: reward.yaml", "reward: reward.yaml\nverl: {actor_rollout_ref.rollout.top_p: .nan}", "actor_rollout_ref.rollout.top_p must be a number, not nan"),
         ("recipe.yaml", "device: cpu", "device: cpu, devices: 0", "recipe.yaml:7: resources.devices must be at least 1, not 0"),
         ("recipe.yaml", "{n: 2}", "{engine: vllm}", "recipe.yaml:4: rollout.engine is vllm, which needs a GPU, and this runs on the CPU"),
+        ("recipe.yaml", "{n: 2}", "{n: 2}\nverl: {algorithm.filter_groups: {enable: true, metric: acc}}", "algorithm.filter_groups.metric=acc is no number that this reward has: write reward, or one of its components: "),
         ("recipe.yaml", "batch: 2", "batch: 3", "recipe.yaml:3: data.batch is 3, and the training files have 2 rows"),
     ],
 )  # fmt: skip

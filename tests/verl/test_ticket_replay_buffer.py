@@ -286,13 +286,6 @@ def test_validation_between_asynchronous_steps_leaves_their_rows_alone(queue, op
     assert queue.list()["train"].keys() == {"g0", "g0_0_0", "g0_1_0"}
 
 
-def test_an_unknown_metric_is_an_error_that_names_those_there_are(queue, opened):
-    rollout = Rollout(queue)
-    rollout.add([judged(1), judged(0)])
-    with pytest.raises(ConfigError, match=r"metric=acc is not among reward, answer, style"):
-        opened(rollout, "acc", batch=1).sample(1, "train", 1)
-
-
 def test_a_sampler_of_the_users_own_is_refused():
     class Own(ReplayBuffer):
         def __init__(self):

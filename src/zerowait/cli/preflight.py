@@ -14,6 +14,7 @@ from zerowait.config.urls import shown_url
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.errors import ConfigError
 from zerowait.verl.columns import check_data_file
+from zerowait.verl.filter_metric import check_filter_metric
 from zerowait.verl.hydra_syntax import flattened, read
 from zerowait.verl.recipe import Recipe
 from zerowait.verl.streaming_rules import refuse_unstreamable
@@ -34,6 +35,9 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     check_reward(recipe.reward, connect=connect)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
     overrides = flattened({**recipe.verl, **extra})
+    filtered = "algorithm.filter_groups."
+    given = {k.removeprefix(filtered): v for k, v in overrides.items() if k.startswith(filtered)}
+    check_filter_metric(recipe.reward, given)
     key = str(overrides.get("data.prompt_key", recipe.data.prompt_key))
     data = recipe.data
     train = _files(recipe, data.train, overrides.get("data.train_files"))

@@ -127,13 +127,7 @@ class TicketReplayBuffer(ReplayBuffer):
             return None
         if self.filter_groups_metric == FILTER_GROUPS_REWARD_METRIC:
             return float(np.float32(reward.value))  # as verl would read it from its row
-        info = extra_info(reward)
-        if self.filter_groups_metric not in info:
-            raise ConfigError(
-                f"algorithm.filter_groups.metric={self.filter_groups_metric} is not among "
-                f"{', '.join(['reward', *reward.components])}"
-            )
-        value = info[self.filter_groups_metric]
+        value = extra_info(reward)[self.filter_groups_metric]  # `check_filter_metric` knows it
         return None if value is None else float(value)
 
     def _rows_of(self, partition_id: str, uids: Iterable[str]) -> dict[str, list[str]]:

@@ -18,6 +18,7 @@ from zerowait.engine.combine import policy_for
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 from zerowait.types import Abstain, FailureKind
+from zerowait.verl.filter_metric import check_filter_metric
 
 _ROWS_PER_WORKER = 1000
 """Ray runs at most so many calls of one asynchronous actor at a time."""
@@ -33,11 +34,13 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
 
     Raises:
         ConfigError: the reward configuration is wrong, has a policy that needs the trainer mode
-            ``zerowait``, or more rows would wait for each other than the reward workers can hold.
+            ``zerowait``, groups are filtered by a number that it has not, or more rows would wait
+            for each other than the reward workers can hold.
     """
     config = load_config(path)
     plan = compile_plan(config)
     refuse_unstreamable(config)
+    check_filter_metric(config, verl_config.algorithm.get("filter_groups"))
     _refuse_neutral_alone(config, verl_config)
     rows = _rows_under_way(verl_config)
     workers = int(verl_config.reward.num_workers)

@@ -23,6 +23,7 @@ from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.verl.advantage import advantages, optional_fields
 from zerowait.verl.alarm_metrics import alarm_metrics
+from zerowait.verl.filter_metric import check_filter_metric
 from zerowait.verl.late import late_reward
 from zerowait.verl.modes import BUILT_ON
 from zerowait.verl.redeemer import Redeemer
@@ -59,6 +60,7 @@ class TicketTrainer(PPOTrainer):
         self._settings: TicketSettings = settings_in(config)
         check_ticketed(config)
         rewards = load_config(self._settings.config)
+        check_filter_metric(rewards, config.algorithm.get("filter_groups"))
         self._shaped = has_shape(rewards)
         self._redeemer = Redeemer(
             lambda: open_tickets(self._settings),
