@@ -11,6 +11,7 @@ WIRE_FILES = frozenset(
     {
         "cache/test_redis.py",
         "client/test_apis.py",
+        "client/test_soak.py",
         "client/test_transport.py",
         "client/test_wire.py",
         "engine/test_function_faults.py",

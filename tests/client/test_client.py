@@ -1,4 +1,5 @@
 import asyncio
+import ssl
 from email.utils import formatdate
 from random import Random
 
@@ -19,6 +20,7 @@ from zerowait.client import (
     TransportError,
 )
 from zerowait.config import Endpoint, Traffic
+from zerowait.errors import ClosedError
 from zerowait.events import RequestEnded, RequestRetried
 from zerowait.testing import virtually
 from zerowait.types import Abstain, FailureKind
@@ -54,7 +56,7 @@ class Scripted:
         if step is HANGS:
             await asyncio.sleep(1e6)
         await asyncio.sleep(self.latency_s)
-        if isinstance(step, TransportError):
+        if isinstance(step, Exception):
             raise step
         return step
 
@@ -416,6 +418,33 @@ def test_a_key_that_the_server_quotes_reaches_neither_outcome_nor_events_nor_rep
     abstain, _ = virtually(asker.ask(b"{}"))
     assert "***" in abstain.detail
     assert "planted" not in f"{abstain} {events} {asker} {asker!r}"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (RuntimeError(f"no header Bearer {KEY}"), FailureKind.UNREACHABLE),
+        (ssl.SSLError("EOF occurred in violation of protocol"), FailureKind.UNREACHABLE),
+        (ConnectionResetError(), FailureKind.UNREACHABLE),
+        (ValueError("x" * 10_000), FailureKind.UNREACHABLE),
+        (TimeoutError(), FailureKind.TIMEOUT),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+def test_a_transport_that_breaks_its_promise_costs_its_judgement_and_never_the_run(error, kind):
+    transport = Scripted(error, error, GOOD)
+    asker = client(transport, keys=[Secret(KEY)], traffic=Traffic(attempts=2))
+    abstain, _ = virtually(asker.ask(b"{}"))
+    answer, _ = virtually(asker.ask(b"{}"))
+    assert (abstain.kind, answer.reply) == (kind, GOOD)
+    assert type(error).__name__ in abstain.detail
+    assert "planted" not in abstain.detail
+    assert len(abstain.detail) < 400
+
+
+def test_a_transport_that_is_closed_says_so():
+    with pytest.raises(ClosedError):
+        virtually(client(Scripted(ClosedError("closed"))).ask(b"{}"))
 
 
 def test_every_attempt_is_told_and_so_is_every_wait():

@@ -83,7 +83,10 @@ class TransportError(ZerowaitError):
 
 
 class Transport(Protocol):
-    """Sends requests. Raises `TransportError`, or `ClosedError` after `aclose`."""
+    """Sends requests. Raises `TransportError`, or `ClosedError` after `aclose`.
+
+    An error that is none of zerowait's is taken for a `TransportError`: no complete reply came.
+    """
 
     async def send(self, request: Request, *, timeout_s: float) -> Reply:
         """The whole reply to `request`, within `timeout_s` seconds of this call.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -14,7 +15,11 @@ from zerowait.client.port import Reply, Request, Transport, TransportError
 from zerowait.client.quota import Claim
 from zerowait.client.retry import is_overload, retry_after_s
 from zerowait.config.endpoint import Endpoint
+from zerowait.errors import ZerowaitError
 from zerowait.events import Listener, RequestEnded
+from zerowait.types import FailureKind
+
+_SHOWN: Final = 200
 
 
 class Road(msgspec.Struct, frozen=True):
@@ -57,7 +62,11 @@ class Sender(msgspec.Struct, frozen=True):
     wall: Callable[[], float]
 
     async def send(self, road: Road, body: bytes, permit: Permit, *, timeout_s: float) -> Result:
-        """What came of one request. Never raises a `TransportError`: it is a result."""
+        """What came of one request. Whatever a transport fails with is a result, too.
+
+        Raises:
+            ZerowaitError: it could not be sent at all: the budget is spent, the transport closed.
+        """
         clock = asyncio.get_running_loop().time
         permit.slot.sent()
         road.lane.quota.sent(permit.claim)
@@ -93,6 +102,10 @@ class Sender(msgspec.Struct, frozen=True):
         except TransportError as error:
             # a value from here on; its frames would hold it, and it them, until the next collection
             return error.with_traceback(None)
+        except ZerowaitError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a transport may be anybody's
+            return _untold(error, place)
 
     def _is_answer(self, reply: Reply | TransportError) -> bool:
         return (
@@ -116,3 +129,13 @@ class Sender(msgspec.Struct, frozen=True):
         if ending is Ending.OVERLOADED:
             quota.refused(claim)
         permit.slot.ended(ending, retry_after_s=dry_s)
+
+
+def _untold(error: Exception, place: Target) -> TransportError:
+    """What a transport should have raised: its fault costs a judgement, and never the run."""
+    late = isinstance(error, TimeoutError)
+    words = place.redact(f"{type(error).__name__}: {error}".removesuffix(": "))
+    return TransportError(
+        FailureKind.TIMEOUT if late else FailureKind.UNREACHABLE,
+        f"the transport failed: {words[:_SHOWN]}",
+    )
