@@ -1,22 +1,27 @@
 """What the adaptive limit gets out of a server: answers per second against an oracle, and 429s.
 
-    python benchmarks/adaptive.py [--seconds 120] [--live 20]
+    python benchmarks/adaptive.py [--seconds 120] [--live 60]
 
 Simulated in virtual time: log-normal latency (median 1 s, sigma 0.4), more in line than can be
-done, the first 15 s left out. The oracle knows the capacity. `--live` adds so many real seconds
-against a fake judge over sockets, per row.
+done, the first 15 s left out. The oracle knows the capacity. `--live` adds eight rows over sockets,
+against a fake judge, each of so many real seconds: 60 or more.
 """
 
 import argparse
+import asyncio
+import contextlib
 import math
 import sys
 from statistics import median
 
-from asking import through_engine
+from asking import reward_config
 from serving import judge_process
 from simulated import Server, pressed
 
+from zerowait import Sample, Score
 from zerowait.cli.tables import show
+from zerowait.engine import Engine, Stats
+from zerowait.events import Event, JudgementSettled
 from zerowait.testing import Capacity, Change, Latency, Script
 
 MEAN_S = math.exp(0.4**2 / 2)
@@ -41,8 +46,12 @@ def main() -> int:
     """Print one row for each server and way."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=float, default=120.0, help="virtual")
-    options.add_argument("--live", type=float, default=0.0, help="real seconds, per row")
+    options.add_argument("--live", type=float, default=0.0, help="real seconds per row")
     given = options.parse_args()
+    if 0 < given.live < 4 * RAMP_S:
+        options.error(
+            f"--live: {4 * RAMP_S:.0f} or more, since the first {RAMP_S:.0f} s are left out"
+        )
     rows = [["server", "concurrency", "answers / oracle", "429 share", "median latency s"]]
     for name, (capacity, oracle) in servers(given.seconds).items():
         for way in WAYS:
@@ -60,21 +69,35 @@ def main() -> int:
 
 
 def live(seconds: float) -> None:
-    """The same over sockets, ramp included."""
+    """The same over sockets and through the whole engine, as long as `servers` of that time."""
     rows = [["live server", "concurrency", "answers / oracle", "429 share"]]
     latency = Latency(median_s=1.0, sigma=0.4)
-    for name, capacity, bears in (
-        ("cap 60", Capacity(concurrency=60, retry_after_s=1.0), 60),
-        ("knee 128", Capacity(knee=128), 128),
-    ):
-        oracle = bears / MEAN_S
-        with judge_process(Script(latency=latency, capacity=capacity)) as url:
-            for way in ("auto", 32):
-                traffic = {"concurrency": way, "attempts": 1000}
-                run = through_engine(url, int(oracle * seconds), traffic=traffic)
-                refused = 0.0 if run.stats is None else run.stats.retries / run.stats.requests
-                rows.append([name, str(way), f"{run.per_s / oracle:.3f}", f"{refused:.1%}"])
+    for name, (capacity, oracle) in servers(seconds).items():
+        for way in ("auto", 32):
+            with judge_process(Script(latency=latency, capacity=capacity)) as url:
+                answered, stats = asyncio.run(engaged(url, way, seconds, int(oracle * seconds)))
+            ratio = answered / (seconds - RAMP_S) / oracle
+            rows.append([name, str(way), f"{ratio:.3f}", f"{stats.retries / stats.requests:.1%}"])
     show(rows)
+
+
+async def engaged(url: str, way: int | str, seconds: float, count: int) -> tuple[int, Stats]:
+    """The answers after the ramp, with twice `count` in line so that there is always more to do."""
+    clock = asyncio.get_running_loop().time
+    settings = reward_config(url, traffic={"concurrency": way, "attempts": 1000}, cache="off")
+    samples = [Sample("Say something.", f"number {number}") for number in range(2 * count)]
+    answered_s: list[float] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, JudgementSettled) and isinstance(event.outcome, Score):
+            answered_s.append(clock())
+
+    async with Engine(settings, listener=note) as engine:
+        began_s = clock()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await engine.score_all(samples)
+        return sum(RAMP_S <= when - began_s <= seconds for when in answered_s), engine.stats()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The engine over a judge that is scripted on the wire, on a clock that jumps."""
 
 import asyncio
+from collections import Counter
 
 import msgspec
 import pytest
@@ -99,6 +100,25 @@ def test_without_a_limit_of_ones_own_the_engine_finds_one_and_says_it():
     assert len(wire.bodies) == 64
     assert stats.limits == {"http://judge/v1/chat/completions m": stats.limit}
     assert stats.limit > 32
+
+
+def test_a_model_that_turns_many_away_costs_another_one_at_the_same_url_no_slot():
+    judges = {
+        name: JUDGE | {"endpoints": [{"base_url": "http://judge/v1", "model": name}]}
+        for name in ("busy", "calm")
+    }
+    asked = Counter()
+
+    def script(body):
+        asked["busy"] += "busy" in body
+        refused = "busy" in body and asked["busy"] % 2
+        return 1, 429 if refused else 200, "Score: 7"
+
+    components = {name: {"judge": name} for name in judges}
+    settings = config(judges=judges, components=components, traffic={"attempts": 100})
+    _, stats, _, _ = scored(settings, rows(300), script)
+    url = "http://judge/v1/chat/completions"
+    assert stats.limits[f"{url} busy"] < 32 <= stats.limits[f"{url} calm"]
 
 
 def test_the_concurrency_limit_is_kept():
