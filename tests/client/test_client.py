@@ -56,7 +56,7 @@ class Scripted:
         if step is HANGS:
             await asyncio.sleep(1e6)
         await asyncio.sleep(self.latency_s)
-        if isinstance(step, Exception):
+        if isinstance(step, BaseException):
             raise step
         return step
 
@@ -428,6 +428,7 @@ def test_a_key_that_the_server_quotes_reaches_neither_outcome_nor_events_nor_rep
         (ConnectionResetError(), FailureKind.UNREACHABLE),
         (ValueError("x" * 10_000), FailureKind.UNREACHABLE),
         (TimeoutError(), FailureKind.TIMEOUT),
+        (asyncio.CancelledError(), FailureKind.UNREACHABLE),
     ],
     ids=lambda given: type(given).__name__,
 )

@@ -104,6 +104,11 @@ class Sender(msgspec.Struct, frozen=True):
             return error.with_traceback(None)
         except ZerowaitError:
             raise
+        except asyncio.CancelledError as error:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _untold(error, place)  # nobody cancelled us: something of the transport's was
         except Exception as error:  # noqa: BLE001 - a transport may be anybody's
             return _untold(error, place)
 
@@ -131,7 +136,7 @@ class Sender(msgspec.Struct, frozen=True):
         permit.slot.ended(ending, retry_after_s=dry_s)
 
 
-def _untold(error: Exception, place: Target) -> TransportError:
+def _untold(error: BaseException, place: Target) -> TransportError:
     """What a transport should have raised: its fault costs a judgement, and never the run."""
     late = isinstance(error, TimeoutError)
     words = place.redact(f"{type(error).__name__}: {error}".removesuffix(": "))
