@@ -15,6 +15,7 @@ from zerowait import Sample  # noqa: E402 - Ray is optional
 from zerowait.errors import ConfigError  # noqa: E402
 from zerowait.hub.ray_tickets import RayTickets  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
+from zerowait.verl.role import in_reward_worker  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 LONG_S = 120
@@ -132,3 +133,14 @@ def test_whoever_hands_in_learns_what_is_wrong_with_the_configuration(tmp_path, 
 
     with pytest.raises(ConfigError, match="scorer"):
         asyncio.run(deposit())
+
+
+def test_a_process_of_verls_reward_managers_is_known_by_its_actors_name():
+    class Asked:
+        def ask(self):
+            return in_reward_worker()
+
+    actor = ray.remote(num_cpus=0)(Asked)
+    actors = [actor.options(name=name).remote() for name in ("reward_loop_worker_1", "worker_1")]
+    assert ray.get([each.ask.remote() for each in actors], timeout=60) == [True, False]
+    assert not in_reward_worker()

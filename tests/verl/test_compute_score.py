@@ -14,6 +14,7 @@ from zerowait.testing import FakeJudge, Latency, Script, Status
 from zerowait.verl import acompute_score, compute_score
 from zerowait.verl.batch import scores
 from zerowait.verl.batch.environment import VARIABLES, reward_in
+from zerowait.verl.role import in_reward_worker
 
 KEY = "sk-planted-key-of-nobody"
 ONE = ("#### 4", "4", "openai/gsm8k", {})
@@ -112,6 +113,38 @@ def test_the_policy_is_the_callers():
     assert compute_score(*lost, on_failure=given)["score"] == 0.5
     with pytest.raises(JudgementError, match="nobody/knows"):
         compute_score(*lost, on_failure="raise")
+
+
+@pytest.mark.parametrize("given", [None, "neutral", {"default": "raise", "bad_input": "mask"}])
+def test_verls_own_reward_managers_get_a_number_or_the_choice_to_make(monkeypatch, given):
+    """They take a score of None, and training ends much later for want of a column."""
+    monkeypatch.setattr(scores, "in_reward_worker", lambda: True)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match=r"of 'answer' .*: choose raise .* or \{value: x\}"):
+            compute_score(*ONE, on_failure=given)
+    with pytest.raises(ConfigError, match="choose raise"):
+        asyncio.run(acompute_score(*ONE, on_failure=given))
+
+
+@pytest.mark.parametrize(
+    "given", ["raise", {"value": 0.5}, {"default": "raise", "timeout": {"value": 0}}]
+)
+def test_verls_own_reward_managers_may_ask_once_the_choice_is_made(monkeypatch, given):
+    monkeypatch.setattr(scores, "in_reward_worker", lambda: True)
+    assert compute_score(*ONE, on_failure=given)["score"] == 1.0
+
+
+def test_a_sum_that_no_float_holds_is_dropped_under_verls_own_reward_managers(monkeypatch):
+    vast = {"scorer": "contains", "weight": 1e308}
+    config = {"components": {"a": vast, "b": vast}, "on_failure": {"value": 0}}
+    assert compute_score("b", "b", config=config)["score"] is None
+    monkeypatch.setattr(scores, "in_reward_worker", lambda: True)
+    with pytest.raises(JudgementError, match="the weighted sum is inf"):
+        compute_score("b", "b", config=config)
+
+
+def test_a_process_without_ray_is_no_reward_worker_of_verls():
+    assert not in_reward_worker()
 
 
 def test_a_configuration_takes_the_place_of_the_environment(tmp_path):

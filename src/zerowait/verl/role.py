@@ -1,10 +1,22 @@
-"""What this process is for, as verl's own environment variables tell."""
+"""What this process is for, as verl's own environment variables and names tell."""
 
 from __future__ import annotations
 
 import os
+import sys
 
 
 def in_training_worker() -> bool:
     """Whether this process is a member of one of verl's Ray worker groups."""
     return os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ
+
+
+def in_reward_worker() -> bool:
+    """Whether this process is one of the actors in which verl's reward managers run."""
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
+        return False
+    context = ray.get_runtime_context()
+    if context.worker.mode != ray.WORKER_MODE:
+        return False
+    return str(context.get_actor_name()).startswith("reward_loop_worker_")

@@ -83,6 +83,26 @@ def refuse_unstreamable(config: RewardConfig) -> None:
             )
 
 
+def refuse_without_number(config: RewardConfig) -> None:
+    """Raise a ConfigError for a failure that leaves a row without a number.
+
+    verl's own reward managers pass a score of None on, and its trainer then has a row without the
+    column of rewards.
+    """
+    for term in compile_plan(config).terms:
+        if term.factor == 0:
+            continue
+        for kind in FailureKind:
+            policy = policy_for(config.on_failure, term.name, Abstain(kind))
+            if policy != "raise" and isinstance(policy, str):
+                config.fail(
+                    ("on_failure",),
+                    f"makes {kind.value} of {term.name!r} {policy}, and verl's own reward managers "
+                    "need a number for every row: choose raise (verl drops the response) or "
+                    "{value: x}, or the reward manager zerowait, which can do it",
+                )
+
+
 def _refuse_neutral_alone(config: RewardConfig, verl_config: Any) -> None:
     """In a group of one there is no sibling to be neutral against: verl's advantage is the reward.
 

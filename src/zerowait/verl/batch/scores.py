@@ -14,12 +14,15 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from zerowait.errors import ConfigError, DataError
+from zerowait.config import load_config
+from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Reward, Sample
 from zerowait.verl.batch.data import logged
 from zerowait.verl.batch.environment import VARIABLES, reward_in
 from zerowait.verl.batch.opened import Opened
+from zerowait.verl.role import in_reward_worker
 from zerowait.verl.rows import plain
+from zerowait.verl.streaming_rules import refuse_without_number
 
 Row: TypeAlias = dict[str, Any]
 _DEADLINE_S: Final = 300.0
@@ -60,7 +63,8 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
         on_failure: the failure policy, where the environment says the rest; None is ``neutral``.
 
     Raises:
-        ConfigError: the configuration is wrong, or compares the responses of a group.
+        ConfigError: the configuration is wrong, or compares the responses of a group; or verl's
+            own reward managers ask, and a failure would leave a row without a number.
         DataError: the lists are not of one length, or there is no response.
         JudgementError: a judgement failed and its policy is ``raise``.
 
@@ -101,7 +105,7 @@ def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> Opened:
     """Thousands of calls share what the first of them opened."""
     if config is not None and on_failure is not None:
         raise ConfigError("on_failure belongs into config, where there is one")
-    environ = {name: os.environ[name] for name in VARIABLES if name in os.environ}
+    environ = _environment()
     key = msgspec.json.encode(plain([config, on_failure, environ]), order="deterministic")
     found = _OPENED.get(key)
     if found is not None:
@@ -109,6 +113,16 @@ def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> Opened:
     given = config
     if given is None:
         given = reward_in(environ, on_failure="neutral" if on_failure is None else on_failure)
+    if in_reward_worker():
+        refuse_without_number(load_config(given))
+    return _OPENED.setdefault(key, _prepared(given))
+
+
+def _environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
+
+def _prepared(given: str | Mapping[str, Any]) -> Opened:
     opened = Opened(given, deadline_s=_DEADLINE_S)
     if opened.plan.waits_for_siblings:
         raise ConfigError(
@@ -116,7 +130,7 @@ def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> Opened:
             "and compute_score is not told which belong together: use the reward manager zerowait, "
             "or LengthPenaltyRewardManager"
         )
-    return _OPENED.setdefault(key, opened)
+    return opened
 
 
 def _listed(
@@ -144,8 +158,12 @@ def _sample(response: Any, gold: Any, source: Any, extra: Mapping[str, Any] | No
 
 
 def _row(reward: Reward) -> Row:
+    if (
+        reward.value is None and in_reward_worker()
+    ):  # a sum that no float holds, whatever was chosen
+        raise JudgementError(f"{reward.why}; verl's own reward managers need a number")
     told = logged(reward)
     return {"score": told.pop("judged_reward"), **told}
 
 
-_opened(None, None)
+_prepared(reward_in(_environment(), on_failure="neutral"))
