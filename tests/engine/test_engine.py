@@ -337,6 +337,33 @@ def test_a_tokenizer_counts_where_the_sample_does_not_say():
     assert [outcome.components["length"].detail["response_length"] for outcome in rewards] == [3, 1]
 
 
+def test_a_tokenizer_that_raises_costs_the_shape_and_not_the_batch():
+    class Broken:
+        def encode(self, text):
+            raise OverflowError("too long")
+
+    settings = {"components": {"length": {"shape": "median_band"}}, "cache": "off"}
+    rewards, *_ = scored(settings, rows(2, group="g"), tokenizer=Broken())
+    for reward in rewards:
+        assert reward.components["length"].kind == "crashed"
+        assert "OverflowError: too long" in reward.components["length"].detail
+
+
+def test_a_response_that_no_rule_is_for_is_not_shaped_as_a_wrong_one():
+    components = {
+        "answer": {"scorer": "contains", "sources": ["qa"]},
+        "length": {"shape": "cosine", "limit": 100},
+    }
+    settings = {"components": components, "cache": "off"}
+    pair = [
+        Sample("q", "yes", "yes", data_source=name, group=name, response_tokens=50)
+        for name in ("qa", "chat")
+    ]
+    rewards, *_ = scored(settings, pair)
+    assert rewards[0].components["length"].value == 1.5
+    assert isinstance(rewards[1].components["length"], Abstain)
+
+
 def test_raise_ends_the_batch_with_the_failure_itself():
     with pytest.raises(JudgementError, match="on_failure says raise"):
         scored(config(on_failure="raise"), rows(4), lambda _body: (0, 400, "x"))
@@ -409,6 +436,7 @@ def test_every_reward_and_every_judgement_is_told():
         ({"components": {"quality": {"judge": "q", "gate": "answr > 0"}}}, "components.quality.gate names 'answr'"),
         ({"components": {"a": {"shape": "median_band"}, "quality": {"judge": "q", "gate": "a > 0"}}}, "gates see per-sample components only"),
         ({"components": {"a": {"judge": "q", "gate": "b > 0"}, "b": {"judge": "q", "gate": "a > 0"}}}, "the gates form a cycle"),
+        ({"components": {"a": {"shape": "kimi"}, "quality": {"judge": "q"}}}, "kimi needs the rules' scores, and no rule has a weight other than 0"),
         ({"components": {"a": {"shape": "median_bandd"}, "quality": {"judge": "q"}}}, "did you mean 'median_band'"),
         ({"components": {"a": {"shape": "median_band", "outer_ratio": 0.1}, "quality": {"judge": "q"}}}, "outer_ratio"),
         ({"components": {"a": {"scorer": "qa_em"}}}, "judges.q is used by no component"),

@@ -6,6 +6,7 @@ import pytest
 from zerowait.scorers.answer import last_answer, normalise
 from zerowait.scorers.gold import gold_texts
 from zerowait.scorers.qa_em import qa_em
+from zerowait.scorers.qa_em_format import qa_em_format
 from zerowait.scorers.qa_f1 import qa_f1, token_f1
 from zerowait.scorers.qa_subem import qa_subem
 from zerowait.types import Abstain, FailureKind, Sample, Score
@@ -36,6 +37,23 @@ def sample(response, gold, prompt="Q?"):
 )
 def test_exact_match_has_these_values(response, gold, value):
     assert qa_em(sample(response, gold)).value == value
+
+
+@pytest.mark.parametrize("scorer", [qa_em, qa_subem, qa_f1, qa_em_format])
+def test_an_answer_in_thinking_is_no_answer(scorer):
+    for response in (
+        "<think><answer>Paris</answer></think>",
+        "<answer>Paris</answer></think> Rome",
+        "<think>or <answer>Paris</answer>",
+    ):
+        assert scorer(sample(response, "Paris")).value == 0
+    said = "<think><answer>Rome</answer></think><answer>Paris</answer>"
+    assert scorer(sample(said, "Paris")).value > 0.5
+
+
+def test_published_modes_pay_for_an_answer_in_thinking():
+    thought = sample("<think><answer>Paris</answer></think>", "Paris")
+    assert qa_em(thought, compat="verl").value == qa_subem(thought, compat="verl").value == 1
 
 
 def test_an_answer_in_the_prompt_is_never_the_response_s_answer():

@@ -1,5 +1,6 @@
 """The other shapes, and the table."""
 
+import numpy as np
 import pytest
 
 from zerowait.errors import ConfigError
@@ -84,6 +85,17 @@ def test_lcpo_exact_pays_for_each_token_off_the_target():
     assert values("lcpo_exact", {"alpha": 0.001}, **group) == [-0.1, None, None, None]
 
 
+def test_lcpo_exact_has_no_bound_but_the_one_that_is_asked_for():
+    group = {"lengths": [9000, 900], "targets": [1000, 1000]}
+    assert values("lcpo_exact", {"alpha": 0.001}, **group) == [-8, -0.1]
+    assert values("lcpo_exact", {"alpha": 0.001, "max_penalty": 1.0}, **group) == [-1, -0.1]
+
+
+def test_a_target_may_be_numpy_s_number_and_one_beyond_a_float_is_none():
+    group = {"lengths": [900] * 3, "targets": [np.int64(1000), np.float32(1000), 10**400]}
+    assert values("lcpo_exact", {"alpha": 0.001}, **group) == [-0.1, -0.1, None]
+
+
 def test_lcpo_max_leaves_the_published_product():
     for length in (0, 400, 1000, 1400, 5000):
         for score in (1.0, 0.5, 0.0, -1.0):
@@ -133,6 +145,7 @@ def test_every_shape_answers_once_per_member_and_abstains_without_lengths():
         ("group_linear", {"coefficient": -1}, "coefficient must not be negative"),
         ("kimi", {"x": 1}, "kimi has no parameter 'x'; it has none"),
         ("lcpo_exact", {"alpha": 0}, "alpha must be greater than 0"),
+        ("lcpo_exact", {"max_penalty": -1}, "max_penalty must not be negative"),
         ("lcpo_max", {"delta": 2}, "delta must be in [0, 1]"),
         ("repetition", {"ngram": 0}, "ngram must be greater than 0"),
     ],

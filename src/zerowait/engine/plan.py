@@ -238,10 +238,15 @@ def _step(
 
 def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
     try:
-        return resolve_shape(component.shape, component.options)
+        shape = resolve_shape(component.shape, component.options)
     except (ConfigError, ValueError) as error:
         _refuse_misspelt(config, name, component, str(error))
         config.fail(("components", name), str(error))
+    rules = (c for c in config.components.values() if isinstance(c, ScorerComponent))
+    if shape.needs_scores and not any(rule.weight for rule in rules):
+        problem = "needs the rules' scores, and no rule has a weight other than 0"
+        config.fail(("components", name), f"{component.shape} {problem}")
+    return shape
 
 
 def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from zerowait.engine.groups import Group, Seat, named
 from zerowait.engine.plan import Plan, RuleStep, ShapeStep
 from zerowait.errors import DataError
-from zerowait.shaping import GroupView
-from zerowait.types import Abstain, Outcome, Sample, Score, Skipped
+from zerowait.shaping import GroupView, Penalties
+from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
 
 
 class Tokenizer(Protocol):
@@ -45,7 +45,7 @@ class Shapes:
         if not self._steps:
             return {}
         group, member = seat
-        group.judged(member, self._rule_score(known))
+        group.judged(member, self._rule_score(member.sample, known))
         late = await group.whole(scores=self._needs_scores, deadline_s=self._deadline_s)
         return {step.name: late or self._shape(step, seat) for step in self._steps}
 
@@ -55,8 +55,16 @@ class Shapes:
             return Skipped(f"not for data source {member.sample.data_source!r}")
         penalties = group.results.get(step.name)
         if penalties is None:
-            penalties = group.results[step.name] = step.shape.penalties(self._view(group))
+            penalties = group.results[step.name] = self._penalties(step, group)
         return penalties[member.index]
+
+    def _penalties(self, step: ShapeStep, group: Group) -> Penalties:
+        """The shape's outcomes; where it or the tokenizer raises, all members abstain."""
+        try:
+            return step.shape.penalties(self._view(group))
+        except Exception as error:  # noqa: BLE001 - the tokenizer is somebody else's code
+            why = f"shaping raised {type(error).__name__}: {error}"
+            return [Abstain(FailureKind.CRASHED, why[:300]) for _ in group.members]
 
     def _view(self, group: Group) -> GroupView:
         samples = [member.sample for member in group.members]
@@ -73,10 +81,14 @@ class Shapes:
         assert self._count_tokens is not None  # noqa: S101 - `check` has run
         return self._count_tokens(sample.response)
 
-    def _rule_score(self, known: Mapping[str, Outcome]) -> float | None:
-        """The weighted sum of the rules; None when one of them abstained."""
+    def _rule_score(self, sample: Sample, known: Mapping[str, Outcome]) -> float | None:
+        """The weighted sum of the rules; None where one abstained, or none is for this sample."""
+        source = sample.data_source
+        rules = [step for step in self._rules if not step.sources or source in step.sources]
+        if not rules:  # nobody said that the response is wrong
+            return None
         total = 0.0
-        for step in self._rules:
+        for step in rules:
             outcome = known[step.name]
             if isinstance(outcome, Abstain):
                 return None

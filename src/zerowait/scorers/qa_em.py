@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import last_answer, normalise, shown
+from zerowait.scorers.answer import last_answer, normalise, shown, spoken
 from zerowait.scorers.compat import (
     Compat,
     em_share,
@@ -42,7 +42,8 @@ def qa_em(
 ) -> Score | Abstain:
     """`score` when the response's last ``<answer>`` is a gold answer, else `format_score`.
 
-    A response without an answer is worth 0. `compat` scores as the published code does.
+    A response without an answer outside of its thinking is worth 0. `compat` scores as the
+    published code does.
 
     >>> qa_em(Sample("", "<answer>the Paris</answer>", ["Paris"])).value
     1.0
@@ -52,7 +53,7 @@ def qa_em(
         return no_gold(sample.ground_truth)
     if compat is not None:
         return _published(sample, golds, score=score, format_score=format_score, compat=compat)
-    answer = last_answer(sample.response)
+    answer = last_answer(spoken(sample.response))
     if answer is None:
         return Score(0.0, "no <answer>…</answer> in the response")
     right = exact_match(answer, golds)

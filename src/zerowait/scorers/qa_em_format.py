@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
+from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown, spoken
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.qa_em import exact_match
 from zerowait.types import Abstain, Sample, Score
@@ -72,7 +72,7 @@ def qa_em_format(
     A right answer is worth `score`, less `structure_score` where the order is wrong. Without a
     right answer, the right order is worth `structure_score`, plus `retrieval_score` where a gold
     answer stands in what was found; the wrong order is worth `final_score` with an answer, and 0
-    without one.
+    without one. What stands in thinking is no answer.
 
     Reference:
         Jin et al. 2025 (arXiv:2505.15117); the defaults are Search-R1's.
@@ -85,7 +85,7 @@ def qa_em_format(
     if not golds:
         return no_gold(sample.ground_truth)
     fault = sequence_fault(sample.response)
-    answer = last_answer(sample.response)
+    answer = last_answer(spoken(sample.response))
     said = f"answered {shown(answer)}" if answer is not None else "no answer"
     why = f"{said}; {fault}" if fault else said
     if answer is not None and exact_match(answer, golds):

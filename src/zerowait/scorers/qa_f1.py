@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
+from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown, spoken
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.types import Abstain, Sample, Score
 
@@ -26,7 +26,9 @@ def token_f1(answer: str, golds: Sequence[str]) -> float:
 
 
 def qa_f1(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
-    """`score` times the word F1 of the response's last ``<answer>``; 0 without an answer.
+    """`score` times the word F1 of the response's last ``<answer>``; 0 without one.
+
+    What stands in thinking is no answer.
 
     >>> qa_f1(Sample("", "<answer>Paris, France</answer>", ["Paris"])).value
     0.6666666666666666
@@ -34,7 +36,7 @@ def qa_f1(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
     golds = gold_texts(sample.ground_truth)
     if not golds:
         return no_gold(sample.ground_truth)
-    answer = last_answer(sample.response)
+    answer = last_answer(spoken(sample.response))
     if answer is None:
         return Score(0.0, "no <answer>…</answer> in the response")
     return Score(score * token_f1(answer, golds), f"answered {shown(answer)}")

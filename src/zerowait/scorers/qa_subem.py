@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown
+from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown, spoken
 from zerowait.scorers.compat import Compat, published_answer, published_subem, published_text
 from zerowait.scorers.contains import stands_in
 from zerowait.scorers.gold import gold_texts, no_gold
@@ -38,7 +38,8 @@ def qa_subem(
 ) -> Score | Abstain:
     """`score` when the response's last ``<answer>`` contains a gold answer, else `format_score`.
 
-    A response without an answer is worth 0. `compat` scores as the published code does.
+    A response without an answer outside of its thinking is worth 0. `compat` scores as the
+    published code does.
 
     >>> qa_subem(Sample("", "<answer>It is Paris.</answer>", ["Paris"])).value
     1.0
@@ -47,7 +48,7 @@ def qa_subem(
     if not golds:
         return no_gold(sample.ground_truth)
     if compat is None:
-        answer = last_answer(sample.response)
+        answer = last_answer(spoken(sample.response))
         matches = substring_match
     else:
         answer = published_answer(published_text(sample, compat), compat)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any, Protocol, TypeAlias
 
 import msgspec
@@ -65,9 +66,14 @@ def known_scores(group: GroupView) -> list[float | None]:
 def target_of(group: GroupView, index: int) -> float | None:
     """The length that a member was asked for; None when there is no such number."""
     target = group.targets[index] if group.targets else None
-    if isinstance(target, bool) or not isinstance(target, int | float):
+    # numpy's whole numbers are Integral, and no int
+    if isinstance(target, bool) or not isinstance(target, Real):
         return None
-    return float(target) if math.isfinite(target) and target > 0 else None
+    try:
+        tokens = float(target)
+    except OverflowError:
+        return None
+    return tokens if math.isfinite(tokens) and tokens > 0 else None
 
 
 def contribution(penalty: float, length: int | None, **detail: float) -> Score:
@@ -89,7 +95,9 @@ def no_length() -> Abstain:
 
 def no_score() -> Abstain:
     """The abstention where the rules abstained."""
-    return Abstain(FailureKind.BAD_INPUT, "the rules reached no score, which the shape needs")
+    return Abstain(
+        FailureKind.BAD_INPUT, "no rule reached a score for the response, which the shape needs"
+    )
 
 
 def no_target() -> Abstain:

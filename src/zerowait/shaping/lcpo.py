@@ -55,17 +55,22 @@ class LcpoExact(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         alpha: penalty per token off the target.
+        max_penalty: the most that a response pays; None, as published, sets no bound.
 
     Raises:
-        ValueError: `alpha` is not greater than 0.
+        ValueError: `alpha` is not greater than 0, or `max_penalty` is negative.
     """
 
     needs_scores: ClassVar[bool] = False
 
     alpha: float = 0.0003
+    max_penalty: float | None = None
 
     def __post_init__(self) -> None:
         _check_alpha(self.alpha)
+        if self.max_penalty is not None:
+            finite(max_penalty=self.max_penalty)
+            require(self.max_penalty >= 0, f"max_penalty must not be negative: {self.max_penalty}")
 
     def penalties(self, group: GroupView) -> Penalties:
         """Minus the penalty of each member; one without a length or a target abstains."""
@@ -76,6 +81,8 @@ class LcpoExact(msgspec.Struct, frozen=True, kw_only=True):
                 found.append(no_length() if length is None else no_target())
             else:
                 penalty = lcpo_exact(length, target, alpha=self.alpha)
+                if self.max_penalty is not None:
+                    penalty = min(penalty, self.max_penalty)
                 found.append(contribution(penalty, length, target_length=target))
         return found
 
