@@ -161,6 +161,41 @@ def test_a_reward_that_compares_siblings_is_refused():
         compute_score(*ONE, config=config)
 
 
+@pytest.mark.parametrize(
+    "single",
+    [
+        {"solution_str": "#### 5"},
+        {"ground_truth": "4"},
+        {"data_source": "openai/gsm8k"},
+        {"extra_info": {}},
+    ],
+)
+def test_an_argument_of_the_other_convention_is_not_ignored(single):
+    with pytest.raises(DataError, match=f"{next(iter(single))} is for one response"):
+        compute_score(**single, solution_strs=["#### 4"])
+    with pytest.raises(DataError, match=f"{next(iter(single))} is for one response"):
+        asyncio.run(acompute_score(**single, solution_strs=["#### 4"]))
+
+
+def test_a_text_is_no_list_of_its_characters():
+    with pytest.raises(DataError, match="solution_strs has to be a list, not str"):
+        compute_score(solution_strs="44", data_sources=["openai/gsm8k"] * 2)
+    with pytest.raises(DataError, match="ground_truths has to be a list, not str"):
+        compute_score(solution_strs=["#### 4"] * 2, ground_truths="44")
+
+
+def test_a_missing_value_where_further_columns_belong_is_named():
+    with pytest.raises(DataError, match="extra_info has to be a mapping or None, not float"):
+        compute_score("#### 4", "4", "openai/gsm8k", float("nan"))
+
+
+def test_the_key_of_a_judge_is_not_kept_among_the_names_of_what_is_open(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    compute_score(*ONE)
+    assert len(scores._OPENED) == 1
+    assert KEY not in repr(scores._OPENED.keys())
+
+
 def test_lists_of_different_lengths_and_no_response_at_all_are_errors():
     with pytest.raises(DataError, match="1 ground_truths for 2 solution_strs"):
         compute_score(solution_strs=["a", "b"], ground_truths=["a"])

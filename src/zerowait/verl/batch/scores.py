@@ -8,6 +8,7 @@ batch.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
@@ -65,7 +66,8 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
     Raises:
         ConfigError: the configuration is wrong, or compares the responses of a group; or verl's
             own reward managers ask, and a failure would leave a row without a number.
-        DataError: the lists are not of one length, or there is no response.
+        DataError: the lists are not of one length, are no lists, or come with an argument of the
+            other convention; `extra_info` is no mapping; or there is no response.
         JudgementError: a judgement failed and its policy is ``raise``.
 
     >>> compute_score("#### 4", "4", "openai/gsm8k", {})["score"]
@@ -73,6 +75,7 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
     """
     opened = _opened(config, on_failure)
     if solution_strs is not None:
+        _refuse_mixture(solution_str, ground_truth, data_source, extra_info)
         samples = _listed(solution_strs, ground_truths, data_sources, extra_infos)
         return [_row(reward) for reward in opened.score(samples)]
     return _row(opened.one(_sample(solution_str, ground_truth, data_source, extra_info)))
@@ -94,6 +97,7 @@ async def acompute_score(  # noqa: PLR0913 - verl's two conventions
     """The same as `compute_score`, awaited: verl's own managers then wait for many at a time."""
     opened = _opened(config, on_failure)
     if solution_strs is not None:
+        _refuse_mixture(solution_str, ground_truth, data_source, extra_info)
         samples = _listed(solution_strs, ground_truths, data_sources, extra_infos)
         rewards = await asyncio.wrap_future(opened.submit_all(samples))
         return [_row(reward) for reward in rewards]
@@ -106,7 +110,8 @@ def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> Opened:
     if config is not None and on_failure is not None:
         raise ConfigError("on_failure belongs into config, where there is one")
     environ = _environment()
-    key = msgspec.json.encode(plain([config, on_failure, environ]), order="deterministic")
+    told = msgspec.json.encode(plain([config, on_failure, environ]), order="deterministic")
+    key = hashlib.sha256(told).digest()  # it may hold an API key, and lives as long as the process
     found = _OPENED.get(key)
     if found is not None:
         return found
@@ -133,14 +138,33 @@ def _prepared(given: str | Mapping[str, Any]) -> Opened:
     return opened
 
 
+def _refuse_mixture(response: Any, gold: Any, source: Any, extra: Any) -> None:
+    """Raises where lists come with what belongs to one response, which none of them would get."""
+    single = {
+        "solution_str": response,
+        "ground_truth": gold,
+        "data_source": source or None,
+        "extra_info": extra,
+    }
+    for name, value in single.items():
+        if value is not None:
+            raise DataError(
+                f"{name} is for one response, and solution_strs is for many: give either the "
+                "arguments without an s at their end, or those with one"
+            )
+
+
 def _listed(
     responses: Sequence[str],
     golds: Sequence[Any] | None,
     sources: Sequence[str] | None,
     extras: Sequence[Mapping[str, Any]] | None,
 ) -> list[Sample]:
-    count = len(responses)
     given = {"ground_truths": golds, "data_sources": sources, "extra_infos": extras}
+    for name, column in {"solution_strs": responses, **given}.items():
+        if isinstance(column, str | bytes | Mapping):  # has a length too, of something else
+            raise DataError(f"{name} has to be a list, not {type(column).__name__}")
+    count = len(responses)
     for name, column in given.items():
         if column is not None and len(column) != count:
             raise DataError(f"there are {len(column)} {name} for {count} solution_strs")
@@ -152,7 +176,9 @@ def _listed(
 def _sample(response: Any, gold: Any, source: Any, extra: Mapping[str, Any] | None) -> Sample:
     if response is None:
         raise DataError("there is no response: give solution_str, or solution_strs")
-    told = plain(extra or {})
+    told = plain({} if extra is None else extra)
+    if not isinstance(told, dict):
+        raise DataError(f"extra_info has to be a mapping or None, not {type(told).__name__}")
     prompt = told.get("prompt") or told.get("question") or ""
     return Sample(prompt, response, plain(gold), str(source or ""), extra=told)
 
