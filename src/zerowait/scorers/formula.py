@@ -28,6 +28,10 @@ _INTERVAL = re.compile(r"(?:\\left)?\s*[(\[].*,.*[)\]]", re.DOTALL)
 _PLAIN_NUMBER = re.compile(
     r"([-+]?)(?:(\d{1,50})(?:/(\d{1,50}))?|\\[dt]?frac\{(\d{1,50})\}\{(\d{1,50})\})"
 )
+# An equation between numbers that is stated as the answer, of which the parser sees one side.
+_STATED = re.compile(
+    r"answer(?:\s+is)?[ :]*+\$?(?P<said>[-+*/^(.\d][-+*/^()=.\d ]*+)(?=[$\n,;]|\Z|(?<=\. ))"
+)
 
 
 class Formula(NamedTuple):
@@ -82,6 +86,7 @@ def find_formula(text: str, *, several: bool) -> Formula | None:
     """The formula that the end of `text` gives as its answer; None when there is none.
 
     After "final answer is" or "answer" if these words are there, else the last formula or number.
+    An equation between numbers after these words is read as a whole, so that a false one is none.
     Only the last 4,000 characters are looked at.
 
     Args:
@@ -89,6 +94,9 @@ def find_formula(text: str, *, several: bool) -> Formula | None:
         several: go back to earlier candidates for as long as one cannot be read.
     """
     tail = text[-_TAIL_CHARS:]
+    stated = _STATED.search(tail, max(tail.rfind("answer"), 0))
+    if stated is not None and "=" in (said := stated["said"].strip(" .")):
+        return read_formula(said)
     found = _extracted(tail, several=several)
     if not found:
         return None
