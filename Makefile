@@ -16,7 +16,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export RAY_USAGE_STATS_ENABLED ?= 0
 
 # Groups of tests in the order in which they were collected: the longest one is first
-IN_PARALLEL := --dist loadgroup --no-loadscope-reorder
+IN_PARALLEL := --dist loadscope --no-loadscope-reorder
 
 .PHONY: quickstart tiny test unit lint format clean
 

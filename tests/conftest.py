@@ -30,18 +30,32 @@ settings.load_profile("zerowait")
 def pytest_collection_modifyitems(items):
     here = Path(__file__).parent
     for item in items:
-        file = item.path.relative_to(here) if item.path.is_relative_to(here) else None
-        if file and (file.parts[0] in WIRE or file.as_posix() in WIRE_FILES):
+        if not item.path.is_relative_to(here):
+            continue
+        file = item.path.relative_to(here)
+        if file.parts[0] in WIRE or file.as_posix() in WIRE_FILES:
             item.add_marker(pytest.mark.wire)
-        item.add_marker(pytest.mark.xdist_group(_companions(item, file)))
     # With several workers the longest group starts first, and the rest is done beside it.
     items.sort(key=lambda item: item.get_closest_marker("e2e") is None)
 
 
-def _companions(item, file):
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    # Not by marks for `--dist loadgroup`: under pytest 9.2, pytest-xdist 3.8 does not see them.
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Companions(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return companions(nodeid)
+
+    return Companions(config, log)
+
+
+def companions(nodeid):
     """What runs one after the other in one worker: trainings, what is in Ray, and each file."""
-    if file and file.parts[0] == "e2e":
+    file = nodeid.partition("::")[0]
+    if file.startswith("tests/e2e/"):
         return "e2e"
-    if file and file.name.startswith("test_ray_"):
+    if "/test_ray_" in file:
         return "ray"
-    return str(file or item.path)
+    return file
