@@ -23,6 +23,7 @@ class Hub:
 
     def __init__(self):
         self.asked = []
+        self.reached = queue.SimpleQueue()
         self.given_up = queue.SimpleQueue()
         self.told = {}
         self.changed = asyncio.Event()
@@ -30,6 +31,7 @@ class Hub:
 
     async def redeem(self, sample):
         self.asked.append(sample.id)
+        self.reached.put(sample.id)
         while sample.id not in self.told:
             await self.changed.wait()
             self.changed.clear()
@@ -132,6 +134,16 @@ def test_what_is_forgotten_is_given_up_unless_it_is_known(redeemer, hub):
     assert redeemer.pending == 0
     assert redeemer.known([row("b")]) is None
     assert hub[0].given_up.get(timeout=30) == "train/a"
+
+
+def test_what_is_forgotten_can_be_begun_again(redeemer, hub):
+    redeemer.begin([row("a")])
+    assert hub[0].reached.get(timeout=30) == "a"
+    redeemer.forget([row("a")])
+    redeemer.begin([row("a")])
+    assert hub[0].given_up.get(timeout=30) == "train/a"
+    hub[0].tell(a=ONE)
+    assert redeemer.collect([row("a")], within_s=30) == {"train/a": ONE}
 
 
 def test_a_hub_that_cannot_be_opened_is_the_callers_error():

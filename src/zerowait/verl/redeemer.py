@@ -150,16 +150,15 @@ class Redeemer:
                 self._fetching[ticket] = group.create_task(self._fetch(ticket, sample))
 
     async def _fetch(self, ticket: str, sample: Sample) -> None:
+        result: Reward | ZerowaitError
         try:
-            reward = await self._hub.redeem(sample)
+            result = await self._hub.redeem(sample)
         except ZerowaitError as error:
-            self._settle(ticket, error)
+            result = error
         except BaseException as error:
             self._settle(ticket, ClosedError(f"fetching rewards ended: {type(error).__name__}"))
             raise
-        else:
-            self._settle(ticket, reward)
-        self._fetching.pop(ticket, None)
+        self._settle(ticket, result)
 
     async def _abandon(self, tickets: list[str]) -> None:
         for ticket in tickets:
@@ -169,9 +168,12 @@ class Redeemer:
         await self._hub.give_up(tickets)
 
     def _settle(self, ticket: str, result: Reward | ZerowaitError) -> None:
+        if self._fetching.get(ticket) is not asyncio.current_task():
+            return  # given up meanwhile, and perhaps begun again by another task
+        del self._fetching[ticket]
         with self._news:
             if self._waiting.pop(ticket, None) is None:
-                return  # given up meanwhile
+                return  # given up meanwhile, and the word has not reached this thread
             if isinstance(result, Reward):
                 self._rewards[ticket] = result
             elif self._failed is None:
