@@ -23,6 +23,7 @@ from zerowait.scorers import resolve
 from zerowait.shaping import GroupView, resolve_shape
 from zerowait.testing import FakeJudge, load_script
 from zerowait.types import Sample
+from zerowait.verl.batch import scores
 from zerowait.verl.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]
@@ -153,6 +154,16 @@ def printed_as_said(text, said):
     return all(any(comment.startswith(line) for line in said) for comment in promised)
 
 
+@pytest.fixture
+def _closed_afterwards(monkeypatch):
+    """What `compute_score` opens stays open for its process, which goes on here."""
+    monkeypatch.setattr(scores, "_OPENED", {})
+    yield
+    for opened in scores._OPENED.values():
+        opened.close()
+
+
+@pytest.mark.usefixtures("_closed_afterwards")
 @pytest.mark.parametrize(
     ("page", "text"), [block for block in blocks("python") if "import ray" not in block.values[1]]
 )
