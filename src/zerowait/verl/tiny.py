@@ -2,9 +2,9 @@
 
 The questions ask which number comes after another. The policy is a Qwen2 of about a hundred
 thousand parameters that was taught, for a few seconds, to know the number, to wrap it in one of
-three tags at random, and to go on with idle words. A rule that reads ``<answer>`` gives it one or
-two points in ten at first, so there is something to learn from rewards at once: the form, and to be
-brief.
+three tags at random, most often a wrong one, and to go on with idle words. A rule that reads
+``<answer>`` gives it one or two points in ten at first, so there is something to learn from rewards
+at once: the form, and to be brief.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 # fmt: on
 IDLE_WORDS = ("well", "hmm", "so", "now", "okay", "right")
 TAGS = ("answer", "reply", "result")
+_TAG_SHARES = (1, 2, 1)  # so that the likeliest response is one that no rule reads
 DATA_SOURCE = "tiny/neighbours"
 
 _VOCABULARY = 384
@@ -114,7 +115,8 @@ def _lessons(
         for _ in range(_LESSON):
             question = draw.choice(asked)
             idle = [draw.choice(IDLE_WORDS) for _ in range(draw.randint(0, 4))]
-            said = response(question.answer, tag=draw.choice(TAGS), idle=idle)
+            (tag,) = draw.choices(TAGS, _TAG_SHARES)
+            said = response(question.answer, tag=tag, idle=idle)
             prompt = prompts[question]
             tokens = (
                 *prompt,
