@@ -33,7 +33,7 @@ NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight
 # fmt: on
 IDLE_WORDS = ("well", "hmm", "so", "now", "okay", "right")
 TAGS = ("answer", "reply", "result")
-_TAG_SHARES = (1, 2, 1)  # so that the likeliest response is one that no rule reads
+_TAG_SHARES = (3, 4, 3)  # so that the likeliest response is one that no rule reads
 DATA_SOURCE = "tiny/neighbours"
 
 _VOCABULARY = 384
