@@ -4,6 +4,8 @@ import asyncio
 import json
 from zlib import crc32
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,3 +93,20 @@ def test_an_answer_in_memory_is_never_that_of_another_vote_criterion_or_cut(tmp_
     assert [reward.components for reward in first] == [reward.components for reward in second]
     assert len({reward.value for reward in first}) > 1
     assert stats.asked == stats.cached == asked == len(samples) * 2 * 3
+
+
+@pytest.mark.parametrize("prompt", [np.str_("q"), [{"role": "user", "content": np.str_("q")}]])
+def test_the_text_of_a_numpy_array_is_judged_like_any_other(prompt):
+    rows = [Sample("q", "a"), Sample(prompt, np.str_("a"))]
+
+    async def main(judge):
+        entry = {
+            "endpoints": [{"base_url": judge.url, "model": "m"}],
+            "verdict": {"integer": [1, 10]},
+        }
+        config = {"components": {"quality": {"judge": "j"}}, "judges": {"j": entry}, "cache": "off"}
+        async with Engine(config) as engine:
+            return [(await engine.score(row)).value for row in rows]
+
+    with FakeJudge(answer=lambda _: "Score: 7") as judge:
+        assert asyncio.run(main(judge)) == [7, 7]

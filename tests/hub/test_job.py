@@ -2,7 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from zerowait import Sample
+from zerowait.errors import ClosedError, ConfigError
 from zerowait.hub import JobHub, read_rewards
 
 CONFIG = {"components": {"answer": {"scorer": "qa_em"}}}
@@ -31,3 +34,16 @@ def test_it_can_be_closed_twice(tmp_path):
 
     asyncio.run(scenario())
     assert len(list(read_rewards(tmp_path))) == 1
+
+
+def test_a_hub_whose_record_cannot_be_made_leaves_no_engine_open(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    hub = JobHub(CONFIG, record=tmp_path / "file" / "run")
+
+    async def scenario():
+        with pytest.raises(ConfigError, match="the record"):
+            await hub.__aenter__()
+        with pytest.raises(ClosedError):
+            await hub.score(RIGHT)
+
+    asyncio.run(scenario())

@@ -1,11 +1,13 @@
+import resource
 import stat
+from contextlib import contextmanager
 from functools import partial
 
 import numpy as np
 import pytest
 
 from zerowait.engine import Stats
-from zerowait.errors import DataError
+from zerowait.errors import ConfigError, DataError
 from zerowait.hub import RewardRecord, read_rewards, read_stats
 from zerowait.hub.records import REWARDS, Records
 from zerowait.types import Abstain, Reward, Sample, Score
@@ -42,6 +44,42 @@ def test_a_half_written_last_line_of_a_killed_process_is_left_out(tmp_path):
     with (tmp_path / REWARDS).open("ab") as file:
         file.write(b'{"sample": {"prom')
     assert list(read_rewards(tmp_path)) == [ROW]
+
+
+@contextmanager
+def room_for(size_bytes):
+    """Files of this process cannot grow beyond `size_bytes`, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("anew", [False, True], ids=["the same writer", "one started anew"])
+@pytest.mark.parametrize("room_bytes", [0, 10])
+def test_a_full_disk_costs_the_record_that_did_not_fit_and_no_other(tmp_path, room_bytes, anew):
+    """Half a line stays there; what is written after it is no part of it."""
+    records = Records(tmp_path)
+    records.reward(ROW)
+    size_bytes = (tmp_path / REWARDS).stat().st_size
+    with room_for(size_bytes + room_bytes), pytest.raises(OSError, match=r"rewards\.jsonl"):
+        records.reward(ROW)
+    assert (tmp_path / REWARDS).stat().st_size == size_bytes + room_bytes
+    if anew:
+        records.close()
+        records = Records(tmp_path)
+    records.reward(ROW)
+    records.reward(ROW)
+    records.close()
+    assert list(read_rewards(tmp_path)) == [ROW] * 3
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match=r"the record .*file/run: .*name another folder"):
+        Records(tmp_path / "file" / "run")
 
 
 def test_a_damaged_line_is_named(tmp_path):

@@ -171,3 +171,11 @@ def test_siblings_of_a_group_without_survivors_get_one_number_whatever_arrives_m
 
     numbers, _ = virtually(scenario())
     assert len(numbers) == 1
+
+
+def test_a_row_without_a_group_meets_nobody_whatever_its_group_size():
+    """It waits for no sibling, and leaves nothing behind that a later row could be averaged with."""
+    judged, lost = streamed([row(9, group=None), row("fail", group=None)])[0]
+    assert (judged.value, judged.stand_in) == (9, "")
+    assert (lost.value, lost.stand_in) == (9, "step")
+    assert streamed([row(9, group=None), row("fail", group=None)])[1] < 60

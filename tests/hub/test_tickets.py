@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from zerowait import JudgementError, Reward, Sample, Score
+from zerowait.errors import ClosedError
 from zerowait.hub.tickets import Tickets, ticket_of
 from zerowait.testing import virtually
 
@@ -106,6 +107,19 @@ def test_what_is_given_up_is_no_longer_judged(tickets, judge):
 
     virtually(scenario())
     assert judge.given_up == ["a"]
+
+
+def test_whoever_still_waits_for_a_ticket_that_is_given_up_is_told_so(tickets):
+    """A cancellation would pass for the waiter's own, and end it without a word."""
+
+    async def scenario():
+        waiting = asyncio.create_task(tickets.redeem(row("a", 5)))
+        await asyncio.sleep(1)
+        tickets.give_up([ticket_of(row("a"))])
+        with pytest.raises(ClosedError, match="'train/a' was given up"):
+            await waiting
+
+    assert virtually(scenario())[1] == 1
 
 
 def test_a_failure_is_told_to_the_one_who_fetches_it(tickets):

@@ -331,6 +331,11 @@ def test_what_the_server_writes_the_client_reads(results, scores):
     assert all(p.score is not None for ps in found for p in ps) if scores else True
 
 
+def test_a_score_that_no_float_can_hold_is_no_score():
+    found = b'{"result": [[{"document": {"contents": "T"}, "score": 1%b}]]}' % (b"0" * 400)
+    assert [[p.score for p in ps] for ps in passages_in(found, queries=1)] == [[None]]
+
+
 @given(st.lists(st.permutations(range(6)), min_size=1, max_size=3))
 def test_fusing_keeps_what_all_rankings_agree_on(rankings):
     ranked = [[(row, 0.0) for row in ranking] for ranking in rankings]

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
+from zerowait.errors import ClosedError
 from zerowait.types import Sample
 
 T = TypeVar("T")
@@ -30,12 +31,16 @@ async def worked_off(
     """Do `one` for every item, in order, in ever more tasks up to `at_once`.
 
     A task goes on to the next item, so that only those who wait need a task each.
+
+    Raises:
+        ClosedError: an item ended by a cancellation that nobody here asked for. A group of tasks
+            takes that for an end like any other, and the item would be missing without a word.
     """
     todo = deque(items)
 
     async def work() -> None:
         while todo:
-            await one(todo.popleft())
+            await _not_cancelled(one(todo.popleft()))
             if len(todo) % _TURN == 0:
                 await asyncio.sleep(0)  # what is done without waiting keeps nobody waiting
 
@@ -46,6 +51,16 @@ async def worked_off(
                 tasks.create_task(work())
                 count += 1
             await asyncio.sleep(0)
+
+
+async def _not_cancelled(work: Coroutine[Any, Any, None]) -> None:
+    try:
+        await work
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise ClosedError("something that was waited for was cancelled from elsewhere") from None
 
 
 def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:

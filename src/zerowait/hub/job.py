@@ -71,8 +71,11 @@ class JobHub:
 
     async def __aenter__(self) -> Self:
         await self._engine.__aenter__()
-        if self._folder is not None:
-            self._records = Records(self._folder)
+        try:
+            self._records = None if self._folder is None else Records(self._folder)
+        except BaseException:
+            await self._engine.aclose()
+            raise
         return self
 
     async def __aexit__(
@@ -91,10 +94,12 @@ class JobHub:
             await self._tickets.aclose()
         records, self._records = self._records, None
         if records is not None:
-            if self._keeps_stats:
-                split, step = self._place
-                records.stats(self._whole, split=split, step=step, last=True)
-            records.close()
+            try:
+                if self._keeps_stats:
+                    split, step = self._place
+                    records.stats(self._whole, split=split, step=step, last=True)
+            finally:
+                records.close()
 
     async def reward(self, sample: Sample) -> Streamed:
         """The row's number, on the record before it is handed out.

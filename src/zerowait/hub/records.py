@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from zerowait.errors import DataError
+from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Sample
 
 REWARDS = "rewards.jsonl"
 STATS = "stats.jsonl"
 _STATS_EVERY_S = 1.0
+_TORN = b"\x18\n"
+"""Ends a line of which only a part was written: "cancel", which JSON never holds as it is."""
 
 
 class RewardRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,19 +52,33 @@ class Records:
 
     A killed process loses nothing that was appended. Folder and files are readable by their owner
     only, because they hold prompts and responses.
+
+    Raises:
+        ConfigError: the folder or a file in it cannot be written to.
     """
 
     def __init__(self, folder: Path) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._rewards = _append_only(folder / REWARDS)
-        self._stats = _append_only(folder / STATS)
+        with ExitStack() as opened:
+            try:
+                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                self._rewards = _Appended(folder / REWARDS)
+                opened.callback(self._rewards.close)
+                self._stats = _Appended(folder / STATS)
+            except OSError as error:
+                why = f"{error.filename} cannot be written to ({error.strerror})"
+                raise ConfigError(f"the record {folder}: {why}: name another folder") from None
+            opened.pop_all()
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
         self._last_stats = 0.0
         self._place: tuple[str, int | None] | None = None
 
     def reward(self, record: RewardRecord) -> None:
-        """Append one reward."""
-        os.write(self._rewards, self._encode(record) + b"\n")
+        """Append one reward.
+
+        Raises:
+            OSError: it was not kept, because the disk is full, say; it names the file.
+        """
+        self._rewards.write(self._encode(record))
 
     def stats(
         self,
@@ -78,12 +95,41 @@ class Records:
             return
         self._place, self._last_stats = place, now
         row = StatsRecord(at=now, split=split, step=step, stats=msgspec.to_builtins(stats()))
-        os.write(self._stats, self._encode(row) + b"\n")
+        self._stats.write(self._encode(row))
 
     def close(self) -> None:
         """Close the files."""
-        os.close(self._rewards)
-        os.close(self._stats)
+        self._rewards.close()
+        self._stats.close()
+
+
+class _Appended:
+    """A file of lines, to which several processes may append.
+
+    A full disk takes a part of a line. What follows it is no part of it: the next line is begun
+    after a mark that says so, whoever writes it, and whether or not the process was killed between.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # readable too, to see how it ends
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, line: bytes) -> None:
+        left = memoryview(b"%b%b\n" % (b"" if self._is_whole() else _TORN, line))
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def close(self) -> None:
+        os.close(self._file)
+
+    def _is_whole(self) -> bool:
+        size = os.fstat(self._file).st_size
+        return size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
 
 
 def read_rewards(folder: Path) -> Iterator[RewardRecord]:
@@ -107,16 +153,14 @@ def _read(path: Path, kind: Any) -> Iterator[Any]:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     return  # the last line of a process that was killed while writing it
+                if line.endswith(_TORN):
+                    continue  # whoever was to get this reward was told that it could not be kept
                 try:
                     yield decoder.decode(line)
                 except msgspec.MsgspecError as error:
                     raise DataError(f"{path}:{number}: is damaged: {error}") from None
     except FileNotFoundError:
         raise DataError(f"{path} does not exist: nothing was recorded there") from None
-
-
-def _append_only(path: Path) -> int:
-    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
 
 def _plain(value: Any) -> Any:

@@ -117,7 +117,7 @@ class Stream:
     async def _stand_in(
         self, sample: Sample, reward: Reward, group: _Cohort, step: _Cohort
     ) -> Streamed:
-        size = sample.group_size or 1
+        size = _group_size(sample)
         await self._until(group, lambda: group.pending == 0 and group.seen >= size)
         if group.mean is None:
             await self._until(step, lambda: step.pending == 0)
@@ -148,7 +148,7 @@ class Stream:
 
     def _forget(self, sample: Sample, group: _Cohort) -> None:
         """Drops a finished group, and the steps before the last two, so that nothing grows."""
-        if group.pending == 0 and group.seen >= (sample.group_size or 1):
+        if group.pending == 0 and group.seen >= _group_size(sample):
             self._groups.pop(_group_key(sample), None)
         if len(self._steps) > _STEPS_KEPT:
             oldest = next(iter(self._steps))
@@ -177,3 +177,8 @@ _STEPS_KEPT = 64
 
 def _group_key(sample: Sample) -> str:
     return f"{sample.split}/{sample.group}" if sample.group is not None else f"#{id(sample)}"
+
+
+def _group_size(sample: Sample) -> int:
+    """How many rows meet under the sample's key; one without a group meets nobody."""
+    return 1 if sample.group is None else sample.group_size or 1

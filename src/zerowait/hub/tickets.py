@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 
+from zerowait.errors import ClosedError
 from zerowait.types import Reward, Sample
 
 
@@ -54,12 +55,16 @@ class Tickets:
         """The sample's reward, as soon as it is known; its ticket is forgotten then.
 
         Raises:
-            JudgementError, DataError, ClosedError: as the engine raised it.
+            JudgementError, DataError: as the engine raised it.
+            ClosedError: likewise, or somebody gave the ticket up meanwhile.
         """
         task = self._judged(sample)
         # whoever stops waiting does not stop the judgement: somebody else may come for it
         try:
-            return await asyncio.shield(task)
+            await asyncio.wait({task})
+            if task.cancelled():  # raised as such, it would end the caller, who was not cancelled
+                raise ClosedError(f"the ticket {ticket_of(sample)!r} was given up")
+            return task.result()
         finally:
             ticket = ticket_of(sample)
             if task.done() and self._open.get(ticket) is task:

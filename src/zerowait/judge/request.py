@@ -162,7 +162,7 @@ def texts_for(sample: Sample, rubric: Rubric) -> dict[str, str] | Abstain:
                 FailureKind.BAD_INPUT,
                 f"the rubric {rubric.name!r} needs {{{{{name}}}}}, which this sample does not have",
             )
-        texts[name] = text
+        texts[name] = _exact(text)
     return texts
 
 
@@ -254,8 +254,10 @@ def _turns(sample: Sample) -> list[dict[str, str]] | None:
     before = sample.prompt
     if isinstance(before, str):
         before = [{"role": "user", "content": before}]
-    turns = [{"role": str(turn.get("role", "?")), "content": _said(turn)} for turn in before]
-    return [*turns, {"role": "assistant", "content": sample.response}]
+    turns = [
+        {"role": str(turn.get("role", "?")), "content": _exact(_said(turn))} for turn in before
+    ]
+    return [*turns, {"role": "assistant", "content": _exact(sample.response)}]
 
 
 def _said(message: Message) -> str:
@@ -264,6 +266,11 @@ def _said(message: Message) -> str:
     if not calls:
         return text
     return f"{text}\n{_text(calls) or ''}".strip()
+
+
+def _exact(text: str) -> str:
+    """`text` as a plain string: encoders take none of a subclass, such as numpy's."""
+    return str.__str__(text)
 
 
 def _text(value: Any) -> str | None:

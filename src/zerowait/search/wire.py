@@ -115,6 +115,13 @@ def _read(item: Any) -> Passage:
     contents = document.get("contents") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(contents, str):
         raise DataError("the retriever's reply has a document without 'contents'")
-    score = item.get("score")
-    known = isinstance(score, int | float) and not isinstance(score, bool)
-    return Passage(contents, str(document.get("id", "")), float(score) if known else None)
+    return Passage(contents, str(document.get("id", "")), _number(item.get("score")))
+
+
+def _number(score: Any) -> float | None:
+    if not isinstance(score, int | float) or isinstance(score, bool):
+        return None
+    try:
+        return float(score)
+    except OverflowError:  # JSON's integers have no end
+        return None

@@ -1,0 +1,31 @@
+"""What belongs together: every item of a list has its end, and no end goes unnoticed."""
+
+import asyncio
+
+import pytest
+
+from zerowait.engine.together import first_of, worked_off
+from zerowait.errors import ClosedError
+
+
+def test_an_item_that_is_cancelled_from_elsewhere_is_not_left_out_without_a_word():
+    """The results of a list would be one short, and each after it that of its neighbour."""
+
+    async def one(item):
+        if item == 1:
+            raise asyncio.CancelledError
+
+    with pytest.raises(ExceptionGroup) as raised:
+        asyncio.run(worked_off(range(4), one, at_once=2))
+    assert isinstance(first_of(raised.value), ClosedError)
+
+
+def test_whoever_gives_a_list_up_is_told_of_no_error():
+    async def main():
+        work = asyncio.create_task(worked_off(range(4), lambda _: asyncio.sleep(60), at_once=2))
+        await asyncio.sleep(0)
+        work.cancel()
+        await asyncio.wait({work})
+        return work.cancelled()
+
+    assert asyncio.run(main())
