@@ -9,6 +9,10 @@ VENV ?= .venv
 WORKERS ?= 2
 BIN := $(VENV)/bin
 
+# A package index that hiccups is asked again
+export PIP_RETRIES ?= 10
+export PIP_DEFAULT_TIMEOUT ?= 60
+
 # torch's threads must not spin at barriers while a judge works on the same cores
 export OMP_WAIT_POLICY ?= PASSIVE
 export HF_HUB_OFFLINE ?= 1
@@ -46,10 +50,10 @@ clean:
 	rm -rf $(VENV) runs
 
 # A torch that PYTHON already has (a build for your GPU) is used as it is; none is ever replaced.
+# What is left of an environment that could not be made must not look like one.
 $(BIN)/python:
-	@if $(PYTHON) -c "import torch" 2>/dev/null; \
-	then $(PYTHON) -m venv --system-site-packages $(VENV); \
-	else $(PYTHON) -m venv $(VENV); fi
+	@if $(PYTHON) -c "import torch" 2>/dev/null; then site=--system-site-packages; fi; \
+	$(PYTHON) -m venv $$site $(VENV) || { rm -f $@; exit 1; }
 
 $(VENV)/.ready: pyproject.toml $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --upgrade pip
