@@ -1,4 +1,5 @@
 import math
+import struct
 
 import pytest
 from hypothesis import given
@@ -125,9 +126,10 @@ def test_other_groups_are_left_alone():
     assert settled[0].value is None
 
 
-@pytest.mark.parametrize("factors", [(1e308, 1e308), (1e308, -1e308)])
+@pytest.mark.parametrize("factors", [(1e308, 1e308), (1e308, -1e308), (1e39, 0.0), (-1e31, 1.0)])
 @pytest.mark.parametrize("policy", ["neutral", "mask", Value(0.0)])
-def test_a_sum_that_no_float_can_hold_is_an_abstention(factors, policy):
+def test_a_sum_that_no_trainer_can_hold_is_an_abstention(factors, policy):
+    """One row of 1e39 is an error in a tensor of 32 bits, and took its whole batch along."""
     terms = [
         Term(name, factor) for name, factor in zip(("answer", "quality"), factors, strict=True)
     ]
@@ -135,9 +137,23 @@ def test_a_sum_that_no_float_can_hold_is_an_abstention(factors, policy):
     reward = combine(outcomes, terms, FailurePolicy(default=policy))
     assert reward.value is None
     assert reward.policy == ("neutral" if isinstance(policy, Value) else policy)
-    assert "the weighted sum is" in reward.why
+    assert reward.why.startswith("reward: out_of_range: the weighted sum is")
     with pytest.raises(JudgementError, match="weighted sum"):
         combine(outcomes, terms, FailurePolicy(default="raise"))
+
+
+def test_a_number_that_stands_for_a_failure_is_no_reward_either_where_it_is_too_large():
+    policy = FailurePolicy(kinds={FailureKind.TIMEOUT: Value(1e39)})
+    reward = combine({"answer": Score(1.0), "quality": FAILED}, TERMS, policy)
+    assert reward.value is None
+    assert reward.policy == "neutral"
+
+
+@given(st.floats(-1e30, 1e30))
+def test_every_reward_fits_into_the_32_bits_of_a_trainer(value):
+    reward = combine({"answer": Score(value)}, [Term("answer", 1.0)], FailurePolicy())
+    assert reward.value == value
+    assert math.isfinite(struct.unpack("f", struct.pack("f", reward.value))[0])
 
 
 SHAPED = [

@@ -116,6 +116,28 @@ def test_a_batch_is_worth_score_plus_quality_minus_penalty_at_its_last_valid_tok
     assert info["acc"] == [True, False, True, True]  # what the user's function returned beside
 
 
+@pytest.mark.parametrize("column", ["reward_model", "extra_info"])
+@pytest.mark.parametrize("found", ["Paris", 7, ["Paris"]])
+def test_a_column_that_is_no_mapping_is_told_with_its_row(column, found):
+    rows = batch(["a", "b"])
+    rows.non_tensor_batch[column][1] = found
+    with manager(settings()) as rewards:
+        with pytest.raises(DataError, match=rf"row 1 of the batch: column '{column}' has to be"):
+            rewards(rows)
+
+
+@pytest.mark.parametrize("found", [float("nan"), None])
+def test_a_gap_is_no_gold_answer_and_no_extra_columns(found):
+    """Data frames fill gaps with NaN or None."""
+    rows = batch(["a", "b"])
+    rows.non_tensor_batch["extra_info"][1] = found
+    with manager(settings()) as rewards:
+        assert values(rewards(rows)) == [1, 0]
+        rows.non_tensor_batch["reward_model"][1] = found
+        with pytest.raises(DataError, match=r"row 1 of the batch: column 'reward_model' .*not"):
+            rewards(rows)
+
+
 def test_groups_are_the_rows_of_one_prompt_wherever_they_stand():
     texts = ["aa", "aaaaaaaa", "aa", "aaaaaaaa"]
     rewards = manager(settings())

@@ -13,6 +13,8 @@ from zerowait.errors import JudgementError
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Score, Skipped
 
 _SEVERITY = {"neutral": 0, "mask": 1, "drop_group": 2}
+_LARGEST = 1e30
+"""Trainers keep rewards in 32 bits, which end at 3.4e38, and add up whole batches of them."""
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -55,8 +57,8 @@ def combine(
     A `Skipped` component contributes 0. A component that abstained abstains the sample, unless its
     policy is an explicit value; then it counts as that value times its factor. Weights are never
     re-normalised: rewards are sums, and a row that lost a positive component would be punished.
-    A shadow component (factor 0) can neither change nor abstain a reward. A sum that no float can
-    hold is no reward: the sample abstains as ``out_of_range``.
+    A shadow component (factor 0) can neither change nor abstain a reward. A sum beyond 1e30, which a
+    trainer's 32 bits cannot hold or add up, is no reward: the sample abstains as ``out_of_range``.
 
     Raises:
         JudgementError: a component abstained and its policy is ``raise``.
@@ -80,18 +82,24 @@ def combine(
                 policy = chosen
             why = f"{why}; {reason}" if why else reason
     ordered = {term.name: outcomes[term.name] for term in terms}
-    if not policy and not math.isfinite(total):
-        policy, why = _overflowed(total, on_failure), f"the weighted sum is {total}"
+    if not policy and not abs(total) <= _LARGEST:
+        policy, why = _overflowed(total, on_failure)
     if policy:
         return Reward(None, ordered, metrics_of(ordered, terms), policy, why)
     return Reward(total, ordered, metrics_of(ordered, terms))
 
 
-def _overflowed(total: float, on_failure: FailurePolicy) -> str:
-    chosen = policy_for(on_failure, "", Abstain(FailureKind.OUT_OF_RANGE))
+def _overflowed(total: float, on_failure: FailurePolicy) -> tuple[str, str]:
+    """The policy for a sum that is no reward, and why there is none."""
+    outcome = Abstain(
+        FailureKind.OUT_OF_RANGE,
+        f"the weighted sum is {total:g}, and rewards reach from {-_LARGEST:g} to {_LARGEST:g}",
+    )
+    why = f"reward: {outcome.kind}: {outcome.detail}"
+    chosen = policy_for(on_failure, "", outcome)
     if chosen == "raise":
-        raise JudgementError(f"the weighted sum is {total} (on_failure says raise)")
-    return "neutral" if isinstance(chosen, Value) else chosen
+        raise JudgementError(f"{why} (on_failure says raise)")
+    return "neutral" if isinstance(chosen, Value) else chosen, why
 
 
 def metrics_of(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:

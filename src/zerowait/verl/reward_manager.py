@@ -11,22 +11,18 @@ gets a ticket at once, and the trainer fetches the reward when it needs it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
-from zerowait.errors import ConfigError
 from zerowait.hub.ray import RayHub
 from zerowait.hub.ray_tickets import RayTickets
-from zerowait.types import Sample
-from zerowait.verl.rows import episode_in, extra_info, model_tokens, plain
+from zerowait.verl.rows import extra_info
 from zerowait.verl.streaming_rules import check_streaming, has_shape
 from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
-
-SPLIT, GROUP_SIZE = "split", "group_size"
+from zerowait.verl.trajectory import sample_of
 
 
 @register("zerowait")
@@ -59,39 +55,10 @@ class RewardManager(RewardManagerBase):
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
         """``reward_score``, finite, and ``reward_extra_info`` with the same keys for every row."""
-        row = data[-1]
-        sample = self._sample(row)
+        sample = sample_of(data, self.tokenizer, shaped=self._shaped)
         if isinstance(self._hub, RayTickets):
             await self._hub.deposit(sample)
             return {"reward_score": PLACEHOLDER, "reward_extra_info": ticket(sample)}
         streamed = await self._hub.reward(sample)
         info = extra_info(streamed.reward, stand_in=streamed.stand_in)
         return {"reward_score": streamed.value, "reward_extra_info": info}
-
-    def _sample(self, row: Any) -> Sample:
-        columns = row.non_tensor_batch
-        extra = plain(columns.get("extra_info") or {})
-        if SPLIT not in extra or GROUP_SIZE not in extra:
-            raise ConfigError(
-                "rows carry no split and group size: set data.custom_cls.path="
-                "pkg://zerowait.verl.dataset data.custom_cls.name=RewardDataset"
-            )
-        response = row.batch["responses"]
-        written = int(row.batch["attention_mask"][-response.shape[-1] :].sum())
-        return Sample(
-            prompt=plain(columns["raw_prompt"]),
-            response=self.tokenizer.decode(response[:written], skip_special_tokens=True),
-            ground_truth=plain(columns["reward_model"]).get("ground_truth"),
-            data_source=str(columns.get("data_source", "")),
-            group=str(columns["uid"]),
-            response_tokens=model_tokens(columns, written, shaped=self._shaped),
-            extra=_without_stamps(extra) | episode_in(columns),
-            id=f"{columns['uid']}_{columns.get('session_id', 0)}",
-            group_size=int(extra[GROUP_SIZE]),
-            split=str(extra[SPLIT]),
-            step=int(columns["global_steps"]) if "global_steps" in columns else None,
-        )
-
-
-def _without_stamps(extra: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in extra.items() if key not in (SPLIT, GROUP_SIZE)}

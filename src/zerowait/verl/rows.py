@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from zerowait.errors import ConfigError
+from zerowait.errors import ConfigError, DataError
 from zerowait.types import Abstain, Outcome, Reward, Score
 
 MODEL_TOKENS: Final = "model_tokens"
@@ -13,6 +13,39 @@ MODEL_TOKENS: Final = "model_tokens"
 EPISODE: Final = "episode"
 """Where an agent loop may say, in ``extra_fields``, how its episode went: scorers and rubrics find
 it under the same name in the sample's ``extra``."""
+
+
+def truth_in(columns: Mapping[str, Any], where: str) -> Any:
+    """The row's gold answer in ``reward_model``; None in a batch that has no such column.
+
+    Raises:
+        DataError: names `where` and the column, which holds something else than a mapping.
+    """
+    if "reward_model" not in columns:
+        return None
+    told = plain(columns["reward_model"])
+    if not isinstance(told, Mapping):
+        raise DataError(_no_mapping(where, "reward_model", told, '{"ground_truth": ...}'))
+    return told.get("ground_truth")
+
+
+def extra_in(columns: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The row's ``extra_info``; empty where there is none.
+
+    Raises:
+        DataError: names `where` and the column, which holds something else than a mapping.
+    """
+    told = plain(columns.get("extra_info"))
+    if told is None or told != told:  # noqa: PLR0124 - NaN, which data frames put for nothing
+        return {}
+    if not isinstance(told, dict):
+        raise DataError(_no_mapping(where, "extra_info", told, '{"index": 7}'))
+    return told
+
+
+def _no_mapping(where: str, column: str, found: Any, example: str) -> str:
+    shown = "None" if found is None else f"{type(found).__name__} {str(found)[:40]!r}"
+    return f"{where}: column {column!r} has to be a mapping such as {example}, not {shown}"
 
 
 def model_tokens(columns: Mapping[str, Any], written: int, *, shaped: bool) -> int:

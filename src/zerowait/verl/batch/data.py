@@ -8,7 +8,7 @@ from typing import Any
 from zerowait.errors import DataError
 from zerowait.types import Reward, Sample, Score
 from zerowait.verl.batch.settings import RULE
-from zerowait.verl.rows import extra_info, model_tokens, plain
+from zerowait.verl.rows import extra_in, extra_info, model_tokens, plain, truth_in
 
 
 def samples_of(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> list[Sample]:
@@ -17,7 +17,7 @@ def samples_of(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> l
     Lengths are the tokens that the model wrote: by ``response_mask`` where the batch has one.
 
     Raises:
-        DataError: there is no ``uid`` and the rewards are `shaped`.
+        DataError: there is no ``uid`` and the rewards are `shaped`; or as `truth_in` and `extra_in`.
         ConfigError: as `model_tokens`.
     """
     written, columns = written_tokens(data), data.non_tensor_batch
@@ -80,13 +80,13 @@ def _sample(
         response=tokenizer.decode(
             data.batch["responses"][index][:written], skip_special_tokens=True
         ),
-        ground_truth=plain(row.get("reward_model") or {}).get("ground_truth"),
+        ground_truth=truth_in(row, f"row {index} of the batch"),
         data_source=str(row.get(source_key, "")),
         group=str(row["uid"]) if "uid" in row else f"#{index}",
         response_tokens=model_tokens(row, written, shaped=shaped)
         if mask is None
         else int(mask.sum()),
-        extra=plain(row.get("extra_info") or {}),
+        extra=extra_in(row, f"row {index} of the batch"),
         id=f"{row.get('uid', '')}_{index}",
         split="validation" if data.meta_info.get("validate") else "train",
     )

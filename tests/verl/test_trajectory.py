@@ -1,0 +1,121 @@
+"""What is rewarded of a trajectory, in the very batches that verl's own agent loops send."""
+
+import asyncio
+import warnings
+from types import SimpleNamespace
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from verl.experimental.agent_loop.agent_loop import (
+        AgentLoopMetrics,
+        AgentLoopOutput,
+        AgentLoopWorker,
+    )
+
+from zerowait.errors import ConfigError, DataError
+from zerowait.verl.trajectory import sample_of
+
+ROW = {
+    "uid": "u",
+    "session_id": 2,
+    "global_steps": 5,
+    "raw_prompt": [{"role": "user", "content": "Say it."}],
+    "data_source": "letters",
+    "reward_model": {"ground_truth": ["a"]},
+    "extra_info": {"split": "validation", "group_size": 4, "level": 3},
+}
+
+
+class Letters:
+    """Token ids are letters, and the padding is one too: what is read too far shows."""
+
+    def decode(self, ids, *, skip_special_tokens):
+        return "".join("_" if int(token) == 0 else chr(int(token)) for token in ids)
+
+
+def output(prompt, response, *, turns=2, **fields):
+    return AgentLoopOutput(
+        prompt_ids=[ord(letter) for letter in prompt],
+        response_ids=[ord(letter) for letter in response],
+        response_mask=[1] * len(response),
+        num_turns=turns,
+        metrics=AgentLoopMetrics(),
+        extra_fields=fields,
+    )
+
+
+class Sent:
+    """The reward loop's end of the wire: keeps the batch that verl sends."""
+
+    def __init__(self):
+        self.compute_score = SimpleNamespace(remote=self._keep)
+
+    async def _keep(self, batch):
+        self.batch = batch
+        return {"reward_score": 0.0, "reward_extra_info": {}}
+
+
+def sent(outputs, **columns):
+    """The batch that verl 0.9.1 makes of a session's outputs."""
+    handle = Sent()
+    worker = object.__new__(AgentLoopWorker)
+    worker.reward_loop_worker_handles = [handle]
+    worker.processor, worker.mm_processor_kwargs = None, {}
+    asyncio.run(worker._compute_score(outputs, {**ROW, **columns}))
+    return handle.batch
+
+
+def sample(outputs, *, shaped=False, **columns):
+    return sample_of(sent(outputs, **columns), Letters(), shaped=shaped)
+
+
+def test_a_trajectory_of_one_output_is_its_response_and_the_rows_columns():
+    one = sample([output("prompt", "answer")])
+    assert (one.response, one.response_tokens) == ("answer", 6)
+    assert (one.id, one.group, one.group_size, one.split) == ("u_2", "u", 4, "validation")
+    assert (one.prompt, one.ground_truth) == (ROW["raw_prompt"], ["a"])
+    assert (one.data_source, one.extra, one.step) == ("letters", {"level": 3}, 5)
+
+
+@pytest.mark.parametrize(
+    "outputs",
+    [
+        [("p", "a much longer first output"), ("p", "short")],
+        [("a very long prompt of the first output", "and its response"), ("p", "x")],
+        [("p", "first"), ("a long prompt, such as a summary of the first output", "second")],
+        [("p", "one"), ("pp", "a longer one in the middle"), ("ppp", "last")],
+        [("p", "first"), ("p", "")],
+    ],
+)
+def test_of_several_outputs_the_last_is_judged_whole_whatever_the_others_are(outputs):
+    """verl pads prompts and responses apart, and its mask not as either."""
+    last = outputs[-1][1]
+    one = sample([output(*texts) for texts in outputs], shaped=True)
+    assert one.response == last
+    assert one.response_tokens == len(last)
+
+
+def test_of_several_outputs_the_last_says_how_long_the_response_is_and_how_the_episode_went():
+    first = output("p", "a first output", model_tokens=14, episode={"searches": 1})
+    last = output("p", "last", turns=6, model_tokens=3, episode={"searches": 2})
+    one = sample([first, last], shaped=True)
+    assert one.response_tokens == 3
+    assert one.extra == {"level": 3, "episode": {"searches": 2}}
+
+
+def test_rows_without_stamps_are_told_the_data_set_to_use():
+    with pytest.raises(ConfigError, match="RewardDataset"):
+        sample([output("p", "r")], extra_info={"index": 3})
+
+
+@pytest.mark.parametrize("found", [float("nan"), None, "Paris", ["Paris"], 7])
+def test_a_gold_answer_that_is_no_mapping_is_told_with_its_row_and_column(found):
+    with pytest.raises(DataError, match="response u_2: column 'reward_model' has to be a mapping"):
+        sample([output("p", "r")], reward_model=found)
+
+
+def test_extra_columns_that_are_no_mapping_are_told_with_their_row_and_column():
+    with pytest.raises(DataError, match="response u_2: column 'extra_info' .*not str 'train'"):
+        sample([output("p", "r")], extra_info="train")
