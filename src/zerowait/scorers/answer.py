@@ -8,8 +8,6 @@ from collections.abc import Iterable
 
 _OPEN = "<answer>"
 _CLOSE = "</answer>"
-_THINK = "<think>"
-_THOUGHT = "</think>"
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _SHOWN_CHARS = 80
@@ -34,27 +32,6 @@ def last_answer(response: str) -> str | None:
             return response[inside:close].strip()
         end = start
     return None
-
-
-def spoken(response: str) -> str:
-    """What a response says outside of its thinking.
-
-    Thinking is what stands between ``<think>`` and ``</think>``, before a closing tag whose opening
-    one stands in the prompt, and after an opening one that is never closed.
-
-    >>> spoken("<think>5?</think>6<think>7</think>8"), spoken("5?</think>6<think>or 7")
-    ('68', '6')
-    """
-    said, end = [], 0
-    while (start := response.find(_THINK, end)) >= 0:
-        said.append(response[end:start])
-        end = response.find(_THOUGHT, start)
-        if end < 0:
-            break
-        end += len(_THOUGHT)
-    else:
-        said.append(response[end:])
-    return "".join(said).rpartition(_THOUGHT)[2]
 
 
 def pairs(text: str, opening: str, closing: str) -> list[str]:

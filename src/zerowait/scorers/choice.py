@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from zerowait.scorers.answer import last_answer, spoken
+from zerowait.scorers.answer import last_answer
 from zerowait.scorers.boxed import last_boxed
 
 # What may stand around a letter: brackets, emphasis, quotes, formulas.
@@ -59,10 +59,10 @@ _LEADING_WORD = re.compile(rf"{_OPEN}([B-HJ-Z])\s")
 _LIST_CHARS = 300
 
 
-def chosen_letter(response: str) -> str | None:
-    r"""The capital letter a response decides on; None when it names none, or leaves it open.
+def chosen_letter(text: str) -> str | None:
+    r"""The capital letter a text decides on; None when it names none, or leaves it open.
 
-    Thinking does not count. The first of these that is there: the last ``<answer>``, the last
+    The first of these that is there: the last ``<answer>``, the last
     ``\boxed{}``, the last statement ("answer is X", "answer: X", "choose X", "X is correct"), a
     text that begins with the letter as with a label, a last line that is nothing but a letter. The
     letter may be small or full-width, in brackets, bold or quotes, and be followed by the choice's
@@ -76,7 +76,7 @@ def chosen_letter(response: str) -> str | None:
     >>> [chosen_letter(f"The answer is {said}") for said in ("a dog", "A or B", "not B")]
     [None, None, None]
     """
-    text = unicodedata.normalize("NFKC", spoken(response))
+    text = unicodedata.normalize("NFKC", text)
     answer = last_answer(text)
     if answer is not None:
         return letter_of(answer) or _decided(answer) or _leading(answer, _LEADING_WORD)

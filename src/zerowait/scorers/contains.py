@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from zerowait.scorers.answer import shown
 from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
 
 _DECIMAL = re.compile(r"\d[.,]\d")
@@ -38,13 +39,15 @@ def contains_words(text: str, phrase: str) -> bool:
 def contains(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
     """`score` when the response contains a gold answer as whole words, else 0.
 
+    What stands in thinking does not count.
+
     >>> contains(Sample("", "The capital is Paris.", "paris")).value
     1.0
     """
     golds = gold_texts(sample.ground_truth)
     if not golds:
         return no_gold(sample.ground_truth)
-    gold = _first_found(sample.response, golds)
+    gold = _first_found(spoken(sample), golds)
     if gold is None:
         return Score(0.0, "no gold answer in the response")
     return Score(score, f"contains {shown(gold)}")

@@ -15,6 +15,7 @@ from zerowait.scorers.compat import (
 )
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.number import last_number, leading_number, read_number
+from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
 
 Method: TypeAlias = Literal["strict", "flexible"]
@@ -57,8 +58,9 @@ def gsm8k(
 ) -> Score | Abstain:
     """`score` when the response's final number is the gold one, `format_score` for another number.
 
-    A response without a number is worth 0. The gold is a number, a text of one, a worked solution
-    that ends in ``#### number``, or a list of those. `compat` scores as the published code does.
+    A response without a number outside of its thinking is worth 0. The gold is a number, a text of
+    one, a worked solution that ends in ``#### number``, or a list of those. `compat` scores as the
+    published code does.
 
     >>> gsm8k(Sample("", "#### 72.0", "72")).value
     1.0
@@ -68,7 +70,7 @@ def gsm8k(
         return no_gold(sample.ground_truth, wanted="a number")
     if compat is not None:
         return _published(sample, method, compat, score=score, format_score=format_score)
-    number = final_number(sample.response, method)
+    number = final_number(spoken(sample), method)
     if number is None:
         return Score(0.0, f"no number by the {method} rule")
     return Score(score if number in golds else format_score, f"answered {shown(str(number))}")

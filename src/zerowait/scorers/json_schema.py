@@ -12,6 +12,7 @@ from zerowait.errors import ConfigError
 from zerowait.json_schema import JsonSchema, read_json_schema
 from zerowait.scorers.gold import no_gold
 from zerowait.scorers.json_text import Place, json_in
+from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
 _SHOWN_CHARS = 60
@@ -27,9 +28,9 @@ def json_schema(
 ) -> Score | Abstain:
     """`score` when the response's JSON satisfies the schema, `format_score` for other JSON.
 
-    A response without JSON is worth 0. In a configuration `schema` may also be the path of a JSON
-    file; without it, the sample's ground truth is the schema, as a mapping or as JSON. Needs the
-    extra ``schema``.
+    A response without JSON outside of its thinking is worth 0. In a configuration `schema` may also
+    be the path of a JSON file; without it, the sample's ground truth is the schema, as a mapping or
+    as JSON. Needs the extra ``schema``.
 
     No text can hang the check: see `zerowait.json_schema`.
 
@@ -43,7 +44,7 @@ def json_schema(
     wanted = _gold_schema(sample.ground_truth) if schema is None else _written(schema)
     if wanted is None:
         return no_gold(sample.ground_truth, wanted="a JSON schema")
-    found = json_in(sample.response, place)
+    found = json_in(spoken(sample), place)
     if found is None:
         return Score(0.0, "no JSON in the response")
     try:

@@ -9,6 +9,7 @@ from zerowait.scorers.answer import last_answer, shown
 from zerowait.scorers.boxed import last_boxed
 from zerowait.scorers.formula import Formula, are_equal, find_formula, is_undefined, read_formula
 from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
 Extraction: TypeAlias = Literal["boxed", "last", "any"]
@@ -54,9 +55,9 @@ def math_answer(
 ) -> Score | Abstain:
     r"""`score` when the response's answer equals a gold one, `format_score` for another formula.
 
-    A response without an answer that can be read is worth 0. The gold is a number, a formula in
-    LaTeX or plain text, a worked solution that ends in ``\boxed{…}``, or a list of those; one that
-    has no value (1/0) is none.
+    A response without an answer outside of its thinking that can be read is worth 0. The gold is a
+    number, a formula in LaTeX or plain text, a worked solution that ends in ``\boxed{…}``, or a
+    list of those; one that has no value (1/0) is none.
 
     A comparison may take very long or all memory: the engine runs this scorer in a process that it
     ends at the deadline. Needs the extra ``math``.
@@ -67,7 +68,7 @@ def math_answer(
     golds = _gold_formulas(sample)
     if isinstance(golds, Abstain):
         return golds
-    said = answer_formula(sample.response, extraction)
+    said = answer_formula(spoken(sample), extraction)
     if said is None:
         return Score(0.0, "no answer that can be read")
     try:

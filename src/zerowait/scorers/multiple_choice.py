@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from zerowait.scorers.choice import chosen_letter, letter_of
 from zerowait.scorers.gold import no_gold
+from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
 
 
@@ -22,7 +23,7 @@ def multiple_choice(
     gold = letter_of(truth) if isinstance(truth, str) else None
     if gold is None:
         return no_gold(truth, wanted="the letter of a choice")
-    letter = chosen_letter(sample.response)
+    letter = chosen_letter(spoken(sample))
     if letter is None:
         return Score(0.0, "the response chooses no single letter")
     return Score(score if letter == gold else format_score, f"chose {letter}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import last_answer, normalise, shown, spoken
+from zerowait.scorers.answer import normalise, shown
 from zerowait.scorers.compat import (
     Compat,
     em_share,
@@ -13,6 +13,7 @@ from zerowait.scorers.compat import (
     published_text,
 )
 from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 
 
@@ -53,7 +54,7 @@ def qa_em(
         return no_gold(sample.ground_truth)
     if compat is not None:
         return _published(sample, golds, score=score, format_score=format_score, compat=compat)
-    answer = last_answer(spoken(sample.response))
+    answer = spoken_answer(sample)
     if answer is None:
         return Score(0.0, "no <answer>…</answer> in the response")
     right = exact_match(answer, golds)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown, spoken
+from zerowait.scorers.answer import normalise, normalised_golds, shown
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.qa_em import exact_match
+from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 
 _TAG: Final = re.compile(r"<(/?)(think|search|information|answer)>")
@@ -85,7 +86,7 @@ def qa_em_format(
     if not golds:
         return no_gold(sample.ground_truth)
     fault = sequence_fault(sample.response)
-    answer = last_answer(spoken(sample.response))
+    answer = spoken_answer(sample)
     said = f"answered {shown(answer)}" if answer is not None else "no answer"
     why = f"{said}; {fault}" if fault else said
     if answer is not None and exact_match(answer, golds):

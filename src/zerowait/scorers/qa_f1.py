@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown, spoken
+from zerowait.scorers.answer import normalise, normalised_golds, shown
 from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 
 
@@ -36,7 +37,7 @@ def qa_f1(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
     golds = gold_texts(sample.ground_truth)
     if not golds:
         return no_gold(sample.ground_truth)
-    answer = last_answer(spoken(sample.response))
+    answer = spoken_answer(sample)
     if answer is None:
         return Score(0.0, "no <answer>…</answer> in the response")
     return Score(score * token_f1(answer, golds), f"answered {shown(answer)}")

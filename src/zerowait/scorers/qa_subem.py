@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import last_answer, normalise, normalised_golds, shown, spoken
+from zerowait.scorers.answer import normalise, normalised_golds, shown
 from zerowait.scorers.compat import Compat, published_answer, published_subem, published_text
 from zerowait.scorers.contains import stands_in
 from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 
 
@@ -48,7 +49,7 @@ def qa_subem(
     if not golds:
         return no_gold(sample.ground_truth)
     if compat is None:
-        answer = last_answer(spoken(sample.response))
+        answer = spoken_answer(sample)
         matches = substring_match
     else:
         answer = published_answer(published_text(sample, compat), compat)

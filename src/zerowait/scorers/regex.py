@@ -10,6 +10,7 @@ from typing import Any
 from zerowait.errors import ConfigError
 from zerowait.scorers.answer import shown
 from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.thinking import mentions_thinking, spoken
 from zerowait.types import Abstain, Sample, Score
 
 
@@ -36,6 +37,7 @@ def regex(
 
     With `equals_gold` the last match (its group, if it has one) has to be a gold answer;
     another match is worth `format_score`.
+    What stands in thinking is searched only where the pattern mentions a tag of thinking.
 
     >>> regex(Sample("", "Answer: B", "B"), pattern=r"Answer: (\w)", equals_gold=True).value
     1.0
@@ -43,7 +45,8 @@ def regex(
     golds = gold_texts(sample.ground_truth) if equals_gold else []
     if equals_gold and not golds:
         return no_gold(sample.ground_truth)
-    said = last_match(sample.response, pattern, ignore_case=ignore_case)
+    text = sample.response if mentions_thinking(pattern) else spoken(sample)
+    said = last_match(text, pattern, ignore_case=ignore_case)
     if said is None:
         return Score(0.0, "the pattern is not in the response")
     if not equals_gold:

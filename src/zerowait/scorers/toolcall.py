@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from zerowait.scorers.answer import pairs, spoken
+from zerowait.scorers.answer import pairs
 from zerowait.scorers.gold import no_gold
 from zerowait.scorers.json_text import strict_json
+from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
 
 Calls: TypeAlias = Counter[Hashable]
@@ -81,7 +82,7 @@ def toolcall(
         right = _published(sample.response, items)
         return Score(score if right else 0.0, "equal" if right else "not equal by Tool-N1's rule")
     try:
-        said = calls_of(spoken(sample.response))
+        said = calls_of(spoken(sample))
     except (ValueError, RecursionError) as error:
         return Score(0.0, f"malformed: {error}")
     if said == wanted:

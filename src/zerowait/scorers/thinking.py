@@ -1,0 +1,133 @@
+"""What a response says outside of its thinking, whichever model's tags it thinks in.
+
+An answer that was considered is no answer that was given. Every rule reads `spoken`, but for those
+that are about the tags themselves and the modes that reproduce published code.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+from zerowait.scorers.answer import last_answer
+from zerowait.types import Sample, content_text
+
+_NAMES: Final = (
+    "think",
+    "thinking",
+    "thought",
+    "thoughts",
+    "reason",
+    "reasoning",
+    "analysis",
+    "reflection",
+    "scratchpad",
+)
+# What opens thinking, and what closes it: by name first, then the marks of single models.
+_PAIRS: Final = (
+    *((rf"<\s*(?:\w+:)?{name}(?:\s[^<>]*)?>", rf"<\s*/\s*(?:\w+:)?{name}\s*>") for name in _NAMES),
+    (r"\[THINK\]", r"\[/THINK\]"),  # Mistral
+    ("\u25c1think\u25b7", "\u25c1/think\u25b7"),  # Kimi
+    (r"<\|begin_of_thought\|>", r"<\|end_of_thought\|>"),  # Sky, OpenThinker
+    (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),  # Command
+    (r"<\|channel>\s*thought\b", r"<channel\|>"),  # Gemma
+    (r"<unused94>\s*thought\b", r"<unused95>"),  # MedGemma
+)
+_MARK: Final = re.compile(
+    "|".join(f"(?P<o{n}>{opens})|(?P<c{n}>{closes})" for n, (opens, closes) in enumerate(_PAIRS)),
+    re.IGNORECASE,
+)
+_TAIL_CHARS: Final = 200
+# At the end of a prompt, on a line of its own or behind another mark: not mentioned in a sentence.
+_OPENED: Final = re.compile(
+    rf"(?:\A|[\n>\]])[ \t]*(?P<mark>{'|'.join(opens for opens, _ in _PAIRS)})\s*\Z", re.IGNORECASE
+)
+
+# gpt-oss names the channel of each message; its control tokens are often lost in decoding.
+_CHANNEL: Final = re.compile(r"<\|channel\|>\s*(\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>")
+_CHANNEL_END: Final = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
+_BARE_THINKING: Final = re.compile(r"\s*analysis(?=[^\sa-z:,.;!?()'\"-])")
+_BARE_FINAL: Final = "assistantfinal"
+
+
+def spoken(sample: Sample) -> str:
+    """What the response of `sample` says outside of its thinking.
+
+    A prompt may end by opening the thinking for the response, as chat templates do.
+
+    >>> spoken(Sample("2+2?<|Assistant|><think>", "4, or 5")), spoken(Sample("2+2?", "4 or 5"))
+    ('', '4 or 5')
+    """
+    return without_thinking(_opened_by_prompt(sample) + sample.response)
+
+
+def spoken_answer(sample: Sample) -> str | None:
+    """The last ``<answer>`` of what the response of `sample` says; None when there is none.
+
+    >>> spoken_answer(Sample("", "<think><answer>5</answer></think> <answer>4</answer>"))
+    '4'
+    """
+    return last_answer(spoken(sample))
+
+
+def without_thinking(response: str) -> str:
+    """What a response says outside of its thinking.
+
+    Thinking is what stands between ``<think>`` and ``</think>``, before a closing tag whose opening
+    one stands in the prompt, and after an opening one that is never closed. Other models' tags are
+    known, too: ``<thinking>``, ``<reasoning>``, ``<seed:think>``, ``[THINK]``, ... and of gpt-oss
+    only the channel ``final`` is said.
+
+    >>> without_thinking("<think>5?</think>6<think>7</think>8")
+    '68'
+    >>> without_thinking("5?</think>6<think>or 7")
+    '6'
+    """
+    response = _final_channel(response)
+    parts: list[str] = []
+    opened, end = "", 0
+    for mark in _MARK.finditer(response):
+        kind, closes = (mark.lastgroup or "")[1:], (mark.lastgroup or "")[0] == "c"
+        if opened and not (closes and kind == opened):
+            continue
+        if not opened:
+            parts.append(response[end : mark.start()])
+        if closes and not opened:
+            parts.clear()
+        opened, end = "" if closes else kind, mark.end()
+    return "".join(parts) if opened else "".join((*parts, response[end:]))
+
+
+@lru_cache(maxsize=64)
+def mentions_thinking(pattern: str) -> bool:
+    r"""Whether a user's `pattern` is about a tag of thinking, which `spoken` leaves out.
+
+    >>> mentions_thinking(r"<think>.*</think>\s*A"), mentions_thinking("I think")
+    (True, False)
+    """
+    return bool(_MARK.search(pattern) or _MARK.search(re.sub(r"[\\?]", "", pattern)))
+
+
+def _opened_by_prompt(sample: Sample) -> str:
+    """The mark with which the prompt ends, where that opens thinking; else nothing."""
+    prompt = sample.prompt
+    if not isinstance(prompt, str):
+        last = prompt[-1] if prompt else {}
+        prompt = content_text(last.get("content")) if last.get("role") == "assistant" else ""
+    opened = _OPENED.search(prompt[-_TAIL_CHARS:])
+    return f"{opened['mark']}\n" if opened else ""
+
+
+def _final_channel(response: str) -> str:
+    """What gpt-oss says in its last final message; any other response as it is."""
+    bare = _BARE_THINKING.match(response)
+    if bare is not None:
+        return response.rpartition(_BARE_FINAL)[2] if _BARE_FINAL in response else ""
+    channels = list(_CHANNEL.finditer(response)) if "<|channel|>" in response else []
+    final = next((each for each in reversed(channels) if each[1] == "final"), None)
+    if final is not None:
+        end = _CHANNEL_END.search(response, final.end())
+        return response[final.end() : end.start() if end else len(response)]
+    thought = next((each for each in channels if each[1] == "analysis"), None)
+    return response if thought is None else response[: thought.start()]
