@@ -240,6 +240,10 @@ class StoreFailed(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class StoreReturned(msgspec.Struct, frozen=True, kw_only=True):
+    """A Redis that was left alone since one `StoreFailed` answers, and is used as before."""
+
+
 class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's loop did not run for `lag_s` seconds: something blocked it.
 
@@ -299,6 +303,7 @@ Event: TypeAlias = (
     | RewardSettled
     | HealthAlarm
     | StoreFailed
+    | StoreReturned
     | LoopLagged
     | NothingMoves
     | TimeoutTooShort

@@ -15,11 +15,20 @@ import msgspec
 import pytest
 
 from zerowait import Engine, Sample
-from zerowait.cache import Entry, Fronted, Limits, RedisStore, StoreError, open_store
+from zerowait.cache import (
+    Entry,
+    Fronted,
+    Limits,
+    RedisStore,
+    StoreAwayError,
+    StoreError,
+    open_store,
+)
 from zerowait.cache.redis import PREFIX
 from zerowait.client import Reply
 from zerowait.config import Cache, load_config
 from zerowait.errors import ClosedError, ConfigError, MissingExtraError
+from zerowait.events import StoreFailed, StoreReturned
 
 SERVER = shutil.which("redis-server")
 needs_redis = pytest.mark.skipif(
@@ -206,27 +215,142 @@ def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path):
         server.stop()
 
 
+class Absences:
+    """A listener that hears when a Redis went and when it was back."""
+
+    def __init__(self):
+        self.events = []
+        self.back = asyncio.Event()
+
+    def __call__(self, event):
+        self.events.append(event)
+        if isinstance(event, StoreReturned):
+            self.back.set()
+
+    @property
+    def told(self):
+        about = (StoreFailed, StoreReturned)
+        return [type(event) for event in self.events if isinstance(event, about)]
+
+
 @needs_redis
 def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_works(tmp_path):
     port = free_port()
     server = Redis(tmp_path, port)
 
-    async def use(store):
+    async def main():
         nonlocal server
+        heard = Absences()
+        store = RedisStore(server.url, pause_s=0.01, listener=heard)
         await store.put("k", entry(1))
         server.stop()
-        with pytest.raises(StoreError, match=r"failed \("):
+        with pytest.raises(StoreAwayError, match=r"failed \("):
             await store.get("k")
-        with pytest.raises(StoreError):
+        with pytest.raises(StoreAwayError):
             await store.put("k", entry(2))
         server = Redis(tmp_path, port)
+        await heard.back.wait()
         await store.put("k", entry(3))
-        return await store.get("k")
+        found = await store.get("k")
+        await store.aclose()
+        return found, heard
 
     try:
-        assert with_store(server.url, use).reply == b"reply 3"
+        found, heard = asyncio.run(main())
     finally:
         server.stop()
+    assert found.reply == b"reply 3"
+    assert heard.told == [StoreFailed, StoreReturned]
+    assert "left alone until it answers again" in heard.events[0].why
+    assert "planted" not in heard.events[0].why
+
+
+class Line:
+    """The wire to a Redis, which can fall silent: it takes what is said, and nothing comes back."""
+
+    def __init__(self, server):
+        self._port = int(server.name.rpartition(":")[2].partition("/")[0])
+        self.silent = False
+        self.heard = bytearray()
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+
+    async def _connected(self, reader, writer):
+        above, below = await asyncio.open_connection("127.0.0.1", self._port)
+        answers = asyncio.create_task(self._pass_on(above, writer))
+        while said := await reader.read(65536):
+            self.heard += said
+            if not self.silent:
+                below.write(said)
+        answers.cancel()
+        below.close()
+        writer.close()
+
+    async def _pass_on(self, above, writer):
+        while answer := await above.read(65536):
+            if not self.silent:
+                writer.write(answer)
+
+
+@needs_redis
+def test_a_redis_that_falls_silent_is_left_alone_and_used_again_when_it_answers(server):
+    async def main():
+        heard = Absences()
+        async with Line(server) as line:
+            store = RedisStore(line.url, timeout_s=0.1, pause_s=0.01, listener=heard)
+            await store.put("k", entry(1))
+            line.silent = True
+            # more than one round trip holds: those behind it do not wait for one of their own
+            gets = [asyncio.create_task(store.get(str(n))) for n in range(1500)]
+            puts = [asyncio.create_task(store.put(str(n), entry(n))) for n in range(1500)]
+            await asyncio.wait([*gets, *puts])
+            failures = {type(task.exception()) for task in (*gets, *puts)}
+            line.heard.clear()
+            for number in range(100):
+                with pytest.raises(StoreAwayError, match="left alone"):
+                    await store.get(str(number))
+                with pytest.raises(StoreAwayError, match="left alone"):
+                    await store.put(str(number), entry(number))
+            asked, told = bytes(line.heard), heard.told
+            line.silent = False
+            await heard.back.wait()
+            found = await store.get("k")
+            await store.aclose()
+            return failures, asked, told, found, heard
+
+    failures, asked, told, found, heard = asyncio.run(main())
+    assert failures == {StoreAwayError}
+    assert b"GET" not in asked
+    assert b"SET\r" not in asked
+    assert told == [StoreFailed]
+    assert heard.told == [StoreFailed, StoreReturned]
+    assert found.reply == b"reply 1"
+
+
+@needs_redis
+def test_closing_does_not_wait_for_a_redis_that_is_away_and_leaves_nothing_behind(server):
+    async def main():
+        async with Line(server) as line:
+            line.silent = True
+            store = RedisStore(line.url, timeout_s=0.1, pause_s=3600.0)
+            with pytest.raises(StoreAwayError):
+                await store.get("k")
+            before = asyncio.current_task()
+            await store.aclose()
+            await store.aclose()
+            with pytest.raises(ClosedError):
+                await store.get("k")
+            return [
+                task.get_coro().__qualname__ for task in asyncio.all_tasks() if task is not before
+            ]
+
+    assert not [name for name in asyncio.run(main()) if "Absence" in name or "RedisStore" in name]
 
 
 @needs_redis
@@ -322,8 +446,8 @@ class Wire:
         pass
 
 
-def scored(url, wire):
-    config = {
+def judged_by(url):
+    return {
         "components": {"quality": {"judge": "q"}},
         "judges": {
             "q": {
@@ -334,12 +458,39 @@ def scored(url, wire):
         "cache": {"url": url},
     }
 
+
+def scored(url, wire):
     async def main():
-        async with Engine(config, transport=wire) as engine:
+        async with Engine(judged_by(url), transport=wire) as engine:
             rewards = await engine.score_all([Sample("q", f"a {i}") for i in range(20)])
             return [reward.value for reward in rewards], engine.stats()
 
     return asyncio.run(main())
+
+
+@needs_redis
+def test_a_run_goes_on_without_a_redis_that_falls_silent_and_says_so_once(server):
+    wire, heard = Wire(), Absences()
+
+    async def main():
+        async with (
+            Line(server) as line,
+            Engine(
+                judged_by(f"{line.url}?socket_timeout=0.1"), transport=wire, listener=heard
+            ) as engine,
+        ):
+            line.silent = True
+            values = []
+            for batch in range(5):
+                rows = [Sample("q", f"a {batch} {i}") for i in range(20)]
+                values += [reward.value for reward in await engine.score_all(rows)]
+            return values, engine.stats()
+
+    values, stats = asyncio.run(main())
+    assert values == [7] * 100
+    assert wire.sent == 100
+    assert heard.told == [StoreFailed]
+    assert stats.store_failures == 1
 
 
 @needs_redis

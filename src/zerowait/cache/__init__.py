@@ -8,7 +8,7 @@ from zerowait.cache.open import open_store
 from zerowait.cache.redis import RedisStore
 from zerowait.cache.shards import Shard, shard_files
 from zerowait.cache.sqlite import SqliteStore
-from zerowait.cache.store import Entry, Store, StoreError, StoreStats
+from zerowait.cache.store import Entry, Store, StoreAwayError, StoreError, StoreStats
 
 __all__ = [
     "Entry",
@@ -23,6 +23,7 @@ __all__ = [
     "SqliteLedger",
     "SqliteStore",
     "Store",
+    "StoreAwayError",
     "StoreError",
     "StoreStats",
     "open_store",

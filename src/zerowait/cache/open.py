@@ -10,16 +10,23 @@ from zerowait.cache.redis import RedisStore
 from zerowait.cache.shards import Shard, open_files
 from zerowait.cache.store import Store
 from zerowait.config.schema import Cache
+from zerowait.events import Listener, nobody
 
 _DAY_S: Final = 86_400
 
 
-async def open_store(cache: Cache, shard: Shard = Shard()) -> Store:  # noqa: B008 - frozen
+async def open_store(
+    cache: Cache,
+    shard: Shard = Shard(),  # noqa: B008 - frozen
+    *,
+    listener: Listener = nobody,
+) -> Store:
     """The store of `cache`, with its hot entries in memory; or one that keeps nothing.
 
     Args:
         cache: where, and how much.
         shard: which part of it is opened; a Redis is shared by all.
+        listener: told when a Redis does not answer any more, and when it does again.
 
     Raises:
         ConfigError: the file cannot be opened or is not a cache of ours, or Redis does not answer.
@@ -27,15 +34,15 @@ async def open_store(cache: Cache, shard: Shard = Shard()) -> Store:  # noqa: B0
     """
     limits = limits_of(cache)
     if cache.url is not None:
-        return Fronted(await _open_redis(cache.url, limits), limits=limits)
+        return Fronted(await _open_redis(cache.url, limits, listener), limits=limits)
     if cache.path is None:
         return NoStore()
     store = open_files(cache.path, shard, limits)
     return Fronted(store, limits=limits)
 
 
-async def _open_redis(url: str, limits: Limits) -> RedisStore:
-    store = RedisStore(url, limits=limits)
+async def _open_redis(url: str, limits: Limits, listener: Listener) -> RedisStore:
+    store = RedisStore(url, limits=limits, listener=listener)
     try:
         await store.ping()
     except BaseException:

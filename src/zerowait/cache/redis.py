@@ -1,23 +1,26 @@
 """Judged replies in Redis, for jobs on several machines that share one cache.
 
 What gathers while one round trip is under way leaves together with the next, so that hundreds of
-waiting gets are one MGET and hundreds of puts one pipeline.
+waiting gets are one MGET and hundreds of puts one pipeline. A Redis that does not answer is left
+alone until it does.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from zerowait.cache.absence import PAUSE_S, Absence
 from zerowait.cache.limits import Limits
-from zerowait.cache.store import Entry, StoreError, StoreStats
-from zerowait.errors import ClosedError, ConfigError, MissingExtraError
+from zerowait.cache.redis_client import connected, reason, without_password
+from zerowait.cache.served import Served
+from zerowait.cache.store import Entry, StoreAwayError, StoreError, StoreStats, storable
+from zerowait.errors import ClosedError, ConfigError
+from zerowait.events import Listener, nobody
 
 PREFIX: Final = "zerowait:1:"
 """Before every key; the number is that of the values' form."""
@@ -27,6 +30,9 @@ _LARGEST_BATCH: Final = 512
 _SHORTEST_MS: Final = 1
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODE: Final = msgspec.msgpack.Decoder(Entry).decode
+
+_Order: TypeAlias = tuple[Any, "asyncio.Future[Any]"]
+"""Something to do, and what its caller waits for."""
 
 
 class RedisStore:
@@ -40,6 +46,8 @@ class RedisStore:
         limits: entries get the rest of `max_age_s` as their time to live; how much memory there is
             and what goes first is Redis's own setting.
         timeout_s: of a round trip.
+        pause_s: before a Redis that did not answer is asked for a sign of life.
+        listener: told once when Redis does not answer, and when it does again.
         wall: Unix time in seconds.
 
     Raises:
@@ -53,17 +61,20 @@ class RedisStore:
         *,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         timeout_s: float = _TIMEOUT_S,
+        pause_s: float = PAUSE_S,
+        listener: Listener = nobody,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = without_password(url)
         self._limits = limits
         self._wall = wall
-        self._hits = self._misses = self._puts = 0
-        self._gets: list[tuple[str, asyncio.Future[bytes | None]]] = []
-        self._sets: list[tuple[str, bytes, int | None, asyncio.Future[None]]] = []
+        self._served = Served(limits, wall=wall)
+        self._gets: list[_Order] = []
+        self._sets: list[_Order] = []
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
-        self._client, self._caught = _connect(url, self.name, timeout_s)
+        self._client, self._errors, self._silences = connected(url, timeout_s)
+        self._absence = Absence(self._answers, listener=listener, pause_s=pause_s)
 
     def __repr__(self) -> str:
         return f"RedisStore({self.name!r})"
@@ -76,9 +87,9 @@ class RedisStore:
         """
         try:
             await self._client.ping()
-        except self._caught as error:
+        except self._errors as error:
             raise ConfigError(
-                f"the cache {self.name} does not answer ({_reason(error)}): see whether Redis runs "
+                f"the cache {self.name} does not answer ({reason(error)}): see whether Redis runs "
                 "there and lets you in, or set cache: {path: FILE} or cache: off"
             ) from None
 
@@ -90,36 +101,24 @@ class RedisStore:
         """The entry, or None.
 
         Raises:
-            StoreError: Redis does not answer, or has something else there.
+            StoreError: Redis has something else there.
+            StoreAwayError: it does not answer, or did not a moment ago.
             ClosedError: the store was closed.
         """
-        self._check_open()
-        found: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
-        self._gets.append((PREFIX + key, found))
-        self._wake()
-        value = await found
-        entry = None if value is None else self._decoded(key, value)
-        if entry is not None and self._limits.expired(entry.created, self._wall()):
-            entry = None
-        if entry is None:
-            self._misses += 1
-        else:
-            self._hits += 1
-        return entry
+        value = await self._result(self._gets, PREFIX + key)
+        return self._served.found(None if value is None else self._decoded(key, value))
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns when Redis has it.
 
         Raises:
             StoreError: it was not kept.
+            StoreAwayError: likewise, because Redis does not answer, or did not a moment ago.
             ClosedError: the store was closed.
         """
-        self._check_open()
-        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sets.append((PREFIX + key, _encoded(entry), self._lives_ms(entry), kept))
-        self._wake()
-        await kept
-        self._puts += 1
+        value = _ENCODE(storable(entry))
+        await self._result(self._sets, (PREFIX + key, value, self._lives_ms(entry)))
+        self._served.puts += 1
 
     async def stats(self) -> StoreStats:
         """Counts; looks at every key, and the size is that of all that Redis holds.
@@ -127,21 +126,16 @@ class RedisStore:
         Raises:
             StoreError: Redis does not answer.
         """
-        self._check_open()
+        if self._absence:
+            raise self._away()
         entries = 0
         try:
             async for _ in self._client.scan_iter(match=f"{PREFIX}*", count=1000):
                 entries += 1
             memory = await self._client.info("memory")
-        except self._caught as error:
+        except self._errors as error:
             raise self._failure(error) from error
-        return StoreStats(
-            entries=entries,
-            size_bytes=int(memory["used_memory"]),
-            hits=self._hits,
-            misses=self._misses,
-            puts=self._puts,
-        )
+        return self._served.stats(entries=entries, size_bytes=int(memory["used_memory"]))
 
     async def aclose(self) -> None:
         """Carry out what was ordered, then close the connections. Idempotent."""
@@ -151,12 +145,17 @@ class RedisStore:
         try:
             if self._worker is not None:
                 await self._worker
+            await self._absence.aclose()
         finally:
             await self._client.aclose()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ClosedError(f"the cache {self.name} was closed")
+    async def _answers(self) -> bool:
+        """Whether Redis gives a sign of life."""
+        try:
+            await self._client.ping()
+        except self._errors:
+            return False
+        return True
 
     def _lives_ms(self, entry: Entry) -> int | None:
         if self._limits.max_age_s is None:
@@ -164,54 +163,76 @@ class RedisStore:
         left_s = entry.created + self._limits.max_age_s - self._wall()
         return max(_SHORTEST_MS, int(left_s * 1000))
 
-    def _wake(self) -> None:
+    async def _result(self, orders: list[_Order], what: Any) -> Any:
+        if self._closed:
+            raise ClosedError(f"the cache {self.name} was closed")
+        if self._absence:
+            raise self._away()
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        orders.append((what, done))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
+        return await done
 
     async def _work(self) -> None:
         """Reads first: nobody waits behind a write for what is there already."""
         while self._gets or self._sets:
-            gets, self._gets = self._gets[:_LARGEST_BATCH], self._gets[_LARGEST_BATCH:]
-            sets, self._sets = self._sets[:_LARGEST_BATCH], self._sets[_LARGEST_BATCH:]
-            if gets:
-                await self._read(gets)
-            if sets:
-                await self._write(sets)
+            gets, self._gets[:_LARGEST_BATCH] = self._gets[:_LARGEST_BATCH], []
+            sets, self._sets[:_LARGEST_BATCH] = self._sets[:_LARGEST_BATCH], []
+            await self._carry_out(self._read, gets)
+            await self._carry_out(self._write, sets)
 
-    async def _read(self, gets: Sequence[tuple[str, asyncio.Future[bytes | None]]]) -> None:
-        try:
-            values = await self._client.mget([key for key, _ in gets])
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear it
-            self._fail([found for _, found in gets], error)
-            return
-        for (_, found), value in zip(gets, values, strict=True):
-            if not found.done():
-                found.set_result(value)
-
-    async def _write(
-        self, sets: Sequence[tuple[str, bytes, int | None, asyncio.Future[None]]]
+    async def _carry_out(
+        self, act: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], orders: Sequence[_Order]
     ) -> None:
-        pipeline = self._client.pipeline(transaction=False)
-        for key, value, lives_ms, _ in sets:
-            pipeline.set(key, value, px=lives_ms)
-        try:
-            results = await pipeline.execute(raise_on_error=False)
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear it
-            self._fail([kept for *_, kept in sets], error)
+        """Each caller hears what came of its order."""
+        if not orders:
             return
-        for (*_, kept), result in zip(sets, results, strict=True):
-            if isinstance(result, Exception):  # a full Redis refuses one by one
-                self._fail([kept], result)
-            elif not kept.done():
-                kept.set_result(None)
+        results = await self._results(act, [what for what, _ in orders])
+        for (_, done), result in zip(orders, results, strict=True):
+            if done.done():  # its caller was cancelled
+                continue
+            if isinstance(result, Exception):
+                done.set_exception(self._failure(result))
+            else:
+                done.set_result(result)
 
-    def _fail(self, waiting: Sequence[asyncio.Future[Any]], error: Exception) -> None:
-        for one in waiting:
-            if not one.done():
-                one.set_exception(self._failure(error))
+    async def _results(
+        self, act: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], orders: Sequence[Any]
+    ) -> Sequence[Any]:
+        """Each order's result, or the exception that it met."""
+        if self._absence:
+            return [self._away()] * len(orders)
+        try:
+            results = await act(orders)
+        except Exception as error:  # noqa: BLE001 - whoever waits must hear it
+            if isinstance(error, self._silences):
+                self._absence.begin(str(self._failure(error)))
+            return [error] * len(orders)
+        self._absence.answered()
+        return results
+
+    async def _read(self, keys: Sequence[str]) -> Sequence[bytes | None]:
+        values: list[bytes | None] = await self._client.mget(keys)
+        return values
+
+    async def _write(self, entries: Sequence[tuple[str, bytes, int | None]]) -> Sequence[Any]:
+        """Nothing that matters for each, or its error: a full Redis refuses one by one."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key, value, lives_ms in entries:
+            pipeline.set(key, value, px=lives_ms)
+        results: list[Any] = await pipeline.execute(raise_on_error=False)
+        return results
 
     def _failure(self, error: Exception) -> StoreError:
-        return StoreError(f"the cache {self.name} failed ({_reason(error)})")
+        """What a caller is told."""
+        if isinstance(error, StoreAwayError):
+            return self._away()
+        kind = StoreAwayError if isinstance(error, self._silences) else StoreError
+        return kind(f"the cache {self.name} failed ({reason(error)})")
+
+    def _away(self) -> StoreAwayError:
+        return StoreAwayError(f"the cache {self.name} does not answer and is left alone for now")
 
     def _decoded(self, key: str, value: bytes) -> Entry:
         try:
@@ -220,64 +241,3 @@ class RedisStore:
             raise StoreError(
                 f"the cache {self.name} has no entry of ours at {PREFIX}{key}"
             ) from None
-
-
-def without_password(url: str) -> str:
-    """The URL as it may be shown.
-
-    >>> without_password("redis://me:secret@cache.example:6379/0?password=x")
-    'redis://cache.example:6379/0'
-    >>> without_password("redis://:se/cr?et@cache.example/0")
-    'redis://<hidden>'
-    """
-    scheme, _, rest = url.partition("://")
-    before, mark, query = rest.partition("?")
-    if mark and "@" in query:  # the mark may be a part of the password
-        return f"{scheme}://<hidden>"
-    return f"{scheme}://{before.rpartition('@')[2]}"
-
-
-def _connect(url: str, name: str, timeout_s: float) -> tuple[Any, tuple[type[Exception], ...]]:
-    """A client, which connects when it is used, and the errors it may raise."""
-    try:
-        redis: Any = importlib.import_module("redis.asyncio")
-        errors: Any = importlib.import_module("redis.exceptions")
-        retry: Any = importlib.import_module("redis.asyncio.retry")
-        backoff: Any = importlib.import_module("redis.backoff")
-    except ImportError:
-        raise MissingExtraError("cache.url", extra="redis") from None
-    client = None
-    # its errors quote the URL, and with it the password
-    with suppress(ValueError):
-        client = redis.Redis.from_url(
-            url,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
-            # once more, at once: Redis may have closed an idle connection
-            retry=retry.Retry(backoff.NoBackoff(), 1),
-            retry_on_error=[errors.ConnectionError],
-        )
-    if client is None:
-        raise ConfigError(f"cache.url {name}: is no URL of a Redis")
-    return client, (errors.RedisError, OSError, TimeoutError)
-
-
-def _encoded(entry: Entry) -> bytes:
-    try:
-        return _ENCODE(entry)
-    except UnicodeEncodeError:  # halves of surrogate pairs, which a server's JSON can hold
-        names = {
-            name: getattr(entry, name).encode("utf-8", "replace").decode()
-            for name in ("judge", "model", "fingerprint")
-        }
-        return _ENCODE(msgspec.structs.replace(entry, **names))
-
-
-def _reason(error: BaseException) -> str:
-    """What happened, in the system's words where it has some; never a URL."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.strerror:
-            return cause.strerror
-        cause = cause.__cause__ or cause.__context__
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

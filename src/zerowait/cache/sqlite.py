@@ -18,9 +18,12 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from zerowait.cache.limits import Limits, Trimmer
+from zerowait.cache.served import Served
 from zerowait.cache.sqlite_file import open_database
-from zerowait.cache.store import Entry, StoreError, StoreStats
+from zerowait.cache.store import Entry, StoreError, StoreStats, storable
 from zerowait.errors import ClosedError
 
 _LARGEST_BATCH: Final = 512
@@ -80,10 +83,8 @@ class SqliteStore:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).expanduser()
-        self._limits = limits
-        self._wall = wall
+        self._served = Served(limits, wall=wall)
         self._trimmer = Trimmer(limits, wall=wall)
-        self._hits = self._misses = self._puts = 0
         self._closed = False
         self._inbox: SimpleQueue[_Order] = SimpleQueue()
         connection = open_database(self.path, busy_timeout_s=busy_timeout_s)
@@ -108,14 +109,7 @@ class SqliteStore:
             StoreError: the file cannot be read.
             ClosedError: the store was closed.
         """
-        entry: Entry | None = await self._result(_Order(_Do.GET, key.encode()))
-        if entry is not None and self._limits.expired(entry.created, self._wall()):
-            entry = None
-        if entry is None:
-            self._misses += 1
-        else:
-            self._hits += 1
-        return entry
+        return self._served.found(await self._result(_Order(_Do.GET, key.encode())))
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns after the commit.
@@ -124,28 +118,17 @@ class SqliteStore:
             StoreError: it was not kept.
             ClosedError: the store was closed.
         """
-        row = (
-            key.encode(),
-            entry.reply,
-            entry.verdict,
-            _storable(entry.judge),
-            _storable(entry.model),
-            _storable(entry.fingerprint),
-            entry.created,
-        )
+        row = (key.encode(), *msgspec.structs.astuple(storable(entry)))
         await self._result(_Order(_Do.PUT, row))
-        self._puts += 1
+        self._served.puts += 1
 
     async def stats(self) -> StoreStats:
         """Counts, and the size of the file with its log."""
         entries = await self._result(_Order(_Do.COUNT))
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return StoreStats(
+        return self._served.stats(
             entries=entries,
             size_bytes=sum(file.stat().st_size for file in files if file.exists()),
-            hits=self._hits,
-            misses=self._misses,
-            puts=self._puts,
             evicted=self._trimmer.evicted,
         )
 
@@ -266,8 +249,3 @@ def _settle(settled: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
     for done, result in settled:
         if not done.done():  # done: its caller was cancelled
             done.set_result(result)
-
-
-def _storable(text: str) -> str:
-    """`text` without the halves of surrogate pairs, which a server's JSON can hold."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -13,6 +13,10 @@ class StoreError(ZerowaitError):
     """The cache could not read or keep a reply: the disk is full, the file locked or damaged."""
 
 
+class StoreAwayError(StoreError):
+    """The cache does not answer and is left alone; the listener was told when that began."""
+
+
 class Entry(msgspec.Struct, frozen=True):
     """A judge's reply that gave a verdict.
 
@@ -31,6 +35,15 @@ class Entry(msgspec.Struct, frozen=True):
     model: str
     fingerprint: str
     created: float
+
+
+def storable(entry: Entry) -> Entry:
+    """`entry` without halves of surrogate pairs in its names, which a server's JSON can hold."""
+    if (entry.judge + entry.model + entry.fingerprint).isascii():
+        return entry
+    names = {name: getattr(entry, name) for name in ("judge", "model", "fingerprint")}
+    whole = {name: text.encode("utf-8", "replace").decode() for name, text in names.items()}
+    return msgspec.structs.replace(entry, **whole)
 
 
 class StoreStats(msgspec.Struct, frozen=True, kw_only=True):

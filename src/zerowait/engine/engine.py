@@ -113,7 +113,7 @@ class Engine:
                 stack.push_async_callback(self._ledger.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
-                store = await open_store(self.config.cache, self._shard)
+                store = await open_store(self.config.cache, self._shard, listener=self._tell)
                 stack.push_async_callback(store.aclose)
                 await stack.enter_async_context(self._flights)
                 shared = Shared(

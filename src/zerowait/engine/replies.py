@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.cache import Entry, Store, StoreError
+from zerowait.cache import Entry, Store, StoreAwayError, StoreError
 from zerowait.engine.settled import Read, Settled
 from zerowait.events import Listener, ModelChanged, StoreFailed
 from zerowait.judge import Origin, Served
@@ -37,7 +37,7 @@ class Replies:
         try:
             entry = await self._store.get(key)
         except StoreError as error:
-            self._listener(StoreFailed(why=str(error)))
+            self._failed(error)
             return None
         return self._recalled(entry, read)
 
@@ -57,7 +57,7 @@ class Replies:
         try:
             await self._store.put(key, entry)
         except StoreError as error:
-            self._listener(StoreFailed(why=str(error)))
+            self._failed(error)
 
     def see(self, origin: Origin) -> None:
         """Raise the alarm when another model answers than before, here or in the cache."""
@@ -65,6 +65,10 @@ class Replies:
         if change is not None:
             before, after = map(str, change)
             self._listener(ModelChanged(judge=self._name, before=before, after=after))
+
+    def _failed(self, error: StoreError) -> None:
+        if not isinstance(error, StoreAwayError):  # that was told when it began
+            self._listener(StoreFailed(why=str(error)))
 
     def _recalled(self, entry: Entry | None, read: Read) -> Settled | None:
         if entry is None:
