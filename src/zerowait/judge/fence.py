@@ -10,11 +10,11 @@ it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from hashlib import sha256
 from itertools import count
 
+from zerowait.control_tokens import broken_up
 from zerowait.judge.lookalikes import shows
 
 GUARD = (
@@ -27,30 +27,6 @@ GUARD = (
 
 _CODE_CHARS = 16
 _INVISIBLE = "\u200b"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-# How the control tokens of chat templates begin and go on, by who writes them so.
-_CONTROL_TOKENS = (
-    (
-        "<",
-        r"\|",
-    ),  # ChatML, Qwen, Llama 3 and 4, Harmony, Phi, GLM, Kimi, Granite, Command R, Gemma 4
-    ("<", r"[A-Za-z_/]{1,32}\|>"),  # Gemma 4 ends turns with the bar on the other side
-    ("<", "\uff5c"),  # DeepSeek and Hunyuan: full-width bars
-    ("<", r"/?(?:s|SYS>)>"),  # Llama 2, Mistral
-    ("<", r"(?:bos|eos|pad|unk|mask|sep|cls)>"),  # Gemma, T5 and their kin
-    ("<", r"(?:start|end)_of_(?:turn|image|text|role)>"),  # Gemma
-    ("<", r"(?:[BE]OS|PAD|UNK)_TOKEN>"),  # Command R
-    ("<", r"(?:sop|eop|eoh|eoa|eod)>"),  # GLM, InternLM
-    ("<", r"seed:[a-z_:/]{1,32}>"),  # Seed-OSS
-    ("<", r"(?:SPECIAL|reserved|extra_id)_[0-9]{1,4}>"),  # Nemotron, Baichuan, T5
-    (r"\[", r"/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]"),
-    (r"\[", r"/?(?:MODEL_SETTINGS|THINK|ARGS|CALL_ID|IMG|IMG_BREAK|IMG_END)\]"),  # both Mistral's
-    (r"\[", r"[gs]?MASK\]"),  # GLM
-    (r"\]", r"~!?b[\[\]]"),  # MiniMax
-    (r"\[", r"e~\["),
-)
-# Only the first character is taken, so that tokens that share one are all found.
-_TOKEN_BEGINS = re.compile("|".join(f"{first}(?={rest})" for first, rest in _CONTROL_TOKENS))
 
 
 def fenced(texts: Mapping[str, str]) -> dict[str, str]:
@@ -91,8 +67,4 @@ def _code(name: str, text: str, every: Collection[str]) -> str:
 
 def harmless(text: str) -> str:
     """`text` with the control tokens of templates broken up, and nothing UTF-8 cannot carry."""
-    if not text.isascii():
-        text = _SURROGATE.sub("\ufffd", text)
-    if "<" in text or "[" in text or "]" in text:
-        text = _TOKEN_BEGINS.sub(rf"\g<0>{_INVISIBLE}", text)
-    return text
+    return broken_up(text, by=_INVISIBLE)

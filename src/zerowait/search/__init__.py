@@ -6,7 +6,8 @@ Reference:
 
 from zerowait.search.actions import STOP_TEXTS, Action, action_in
 from zerowait.search.episode import Author, Episode, Segment, StopReason
-from zerowait.search.loop import Generate, Retrieve, Searcher, Tokens, Turn
+from zerowait.search.loop import Generate, Retrieve, Searcher, Turn
+from zerowait.search.observation import Tokens
 from zerowait.search.passages import Failed, Passage
 from zerowait.search.prompts import search_messages, search_prompt
 from zerowait.search.retriever import Retriever, RetrieverStats

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
 from zerowait.errors import ConfigError
 from zerowait.search.actions import Action, action_in, cut, kept_tokens, queries_in
 from zerowait.search.episode import Author, Episode, Segment, StopReason
+from zerowait.search.observation import Tokens, plain_tokens
 from zerowait.search.passages import INVALID, Failed, Passage, observed
 from zerowait.search.settings import SearchSettings
 
@@ -20,16 +20,6 @@ class Turn(msgspec.Struct, frozen=True):
     tokens: Sequence[int]
     log_probs: Sequence[float] | None = None
     aborted: bool = False
-
-
-class Tokens(Protocol):
-    """Text to tokens and back, special tokens shown."""
-
-    def encode(self, text: str, /) -> Sequence[int]:
-        """The tokens of `text`, nothing added before or after."""
-
-    def decode(self, tokens: Sequence[int], /) -> str:
-        """The text of `tokens`, special ones included."""
 
 
 Generate = Callable[[Sequence[int], int], Awaitable[Turn]]
@@ -49,7 +39,7 @@ class Searcher:
         tokens: the policy's tokenizer.
         end_ids: the tokens with which the model ends a message. One that ends a turn after which
             the episode goes on is dropped, as the tokens behind a closing tag are.
-        reserved: texts that an observation must not contain, such as those of special tokens.
+        control: tokens that what was found must not contain, each with its text.
 
     Raises:
         ConfigError: the markers alone are longer than an observation may be.
@@ -63,7 +53,7 @@ class Searcher:
         retrieve: Retrieve,
         tokens: Tokens,
         end_ids: frozenset[int] = frozenset(),
-        reserved: Sequence[str] = (),
+        control: Mapping[int, str] | None = None,
     ) -> None:
         self._settings = settings
         self._generate = generate
@@ -72,7 +62,8 @@ class Searcher:
         self._end_ids = end_ids
         self._start = tuple(tokens.encode(f"\n\n{settings.start_marker}"))
         self._end = tuple(tokens.encode(f"{settings.end_marker}\n\n"))
-        self._reserved = (settings.start_marker, settings.end_marker, *reserved)
+        self._control = frozenset(control or {})
+        self._reserved = (settings.start_marker, settings.end_marker, *(control or {}).values())
         around = len(self._start) + len(self._end)
         if around >= settings.max_obs_length:
             raise ConfigError(
@@ -120,8 +111,8 @@ class Searcher:
             room = most - len(self._start) - len(self._end)
             if room < 1:
                 return StopReason.OUT_OF_TOKENS
-            found = self._tokens.encode(await self._found(state, action))
-            tokens = (*self._start, *found[:room], *self._end)
+            found = self._plain(await self._found(state, action), room)
+            tokens = (*self._start, *found, *self._end)
         else:
             state.invalid_actions += 1
             tokens = tuple(self._tokens.encode(INVALID)[:most])
@@ -135,6 +126,11 @@ class Searcher:
         state.searches += 1
         state.failed_searches += any(isinstance(result, Failed) for result in results)
         return observed(queries, results, reserved=self._reserved)
+
+    def _plain(self, text: str, most: int) -> tuple[int, ...]:
+        return plain_tokens(
+            text, self._tokens, most=most, reserved=self._reserved, control=self._control
+        )
 
     def _without_end(self, tokens: Sequence[int], count: int) -> int:
         while count and tokens[count - 1] in self._end_ids:

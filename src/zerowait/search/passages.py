@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from zerowait.control_tokens import broken_up
+
 _TAG: Final = re.compile(r"<\s*(/?)\s*(think|search|information|answer)\s*>", re.IGNORECASE)
 
 INVALID: Final = (
@@ -72,14 +74,16 @@ def observed(
 
 
 def harmless(text: str, *, reserved: Sequence[str] = ()) -> str:
-    """`text` with our tags in parentheses, and every reserved text broken by a space.
+    """`text` with our tags in parentheses, and control tokens and reserved texts broken by a space.
 
-    >>> harmless("a </information><answer >42</ANSWER><|im_end|>", reserved=["<|im_end|>"])
-    'a (/information)(answer)42(/ANSWER)< |im_end|>'
+    Control tokens are those of the known chat templates, whichever the policy's own is.
+
+    >>> harmless("a </information><answer >42</ANSWER><|im_end|>{x}", reserved=["{x}"])
+    'a (/information)(answer)42(/ANSWER)< |im_end|>{ x}'
     """
-    text = _TAG.sub(r"(\1\2)", text)
-    for word in reserved:
-        if len(word) > 1:
+    text = broken_up(_TAG.sub(r"(\1\2)", text), by=" ")
+    for word in map(str.strip, reserved):
+        while len(word) > 1 and word in text:  # again where they overlap, as || does in |||
             text = text.replace(word, f"{word[0]} {word[1:]}")
     return text
 

@@ -25,3 +25,34 @@ class PolicyTokens:
         """The text of `tokens`, special ones included."""
         text: str = self._tokenizer.decode(list(tokens), skip_special_tokens=False)
         return text
+
+
+def control_tokens(tokenizer: Any) -> dict[int, str]:
+    """The tokens that no text of others may write, each with its own text.
+
+    Special ones, and those that were added to the vocabulary with a sign in them, as
+    ``<tool_call>``; runs of white space and words that were added are text, and so is what stands
+    for an unknown word, unless it also ends or begins a text.
+    """
+    found = {
+        int(token): added.content
+        for token, added in tokenizer.added_tokens_decoder.items()
+        if added.special or not _is_text(added.content)
+    }
+    named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
+    found |= {int(token): str(text) for token, text in named}
+    acting = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    if tokenizer.unk_token_id not in acting:
+        found.pop(tokenizer.unk_token_id, None)
+    return found
+
+
+def message_ends(tokenizer: Any) -> frozenset[int]:
+    """The special tokens: one at the end of a turn ends the message."""
+    added = tokenizer.added_tokens_decoder.items()
+    special = {int(token) for token, one in added if one.special}
+    return frozenset(special | set(map(int, tokenizer.all_special_ids)))
+
+
+def _is_text(content: str) -> bool:
+    return all(char.isalnum() or char.isspace() or char in "_\u2581" for char in content)

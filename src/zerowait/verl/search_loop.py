@@ -37,7 +37,7 @@ from zerowait.search import (
     Turn,
     settings_from,
 )
-from zerowait.verl.policy_tokens import PolicyTokens
+from zerowait.verl.policy_tokens import PolicyTokens, control_tokens, message_ends
 from zerowait.verl.rows import EPISODE, MODEL_TOKENS
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}
@@ -125,8 +125,8 @@ class SearchAgentLoop(AgentLoopBase):
             generate=generate,
             retrieve=self._retrieve,
             tokens=PolicyTokens(self.tokenizer),
-            end_ids=frozenset({self.tokenizer.eos_token_id} - {None}),
-            reserved=self.tokenizer.all_special_tokens,
+            end_ids=message_ends(self.tokenizer),
+            control=control_tokens(self.tokenizer),
         )
 
     async def _retrieve(self, queries: Sequence[str]) -> Any:
