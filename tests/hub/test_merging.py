@@ -48,6 +48,12 @@ def test_counts_are_sums_and_what_all_look_at_is_counted_once():
     assert (both.loop_lag_p99_s, both.loop_blocked_by) == (0.3, "g")
 
 
+def test_a_shard_without_an_answer_makes_the_others_no_faster():
+    assert merged([ONE, Stats()]).latency_p50_s == 1.0
+    assert merged([ONE, Stats(requests=9)]).latency_p50_s == 1.0
+    assert merged([Stats(), Stats()]).latency_p50_s == 0.0
+
+
 def test_a_hub_of_one_says_what_it_says():
     assert merged([ONE]) is ONE
 

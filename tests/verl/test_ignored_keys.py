@@ -39,6 +39,15 @@ OURS = "pkg://zerowait.verl.dataset"
         ({"+reward": "{max_concurrent: 4}"}, "write traffic: {concurrency: n} in reward.yaml"),
         ({"algorithm.filter_groups.max_num_gen_batches": 10}, "max_inflight_gen_batches"),
         ({"trainer.use_v1": "False"}, "knows no trainer mode"),
+        ({"algorithm.adv_estimator": "gdpo"}, "take grpo, the nearest that it runs"),
+        ({"algorithm": {"adv_estimator": "remax"}}, "take rloo, the nearest that it runs"),
+        (
+            {
+                "algorithm.adv_estimator": "grpo_vectorized",
+                "algorithm.norm_adv_by_std_in_grpo": "False",
+            },
+            "does not reach grpo_vectorized",
+        ),
         ({"actor_rollout_ref.model.external_lib": "[a,b]"}, "imports nothing"),
         (
             {

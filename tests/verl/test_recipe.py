@@ -3,7 +3,8 @@ import json
 import pytest
 
 from zerowait.errors import ConfigError
-from zerowait.verl.known import ESTIMATORS, LOGGERS
+from zerowait.verl.estimators import ESTIMATORS
+from zerowait.verl.known import LOGGERS
 from zerowait.verl.launch import refuse_traps
 from zerowait.verl.recipe import load_recipe
 
@@ -39,6 +40,8 @@ def written(tmp_path, section, changes):
         ("algorithm", "kl_loss", -0.1, "must not be negative"),
         ("algorithm", "micro_batch", 0, "must be at least 1"),
         ("algorithm", "estimator", "grop", "did you mean 'grpo'?"),
+        ("algorithm", "estimator", "remax", "take rloo, the nearest that it runs"),
+        ("algorithm", "estimator", "gdpo", "because it needs each component's own rewards"),
         ("rollout", "n", 0, "must be at least 1"),
         ("rollout", "temperature", -1, "must not be negative"),
         ("resources", "devices", 0, "must be at least 1"),

@@ -5,18 +5,29 @@ import math
 
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis.strategies import floats, lists, none, one_of
+from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
+from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score, Skipped
 from zerowait.verl.rows import extra_info
 from zerowait.verl.settlement import Fate, Settled
-from zerowait.verl.step_metrics import coverage, judge_metrics, reward_metrics
+from zerowait.verl.step_metrics import all_priced, coverage, judge_metrics, reward_metrics
 from zerowait.verl.trainer import ZerowaitTrainer
 
+BOTH = "{a: {input: 1, output: 2}, b: {input: 0, output: 0}}"
+PRICED = """
+components: {answer: {scorer: qa_em}, quality: {judge: q}}
+judges:
+  q:
+    endpoints: [{base_url: "http://h/v1", model: a}, {base_url: "http://h/v1", model: b}]
+    verdict: {integer: [1, 10]}
+prices: """
 LOST = Reward(
     None, {"rule": Score(1.0), "judge": Abstain("timeout")}, {}, "neutral", "judge: timeout: late"
 )
@@ -58,7 +69,9 @@ def test_what_rewards_measured_is_averaged_over_those_that_measured_it():
         *(f"reward/{name}" for name in ("mean", "std", "abstained")),
         *(f"reward/length/{name}" for name in ("mean", "std", "abstained")),
         "reward/length_penalty/mean",
+        "reward/length/agreement/mean",
     }
+    assert math.isnan(metrics["reward/length/agreement/mean"])
 
 
 def test_verls_rows_show_what_a_reward_measured_under_the_same_keys():
@@ -73,11 +86,23 @@ def test_verls_rows_show_what_a_reward_measured_under_the_same_keys():
     assert all(v is None or isinstance(v, str) or math.isfinite(v) for v in numbers)
 
 
-def test_a_step_in_which_nothing_was_judged_has_no_mean():
+def test_a_step_in_which_nothing_was_judged_has_no_mean_and_says_so_under_the_same_keys():
+    """A line that only ends, or a 0.0 that nobody judged, would tell something else."""
     metrics = reward_metrics([LOST, LOST])
-    assert "reward/mean" not in metrics
-    assert metrics["reward/abstained"] == 1.0
-    assert "reward/judge/mean" not in metrics
+    assert metrics["reward/abstained"] == metrics["reward/judge/abstained"] == 1.0
+    assert metrics.keys() == reward_metrics([judged(1.0, 2.0)]).keys()
+    unknown = {key for key, value in metrics.items() if math.isnan(value)}
+    assert unknown == {
+        *("reward/mean", "reward/std"),
+        *("reward/judge/mean", "reward/judge/std"),
+    }
+
+
+def test_a_component_that_nobody_wanted_has_neither_a_mean_nor_a_rate():
+    metrics = reward_metrics([judged(1.0, None), judged(0.0, None)])
+    assert {key for key, value in metrics.items() if math.isnan(value)} == {
+        f"reward/judge/{name}" for name in ("mean", "std", "abstained")
+    }
 
 
 @given(lists(one_of(none(), floats(-5, 5)), min_size=1))
@@ -88,7 +113,8 @@ def test_a_mean_lies_within_what_was_judged_and_the_rate_counts_the_rest(values)
     assert metrics["reward/abstained"] == pytest.approx(values.count(None) / len(values))
     if there:
         assert min(there) - 1e-9 <= metrics["reward/mean"] <= max(there) + 1e-9
-    assert all(math.isfinite(value) for value in metrics.values())
+    unknown = {key for key, value in metrics.items() if math.isnan(value)}
+    assert ("reward/mean" in unknown) == (not there)
 
 
 def test_judges_are_counted_by_step_and_timed_as_they_are_now():
@@ -96,13 +122,30 @@ def test_judges_are_counted_by_step_and_timed_as_they_are_now():
     after = Stats(
         asked=16, cached=9, joined=3, retries=3, spent_usd=1.5, latency_p50_s=0.5, limit=64
     )
-    metrics = judge_metrics(before, after)
+    metrics = judge_metrics(before, after, priced=True)
     assert metrics["judge/asked"] == 6
     assert metrics["judge/repeats_saved"] == 6
     assert metrics["judge/hit_rate"] == 0.5
     assert metrics["judge/retries"] == 1
     assert metrics["judge/spent_usd"] == pytest.approx(0.5)
     assert (metrics["judge/p50_s"], metrics["judge/limit"]) == (0.5, 64)
+
+
+def test_before_anybody_was_asked_a_judges_numbers_are_unknown_and_its_counts_are_nought():
+    metrics = judge_metrics(Stats(), Stats(), priced=True)
+    unknown = {key for key, value in metrics.items() if math.isnan(value)}
+    assert unknown == {f"judge/{n}" for n in ("p50_s", "p95_s", "p99_s", "limit", "hit_rate")}
+    assert {metrics[key] for key in metrics.keys() - unknown} == {0.0}
+
+
+def test_what_models_without_a_price_cost_is_unknown_and_not_nought():
+    metrics = judge_metrics(Stats(), Stats(asked=3, limit=4), priced=False)
+    assert math.isnan(metrics["judge/spent_usd"])
+
+
+@pytest.mark.parametrize(("prices", "known"), [("{a: {input: 1, output: 2}}", False), (BOTH, True)])
+def test_the_cost_is_known_when_every_model_has_a_price(prices, known):
+    assert all_priced(load_config(yaml.safe_load(PRICED + prices))) is known
 
 
 def test_a_validation_says_how_much_of_it_was_judged():
@@ -196,6 +239,7 @@ def test_scores_are_corrected_to_those_of_rows_that_have_one(queue):
         put(queue, key, score)
     keys = ["a_0_0", "a_1_0", "a_2_0", "pad_0_0"]
     trainer = bare({})
+    trainer.config = OmegaConf.create({"algorithm": {"use_kl_in_reward": False}})
     trainer._settled = {
         "a_0_0": Settled(judged(3.0, None), Fate.TRAINED),
         "a_1_0": Settled(LOST, Fate.NEUTRAL),

@@ -32,7 +32,7 @@ def checked(tmp_path, policy, **verl):
     return check_streaming(path, verl_config(**verl))
 
 
-@pytest.mark.parametrize("estimator", ["grpo", "rloo"])
+@pytest.mark.parametrize("estimator", ["grpo", "rloo", "reinforce_plus_plus_baseline"])
 @pytest.mark.parametrize("policy", ["neutral", "{default: raise, refused: neutral}"])
 def test_neutral_needs_siblings(tmp_path, policy, estimator):
     with pytest.raises(ConfigError, match=r"reward.yaml:4: .*no siblings to be neutral against"):
@@ -50,6 +50,13 @@ def test_neutral_needs_siblings(tmp_path, policy, estimator):
 )
 def test_other_choices_may_start(tmp_path, policy, verl):
     assert checked(tmp_path, policy, **verl) is False
+
+
+def test_an_estimator_that_verls_trainer_cannot_run_is_refused_before_the_first_step(tmp_path):
+    with pytest.raises(
+        ConfigError, match=r"adv_estimator=optimal_token_baseline cannot .* take op"
+    ):
+        checked(tmp_path, "neutral", n=4, estimator="optimal_token_baseline")
 
 
 SHAPED = """

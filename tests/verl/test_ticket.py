@@ -1,7 +1,10 @@
 """The trainer mode's configuration, and tickets on their way through verl's rows."""
 
+from contextlib import nullcontext
+
 import pytest
 from omegaconf import OmegaConf
+from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
@@ -10,7 +13,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Sample
 from zerowait.verl import plugin
-from zerowait.verl.settlement import has_group_baseline
+from zerowait.verl.estimators import check_estimator, has_group_baseline
 from zerowait.verl.ticket import check_ticketed, gives_tickets, settings_in, ticket, ticket_in
 from zerowait.verl.trainer import TicketTrainer
 
@@ -121,6 +124,16 @@ def test_verl_finds_each_mode_and_takes_it_for_its_own(mode, verls, called):
 def test_the_plug_in_says_that_the_mode_is_registered():
     status = {entry.what: entry.status for entry in plugin.registered()}
     assert status["trainer mode zerowait"] == "registered"
+
+
+@pytest.mark.parametrize("use_v1", [True, False])
+def test_an_estimator_is_refused_where_verls_trainer_cannot_run_it(use_v1):
+    """The trainer that `trainer.use_v1=False` chooses samples what remax needs."""
+    chosen = AdvantageEstimator.REMAX
+    given = {"trainer": {"use_v1": use_v1}, "algorithm": {"adv_estimator": chosen}}
+    refused = pytest.raises(ConfigError, match=r"adv_estimator=remax cannot .* take rloo")
+    with refused if use_v1 else nullcontext():
+        check_estimator(OmegaConf.create(given))
 
 
 def test_an_estimator_that_nobody_knows_is_taken_to_compare_siblings():

@@ -14,19 +14,15 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.errors import ConfigError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
+from zerowait.verl.estimators import ESTIMATORS, has_group_baseline, not_run, whitens
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.ticket import ticket
 from zerowait.verl.trainer import ZerowaitTrainer
 
-RUN_BY_VERL = [
-    estimator.value
-    for estimator in core_algos.AdvantageEstimator
-    # verl's trainer does not fetch what these need
-    if estimator.value
-    not in ("gdpo", "remax", "optimal_token_baseline", "tir_optimal_token_baseline")
-]
-BARE = {"fixed": {"use_kl_in_reward": False}}
+RUN_BY_VERL = [name for name in ESTIMATORS if not_run(name) is None]
+COMPARING = [name for name in RUN_BY_VERL if has_group_baseline(name)]
+WHITENED = [name for name in RUN_BY_VERL if whitens(name)]
 
 
 class Hub:
@@ -55,10 +51,10 @@ def lost(policy="neutral", kind="timeout"):
     return Reward(None, {"answer": Abstain(kind)}, {}, policy, f"answer: {kind}: too slow")
 
 
-def configuration(estimator="grpo", *, n=4, std=True, kl=False, correction=None):
+def configuration(estimator="grpo", *, n=4, std=True, kl=False, correction=None, gamma=1.0):
     algorithm = {
         "adv_estimator": estimator,
-        "gamma": 1.0,
+        "gamma": gamma,
         "lam": 0.95,
         "norm_adv_by_std_in_grpo": std,
         "use_kl_in_reward": kl,
@@ -72,12 +68,14 @@ def configuration(estimator="grpo", *, n=4, std=True, kl=False, correction=None)
 class Step:
     """A step's rows in the queue: groups of rewards, each a number or what was lost."""
 
-    def __init__(self, queue, groups, config, *, outputs=1, padding=0, size=None):
+    def __init__(
+        self, queue, groups, config, *, outputs=1, padding=0, size=None, lengths=(3, 5, 2, 4, 6)
+    ):
         self.queue, self.config = queue, config
         self.rewards = {}
         self.keys = []
         random = torch.Generator().manual_seed(7)
-        lengths = itertools.cycle([3, 5, 2, 4, 6])
+        lengths = itertools.cycle(lengths)
         for group, values in enumerate(groups):
             for session, value in enumerate(values):
                 name = f"u{group}_{session}"
@@ -185,9 +183,7 @@ def test_a_step_in_which_all_abstained_pushes_nothing(queue, estimator):
     assert all(row.isfinite().all() for row in step.field("returns").values())
 
 
-@pytest.mark.parametrize(
-    "estimator", ["grpo", "rloo", "opo", "grpo_passk", "reinforce_plus_plus_baseline"]
-)
+@pytest.mark.parametrize("estimator", COMPARING)
 def test_the_last_survivor_of_a_group_gets_no_push(queue, estimator):
     groups = [[judged(5), lost(), lost()], [judged(1), judged(0), judged(0)]]
     step = Step(queue, groups, configuration(estimator))
@@ -290,6 +286,31 @@ def test_without_a_failure_every_bit_is_verls_own(queue, estimator, kl, outputs)
                 assert same_bits(value, found[key][name]), (key, name)
 
 
+@pytest.mark.parametrize("kl", [False, True])
+def test_the_rewards_that_are_told_are_those_that_were_trained_on(queue, kl):
+    """A lone survivor has a score; with a penalty in the reward its row's reward is not known."""
+    step = Step(queue, [[judged(5), lost()], [judged(1), judged(3)]], configuration(kl=kl))
+    trainer = compute(step)
+    trainer._correct_scores(step.batch, trainer.metrics)
+    assert trainer.metrics["critic/score/mean"] == pytest.approx(3)
+    field = "token_level_rewards" if kl else "rm_scores"
+    trained = [float(step.field(field)[key].sum()) for key in ("u1_0_0", "u1_1_0")]
+    assert trainer.metrics["critic/rewards/mean"] == pytest.approx(sum(trained) / 2)
+    assert trainer.metrics["critic/rewards/min"] == pytest.approx(min(trained))
+
+
+def test_what_nobody_judged_has_no_mean_in_verls_own_metrics(queue):
+    step = Step(queue, [[lost(), lost()]], configuration())
+    trainer = compute(step)
+    trainer.metrics |= {"critic/score/mean": 0.0, "critic/rewards/max": 0.0}
+    trainer._correct_scores(step.batch, trainer.metrics)
+    names = [f"critic/{name}/{kind}" for name in NAMES for kind in ("mean", "max", "min")]
+    assert all(np.isnan(trainer.metrics[name]) for name in names)
+
+
+NAMES = ("score", "rewards")
+
+
 def test_every_output_of_a_session_shares_its_reward_and_is_asked_for_once(queue):
     step = Step(queue, [[judged(1), lost(), judged(0)]], configuration(std=False), outputs=2)
     trainer = compute(step)
@@ -341,6 +362,48 @@ def test_too_many_abstentions_stop_the_training_and_say_why(queue):
         compute(step, max_abstained=0.5)
 
 
+@pytest.mark.parametrize("estimator", [e.value for e in core_algos.AdvantageEstimator])
+def test_an_estimator_is_refused_when_verls_own_trainer_cannot_run_it_and_only_then(
+    queue, estimator
+):
+    """Also with the keys that the estimator asks for; a newer verl that runs it fails here."""
+    config = configuration(estimator)
+    config.algorithm.gdpo_reward_keys = ["answer"]
+    step = Step(queue, [[judged(1), judged(0)]], config)
+    verls = bare(PPOTrainerSync, config)
+    if not_run(estimator) is None:
+        verls._compute_advantage(step.batch, {})
+        return
+    with pytest.raises((AssertionError, KeyError, TypeError)):
+        verls._compute_advantage(step.batch, {})
+
+
+@pytest.mark.parametrize("estimator", WHITENED)
+@pytest.mark.parametrize("lengths", [(1, 4), (0, 4)])
+def test_a_step_with_less_than_two_tokens_left_pushes_nothing(queue, estimator, lengths):
+    """There is no deviation to divide by, and verl's whitening raises."""
+    groups = [[judged(3), lost()], [lost("mask"), lost()]]
+    step = Step(queue, groups, configuration(estimator, kl=True), padding=1, lengths=[4])
+    if lengths[0] == 0:
+        step.queue.rows["train", "u0_0_0"]["response_mask"].zero_()
+    else:
+        step.queue.rows["train", "u0_0_0"]["response_mask"][1:] = 0
+    compute(step)
+    assert step.advantages() == [0.0] * 5
+    assert all(row.isfinite().all() for row in step.field("returns").values())
+    assert step.field("rm_scores")["u0_0_0"].tolist() == [0, 0, 0, 3]
+
+
+@pytest.mark.parametrize("estimator", WHITENED)
+def test_two_tokens_are_enough_for_a_deviation(queue, estimator):
+    step = Step(queue, [[judged(3), lost(), judged(0)]], configuration(estimator), lengths=[1])
+    compute(step)
+    pushed = step.advantages()
+    assert pushed[1] == 0
+    assert pushed[0] == pytest.approx(-pushed[2])
+    assert pushed[0] != 0
+
+
 def test_a_row_that_brought_its_own_reward_is_trained_on_as_it_is(queue):
     """An agent loop may set the reward itself; then nobody is asked."""
     step = Step(queue, [[judged(1), judged(0)]], configuration(std=False))
@@ -358,6 +421,15 @@ def updates(trainer):
     batch = trainer._unless_masked(trainer.done, trainer.metrics, lambda b, m: made.append(b) or b)
     assert batch is trainer.done
     return len(made)
+
+
+def test_a_step_with_a_reward_that_an_agent_loop_brought_is_learned_from(queue):
+    """It has no ticket, and so no fate; all others are masked."""
+    step = Step(queue, [[judged(1), lost("mask"), lost("mask")]], configuration(), padding=1)
+    queue.rows["train", "u0_0_0"]["extra_fields"] = {}
+    trainer = compute(step)
+    assert updates(trainer) == 1
+    assert trainer._silent(step.batch) == [False, True, True, True]
 
 
 @pytest.mark.parametrize(("policy", "learned"), [("mask", 0), ("neutral", 1)])
@@ -390,3 +462,155 @@ def test_no_row_of_verls_ever_holds_a_nan(queue):
     for key in step.keys:
         for value in queue.rows["train", key].values():
             assert not isinstance(value, torch.Tensor) or np.isfinite(value.numpy()).all()
+
+
+MIXED = [
+    [judged(1), lost(), judged(0.25), judged(0)],
+    [judged(2), judged(0.5), lost("mask"), lost()],
+    [lost(), judged(3), lost("mask")],
+    [judged(0.7), judged(0.1)],
+    [lost(), lost()],
+]
+
+
+class Survivor:
+    """What a paper's formula takes of one response: rewards and values of the model's tokens."""
+
+    def __init__(self, queue, key, value, *, kl):
+        row = queue.rows["train", key]
+        self.key, self.group = key, key.split("_")[0]
+        model = queue.rows["train", key]["response_mask"].bool().numpy()
+        number = lambda name: row[name].double().numpy()[model]  # noqa: E731
+        self.rewards = np.zeros(model.sum())
+        self.rewards[-1] = value
+        if kl:
+            self.rewards -= 0.1 * (number("old_log_probs") - number("ref_log_prob"))
+        self.values = number("values") if "values" in row else None
+        self.score = self.rewards.sum()
+
+    def to_go(self, gamma):
+        """The discounted sum of rewards from each token on."""
+        back = itertools.accumulate(self.rewards[::-1], lambda after, now: now + gamma * after)
+        return np.array(list(back))[::-1]
+
+
+def whitened(advantages):
+    flat = np.concatenate(advantages)
+    return [(one - flat.mean()) / flat.std(ddof=1) for one in advantages]
+
+
+def constant(rows, scores):
+    return [np.full(len(row.rewards), score) for row, score in zip(rows, scores, strict=True)]
+
+
+def against(rows, baseline):
+    """Each score less `baseline` of its group's scores, tokens and of the row's place among them."""
+    scores = []
+    for row in rows:
+        group = [other for other in rows if other.group == row.group]
+        lengths = np.array([len(other.rewards) for other in group])
+        found = np.array([other.score for other in group])
+        scores.append(baseline(found, lengths, group.index(row)))
+    return scores
+
+
+def pass_at_k(scores, _, place):
+    best, second = np.sort(scores)[::-1][:2]
+    return (best - second) / (scores.std(ddof=1) + 1e-6) if scores[place] == best else 0.0
+
+
+def leave_one_out(scores, _, place):
+    return scores[place] - np.delete(scores, place).mean()
+
+
+def standardized(scores, _, place):
+    return (scores[place] - scores.mean()) / (scores.std(ddof=1) + 1e-6)
+
+
+def centred(scores, _, place):
+    return scores[place] - scores.mean()
+
+
+def by_length(scores, lengths, place):
+    return scores[place] - (lengths * scores).sum() / lengths.sum()
+
+
+def generalized(row, gamma, lam=0.95):
+    """Schulman et al. 2016: the sum of (gamma lambda)^k times the TD errors that follow."""
+    following = np.append(row.values[1:], 0.0)
+    errors = row.rewards + gamma * following - row.values
+    steps = range(len(errors))
+    return np.array([sum((gamma * lam) ** (k - t) * errors[k] for k in steps[t:]) for t in steps])
+
+
+def compared(baseline):
+    return lambda rows, _: constant(rows, against(rows, baseline))
+
+
+def scaled(rows, _):
+    """By how many responses there are for each one that has a reward."""
+    scale = len(rows) / sum(row.score != 0 for row in rows)
+    return constant(rows, [scale * one for one in against(rows, centred)])
+
+
+BY_THE_PAPER = {
+    "grpo": compared(standardized),  # Shao et al. 2024
+    "grpo_vectorized": compared(standardized),
+    "rloo": compared(leave_one_out),  # Ahmadian et al. 2024
+    "rloo_vectorized": compared(leave_one_out),
+    "opo": compared(by_length),  # Hao et al. 2025
+    "grpo_passk": compared(pass_at_k),  # arXiv 2503.19595
+    "gpg": scaled,  # Chu et al. 2025
+    "reinforce_plus_plus": lambda rows, gamma: whitened([row.to_go(gamma) for row in rows]),
+    "reinforce_plus_plus_baseline": lambda rows, _: whitened(compared(centred)(rows, None)),
+    "gae": lambda rows, gamma: whitened([generalized(row, gamma) for row in rows]),
+}
+"""From survivors and gamma, each survivor's advantages by token, as they were published."""
+
+
+@pytest.mark.parametrize("estimator", RUN_BY_VERL)
+@pytest.mark.parametrize("kl", [False, True])
+def test_survivors_get_what_the_papers_formula_makes_of_survivors_alone(queue, estimator, kl):
+    """Responses without a reward are in no mean, no deviation, no count and no whitening."""
+    gamma = 0.9
+    step = Step(queue, MIXED, configuration(estimator, kl=kl, gamma=gamma))
+    compute(step)
+    valued = {key: step.rewards[key[:-2]].value for key in step.keys}
+    rows = [Survivor(queue, key, v, kl=kl) for key, v in valued.items() if v is not None]
+    if estimator in COMPARING:
+        rows = [row for row in rows if row.group != "u2"]
+    expected = dict(zip((r.key for r in rows), BY_THE_PAPER[estimator](rows, gamma), strict=True))
+    for key, advantages in step.field("advantages").items():
+        model = queue.rows["train", key]["response_mask"].bool()
+        found = advantages[model].tolist()
+        assert found == pytest.approx(expected.get(key, [0.0] * len(found)), rel=2e-4, abs=2e-5)
+
+
+def test_without_the_deviation_survivors_are_centred_alone(queue):
+    step = Step(queue, MIXED, configuration("grpo", std=False))
+    compute(step)
+    valued = {key: step.rewards[key[:-2]].value for key in step.keys}
+    rows = [Survivor(queue, key, v, kl=False) for key, v in valued.items() if v is not None]
+    expected = dict(zip((row.key for row in rows), against(rows, centred), strict=True))
+    found = dict(zip(step.keys, step.advantages(), strict=True))
+    assert found == pytest.approx({key: expected.get(key, 0.0) for key in step.keys}, abs=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["seq-mean-token-mean", "seq-mean-token-sum", "token-mean"])
+@pytest.mark.parametrize("policy", ["neutral", "mask"])
+def test_what_a_row_without_a_reward_does_to_the_loss_is_what_the_manual_says(queue, mode, policy):
+    """Only token-mean loses a masked row's share of the denominator; verl's own function sums."""
+    step = Step(queue, [[judged(1), lost(policy), judged(0)]], configuration(), lengths=[4])
+    compute(step)
+    masks = torch.stack(list(step.field("loss_mask").values()))
+    gains = torch.stack(list(step.field("advantages").values())).abs()
+    tokens = int(masks.sum())
+    told = {"batch_num_tokens": tokens, "global_batch_size": 3}
+    loss = core_algos.agg_loss(gains, masks, mode, **told)
+    pushed = float(gains[0, 0])
+    if mode == "token-mean":
+        assert tokens == (8 if policy == "mask" else 12)
+        assert float(loss) == pytest.approx(pushed * 8 / tokens)
+    else:
+        per_row = 1 if mode == "seq-mean-token-mean" else 4
+        assert float(loss) == pytest.approx(2 * pushed * per_row / 3)

@@ -24,21 +24,16 @@ def merged(parts: Sequence[Stats]) -> Stats:
     """What several shards did, as one snapshot; the only one as it is.
 
     Counts, slots and limits are sums. ``peak_in_flight`` is therefore the most that there can have
-    been at once, since the shards' peaks need not fall together. Latencies are means of the shards'
-    quantiles, weighted by their requests. Model changes, the budget and the loop's lag are the
-    largest that a shard tells. Anchors and alarms are the first shard's, which looks after them for
-    all.
+    been at once, since the shards' peaks need not fall together. Latencies are means of the
+    quantiles of the shards that had answers, weighted by their requests. Model changes, the budget
+    and the loop's lag are the largest that a shard tells. Anchors and alarms are the first shard's,
+    which looks after them for all.
     """
     if len(parts) == 1:
         return parts[0]
     slowest = max(parts, key=lambda part: part.loop_lag_p99_s)
-    weights = [part.requests or 1 for part in parts]
     known = {name: _largest(getattr(part, name) for part in parts) for name in _LARGEST}
-    known |= {
-        name: sum(w * getattr(part, name) for w, part in zip(weights, parts, strict=True))
-        / sum(weights)
-        for name in _LATENCIES
-    }
+    known |= {name: _weighted(parts, name) for name in _LATENCIES}
     return msgspec.structs.replace(
         _summed(parts),
         abstentions=_counts(part.abstentions for part in parts),
@@ -63,6 +58,13 @@ def _summed(parts: Sequence[CountedT]) -> CountedT:
 
 def _largest(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
+
+
+def _weighted(parts: Sequence[Stats], name: str) -> float:
+    """A shard without an answer has no latency, and a 0 for it."""
+    known = [(part.requests or 1, value) for part in parts if (value := getattr(part, name))]
+    weights = sum(weight for weight, _ in known)
+    return sum(weight * value for weight, value in known) / weights if known else 0.0
 
 
 def _counts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:

@@ -22,6 +22,7 @@ def advantages(
     verls: Callable[[KVBatchMeta], KVBatchMeta],
     *,
     optional: Collection[str],
+    whitened: bool = False,
 ) -> KVBatchMeta:
     """The batch with advantages and returns for every row.
 
@@ -35,6 +36,8 @@ def advantages(
         fates: of the rows by key; a key that is absent, such as that of padding, is trained on.
         verls: verl's own computation, which writes to the queue.
         optional: what verl may write beside advantages and returns.
+        whitened: whether advantages are divided by their deviation over all tokens. Of less than
+            two there is none, and verl raises: what is left of the step then gets advantage 0 too.
     """
     rest = [key for key in batch.keys if fates.get(key, Fate.TRAINED) is not Fate.TRAINED]
     if not rest:
@@ -43,11 +46,15 @@ def advantages(
     left_out = set(rest)
     trained = [key for key in batch.keys if key not in left_out]
     padding = {k for k, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
-    if not padding.issuperset(trained):
+    if padding.issuperset(trained):
+        trained = []  # padding alone has no mean and no variance
+    elif whitened and _tokens(batch.partition_id, trained) < 2:
+        trained = []
+    if trained:
         written = verls(batch.select_keys(trained)).fields or ()
         optional = [name for name in optional if name in written]
     else:
-        rest = list(batch.keys)  # padding alone has no mean and no variance
+        rest = list(batch.keys)
     done = _fill(batch.partition_id, rest, optional)
     return KVBatchMeta(
         keys=batch.keys,
@@ -81,6 +88,14 @@ def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
     _put(partition_id, keys, {"rm_scores": rows})
 
 
+def row_sums(partition_id: str, keys: Sequence[str], field: str) -> list[float]:
+    """The sum of each row's tokens in `field`, in the order of `keys`."""
+    if not keys:
+        return []
+    data = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=[field])
+    return [float(row.sum()) for row in data[field].unbind()]
+
+
 def _mask(partition_id: str, keys: Sequence[str]) -> None:
     if not keys:
         return
@@ -88,6 +103,11 @@ def _mask(partition_id: str, keys: Sequence[str]) -> None:
     old = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
     new = {name: [torch.zeros_like(row) for row in old[name].unbind()] for name in fields}
     _put(partition_id, keys, new)
+
+
+def _tokens(partition_id: str, keys: Sequence[str]) -> int:
+    """How many tokens of these rows an advantage is computed for."""
+    return round(sum(row_sums(partition_id, keys, "response_mask")))
 
 
 def _fill(partition_id: str, keys: Sequence[str], optional: Collection[str]) -> KVBatchMeta:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from zerowait.verl.estimators import not_run
 from zerowait.verl.hydra_syntax import flattened, plain_key, read
 from zerowait.verl.modes import BUILT_ON
 
@@ -108,6 +109,11 @@ reward.reward_manager.name=zerowait
                 "leave it off and put the reward model into reward.yaml as a judge",
             )
         )
+    if plain.get("algorithm.adv_estimator") == "grpo_vectorized":
+        norm = "algorithm.norm_adv_by_std_in_grpo"
+        if str(plain.get(norm, True)).lower() == "false":
+            problem = "does not reach grpo_vectorized in verl 0.9.1, which divides all the same"
+            findings.append(Finding(f"{norm}=False", problem, "take grpo"))
     sampler = plain.get(f"{_SAMPLER}.path")
     if plain.get("trainer.v1.trainer_mode") in BUILT_ON and str(sampler).lower() not in _NONE:
         problem = "takes the place of the replay buffer that redeems tickets"
@@ -127,6 +133,9 @@ def _examine(key: str, value: Any) -> Finding | None:
     bypass = _bypass(key, read(value) if isinstance(value, str) else value)
     if bypass is not None:
         return bypass
+    wrong = not_run(str(value)) if key == "algorithm.adv_estimator" else None
+    if wrong is not None:
+        return Finding(f"{key}={value}", *wrong)
     for legacy, instead in _LEGACY.items():
         if key == legacy or key.startswith(legacy + "."):
             return Finding(key, _IGNORED, instead)

@@ -8,7 +8,8 @@ import msgspec
 
 from zerowait.config.checks import at_least, at_most, not_negative, positive
 from zerowait.errors import did_you_mean
-from zerowait.verl.known import ESTIMATORS, LOGGERS
+from zerowait.verl.estimators import ESTIMATORS, not_run
+from zerowait.verl.known import LOGGERS
 from zerowait.verl.limits import check_limits
 from zerowait.verl.modes import BUILT_ON
 
@@ -101,6 +102,9 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                 f"{did_you_mean(self.estimator, ESTIMATORS)}; one that you registered yourself "
                 "goes into verl: {algorithm.adv_estimator: name}"
             )
+        wrong = not_run(self.estimator)
+        if wrong is not None:
+            raise ValueError(f"estimator {self.estimator} {'; '.join(wrong)}")
 
 
 class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -10,8 +10,6 @@ import msgspec
 from zerowait.engine import settle_groups
 from zerowait.types import Reward, Sample
 
-_NO_GROUP_BASELINE = frozenset({"gae", "reinforce_plus_plus", "remax"})
-
 
 class Fate(StrEnum):
     """What a row's reward does to training.
@@ -31,15 +29,6 @@ class Settled(msgspec.Struct, frozen=True):
 
     reward: Reward
     fate: Fate
-
-
-def has_group_baseline(estimator: str) -> bool:
-    """Whether the estimator compares a row with its siblings; one that we do not know does.
-
-    >>> has_group_baseline("grpo"), has_group_baseline("gae")
-    (True, False)
-    """
-    return estimator.lower() not in _NO_GROUP_BASELINE
 
 
 def settle(

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from zerowait.config import RewardConfig
 from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score
 
@@ -13,24 +14,24 @@ _COUNTED: Final = {
     "judge/asked": "asked",
     "judge/retries": "retries",
     "judge/hedges": "hedges",
-    "judge/spent_usd": "spent_usd",
 }
-_NOW: Final = {
+_MEASURED: Final = {
     "judge/p50_s": "latency_p50_s",
     "judge/p95_s": "latency_p95_s",
     "judge/p99_s": "latency_p99_s",
     "judge/limit": "limit",
-    "judge/loop_lag_p99_s": "loop_lag_p99_s",
 }
+"""What is 0 in `Stats` before anything was asked, and never afterwards."""
 
 
 def reward_metrics(rewards: Iterable[Reward]) -> dict[str, float]:
     """``reward/...`` of a step's responses.
 
-    ``reward/mean`` and ``reward/std`` are over those that have a value, and absent without any;
-    ``reward/abstained`` is the share without one. Likewise for each component over what it judged;
-    one that was skipped counts neither as judged nor as abstained. ``reward/METRIC/mean`` is the
-    mean of what was measured of ``Reward.metrics``, such as ``reward/length_penalty/mean``.
+    The same keys at every step, so that no line of a logger ends without a word; NaN where there is
+    no number, as verl writes it. ``reward/mean`` and ``reward/std`` are over those that have a
+    value; ``reward/abstained`` is the share without one. Likewise for each component over what it
+    judged; one that was skipped counts neither as judged nor as abstained. ``reward/METRIC/mean``
+    is the mean of what was measured of ``Reward.metrics``, such as ``reward/length_penalty/mean``.
     """
     rows = list(rewards)
     if not rows:
@@ -44,7 +45,7 @@ def reward_metrics(rewards: Iterable[Reward]) -> dict[str, float]:
         lost = sum(isinstance(outcome, Abstain) for outcome in outcomes)
         metrics |= _spread(f"reward/{name}", judged)
         wanted = len(judged) + lost
-        metrics[f"reward/{name}/abstained"] = lost / wanted if wanted else 0.0
+        metrics[f"reward/{name}/abstained"] = _share(lost, of=wanted)
     return _measured(rows) | metrics
 
 
@@ -53,31 +54,41 @@ def _measured(rows: Sequence[Reward]) -> dict[str, float]:
     metrics = {}
     for name in rows[0].metrics.keys() - counted:
         values = [value for row in rows if (value := row.metrics.get(name)) is not None]
-        if values:
-            metrics[f"reward/{name}/mean"] = math.fsum(values) / len(values)
+        metrics[f"reward/{name}/mean"] = _mean(values)
     return metrics
 
 
-def judge_metrics(before: Stats, after: Stats) -> dict[str, float]:
-    """``judge/...``: counts since `before`, latencies and the limit as they are now.
+def all_priced(config: RewardConfig) -> bool:
+    """Whether what the judges cost is known."""
+    endpoints = (endpoint for judge in config.judges.values() for endpoint in judge.endpoints)
+    return all(endpoint.model in config.prices for endpoint in endpoints)
+
+
+def judge_metrics(before: Stats, after: Stats, *, priced: bool) -> dict[str, float]:
+    """``judge/...``: counts since `before`, latencies and the limit now; NaN for what is unknown.
 
     ``judge/hit_rate`` is the share of judgements that nobody had to be asked for,
-    ``judge/repeats_saved`` how many those were.
+    ``judge/repeats_saved`` how many those were. What was spent is unknown unless every model is
+    `priced`.
     """
     metrics = {k: float(getattr(after, n) - getattr(before, n)) for k, n in _COUNTED.items()}
     saved = after.cached + after.joined - before.cached - before.joined
     judgements = saved + after.asked - before.asked
     metrics["judge/repeats_saved"] = float(saved)
-    metrics["judge/hit_rate"] = saved / judgements if judgements else 0.0
-    return metrics | {key: float(getattr(after, name)) for key, name in _NOW.items()}
+    metrics["judge/hit_rate"] = _share(saved, of=judgements)
+    metrics["judge/spent_usd"] = after.spent_usd - before.spent_usd if priced else math.nan
+    metrics["judge/loop_lag_p99_s"] = after.loop_lag_p99_s
+    return metrics | {k: float(getattr(after, n)) or math.nan for k, n in _MEASURED.items()}
 
 
 def over_survivors(values: Sequence[float], name: str) -> dict[str, float]:
-    """Mean, maximum and minimum as ``critic/{name}/...``, verl's own keys; none without values."""
-    if not values:
-        return {}
-    mean = math.fsum(values) / len(values)
-    spread = {"mean": mean, "max": max(values), "min": min(values)}
+    """Mean, maximum and minimum as ``critic/{name}/...``, verl's own keys; NaN without values."""
+    unknown = math.nan
+    spread = {
+        "mean": _mean(values),
+        "max": max(values, default=unknown),
+        "min": min(values, default=unknown),
+    }
     return {f"critic/{name}/{kind}": value for kind, value in spread.items()}
 
 
@@ -123,8 +134,14 @@ def survivors_only(
 
 
 def _spread(name: str, values: Sequence[float]) -> dict[str, float]:
-    if not values:
-        return {}
-    mean = math.fsum(values) / len(values)
-    variance = math.fsum((value - mean) ** 2 for value in values) / len(values)
+    mean = _mean(values)
+    variance = _mean([(value - mean) ** 2 for value in values])
     return {f"{name}/mean": mean, f"{name}/std": math.sqrt(variance)}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan
+
+
+def _share(some: int, *, of: int) -> float:
+    return some / of if of else math.nan

@@ -18,15 +18,11 @@ from zerowait.engine.combine import policy_for
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 from zerowait.types import Abstain, FailureKind
+from zerowait.verl.estimators import ESTIMATORS, check_estimator, estimator_in, has_group_baseline
 from zerowait.verl.filter_metric import check_filter_metric
 
 _ROWS_PER_WORKER = 1000
 """Ray runs at most so many calls of one asynchronous actor at a time."""
-
-_BY_GROUP = frozenset(
-    {"grpo", "grpo_passk", "grpo_vectorized", "rloo", "rloo_vectorized", "opo", "gdpo", "gpg"}
-)
-"""verl's estimators whose baseline is the prompt group; of one response it is none at all."""
 
 
 def check_streaming(path: str | Path, verl_config: Any) -> bool:
@@ -34,13 +30,14 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
 
     Raises:
         ConfigError: the reward configuration is wrong, has a policy that needs the trainer mode
-            ``zerowait``, groups are filtered by a number that it has not, or more rows would wait
-            for each other than the reward workers can hold.
+            ``zerowait``, groups are filtered by a number that it has not, the estimator cannot be
+            run, or more rows would wait for each other than the reward workers can hold.
     """
     config = load_config(path)
     plan = compile_plan(config)
     refuse_unstreamable(config)
     check_filter_metric(config, verl_config.algorithm.get("filter_groups"))
+    check_estimator(verl_config)
     _refuse_neutral_alone(config, verl_config)
     rows = _rows_under_way(verl_config)
     workers = int(verl_config.reward.num_workers)
@@ -109,8 +106,9 @@ def _refuse_neutral_alone(config: RewardConfig, verl_config: Any) -> None:
     Raises:
         ConfigError: names the first failure of a judge that would be ``neutral`` there.
     """
-    estimator = str(verl_config.algorithm.adv_estimator)
-    if int(verl_config.actor_rollout_ref.rollout.n) > 1 or estimator not in _BY_GROUP:
+    estimator = estimator_in(verl_config)
+    alone = int(verl_config.actor_rollout_ref.rollout.n) == 1
+    if not (alone and estimator in ESTIMATORS and has_group_baseline(estimator)):
         return
     for name, component in config.components.items():
         if not isinstance(component, JudgeComponent) or component.weight == 0:

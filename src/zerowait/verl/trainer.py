@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
@@ -21,8 +20,14 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.config import load_config
 from zerowait.engine import Stats
-from zerowait.verl.advantage import advantages, optional_fields
+from zerowait.verl.advantage import advantages, optional_fields, row_sums
 from zerowait.verl.alarm_metrics import alarm_metrics
+from zerowait.verl.estimators import (
+    check_estimator,
+    estimator_in,
+    has_group_baseline,
+    whitens,
+)
 from zerowait.verl.filter_metric import check_filter_metric
 from zerowait.verl.late import late_reward
 from zerowait.verl.modes import BUILT_ON
@@ -30,9 +35,10 @@ from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.replay_buffer import with_tickets
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.rows import extra_info
-from zerowait.verl.settlement import Fate, Settled, has_group_baseline
+from zerowait.verl.settlement import Fate, Settled
 from zerowait.verl.spread import spread
 from zerowait.verl.step_metrics import (
+    all_priced,
     coverage,
     judge_metrics,
     over_survivors,
@@ -52,8 +58,8 @@ class TicketTrainer(PPOTrainer):
         config: verl's whole configuration.
 
     Raises:
-        ConfigError: rewards would not reach the trainer as tickets, or their configuration is
-            wrong.
+        ConfigError: rewards would not reach the trainer as tickets, their configuration is wrong,
+            or verl's trainer cannot run the estimator.
     """
 
     def __init__(self, config: Any) -> None:
@@ -61,7 +67,9 @@ class TicketTrainer(PPOTrainer):
         check_ticketed(config)
         rewards = load_config(self._settings.config)
         check_filter_metric(rewards, config.algorithm.get("filter_groups"))
+        check_estimator(config)
         self._shaped = has_shape(rewards)
+        self._priced = all_priced(rewards)
         self._redeemer = Redeemer(
             lambda: open_tickets(self._settings),
             late=lambda sample: late_reward(rewards, sample, self._settings.redeem_s),
@@ -117,7 +125,7 @@ class TicketTrainer(PPOTrainer):
         self._rows.check_ceiling()
         if self._shaped:
             self._rows.check_lengths(batch.partition_id, batch.keys)
-        estimator = str(self.config.algorithm.adv_estimator)
+        estimator = estimator_in(self.config)
         settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
         self._settled |= settled
         self._trained += batch.keys
@@ -129,11 +137,17 @@ class TicketTrainer(PPOTrainer):
             fates,
             lambda some: verls(some, metrics),
             optional=optional_fields(self.config.algorithm),
+            whitened=whitens(estimator),
         )
         if Fate.MASKED in fates.values():
-            silent = [fates.get(key, Fate.MASKED) is Fate.MASKED for key in done.keys]
-            done.reorder(spread(silent, self._ranks()))
+            done.reorder(spread(self._silent(done), self._ranks()))
         return done
+
+    def _silent(self, batch: KVBatchMeta) -> list[bool]:
+        """By row, whether it is out of the loss: masked, or padding."""
+        masked = {key for key, one in self._settled.items() if one.fate is Fate.MASKED}
+        rows = zip(batch.keys, batch.tags, strict=True)
+        return [key in masked or bool(tag.get("is_padding")) for key, tag in rows]
 
     def _ranks(self) -> int:
         """How many shares verl deals a batch out in, as its `_balance_batch` found out."""
@@ -152,8 +166,7 @@ class TicketTrainer(PPOTrainer):
         update: Callable[[KVBatchMeta, dict[str, Any]], KVBatchMeta],
     ) -> KVBatchMeta:
         """Without a single token left, the loss is 0/0: there is nothing to learn in this step."""
-        fates = [self._settled[key].fate for key in batch.keys if key in self._settled]
-        skip = bool(fates) and all(fate is Fate.MASKED for fate in fates)
+        skip = all(self._silent(batch))
         metrics["reward/update_skipped"] = float(skip)
         return batch if skip else update(batch, metrics)
 
@@ -170,28 +183,27 @@ class TicketTrainer(PPOTrainer):
         metrics.update(reward_metrics(reward for _, reward in sessions.values()))
         metrics["reward/exposed_reward_s"] = self._rows.step.exposed_s
         before, self._stats = self._stats, self._redeemer.stats()
-        metrics.update(judge_metrics(before, self._stats))
+        metrics.update(judge_metrics(before, self._stats, priced=self._priced))
         metrics.update(alarm_metrics(self._stats))
-        if any(settled.reward.value is None for settled in self._settled.values()):
+        if any(settled.fate is not Fate.TRAINED for settled in self._settled.values()):
             self._correct_scores(batch, metrics)
 
     def _correct_scores(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> None:
-        """Puts means over the rows that have a value in the place of verl's over all rows."""
-        lost = {k for k, settled in self._settled.items() if settled.reward.value is None}
+        """Puts means over the rows that have a value in the place of verl's over all rows.
+
+        ``critic/rewards`` is what was trained on: the KL penalty in it is known for no other row.
+        """
         padding = {k for k, t in zip(batch.keys, batch.tags, strict=True) if t.get("is_padding")}
-        keys = [key for key in batch.keys if key not in lost and key not in padding]
-        for name in ("score", "rewards"):
-            for kind in ("mean", "max", "min"):
-                metrics.pop(f"critic/{name}/{kind}", None)
-        if not keys:
-            return
-        fields = ["rm_scores", "token_level_rewards"]
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-        scores = [float(row.sum()) for row in data["rm_scores"].unbind()]
-        rewards = scores
-        if "token_level_rewards" in data.keys():  # noqa: SIM118 - a TensorDict iterates over rows
-            rewards = [float(row.sum()) for row in data["token_level_rewards"].unbind()]
-        metrics.update(over_survivors(scores, "score") | over_survivors(rewards, "rewards"))
+        real = [key for key in batch.keys if key not in padding]
+        lost = {k for k, settled in self._settled.items() if settled.reward.value is None}
+        unpushed = {k for k, settled in self._settled.items() if settled.fate is not Fate.TRAINED}
+        penalized = self.config.algorithm.use_kl_in_reward
+        for name, field, absent in (
+            ("score", "rm_scores", lost),
+            ("rewards", "token_level_rewards" if penalized else "rm_scores", unpushed),
+        ):
+            keys = [key for key in real if key not in absent]
+            metrics.update(over_survivors(row_sums(batch.partition_id, keys, field), name))
 
     def _validate(self) -> dict[str, float]:
         with self._rows.apart():

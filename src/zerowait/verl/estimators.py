@@ -1,0 +1,82 @@
+"""verl 0.9.1's advantage estimators, and which of them its trainer can run; needs no verl."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from zerowait.errors import ConfigError
+
+ESTIMATORS: Final = (
+    "gae",
+    "gdpo",
+    "gpg",
+    "grpo",
+    "grpo_passk",
+    "grpo_vectorized",
+    "opo",
+    "optimal_token_baseline",
+    "reinforce_plus_plus",
+    "reinforce_plus_plus_baseline",
+    "remax",
+    "rloo",
+    "rloo_vectorized",
+    "tir_optimal_token_baseline",
+)
+"""The names in ``verl.trainer.ppo.core_algos.AdvantageEstimator``."""
+_NO_GROUP_BASELINE: Final = frozenset({"gae", "reinforce_plus_plus", "remax"})
+_WHITENED: Final = frozenset({"gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"})
+_NO_SQUARES: Final = "the sums of squared probabilities, which never reach it there", "opo"
+_UNRUNNABLE: Final = {
+    "gdpo": ("each component's own rewards, which it is not given there", "grpo"),
+    "optimal_token_baseline": _NO_SQUARES,
+    "remax": ("the rewards of greedy responses, which are not sampled there", "rloo"),
+    "tir_optimal_token_baseline": _NO_SQUARES,
+}
+"""What verl's trainer (``trainer.use_v1``) does not give them, and the nearest that it runs."""
+
+
+def estimator_in(config: Any) -> str:
+    """The estimator that verl's whole configuration chooses, by name."""
+    chosen = config.algorithm.adv_estimator
+    return str(getattr(chosen, "value", chosen))  # verl's own type, or its name
+
+
+def not_run(estimator: str) -> tuple[str, str] | None:
+    """Why verl 0.9.1's trainer cannot run an estimator, and what to do; None for the others.
+
+    >>> not_run("remax")[1]
+    'take rloo, the nearest that it runs'
+    """
+    if estimator not in _UNRUNNABLE:
+        return None
+    needed, instead = _UNRUNNABLE[estimator]
+    why = f"cannot be run by verl 0.9.1's trainer, because it needs {needed}"
+    return why, f"take {instead}, the nearest that it runs"
+
+
+def check_estimator(config: Any) -> None:
+    """Raise a ConfigError for an estimator that would end training at its first advantage."""
+    if not config.trainer.get("use_v1", True):
+        return
+    estimator = estimator_in(config)
+    wrong = not_run(estimator)
+    if wrong is not None:
+        raise ConfigError(f"algorithm.adv_estimator={estimator} {'; '.join(wrong)}")
+
+
+def has_group_baseline(estimator: str) -> bool:
+    """Whether the estimator compares a row with its siblings; one that we do not know does.
+
+    >>> has_group_baseline("grpo"), has_group_baseline("gae")
+    (True, False)
+    """
+    return estimator not in _NO_GROUP_BASELINE
+
+
+def whitens(estimator: str) -> bool:
+    """Whether the estimator divides by a deviation over all tokens, which two have to be there for.
+
+    >>> whitens("gae"), whitens("grpo")
+    (True, False)
+    """
+    return estimator in _WHITENED
