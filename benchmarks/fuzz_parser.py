@@ -81,10 +81,12 @@ LETTER = r"[^\W_\u3040-\u9fff\uac00-\ud7a3]"  # Chinese, Japanese and Korean hav
 NUMBER = re.compile(
     rf"(?<!{LETTER})(?<![.,])[-+]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?(?![.,]?\d)"
 )
-# A tag inside a sentence is only mentioned; one at the edge of a line ends what was thought, and so
-# does any other where the text begins with the tag that opens it.
+# A tag inside a sentence is only mentioned; one at the edge of a line, or with the answer right
+# behind it, ends what was thought, and so does any other where the text begins with its opening.
 TAG = r"(?:think|thinking|thoughts?|reasoning|analysis)>"
-AT_EDGE = re.compile(rf"^[ \t]*</{TAG}|</{TAG}[ \t]*$", re.IGNORECASE | re.MULTILINE)
+AT_EDGE = re.compile(
+    rf"^[ \t]*</{TAG}|</{TAG}(?:[ \t]*$|(?=[\w*#{{\[]))", re.IGNORECASE | re.MULTILINE
+)
 OPENING_TAG = re.compile(rf"\s*<{TAG}", re.IGNORECASE)
 CLOSING_TAG = re.compile(f"</{TAG}", re.IGNORECASE)
 CONTROL = re.compile(r"<\|\w+\|>|</s>")
@@ -104,8 +106,9 @@ def seen(text: str) -> str:
     text = re.sub("\r\n?|[\x85\u2028\u2029]", "\n", text)
     text = text.rpartition("<|channel|>final<|message|>")[2]
     text = CONTROL.sub("", text)
-    edge = AT_EDGE if AT_EDGE.search(text) or not OPENING_TAG.match(text) else CLOSING_TAG
-    return edge.split(text)[-1]
+    if AT_EDGE.search(text) or not OPENING_TAG.match(text):
+        return AT_EDGE.split(text)[-1]
+    return CLOSING_TAG.split(text, maxsplit=1)[-1]
 
 
 def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:

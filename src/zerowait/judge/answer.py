@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import re
 
-_TAG = re.compile(r"<(/?)(?:think|thinking|thoughts?|reasoning|analysis)>", re.IGNORECASE)
-_BLANK_TO_LINE_END = re.compile(r"[ \t]*(?:\n|\Z)")
-_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_]{1,32}\|>|</s>")
-_CHANNEL = "<|channel|>"
-_FINAL_CHANNEL = "<|channel|>final<|message|>"
+from zerowait.judge.thinking import without_thinking
 
 _PLAIN: dict[int, str] = {
     **dict.fromkeys((0x00A0, 0x202F, 0x3000, *range(0x2000, 0x200B)), " "),
@@ -54,48 +50,12 @@ def folded(text: str) -> str:
 def answer_text(text: str) -> str | None:
     r"""`text`, plain and without its thinking, or None when the thinking never ended.
 
-    Thinking is what stands before a closing tag that begins or ends a line, or between tags when
-    the text begins with one; a tag mentioned inside a sentence is no thinking.
-
     >>> answer_text("<think>\n3? no\n</think>\n\nScore\uff1a\uff17")
     '\n\nScore:7'
     >>> answer_text("<think>\nScore: 3") is None
     True
     """
     return without_thinking(plain(text))
-
-
-def without_thinking(text: str) -> str | None:
-    """`text` without its thinking, its characters as they are; None as in `answer_text`."""
-    return _after_thinking(text) if "<" in text else text
-
-
-def _after_thinking(text: str) -> str | None:
-    if _CHANNEL in text:
-        _, final, text = text.rpartition(_FINAL_CHANNEL)
-        if not final:
-            return None
-    text = _CONTROL_TOKEN.sub("", text)
-    tags = list(_TAG.finditer(text))
-    closing = [tag for tag in tags if tag[1]]
-    at_edge = [
-        tag
-        for tag in closing
-        if _begins_line(text, tag.start()) or _BLANK_TO_LINE_END.match(text, tag.end())
-    ]
-    if closing and not at_edge and not text[: tags[0].start()].strip():
-        at_edge = closing
-    end = at_edge[-1].end() if at_edge else 0
-    unfinished = any(
-        not tag[1] and tag.start() >= end and _begins_line(text, tag.start()) for tag in tags
-    )
-    return None if unfinished else text[end:]
-
-
-def _begins_line(text: str, position: int) -> bool:
-    while position and text[position - 1] in " \t":
-        position -= 1
-    return position == 0 or text[position - 1] == "\n"
 
 
 def _plain_character(match: re.Match[str]) -> str:

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zerowait.config.schema import VerdictRule
-from zerowait.judge.answer import without_thinking
+from zerowait.judge.answer import answer_text, plain
 from zerowait.judge.apis import as_chat
+from zerowait.judge.thinking import spoken, without_thinking
 from zerowait.judge.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
@@ -166,12 +167,34 @@ def _decoded(body: bytes) -> _Completion | None:
 
 
 def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
-    outcome = read(text)
+    outcome = _undisputed(text, read)
     if isinstance(outcome, Score) or outcome.kind is not FailureKind.UNPARSEABLE:
         return outcome
-    if _REFUSES.match(text):
+    if _REFUSES.match(text) or _REFUSES.match(answer_text(text) or ""):
         return Abstain(FailureKind.REFUSED, "the judge's text refuses and names no verdict")
     return outcome
+
+
+def _undisputed(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
+    """What `read` finds, unless what stands before the end of thinking names another verdict.
+
+    Where nothing began the thinking, its end may be quoted: "Score: 2. It ends with", and then the
+    response's own "</think>" and "Score: 10".
+    """
+    outcome = read(text)
+    before = spoken(plain(text)).before if isinstance(outcome, Score) else ""
+    other = read(before) if before.strip() else outcome
+    if isinstance(outcome, Score) and isinstance(other, Score) and _said(other) != _said(outcome):
+        return Abstain(
+            FailureKind.UNPARSEABLE,
+            "the reply names different verdicts before and after the end of its thinking, which "
+            "has no beginning",
+        )
+    return outcome
+
+
+def _said(score: Score) -> tuple[float, object]:
+    return score.value, score.detail.get("order")
 
 
 def _cut_short(text: str, read: Callable[[str], Score | Abstain]) -> Outcome:
@@ -188,7 +211,7 @@ def _cut_short(text: str, read: Callable[[str], Score | Abstain]) -> Outcome:
         and "{" not in rest
         and not (isinstance(outcome, Abstain) and outcome.kind is FailureKind.UNPARSEABLE)
     ):
-        whole = read(text)
+        whole = _undisputed(text, read)
         if isinstance(outcome, Abstain) or (
             isinstance(whole, Score) and whole.value == outcome.value
         ):

@@ -14,7 +14,7 @@ import msgspec
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.json_schema import Fault
-from zerowait.judge.answer import answer_text, without_thinking
+from zerowait.judge.answer import answer_text
 from zerowait.judge.loose_json import json_object
 from zerowait.judge.schema_file import (
     has_reason_before,
@@ -23,6 +23,7 @@ from zerowait.judge.schema_file import (
     read_schema,
     verdict_at,
 )
+from zerowait.judge.thinking import without_thinking
 from zerowait.judge.verdict import shortened
 from zerowait.types import Abstain, FailureKind, Score
 

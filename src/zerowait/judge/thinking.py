@@ -1,0 +1,156 @@
+"""Where a judge's thinking ends and its answer begins.
+
+Every family of models marks its thinking in its own way: tags, square brackets, control tokens,
+channels, a heading. A server that knows them takes them out; one that does not hands them on, whole
+or without the mark that its chat template had put into the prompt. What is thinking is never read
+for a verdict, and thinking that never ended is not an answer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_WORD = (
+    r"(?:think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad|cot|monologue"
+    r"|chain[_ -]of[_ -]thought)"
+)
+_NAME = rf"(?:[a-z0-9]{{1,16}}[:_-])?{_WORD}(?:[ _-]\w{{1,24}})?"
+# Tags, Mistral's brackets, the tokens of Command A, Apertus and Gemma, the lines of Ollama, Granite
+# and Apriel.
+_MARK = re.compile(
+    rf"""
+      < [ ]? (?P<ends>/?) (?P<tag>{_NAME}) (?: \s[^<>\n]{{0,80}} )? (?: > | (?=\n) )
+    | \[ (?P<ends_square>/?) (?P<square> THINK(?:ING)? ) \]
+    | (?P<opens> <\|(?:(?:begin|start)_(?:of_)?)?{_WORD}\|> | <\|inner_prefix\|>
+        | <unused94> | <\|channel>(?=thought) )
+    | (?P<closes> <\|(?:/|end_(?:of_)?){_WORD}\|> | <\|inner_suffix\|> | <unused95> | <channel\|>
+        | (?<=\n)\.\.\.done[ ]thinking\. | (?<=\n)here[ ]is[ ]my[ ]response:
+        | \[BEGIN[ ]FINAL[ ]RESPONSE\] )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_HEADING = re.compile(
+    r"""\s*+ [*\#_]*+ [ ]? (?: thinking[ ]process \b | thinking\.\.\. | here(?:'s|[ ]is)[ ](?:a|my)
+        [ ](?:thinking|thought)[ ]process \b | here[ ]are[ ]my[ ]reasoning[ ]steps )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_MARKED = ("<", "[", "...", "my response:")
+_AFTER_EDGE = re.compile(r"[ \t]*(?:\n|\Z)|[\w*#{\[]")  # in a sentence a blank or a stop follows
+_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_\u2581/]{1,32}\|>|</s>|\[END FINAL RESPONSE\]")
+# OpenAI's harmony, also where the server left its control tokens out of the text.
+_HARMONY = re.compile(r"\s*<\|(?:start|channel)\|>|analysis(?=[^\s:.,;*_<-])")
+_CHANNEL = "<|channel|>"
+_FINAL = re.compile(
+    r"<\|channel\|>final\b[ ]?(?:<\|constrain\|>\w{1,16})?<\|message\|>|assistant ?final"
+)
+_MESSAGE_ENDS = re.compile(r"<\|(?:end|return|call|start)\|>")
+
+
+class Spoken(NamedTuple):
+    """What a judge wrote, without its thinking.
+
+    Args:
+        answer: what follows the thinking; None where the thinking never ended.
+        before: what stands before a mark that ends thinking which nothing began. A chat template
+            may have begun it in the prompt; or the mark is quoted, and this is the answer.
+    """
+
+    answer: str | None
+    before: str = ""
+
+
+class _Mark(NamedTuple):
+    name: str
+    ends: bool
+    start: int
+    end: int
+    is_token: bool
+
+
+def spoken(text: str) -> Spoken:
+    r"""The answer in `text`, and what may be the answer in its place.
+
+    Thinking is what stands before a closing mark that begins or ends a line, or between marks when
+    the text begins with one; a tag mentioned inside a sentence is no thinking.
+
+    >>> spoken("<think>\n3? no\n</think>\n\n7").answer
+    '\n\n7'
+    >>> spoken("<think>\nScore: 3").answer is None
+    True
+    >>> spoken("Score: 3\n</think>\nScore: 7")
+    Spoken(answer='\nScore: 7', before='Score: 3\n')
+    """
+    if _HARMONY.match(text) or _CHANNEL in text:
+        return _final_message(text)
+    if not any(mark in text for mark in _MARKED) and not _HEADING.match(text):
+        return Spoken(text)
+    found = _after_marks(text)
+    return Spoken(*(None if part is None else _CONTROL_TOKEN.sub("", part) for part in found))
+
+
+def without_thinking(text: str) -> str | None:
+    """The answer in `text`, its characters as they are; None where the thinking never ended."""
+    return spoken(text).answer
+
+
+def _final_message(text: str) -> Spoken:
+    """The message of the one final channel; of several, one may be quoted in the other."""
+    finals = list(_FINAL.finditer(text))
+    if len(finals) != 1:
+        return Spoken(None)
+    answer = _MESSAGE_ENDS.split(text[finals[0].end() :], maxsplit=1)[0]
+    before = "" if _HARMONY.match(text) else text[: finals[0].start()]
+    return Spoken(*(_CONTROL_TOKEN.sub("", part) for part in (answer, before)))
+
+
+def _after_marks(text: str) -> Spoken:
+    marks = [_mark(match) for match in _MARK.finditer(text)]
+    open_names = ["heading"] if _HEADING.match(text) else []
+    known = last = end = 0  # the end of the last thinking that had a beginning; the last mark
+    for mark in marks:
+        if mark.ends:
+            if not open_names and not _at_edge(text, mark):
+                continue
+            last, end = mark.start, mark.end
+            if open_names:
+                _close(open_names, mark.name)
+                known = known if open_names else end
+        elif mark.is_token or _begins_line(text, mark.start) or _follows(text, mark.start, end):
+            open_names.append(mark.name)
+    if open_names:
+        return Spoken(None)
+    return Spoken(text[end:], text[known:last])
+
+
+def _close(open_names: list[str], name: str) -> None:
+    """Close what began under `name`; a mark of another name closes everything."""
+    del open_names[open_names.index(name) if name in open_names else 0 :]
+
+
+def _mark(match: re.Match[str]) -> _Mark:
+    ends = bool(match["ends"] or match["ends_square"] or match["closes"])
+    is_token = bool(match["opens"] or match["closes"])
+    name = (match["tag"] or match["square"] or "").lower()
+    return _Mark(name, ends, match.start(), match.end(), is_token)
+
+
+def _at_edge(text: str, mark: _Mark) -> bool:
+    return (
+        mark.is_token
+        or _begins_line(text, mark.start)
+        or _AFTER_EDGE.match(text, mark.end) is not None
+    )
+
+
+def _follows(text: str, position: int, end: int) -> bool:
+    """Whether nothing but blanks lies between `end` and `position`."""
+    while position > end and text[position - 1].isspace():
+        position -= 1
+    return position == end
+
+
+def _begins_line(text: str, position: int) -> bool:
+    while position and text[position - 1] in " \t":
+        position -= 1
+    return position == 0 or text[position - 1] == "\n"
