@@ -121,9 +121,9 @@ def test_a_batch_is_worth_score_plus_quality_minus_penalty_at_its_last_valid_tok
 def test_a_column_that_is_no_mapping_is_told_with_its_row(column, found):
     rows = batch(["a", "b"])
     rows.non_tensor_batch[column][1] = found
-    with manager(settings()) as rewards:
-        with pytest.raises(DataError, match=rf"row 1 of the batch: column '{column}' has to be"):
-            rewards(rows)
+    says = pytest.raises(DataError, match=rf"row 1 of the batch: column '{column}' has to be")
+    with manager(settings()) as rewards, says:
+        rewards(rows)
 
 
 @pytest.mark.parametrize("found", [float("nan"), None])

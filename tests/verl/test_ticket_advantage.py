@@ -12,7 +12,7 @@ from transfer_queue import KVBatchMeta
 from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
-from zerowait.errors import ConfigError, JudgementError
+from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.estimators import ESTIMATORS, has_group_baseline, not_run, whitens
 from zerowait.verl.redeemer import Redeemer
@@ -413,6 +413,18 @@ def test_a_row_that_brought_its_own_reward_is_trained_on_as_it_is(queue):
     trainer = compute(step)
     assert trainer.hub.asked == ["u0_0"]
     assert step.advantages() == [-3, 3]
+
+
+@pytest.mark.parametrize("brought", [float("nan"), float("inf")])
+def test_a_reward_of_an_agent_loops_own_that_is_no_number_is_told_and_not_learned_from(
+    queue, brought
+):
+    step = Step(queue, [[judged(1), judged(0)]], configuration())
+    row = queue.rows["train", "u0_1_0"]
+    row["extra_fields"] = {}
+    row["rm_scores"][-1] = brought
+    with pytest.raises(DataError, match=f"response u0_1_0: its agent loop .* reward is {brought}"):
+        compute(step)
 
 
 def updates(trainer):

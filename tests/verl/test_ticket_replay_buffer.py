@@ -9,7 +9,7 @@ from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from zerowait.errors import ConfigError, JudgementError
+from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.replay_buffer import with_tickets
@@ -46,6 +46,13 @@ LOST = Reward(
 )
 
 
+class Own:
+    """A reward that an agent loop of the user's own brings along."""
+
+    def __init__(self, value, **info):
+        self.value, self.info = value, info
+
+
 class Rollout:
     """Groups whose tokens are there: each a list of rewards, in the queue and at the hub."""
 
@@ -66,12 +73,12 @@ class Rollout:
                 self.rewards[name] = value
                 sample = Sample("q", "a", id=name, group=uid, group_size=len(values), split=split)
                 row = torch.zeros(3)
-                row[-1] = value.value if self.scores else 0.0
+                own = isinstance(value, Own)
+                row[-1] = value.value if self.scores or own else 0.0
+                info = value.info if own else ticket(sample)
                 columns = {
                     "rm_scores": torch.nested.as_nested_tensor([row], layout=torch.jagged),
-                    "extra_fields": NonTensorStack(
-                        {"reward_extra_info": ticket(sample), "kept": 1}
-                    ),
+                    "extra_fields": NonTensorStack({"reward_extra_info": info, "kept": 1}),
                 }
                 tag = [{"status": "success", "global_steps": 1}]
                 self.queue.put([f"{name}_0"], partition, TensorDict(columns, batch_size=1), tag)
@@ -221,6 +228,35 @@ def test_groups_without_a_signal_are_replaced_as_verl_does(queue, opened, metric
     assert stock.refilled == ours.refilled == 2
     assert metrics.keys() == their_metrics.keys()
     assert metrics["training/filter_groups/evicted_samples"] == 2
+
+
+@pytest.mark.parametrize("metric", ["reward", "style"])
+def test_rewards_that_an_agent_loop_brings_along_are_filtered_by_verls_rule(queue, opened, metric):
+    """Such rows have no ticket, and were taken for rows without any value, one group after another."""
+    same, different = [Own(1.0, style=2)] * 2, [Own(1.0, style=2), Own(0.0, style=3)]
+    rollout = Rollout(queue, [different])
+    rollout.add(same, different)
+    batch, metrics = opened(rollout, metric).sample(1, "train", 2)
+    assert values(rollout, batch) == [0, 0, 1, 1]
+    assert metrics["training/filter_groups/evicted_samples"] == 1
+    assert rollout.refilled == 2
+
+
+@pytest.mark.parametrize("nothing", [None, float("nan")])
+def test_a_row_whose_agent_loop_has_no_number_has_no_say(queue, opened, nothing):
+    lost = Own(0.0, style=nothing)
+    rollout = Rollout(queue, [[Own(0.0, style=1), lost, judged(4)]])
+    rollout.add([Own(0.0, style=1), lost, Own(0.0, style=1)], [Own(0.0, style=1), lost])
+    batch, _ = opened(rollout, "style", batch=1).sample(1, "train", 1)
+    assert values(rollout, batch) == [0, 0, 4]
+
+
+@pytest.mark.parametrize(("info", "says"), [({}, "and no 'style' beside"), ({"style": "x"}, "'x'")])
+def test_an_agent_loop_that_does_not_know_the_metric_is_told(queue, opened, info, says):
+    rollout = Rollout(queue, [[judged(0), judged(1)]])
+    rollout.add([Own(0.0, **info), Own(1.0, **info)])
+    with pytest.raises(DataError, match=says):
+        opened(rollout, "style", batch=1).sample(1, "train", 1)
 
 
 def test_an_abstained_row_has_no_say_in_whether_a_group_has_a_signal(queue, opened):

@@ -117,5 +117,5 @@ def test_a_gold_answer_that_is_no_mapping_is_told_with_its_row_and_column(found)
 
 
 def test_extra_columns_that_are_no_mapping_are_told_with_their_row_and_column():
-    with pytest.raises(DataError, match="response u_2: column 'extra_info' .*not str 'train'"):
+    with pytest.raises(DataError, match=r"response u_2: column 'extra_info' .*not str 'train'"):
         sample([output("p", "r")], extra_info="train")

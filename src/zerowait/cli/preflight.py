@@ -37,7 +37,7 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     overrides = flattened({**recipe.verl, **extra})
     filtered = "algorithm.filter_groups."
     given = {k.removeprefix(filtered): v for k, v in overrides.items() if k.startswith(filtered)}
-    check_filter_metric(recipe.reward, given)
+    check_filter_metric(recipe.reward, given, streaming=not recipe.trainer.gives_tickets)
     key = str(overrides.get("data.prompt_key", recipe.data.prompt_key))
     data = recipe.data
     train = _files(recipe, data.train, overrides.get("data.train_files"))

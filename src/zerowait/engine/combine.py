@@ -57,8 +57,8 @@ def combine(
     A `Skipped` component contributes 0. A component that abstained abstains the sample, unless its
     policy is an explicit value; then it counts as that value times its factor. Weights are never
     re-normalised: rewards are sums, and a row that lost a positive component would be punished.
-    A shadow component (factor 0) can neither change nor abstain a reward. A sum beyond 1e30, which a
-    trainer's 32 bits cannot hold or add up, is no reward: the sample abstains as ``out_of_range``.
+    A shadow component (factor 0) can neither change nor abstain a reward. A sum beyond 1e30, which
+    a trainer's 32 bits cannot hold or add up, is no reward: the sample abstains (out_of_range).
 
     Raises:
         JudgementError: a component abstained and its policy is ``raise``.

@@ -6,7 +6,7 @@ import inspect
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +18,7 @@ from verl.trainer.ppo.v1.replay_buffer import (
 )
 
 from zerowait.errors import ConfigError
+from zerowait.verl.own_rewards import own_numbers
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.rows import extra_info
 
@@ -95,26 +96,31 @@ class TicketReplayBuffer(ReplayBuffer):
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
         """Finished groups whose survivors give no signal: all alike, or fewer than two of several.
 
-        The rule is verl's; rows without a value have no say.
+        The rule is verl's; rows without a value have no say, and those without a ticket say what
+        their agent loop brought along.
         """
         if partition_id == VALIDATION or self.filter_groups_metric is None:
             return set(), Counter()
         finished = self.finished_keys[partition_id]
         fresh = [uid for uid in finished if uid not in self._signal]
-        for uid, keys in self._rows_of(partition_id, fresh).items():
-            self._signal[uid] = self._shared_value(keys)
+        rows = self._rows_of(partition_id, fresh)
+        without = [key for keys in rows.values() for key in keys if not self.rows.has_ticket(key)]
+        own = own_numbers(partition_id, without, self.filter_groups_metric)
+        for uid, keys in rows.items():
+            self._signal[uid] = self._shared_value(keys, own)
         if fresh and self.rows.step.rewards >= self.rewards_per_step:
             self.rows.check_ceiling()
         shared = {u: v for u in finished if (v := self._signal[u]) is not None}
         return set(shared), Counter(v for v in shared.values() if not math.isnan(v))
 
-    def _shared_value(self, keys: list[str]) -> float | None:
+    def _shared_value(self, keys: list[str], own: Mapping[str, float | None]) -> float | None:
         """The value that all survivors share; None for a group with a signal.
 
         A group of several responses that is left with less than two has no signal either: its
         value is the one that is left, or NaN.
         """
-        values = [value for key in keys if (value := self._metric(key)) is not None]
+        numbers = (own[key] if key in own else self._metric(key) for key in keys)
+        values = [number for number in numbers if number is not None]
         if len(values) > 1:
             return values[0] if float(np.std(values)) == 0.0 else None
         if len(keys) > 1:

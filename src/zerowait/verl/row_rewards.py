@@ -16,6 +16,7 @@ from zerowait.errors import ConfigError, JudgementError
 from zerowait.hub.tickets import ticket_of
 from zerowait.types import Reward, Sample
 from zerowait.verl.advantage import write_scores
+from zerowait.verl.own_rewards import check_own
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.rows import MODEL_TOKENS, extra_info
 from zerowait.verl.settlement import Settled, settle
@@ -88,6 +89,10 @@ class RowRewards:
         patience_s = self._redeem_s if within_s is None else within_s
         self._keep(self._redeemer.collect(self._sought(keys), within_s=patience_s))
         self.step.exposed_s += time.monotonic() - started
+
+    def has_ticket(self, key: str) -> bool:
+        """Whether the reward of this row, which was read, comes from the hub."""
+        return self._samples.get(key) is not None
 
     def reward(self, key: str) -> Reward | None:
         """The row's reward; None for a row that has no ticket, or whose reward is not known."""
@@ -169,6 +174,10 @@ class RowRewards:
                     f"by its mask the model wrote {written}: the agent loop has to put the number "
                     f"of its own tokens into AgentLoopOutput.extra_fields[{MODEL_TOKENS!r}]"
                 )
+
+    def check_own(self, partition_id: str, keys: Iterable[str]) -> None:
+        """Raise a DataError when a reward that an agent loop brought along is no finite number."""
+        check_own(partition_id, [k for k in keys if self._samples.get(k, ...) is None])
 
     def check_ceiling(self) -> None:
         """Raise a JudgementError when too many rewards of the step abstained to learn from it."""

@@ -36,7 +36,7 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     config = load_config(path)
     plan = compile_plan(config)
     refuse_unstreamable(config)
-    check_filter_metric(config, verl_config.algorithm.get("filter_groups"))
+    check_filter_metric(config, verl_config.algorithm.get("filter_groups"), streaming=True)
     check_estimator(verl_config)
     _refuse_neutral_alone(config, verl_config)
     rows = _rows_under_way(verl_config)

@@ -66,7 +66,7 @@ class TicketTrainer(PPOTrainer):
         self._settings: TicketSettings = settings_in(config)
         check_ticketed(config)
         rewards = load_config(self._settings.config)
-        check_filter_metric(rewards, config.algorithm.get("filter_groups"))
+        check_filter_metric(rewards, config.algorithm.get("filter_groups"), streaming=False)
         check_estimator(config)
         self._shaped = has_shape(rewards)
         self._priced = all_priced(rewards)
@@ -123,6 +123,7 @@ class TicketTrainer(PPOTrainer):
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._rows.wait(batch.keys)
         self._rows.check_ceiling()
+        self._rows.check_own(batch.partition_id, batch.keys)
         if self._shaped:
             self._rows.check_lengths(batch.partition_id, batch.keys)
         estimator = estimator_in(self.config)

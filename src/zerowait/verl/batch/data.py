@@ -17,7 +17,7 @@ def samples_of(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> l
     Lengths are the tokens that the model wrote: by ``response_mask`` where the batch has one.
 
     Raises:
-        DataError: there is no ``uid`` and the rewards are `shaped`; or as `truth_in` and `extra_in`.
+        DataError: there is no ``uid`` and the rewards are `shaped`; or as `truth_in`, `extra_in`.
         ConfigError: as `model_tokens`.
     """
     written, columns = written_tokens(data), data.non_tensor_batch
