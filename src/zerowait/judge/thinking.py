@@ -85,8 +85,9 @@ def spoken(text: str) -> Spoken:
         return _final_message(text)
     if not any(mark in text for mark in _MARKED) and not _HEADING.match(text):
         return Spoken(text)
-    found = _after_marks(text)
-    return Spoken(*(None if part is None else _CONTROL_TOKEN.sub("", part) for part in found))
+    answer, before = _after_marks(text)
+    plain = None if answer is None else _CONTROL_TOKEN.sub("", answer)
+    return Spoken(plain, _CONTROL_TOKEN.sub("", before))
 
 
 def without_thinking(text: str) -> str | None:
