@@ -82,7 +82,8 @@ def test_an_environment_that_could_not_be_made_is_made_anew(tmp_path):
     python = tmp_path / "python"
     python.write_text(
         '#!/bin/sh\n[ "$1" = -c ] && exit 1\n'
-        'mkdir -p "$3/bin"; touch "$3/bin/python"; [ -e done ] || { touch done; exit 1; }\n'
+        'mkdir -p "$3/bin"; echo half > "$3/bin/python"\n'
+        '[ -e tried ] && echo whole > "$3/bin/python" || { touch tried; exit 1; }\n'
     )
     python.chmod(0o755)
     command = ["make", "-f", ROOT / "Makefile", "env/bin/python", f"PYTHON={python}", "VENV=env"]
@@ -91,4 +92,4 @@ def test_an_environment_that_could_not_be_made_is_made_anew(tmp_path):
     )
     assert first.returncode != 0
     assert second.returncode == 0
-    assert (tmp_path / "env/bin/python").exists()
+    assert (tmp_path / "env/bin/python").read_text() == "whole\n"
