@@ -7,15 +7,18 @@
 1.0
 """
 
+from __future__ import annotations
+
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from zerowait.errors import ConfigError, DataError, JudgementError, ZerowaitError
-from zerowait.types import Abstain, FailureKind, Reward, Sample, Score, Skipped
-
+TYPE_CHECKING = False  # that of `typing` costs more than all of this module
 if TYPE_CHECKING:
+    from typing import Any
+
     from zerowait.config import RewardConfig
     from zerowait.engine import Engine, Rewards, Stats, open  # noqa: A004 - users write it so
+    from zerowait.errors import ConfigError, DataError, JudgementError, ZerowaitError
+    from zerowait.types import Abstain, FailureKind, Reward, Sample, Score, Skipped
 
 __version__ = "0.1.0"
 
@@ -37,20 +40,37 @@ __all__ = [
     "open",
 ]
 
-# The words are enough for whoever writes a scorer, and each worker process that runs one imports
-# them; the engine comes when somebody asks for it.
+# Nothing is loaded before it is asked for: the command and each worker process that runs a scorer
+# begin with this import.
 _ON_DEMAND = {
+    "Abstain": "zerowait.types",
+    "ConfigError": "zerowait.errors",
+    "DataError": "zerowait.errors",
     "Engine": "zerowait.engine",
+    "FailureKind": "zerowait.types",
+    "JudgementError": "zerowait.errors",
+    "Reward": "zerowait.types",
     "RewardConfig": "zerowait.config",
     "Rewards": "zerowait.engine",
+    "Sample": "zerowait.types",
+    "Score": "zerowait.types",
+    "Skipped": "zerowait.types",
     "Stats": "zerowait.engine",
+    "ZerowaitError": "zerowait.errors",
     "open": "zerowait.engine",
 }
+_MODULES = ("errors", "types")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"zerowait.{name}")
     if name not in _ON_DEMAND:
         raise AttributeError(f"module 'zerowait' has no attribute {name!r}")
     value = getattr(import_module(_ON_DEMAND[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -14,6 +14,11 @@ def main() -> None:
 
         print("zerowait: interrupted", file=sys.stderr)
         sys.exit(130)
+    finally:
+        import signal
+
+        # What was begun is closed: Python would show where in its own end an interrupt found it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 __all__ = ["main"]

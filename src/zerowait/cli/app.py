@@ -37,7 +37,8 @@ def run(args: list[str] | None = None) -> NoReturn:
     _write_any_character()
     given = sys.argv[1:] if args is None else args
     try:
-        code: Any = app([_at_home(arg) for arg in given], standalone_mode=False)
+        arguments = [_at_home(arg) for arg in given]
+        code: Any = app(arguments, prog_name="zerowait", standalone_mode=False)
         sys.stdout.flush()
     except (ConfigError, DataError, MissingExtraError) as error:
         _end(str(error), WRONG_INPUT)
@@ -50,11 +51,8 @@ def run(args: list[str] | None = None) -> NoReturn:
     except OSError as error:
         _end_without_output(error)
     except Exception as error:
-        show = getattr(error, "show", None)  # click's own errors: a wrong option, a missing file
-        if show is None:
-            raise
-        show()
-        sys.exit(getattr(error, "exit_code", WRONG_INPUT))
+        _end_with_usage(error)
+        raise
     if code == INTERRUPTED:  # typer's own answer to an interrupt
         _end("interrupted", code)
     sys.exit(code if isinstance(code, int) else 0)
@@ -111,6 +109,20 @@ def _end_without_output(error: OSError) -> NoReturn:
             sys.exit(1)  # the reader has seen enough, as in `zerowait ... | head`
     where = f"{error.filename}: " if error.filename is not None else ""
     _end(f"{where}{error.strerror or error}", WRONG_INPUT)
+
+
+def _end_with_usage(error: Exception) -> None:
+    """Ends when `error` is one of click's own, such as a wrong option, and says it in one line."""
+    # typer brings a click of its own, in a place that depends on its version
+    show, message = getattr(error, "show", None), getattr(error, "format_message", None)
+    if show is None or message is None:
+        return
+    if type(error).__name__ == "NoArgsIsHelpError":
+        show()  # nothing was asked for: the help
+        sys.exit(WRONG_INPUT)
+    command = getattr(getattr(error, "ctx", None), "command_path", "zerowait")
+    said = " ".join(message().split()).removesuffix(".")
+    _end(f"{said}; {command} --help says what there is", WRONG_INPUT)
 
 
 def _add_commands() -> None:
