@@ -137,6 +137,71 @@ def test_no_text_takes_more_time_than_its_length(schema, value):
     assert isinstance(checked(schema).faults(value), list)
 
 
+TREE = {"$ref": "#/$defs/t"}
+AGAIN = {"properties": {"t": TREE}}
+# Ways in which a part of a schema leads to itself more than once at each level of a value.
+BRANCHES = [
+    {"anyOf": [{"type": "string"}, {**AGAIN, "required": ["x"]}, AGAIN]},
+    {"anyOf": [{"type": "string"}, {**AGAIN, "required": ["x"]}, {**AGAIN, "required": ["y"]}]},
+    {"oneOf": [{"type": "null"}, {**AGAIN, "required": ["t"]}, {**AGAIN, "required": ["x"]}]},
+    {"oneOf": [{"type": "object", **AGAIN}, {"type": "object", **AGAIN, "maxProperties": 9}]},
+    {"allOf": [AGAIN, AGAIN], "type": ["object", "null"]},
+    {"allOf": [AGAIN, AGAIN], "type": ["object", "string"]},
+    {"not": {"required": ["x"], **AGAIN}, **AGAIN},
+    {"not": AGAIN, **AGAIN},
+    {"if": AGAIN, "then": AGAIN, "else": AGAIN},
+    {"if": AGAIN, "then": False, "else": AGAIN},
+    {**AGAIN, "patternProperties": {"^t": TREE}},
+    {**AGAIN, "additionalProperties": TREE, "allOf": [{"additionalProperties": TREE}]},
+    {**AGAIN, "unevaluatedProperties": TREE, "anyOf": [AGAIN, {"unevaluatedProperties": TREE}]},
+    {**AGAIN, "$ref": "#/$defs/u"},
+    {**AGAIN, "dependentSchemas": {"t": AGAIN}},
+    {"properties": {"t": {"anyOf": [TREE, TREE]}}},
+]
+
+
+def chain(levels, end):
+    for _ in range(levels):
+        end = {"t": end}
+    return end
+
+
+def tree(branches):
+    return {**TREE, "$defs": {"t": branches, "u": AGAIN}}
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+@pytest.mark.parametrize("end", [None, "x", {}, 1])
+def test_branches_that_lead_back_to_themselves_double_no_time(branches, end):
+    """Looking again for each way that leads to a value takes 2 to the power of its depth."""
+    schema = checked(tree(branches))
+    faults = schema.faults(chain(60, end))
+    assert all(fault.place == ("t",) * len(fault.place) for fault in faults)
+    assert "depth" not in {fault.keyword for fault in faults}
+
+
+@pytest.mark.parametrize("branches", BRANCHES)
+@pytest.mark.parametrize("end", [None, "x", {}, 1])
+def test_what_is_remembered_is_what_looking_again_would_say(branches, end):
+    schema = {"contains": TREE, "$defs": tree(branches)["$defs"]}
+    value = [chain(levels, end) for levels in (0, 1, 2, 3) for _ in range(5)]
+    for fewest in (5, 10, 15, 20):
+        few = {**schema, "minContains": fewest}
+        assert fits(few, value) == validator_for(few)(few).is_valid(value)
+
+
+def test_lists_that_lead_back_to_themselves_double_no_time_either():
+    items = {"$defs": {"t": {"items": TREE, "contains": TREE, "type": ["array", "null"]}}, **TREE}
+    assert fits(items, nested(60, None))
+    assert not fits(items, nested(60, 1))
+
+
+def test_a_long_list_of_faults_is_told_to_its_end():
+    faults = checked({"items": {"minimum": 0}}).faults([-1] * 5_000)
+    assert sorted(fault.place for fault in faults) == [(index,) for index in range(5_000)]
+    assert {fault.keyword for fault in faults} == {"minimum"}
+
+
 @pytest.mark.parametrize(
     "schema", [{}, {"$ref": "#/$defs/a", "$defs": {"a": {"items": {"$ref": "#"}}}}]
 )

@@ -7,12 +7,13 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
+from zerowait.json_schema.memory import remembers
 from zerowait.json_schema.patterns import matcher
 
 
 @cache
 def hardened(kind: Any) -> Any:
-    """The validator class `kind` of jsonschema, with the keywords of this module."""
+    """The validator class `kind` of jsonschema, with the keywords of this module and a memory."""
     from jsonschema.validators import extend
 
     own = {
@@ -23,7 +24,8 @@ def hardened(kind: Any) -> Any:
         "divisibleBy": _multiple_of,  # its name in draft 3
         "uniqueItems": _unique_items,
     }
-    return extend(kind, {name: check for name, check in own.items() if name in kind.VALIDATORS})
+    kept = {name: check for name, check in own.items() if name in kind.VALIDATORS}
+    return remembers(extend(kind, kept))
 
 
 def _error(message: str) -> Any:

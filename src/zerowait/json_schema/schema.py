@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from zerowait.errors import ConfigError, MissingExtraError
 from zerowait.json_schema.checks import check_schema
 from zerowait.json_schema.keywords import hardened
+from zerowait.json_schema.memory import errors_of
 
 DEEPEST: Final = 64
 """Levels of lists and objects within each other; what is nested deeper fits no schema."""
@@ -91,7 +92,7 @@ class JsonSchema:
         from jsonschema.exceptions import best_match, relevance
 
         try:
-            errors = sorted(self._validator.iter_errors(value), key=relevance, reverse=True)
+            errors = sorted(errors_of(self._validator, value), key=relevance, reverse=True)
             best = best_match(errors)
         except RecursionError:
             return [_too_deep(())]

@@ -12,7 +12,7 @@ from zerowait.scorers.answer import last_answer
 
 Place: TypeAlias = Literal["last", "whole"]
 
-_FENCE = re.compile(r"```[ \t]*(?:json)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
+_FENCE = re.compile(r"```[ \t]*+(?:json[ \t]*+)?\n(.*?)```", re.DOTALL | re.IGNORECASE)
 _OPENING = re.compile(r"[\[{]")
 
 
