@@ -32,6 +32,7 @@ from serving import show_load
 from zerowait.cli.tables import show
 from zerowait.search import Failed, Retriever, RetrieverSettings
 from zerowait.search.corpus import Corpus
+from zerowait.search.index import manifest_of
 
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever"]
 TOPK = 3
@@ -137,11 +138,16 @@ def per_query(kind: str, corpus: Path, index: Path, encoder: Path | None, load: 
     return rate(took, load.seconds, 1)
 
 
+def files_of(index: Path) -> Path:
+    """Where the files of an index are."""
+    return index / manifest_of(index).files
+
+
 def by_words(index: Path) -> Callable[[str], list[int]]:
     """BM25 as the bm25s library's own page calls it."""
     import bm25s
 
-    library = bm25s.BM25.load(str(index / "bm25"), mmap=True)
+    library = bm25s.BM25.load(str(files_of(index) / "bm25"), mmap=True)
 
     def search(query: str) -> list[int]:
         tokens = bm25s.tokenize([query], show_progress=False)
@@ -159,7 +165,7 @@ def by_meaning(index: Path, encoder: str) -> Callable[[str], list[int]]:
 
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     model = AutoModel.from_pretrained(encoder).eval()
-    embeddings = np.load(index / "embeddings.npy").astype(np.float32)
+    embeddings = np.load(files_of(index) / "embeddings.npy").astype(np.float32)
 
     def search(query: str) -> list[int]:
         with torch.inference_mode():

@@ -49,6 +49,44 @@ def test_an_index_is_served_until_a_signal(index):
         process.wait()
 
 
+def asked(url, query):
+    request = urllib.request.Request(
+        url, json.dumps({"queries": [query]}).encode(), {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        return [document["id"] for document in json.load(reply)["result"][0]]
+
+
+def test_an_index_is_built_under_a_server_that_takes_it_when_told(tmp_path):
+    def build(*ids):
+        lines = [json.dumps({"id": i, "contents": f"Lima {i} " + "x" * 50}) for i in ids]
+        (tmp_path / "draft").write_text("\n".join(lines))
+        (tmp_path / "draft").replace(tmp_path / "c.jsonl")
+        assert run("build", tmp_path / "c.jsonl", tmp_path / "index").returncode == 0
+
+    build(*[f"old{n}" for n in range(3000)])
+    command = [*COMMAND, "serve", str(tmp_path / "index"), "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        url = process.stdout.readline().split()[-1]
+        build("new")
+        assert asked(url, "old2999") == ["old2999"]
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == "1 documents are served now\n"
+        assert asked(url, "Lima") == ["new"]
+        (tmp_path / "index" / "index.json").unlink()
+        process.send_signal(signal.SIGHUP)
+        assert "was not opened anew" in process.stderr.readline()
+        assert asked(url, "Lima") == ["new"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.stderr.close()
+        process.wait()
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

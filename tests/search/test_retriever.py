@@ -103,9 +103,8 @@ def words(tmp_path_factory):
     texts = [f"{a}{b} {c}{a} {b}{b}" for a in "abcde" for b in "abc" for c in "ad"]
     lines = [json.dumps({"id": str(n), "contents": text}) for n, text in enumerate(texts)]
     (folder / "c.jsonl").write_text("\n".join(lines))
-    build_index(folder / "c.jsonl", folder)
-    library = bm25s.BM25.load(str(folder / "bm25"))
-    return open_bm25(folder), library
+    files = folder / build_index(folder / "c.jsonl", folder).files
+    return open_bm25(files), bm25s.BM25.load(str(files / "bm25"))
 
 
 async def ask(url, **body):

@@ -67,8 +67,8 @@ def test_an_index_that_was_opened_again_finds_each_document_by_its_own_text(
 
 
 def test_embeddings_are_mapped_from_disk_as_half_precision(encoder, corpus, tmp_path):
-    build_index(corpus, tmp_path, kind="dense", encoder=encoder)
-    stored = np.load(tmp_path / "embeddings.npy", mmap_mode="r")
+    files = tmp_path / build_index(corpus, tmp_path, kind="dense", encoder=encoder).files
+    stored = np.load(files / "embeddings.npy", mmap_mode="r")
     assert (stored.dtype, stored.shape) == (np.float16, (len(TEXTS), 16))
     assert np.linalg.norm(stored.astype(np.float32), axis=1) == pytest.approx(1, abs=1e-2)
 

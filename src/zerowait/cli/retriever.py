@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
@@ -13,11 +14,12 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.engine.portal import new_loop
-from zerowait.errors import ConfigError
+from zerowait.errors import ConfigError, ZerowaitError
 from zerowait.search.corpus import Progress
 
 if TYPE_CHECKING:
     from zerowait.search.index import Kind
+    from zerowait.search.renewable import RenewableIndex
 
 _KINDS = ("bm25", "dense", "hybrid")
 
@@ -37,7 +39,10 @@ def build(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     passage_prefix: Annotated[str, typer.Option(help="Before each passage.")] = "",
     max_tokens: Annotated[int, typer.Option(help="Of a text, for the encoder.")] = 256,
 ) -> int:
-    """Index a corpus; the file stays where it is and is read from there."""
+    """Index a corpus; the file stays where it is and is read from there.
+
+    A server of the same folder goes on with the index that it has; SIGHUP tells it to take this.
+    """
     from zerowait.search.dense import EncoderSettings
     from zerowait.search.index import build_index
 
@@ -70,21 +75,55 @@ def serve(
     port: Annotated[int, typer.Option(help="0 takes any free port.")] = 8000,
     topk: Annotated[int, typer.Option(help="Passages, where a request names no number.")] = 3,
 ) -> int:
-    """Serve POST /retrieve, /healthz and /metrics until interrupted."""
-    from zerowait.search.index import open_index
+    """Serve POST /retrieve, /healthz and /metrics until interrupted.
+
+    SIGHUP makes it open the index anew, while requests are answered from the one it has.
+    """
+    from zerowait.search.renewable import RenewableIndex
     from zerowait.search.server import serving_index
 
     async def until_told() -> None:
+        loop = asyncio.get_running_loop()
         told = asyncio.Event()
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, told.set)
-        async with serving_index(opened, host=host, port=port, topk=topk) as url:
+            loop.add_signal_handler(number, told.set)
+        async with (
+            _renewed_on_sighup(opened),
+            serving_index(opened, host=host, port=port, topk=topk) as url,
+        ):
             print(f"{len(opened)} documents are served at {url}", flush=True)
             await told.wait()
 
-    with open_index(index) as opened, asyncio.Runner(loop_factory=new_loop) as runner:
+    with (
+        closing(RenewableIndex(index)) as opened,
+        asyncio.Runner(loop_factory=new_loop) as runner,
+    ):
         runner.run(until_told())
     return 0
+
+
+@asynccontextmanager
+async def _renewed_on_sighup(opened: RenewableIndex) -> AsyncIterator[None]:
+    """What cannot be opened is told, and the index that there is goes on."""
+    hung_up = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
+
+    async def renew() -> None:
+        while True:
+            await hung_up.wait()
+            hung_up.clear()
+            try:
+                await asyncio.to_thread(opened.renew)
+            except ZerowaitError as error:
+                print(f"the index was not opened anew: {error}", file=sys.stderr, flush=True)
+            else:
+                print(f"{len(opened)} documents are served now", flush=True)
+
+    task = asyncio.get_running_loop().create_task(renew())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 @contextmanager

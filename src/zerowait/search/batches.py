@@ -10,16 +10,30 @@ import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
-from zerowait.search.index import Index
+from zerowait.search.index import Kind
 from zerowait.search.passages import Passage
 
 _AT_ONCE: Final = 256
 
 Found = Sequence[Sequence[Passage]]
+
+
+class Searched(Protocol):
+    """What is searched: an index."""
+
+    @property
+    def kind(self) -> Kind:
+        """How it ranks."""
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+
+    def find(self, queries: Sequence[str], topk: int, /) -> Sequence[Sequence[Passage]]:
+        """For each query at most `topk` passages, best first."""
 
 
 class Wanted(msgspec.Struct, frozen=True, eq=False):
@@ -39,7 +53,7 @@ class Batches:
         index: what is searched; only from here, and one search at a time.
     """
 
-    def __init__(self, index: Index) -> None:
+    def __init__(self, index: Searched) -> None:
         self._index = index
         self._thread = ThreadPoolExecutor(1, "retriever")
         self._waiting: deque[Wanted] = deque()

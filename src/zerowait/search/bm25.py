@@ -7,12 +7,14 @@ Reference:
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from zerowait.errors import DataError, MissingExtraError
 from zerowait.search.corpus import Corpus, Progress, silent
+from zerowait.search.words import words_asked, words_of
 
 FOLDER = "bm25"
 
@@ -40,7 +42,7 @@ class Bm25:
 
         Documents with equal scores come in the order of the corpus.
         """
-        return [self._best(tokens, count) for tokens in _tokens(queries)]
+        return [self._best(words_asked(query), count) for query in queries]
 
     def _best(self, tokens: list[str], count: int) -> list[tuple[int, float]]:
         import numpy as np
@@ -67,19 +69,25 @@ class Bm25:
 def build_bm25(corpus: Corpus, folder: Path, *, progress: Progress = silent) -> None:
     """Write the index of `corpus` into `folder`.
 
+    The documents are read one by one; what is held of each is 4 bytes a word.
+
     Raises:
         MissingExtraError: bm25s is not installed.
         DataError: no document has a word of two letters or more that is no stop word.
     """
     library = _library()
     index = library.BM25()
-    texts = [passage.contents for passage in corpus]
-    progress(0.2)
-    tokens = library.tokenize(texts, show_progress=False, leave=False)
-    if not any(len(ids) for ids in tokens.ids):
+    vocabulary: dict[str, int] = {}
+    documents = []
+    for number, passage in enumerate(corpus, start=1):
+        words = words_of(passage.contents)
+        documents.append(array("i", [vocabulary.setdefault(w, len(vocabulary)) for w in words]))
+        if number % 1024 == 0:
+            progress(0.6 * number / len(corpus))
+    if not vocabulary:
         raise DataError(f"{corpus.path}: no document has a word that could be searched for")
-    progress(0.7)
-    index.index(tokens, show_progress=False)
+    progress(0.6)
+    index.index((documents, vocabulary), show_progress=False)
     index.save(str(folder / FOLDER), show_progress=False)
     progress(1.0)
 
@@ -91,13 +99,6 @@ def open_bm25(folder: Path) -> Bm25:
         MissingExtraError: bm25s is not installed.
     """
     return Bm25(_library().BM25.load(str(folder / FOLDER), mmap=True, show_progress=False))
-
-
-def _tokens(queries: Sequence[str]) -> list[list[str]]:
-    found: list[list[str]] = _library().tokenize(
-        list(queries), return_ids=False, show_progress=False
-    )
-    return found
 
 
 def _library() -> Any:

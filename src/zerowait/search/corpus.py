@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import mmap
+import os
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +25,8 @@ def silent(share: float) -> None:
 class Corpus:
     r"""A JSONL file of ``{"id": ..., "contents": "Title\ntext"}``, as Search-R1 has it.
 
-    The file is mapped, not read: only where each line starts is kept, 8 bytes a document.
+    A document is read when it is asked for; only where each line starts is kept, 8 bytes a
+    document. The file is not mapped, since whoever cuts a mapped file short ends the process.
 
     Args:
         path: the file.
@@ -39,11 +41,11 @@ class Corpus:
         if not path.is_file() or path.stat().st_size == 0:
             raise DataError(f"{path}: there is no such file, or it is empty")
         self.path = path
-        with path.open("rb") as file:
-            self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._file = path.open("rb", buffering=0)
         try:
-            self.offsets = _starts(path, self._bytes, progress) if offsets is None else offsets
-        except DataError:
+            self._size = os.fstat(self._file.fileno()).st_size
+            self.offsets = _starts(path, self._size, progress) if offsets is None else offsets
+        except BaseException:
             self.close()
             raise
 
@@ -60,7 +62,7 @@ class Corpus:
 
     def close(self) -> None:
         """Let the file go. Idempotent."""
-        self._bytes.close()
+        self._file.close()
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -69,29 +71,30 @@ class Corpus:
     def __getitem__(self, row: int) -> Passage:
         """The document in line `row` of those that are not blank, the first being 0."""
         start = int(self.offsets[row])
-        end = self._bytes.find(b"\n", start)
-        return _document(self.path, row, self._bytes[start : end if end >= 0 else None])
+        end = int(self.offsets[row + 1]) if row + 1 < len(self.offsets) else self._size
+        line = os.pread(self._file.fileno(), end - start, start)
+        if len(line) != end - start:
+            raise DataError(f"{self.path}, document {row + 1}: the file was cut short since")
+        return _document(self.path, row, line)
 
     def __iter__(self) -> Iterator[Passage]:
         """Every document, in order."""
         return (self[row] for row in range(len(self)))
 
 
-def _starts(path: Path, content: mmap.mmap, progress: Progress) -> Any:
+def _starts(path: Path, size: int, progress: Progress) -> Any:
     import numpy as np
 
-    starts: list[int] = []
-    at, size = 0, len(content)
-    while at < size:
-        end = content.find(b"\n", at)
-        end = size if end < 0 else end
-        line = content[at:end]
-        if line.strip():
-            _document(path, len(starts), line)
-            starts.append(at)
-        at = end + 1
-        if len(starts) % 4096 == 0:
-            progress(at / size)
+    starts = array("q")
+    at = 0
+    with path.open("rb") as lines:
+        for line in lines:
+            if line.strip():
+                _document(path, len(starts), line)
+                starts.append(at)
+            at += len(line)
+            if len(starts) % 4096 == 0:
+                progress(min(1.0, at / size))
     if not starts:
         raise DataError(f"{path}: has no documents")
     progress(1.0)

@@ -15,25 +15,35 @@ from zerowait.search.bm25 import build_bm25, open_bm25
 from zerowait.search.corpus import Corpus, Progress, silent
 from zerowait.search.dense import Encoder, EncoderSettings, build_dense, open_dense
 from zerowait.search.passages import Passage
+from zerowait.search.versions import next_version, publish
 
 Kind: TypeAlias = Literal["bm25", "dense", "hybrid"]
 
 _MANIFEST = "index.json"
 _OFFSETS = "offsets.npy"
-_VERSION = 1
+_VERSION = 2
 _RANK_CONSTANT = 60
 _DEPTH = 10
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index folder holds; written last, so that a broken build is no index."""
+    """What an index folder holds; written last, so that a broken build is no index.
+
+    Args:
+        files: the folder in the index folder where everything else is.
+    """
 
     kind: Kind
+    files: str
     corpus: str
     corpus_bytes: int
     documents: int
     encoder: EncoderSettings | None = None
     version: int = _VERSION
+
+
+class _Versioned(msgspec.Struct):
+    version: int
 
 
 class Ranking(Protocol):
@@ -124,7 +134,9 @@ def build_index(
     encoder: EncoderSettings | None = None,
     progress: Callable[[str], Progress] = lambda _: silent,
 ) -> Manifest:
-    """Index the documents of `corpus` into `folder`, over what was there.
+    """Index the documents of `corpus` into `folder`, in the place of what was there.
+
+    What was there counts until the new index is complete, and a server that has it open keeps it.
 
     Args:
         corpus: a JSONL file; it stays where it is, and has to.
@@ -135,28 +147,30 @@ def build_index(
 
     Raises:
         DataError: the corpus is not readable.
-        ConfigError: a kind that embeds has no encoder.
+        ConfigError: a kind that embeds has no encoder, or another build is under way.
     """
     import numpy as np
 
     if kind != "bm25" and encoder is None:
         raise ConfigError(f"a {kind} index needs an encoder: give --encoder FOLDER")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / _MANIFEST).unlink(missing_ok=True)
-    with Corpus(corpus.resolve(), progress=progress("reading")) as documents:
-        np.save(folder / _OFFSETS, documents.offsets)
+    with (
+        next_version(folder) as files,
+        Corpus(corpus.resolve(), progress=progress("reading")) as documents,
+    ):
+        np.save(files / _OFFSETS, documents.offsets)
         if kind != "dense":
-            build_bm25(documents, folder, progress=progress("words"))
+            build_bm25(documents, files, progress=progress("words"))
         if kind != "bm25" and encoder is not None:
-            build_dense(documents, folder, Encoder(encoder), progress=progress("embeddings"))
+            build_dense(documents, files, Encoder(encoder), progress=progress("embeddings"))
         manifest = Manifest(
             kind=kind,
+            files=files.name,
             corpus=str(documents.path),
             corpus_bytes=documents.path.stat().st_size,
             documents=len(documents),
             encoder=encoder if kind != "bm25" else None,
         )
-    (folder / _MANIFEST).write_bytes(msgspec.json.encode(manifest))
+        publish(files, folder / _MANIFEST, msgspec.json.encode(manifest))
     return manifest
 
 
@@ -166,31 +180,47 @@ def open_index(folder: Path) -> Index:
     Raises:
         DataError: there is none, or its corpus was moved or changed.
     """
+    while True:
+        manifest = manifest_of(folder)
+        try:
+            return _opened(folder, manifest)
+        except FileNotFoundError as error:
+            if manifest_of(folder) == manifest:  # else a build took its place meanwhile
+                raise DataError(f"{folder}: lacks {error.filename}; build it again") from None
+
+
+def _opened(folder: Path, manifest: Manifest) -> Index:
     import numpy as np
 
-    manifest = _manifest(folder)
     path = Path(manifest.corpus)
     if not path.is_file() or path.stat().st_size != manifest.corpus_bytes:
         raise DataError(f"{path}: the indexed corpus was moved or changed; build {folder} again")
+    files = folder / manifest.files
     # a plain view of what is mapped: one cell of a numpy.memmap takes several microseconds
-    offsets: Any = np.asarray(np.load(folder / _OFFSETS, mmap_mode="r"))
+    offsets: Any = np.asarray(np.load(files / _OFFSETS, mmap_mode="r"))
     rankings: list[Ranking] = []
     if manifest.kind != "dense":
-        rankings.append(open_bm25(folder))
+        rankings.append(open_bm25(files))
     if manifest.encoder is not None:
-        rankings.append(open_dense(folder, Encoder(manifest.encoder)))
+        rankings.append(open_dense(files, Encoder(manifest.encoder)))
     return Index(Corpus(path, offsets=offsets), rankings, kind=manifest.kind)
 
 
-def _manifest(folder: Path) -> Manifest:
+def manifest_of(folder: Path) -> Manifest:
+    """What the index in `folder` says of itself.
+
+    Raises:
+        DataError: there is none, or another version of zerowait wrote it.
+    """
     try:
-        manifest = msgspec.json.decode((folder / _MANIFEST).read_bytes(), type=Manifest)
+        said = (folder / _MANIFEST).read_bytes()
+        version = msgspec.json.decode(said, type=_Versioned).version
+        if version != _VERSION:
+            raise DataError(f"{folder}: was built by another version of zerowait; build it again")
+        return msgspec.json.decode(said, type=Manifest)
     except FileNotFoundError:
         raise DataError(
             f"{folder}: holds no index; build one with zerowait retriever build"
         ) from None
     except msgspec.DecodeError as error:
         raise DataError(f"{folder / _MANIFEST}: is not an index of zerowait ({error})") from None
-    if manifest.version != _VERSION:
-        raise DataError(f"{folder}: was built by another version of zerowait; build it again")
-    return manifest

@@ -11,8 +11,7 @@ import msgspec
 from aiohttp import web
 
 from zerowait.errors import ConfigError, DataError
-from zerowait.search.batches import Batches
-from zerowait.search.index import Index
+from zerowait.search.batches import Batches, Searched
 from zerowait.search.wire import RetrieveRequest, reply_body
 
 _PATH: Final = "/retrieve"
@@ -30,7 +29,7 @@ _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class _Service:
     """Answers from one index."""
 
-    def __init__(self, index: Index, topk: int) -> None:
+    def __init__(self, index: Searched, topk: int) -> None:
         self._index = index
         self._topk = topk
         self._counts: Counter[str] = Counter()
@@ -115,7 +114,7 @@ def understood(body: bytes) -> RetrieveRequest:
 
 @asynccontextmanager
 async def serving_index(
-    index: Index,
+    index: Searched,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,

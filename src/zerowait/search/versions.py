@@ -1,0 +1,61 @@
+"""An index folder holds versions of an index; its manifest says which one counts.
+
+A server has the files of its version mapped. They are never written to again: a build writes
+beside them, takes their place by renaming one small file, and removes their names. What is mapped
+stays readable until the server lets it go.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from zerowait.errors import ConfigError
+
+_VERSION: Final = re.compile(r"version-([0-9]+)")
+
+
+@contextmanager
+def next_version(folder: Path) -> Iterator[Path]:
+    """A new folder in `folder` for the files of one build; removed if the build fails.
+
+    Raises:
+        ConfigError: another build of this folder is under way.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".building").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise ConfigError(f"{folder}: another build of it is under way") from None
+        version = folder / f"version-{max([0, *_versions(folder).values()]) + 1}"
+        version.mkdir()
+        try:
+            yield version
+        except BaseException:
+            shutil.rmtree(version, ignore_errors=True)
+            raise
+
+
+def publish(version: Path, manifest: Path, said: bytes) -> None:
+    """Let `manifest` say `said`, all at once, and remove every version but `version`."""
+    draft = version / manifest.name
+    with draft.open("wb") as file:
+        file.write(said)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.replace(manifest)
+    for other in _versions(version.parent):
+        if other != version:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _versions(folder: Path) -> dict[Path, int]:
+    found = {path: _VERSION.fullmatch(path.name) for path in folder.iterdir()}
+    return {path: int(name[1]) for path, name in found.items() if name is not None}
