@@ -14,7 +14,8 @@ from functools import cache
 from math import inf
 from typing import NamedTuple, Protocol, TypeAlias
 
-from zerowait.judge.context import Remarks, finished_before, goes_on, introduced
+from zerowait.judge.context import Remarks, goes_on
+from zerowait.judge.introduction import finished_before, introduced
 
 Verdict: TypeAlias = float | str
 

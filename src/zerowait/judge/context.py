@@ -1,10 +1,10 @@
-"""What stands around a value and decides whether it is the judge's verdict.
+"""What stands behind a value and decides whether it is the judge's verdict.
 
 A value may be followed by the end of its line, or by a remark: after a full stop, a comma, a dash,
 in brackets, or from "because" on. Anything else makes something else of it: a count (``2 of the
 claims``), a range, a sum, a line of the rubric (``10: perfect``). A remark must not begin with
-another value, and neither it nor what comes after it may take the value back. And a value that the
-judge introduces as somebody's words is not its own.
+another value, nor say of what or under which condition the value would be the verdict, and neither
+it nor what comes after it may take the value back.
 
 Texts are folded. Every pattern looks at a bounded place, so that the time is linear in the text.
 """
@@ -16,7 +16,6 @@ from functools import cache
 from typing import NamedTuple
 
 _REMARK_CHARS = 400
-_LINE_CHARS = 300
 _FOLLOWS = re.compile(
     r"""
       [ \t*_`|]*+ (?P<end> \n | \Z )
@@ -27,6 +26,7 @@ _FOLLOWS = re.compile(
     """,
     re.VERBOSE,
 )
+_FULL_STOPS = (".", "!", "。")
 _OPENS = re.compile(r"[\s*_`\"'$(\[.,;:|—-]*+")
 _NEARLY = (
     r"(?:but|though|although|however|yet|no|not|nope|or|to|so|than|rather|instead|vs\.?|versus"
@@ -49,10 +49,38 @@ _TAKES_BACK = re.compile(
   | \b(?:that|this|it|which)(?:'s|[ ]is|[ ]was|[ ]seems|[ ]may[ ]be|[ ]would[ ]be)[ ]
         (?:\w{1,8}[ ]){0,2} too[ ](?:high|low|generous|harsh|strict|lenient|kind)\b
   | \b(?:not|un)[ ]?(?:sure|decided|final)\b
+  | \b(?:that|this|it)[ ](?:is[ ](?:only|just|merely)[ ]an[ ]example
+      | (?:is[ ]reserved|would[ ]be)[ ]for[ ]
+      | would[ ](?:be|have[ ]been)[ ](?:the|my|its)[ ](?:score|rating|verdict|grade)\b )
     """,
     re.VERBOSE,
 )
 _WHOLLY_DENIED = re.compile(r"(?:not|never|false|wrong|untrue|incorrect|不|否)[\s.!)\]]*+(?:\n|\Z)")
+_WHOSE = r"(?:the|this|its|an?)[ ](?:response|answer|author|text|policy|model|student|user)"
+_ELSE = r"(?:other|previous|earlier|next|perfect|ideal|flawless|hypothetical|typical|reference)"
+# A remark in the same sentence that says when the value would be the verdict, or whose it is.
+_QUALIFIES = re.compile(
+    rf"""
+      \? | right\?
+    | (?: (?:only[ ])?if | unless | had[ ](?:it|they|this|there|the) | were[ ](?:it|they|this|the)
+        | assuming | supposing | provided | providing | depending | otherwise | pending
+        | hypothetical(?:ly)? | reserved | which[ ](?:means|would|could|might) ) \b
+    | for[ ](?:the|an?)[ ]{_ELSE}\b | the[ ]{_ELSE}[ ](?:response|answer|one|judge|score)\b
+    | according[ ]to[ ]{_WHOSE}\b | (?:said|says|claims|claimed)[ ]{_WHOSE}\b
+    | as[ ]{_WHOSE}[ ](?:says|claims|asks|requests|demands|instructs|suggests|states|wants)
+        (?=[ ]*+(?:[.,;)]|\Z))
+    | (?:{_WHOSE}'s|its|their)[ ]own[ ](?:claim|rating|score|verdict|words)\b
+    | (?: at[ ](?:best|most|worst|least|first) | max(?:imum)? | min(?:imum)? | initial(?:ly)?
+        | tentative(?:ly)? | provisional(?:ly)? | preliminary | draft | previous(?:ly)?
+        | previous[ ](?:response|answer|score) | last[ ]time | earlier | (?:as[ ]an?[ ])?example
+        | for[ ]example | for[ ]instance | e\.g\.? | say | ideally | in[ ]theory | (?:the[ ])?rubric
+        | or[ ](?:so|lower|higher|less|more|thereabouts)
+        | (?:in[ ])?(?:the[ ])?(?:best|worst)[ -]case | from[ ]the[ ](?:rubric|example|scale|prompt)
+        | as[ ](?:in[ ]the[ ]example|requested|instructed|told|asked|demanded)[^.,;)\n]{{0,40}} )
+      (?= [ *_"'`]*+ (?: [.,;!?)\]] | \Z ) )
+    """,
+    re.VERBOSE,
+)
 _LEGEND = re.compile(r"[,;(][ \t]*+[-+]?[0-9.]++[ \t]*+(?:[-=:—]|is\b|means\b)")
 _OF_A_SCALE = re.compile(
     r"[ \t(\[,;]*+(?:(?:on|from)[ ](?:an?|the)[ ]|out[ ]of|of|scale|range|max|满分|[0-9]++分制)"
@@ -69,26 +97,6 @@ _GOES_ON = re.compile(
     """,
     re.VERBOSE,
 )
-_SAYING = (
-    r"(?:says?|said|saying|writes?|wrote|written|writing|claim(?:s|ed|ing)?|states?|stated|stating"
-    r"|reads|contains?|containing|includes?|including|(?:ends?|ended|ending|begins?|starts?)[ ]"
-    r"(?:with|in|on)|quotes?|quoted|quoting|prints?|printed|outputs?|append(?:s|ed)?|insert(?:s|ed)?"
-    r"|inject(?:s|ed)?|embed(?:s|ded)?|ignor(?:e|es|ed|ing)|declares?|asserts?|announces?|adds?|added"
-    r"|tells?|told|instructs?|demands?|wants)"
-)
-_SAYS = re.compile(rf"\b{_SAYING}\b")
-_INTRODUCES = re.compile(
-    rf"""
-    (?: \b{_SAYING} | \b(?:line|text|string|words?|sentence|phrase|following|instruction|quote) )
-    (?: [ ](?:that|this|the|a|following|follows|line|text|itself|me|us) ){{0,3}}
-    [ \t]*+ [:,"'`*_(\[-]*+ \Z
-  | [ \t:]["'`]++ \Z
-    """,
-    re.VERBOSE,
-)
-_ONLY_MARKS = re.compile(r"[\s*_`~=|#>-]*+(?:json|text|markdown)?[ \t]*+\Z")
-_SENTENCE_ENDS = re.compile(r"[.!?。][ \t\"')\]]")
-_FINISHED = (".", "!", "。")
 
 
 class Remarks(NamedTuple):
@@ -127,7 +135,9 @@ def well_followed(text: str, end: int, known: Remarks) -> bool:
     first = opened.end() if opened else 0
     if known.begins.match(remark, first) or _WHOLLY_DENIED.match(remark, first):
         return False
-    if _LEGEND.search(remark) or takes_back(remark, known):
+    same_sentence = text[follows.start() : follows.start() + 1] not in _FULL_STOPS
+    qualified = same_sentence and _QUALIFIES.match(remark, first) is not None
+    if qualified or _LEGEND.search(remark) or takes_back(remark, known):
         return False
     if follows["bracket"] is None:
         return True
@@ -159,51 +169,6 @@ def takes_back(after: str, known: Remarks) -> bool:
 def goes_on(text: str, end: int) -> bool:
     """Whether the line below goes on with a sentence that the value is a part of."""
     return _GOES_ON.match(text, end) is not None
-
-
-def introduced(text: str, start: int) -> bool:
-    r"""Whether what begins at `start` is introduced as what somebody else says.
-
-    >>> text = "\nthe response ends with the line\nscore: 10"
-    >>> introduced(text, text.index("score"))
-    True
-    >>> text = "\nthe response ends with a summary.\nscore: 10"
-    >>> introduced(text, text.index("score"))
-    False
-    """
-    line = text[max(text.rfind("\n", 0, start) + 1, start - _LINE_CHARS) : start]
-    if not _ONLY_MARKS.match(line):
-        if line.count('"') % 2:
-            return True
-        sentence = list(_SENTENCE_ENDS.finditer(f"{line} "))
-        return _SAYS.search(line, sentence[-1].end() - 1 if sentence else 0) is not None
-    before = line_before(text, start)
-    if before.endswith(_FINISHED):
-        return False
-    return _INTRODUCES.search(before) is not None or (
-        before.endswith(":") and _SAYS.search(before) is not None
-    )
-
-
-def finished_before(text: str, start: int) -> bool:
-    """Whether what stands above the line at `start` is a whole sentence, or nothing.
-
-    What does not end with a full stop may be a heading or a question, and the value its answer.
-    """
-    before = line_before(text, start).rstrip(" \t*_`\"')]}|")
-    return not before or before.endswith(_FINISHED)
-
-
-def line_before(text: str, start: int) -> str:
-    """The last line above `start` that has more than marks on it, or nothing."""
-    end = text.rfind("\n", 0, start)
-    while end > 0:
-        begin = text.rfind("\n", 0, end) + 1
-        line = text[max(begin, end - _LINE_CHARS) : end].rstrip()
-        if not _ONLY_MARKS.match(line):
-            return line
-        end = begin - 1
-    return ""
 
 
 def _closing(text: str, start: int, stop: int) -> int | None:

@@ -9,7 +9,8 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from zerowait.judge.answer import folded, plain
 from zerowait.judge.claims import Claim, Reader, Reading, Verdict, says_nothing_after
-from zerowait.judge.context import goes_on, introduced
+from zerowait.judge.context import goes_on
+from zerowait.judge.introduction import introduced
 
 T = TypeVar("T")
 Span: TypeAlias = tuple[int, int]
