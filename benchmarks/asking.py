@@ -1,4 +1,4 @@
-"""The same judgements: through the engine, by a loop as one writes it, and with the openai SDK."""
+"""The same judgements: through the engine, its client, a loop as one writes it, the openai SDK."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ import msgspec
 import uvloop
 
 import zerowait
+from zerowait.client import Answer, HttpTransport, JudgeClient, Lanes
+from zerowait.config import Endpoint, Traffic
 from zerowait.engine import Engine, Stats
+from zerowait.judge import well_formed
+from zerowait.types import Abstain
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 40  # 1.8 kB, as a short response has
 VERDICT = {"integer": [1, 10]}
@@ -64,6 +68,31 @@ def through_engine(
             if lost:
                 raise SystemExit(f"{lost} of {count} judgements were not reached")
             return Run(count, ended[0] - began[0], ended[1] - began[1], engine.stats())
+
+    return _run(main())
+
+
+def by_client(url: str, count: int, *, traffic: dict[str, Any]) -> Run:
+    """The same posts through the engine's client alone: limiter, retries, hedging, no reward."""
+    settings = Traffic(**traffic)
+
+    async def main() -> Run:
+        transport = HttpTransport()
+        judge = JudgeClient(
+            endpoints=[Endpoint(base_url=url, model="m")],
+            transport=transport,
+            lanes=Lanes(settings),
+            well_formed=well_formed,
+            traffic=settings,
+        )
+
+        async def one(number: int) -> Answer | Abstain:
+            return await judge.ask(msgspec.json.encode(question(number)))
+
+        try:
+            return await _all_at_once(one, count)
+        finally:
+            await transport.aclose()
 
     return _run(main())
 

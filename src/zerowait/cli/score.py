@@ -17,6 +17,7 @@ from zerowait.cli.summary import summary
 from zerowait.cli.task import task_of
 from zerowait.config import load_config
 from zerowait.engine import Progress, Rewards, settle_groups
+from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Sample
 
@@ -52,6 +53,7 @@ def _run(file: Path, config: str, out: Path | None, columns: dict[str, str], *, 
     if not samples:
         raise DataError(f"{file} has no rows")
     output = Output(rows, out)
+    collect_rarely()
     name, _, key = config.partition("#")
     key = repr((key, sorted(columns.items())))
     task = task_of(loaded, config_file=Path(name).expanduser(), key=key, data=file)

@@ -40,6 +40,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     max_body_mb: Annotated[float, typer.Option(help="The longest request, in MiB.")] = 64,
 ) -> int:
     """Serve rewards over HTTP until interrupted: /v1/score, /get_reward, /metrics, /healthz."""
+    from zerowait.engine.collector import collect_rarely
     from zerowait.hub.service import serve_forever
     from zerowait.hub.settings import ServiceSettings
 
@@ -52,6 +53,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         drain_s=drain_s,
         on_abstain=_number(on_abstain),
     )
+    collect_rarely()
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(serve_forever(config, settings, record=record, on_ready=_ready))
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
@@ -109,10 +110,15 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def _named(self) -> Api | None:
         """The API that the URL ends with."""
-        path = urlsplit(self.base_url).path.rstrip("/")
-        if path.endswith("/completions"):
-            return "chat"
-        return next((api for api, ending in _PATHS.items() if path.endswith(ending)), None)
+        return _api_of(self.base_url)
+
+
+@cache  # asked for with each request; a run has a handful of URLs
+def _api_of(url: str) -> Api | None:
+    path = urlsplit(url).path.rstrip("/")
+    if path.endswith("/completions"):
+        return "chat"
+    return next((api for api, ending in _PATHS.items() if path.endswith(ending)), None)
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from zerowait.engine import Ask, Settled
+from zerowait.engine.collector import collect_rarely
 from zerowait.errors import HubLostError, ZerowaitError
 from zerowait.hub.actor import BEAT_S, HubActor
 from zerowait.hub.balance import GoneError
@@ -64,7 +65,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         """The actor of that name, new where there was none."""
         import ray
 
-        actor: Any = ray.remote(HubActor)
+        actor: Any = ray.remote(_OwnProcess)
         lifetime = {"lifetime": "detached"} if self.detached else {}
         return actor.options(
             name=self.name_of(index),
@@ -80,6 +81,14 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     def peer(self, index: int) -> Link[Ask, tuple[Settled, bool]]:
         """A link for one actor of the hub to another."""
         return Link(self, index)
+
+
+class _OwnProcess(HubActor):
+    """The hub as Ray keeps it, in a process with nothing else in it."""
+
+    def __init__(self, *arguments: Any) -> None:
+        collect_rarely()
+        super().__init__(*arguments)
 
 
 class Link(Generic[T, R]):

@@ -1,0 +1,48 @@
+"""Who may change how a process collects its garbage."""
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import zerowait
+from zerowait.engine.collector import collect_rarely
+
+
+@pytest.fixture
+def as_it_was() -> Iterator[None]:
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("as_it_was")
+def test_a_process_that_only_judges_looks_for_cycles_rarely() -> None:
+    usual = gc.get_threshold()[0]
+    collect_rarely()
+    assert gc.get_threshold()[0] > 10 * usual
+    assert gc.get_freeze_count() > 0
+
+
+def test_cycles_are_still_found() -> None:
+    code = """
+import gc, weakref
+from zerowait.engine.collector import collect_rarely
+collect_rarely()
+class Link: pass
+first = Link(); first.itself = first; seen = weakref.ref(first); del first
+kept = [[] for _ in range(50_000)]
+print(seen() is None)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
+
+
+def test_an_engine_in_somebodys_process_leaves_its_collector_alone() -> None:
+    before = gc.get_threshold(), gc.get_freeze_count()
+    with zerowait.open({"components": {"exact": {"scorer": "qa_em"}}}) as rewards:
+        rewards.score([zerowait.Sample("2 + 2?", "4", ground_truth="4")])
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before
