@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -12,6 +13,21 @@ from verl.workers.rollout.replica import RolloutReplica
 from zerowait.errors import ConfigError
 from zerowait.verl.rollout.server import TransformersServer
 from zerowait.verl.rollout.settings import NAME, check_parallelism, server_name
+
+_CALLS: Final = 100_000
+"""Calls that the actor takes at a time. Requests that wait to be decoded are calls too: with verl's
+own limit, about a thousand, they keep out the weights without which they are never answered."""
+
+
+def server_actor(replica_rank: int, *, node_id: str, environment: Mapping[str, str]) -> Any:
+    """The server as a Ray actor of the node, to be made with ``.remote(...)``."""
+    return ray.remote(TransformersServer).options(
+        name=server_name(replica_rank),
+        num_cpus=0,
+        max_concurrency=_CALLS,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
+        runtime_env={"env_vars": dict(environment)},
+    )
 
 
 class TransformersReplica(RolloutReplica):
@@ -35,21 +51,12 @@ class TransformersReplica(RolloutReplica):
                 "CUDA_VISIBLE_DEVICES": device,
                 "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             }
-        server = (
-            ray.remote(TransformersServer)
-            .options(
-                name=server_name(self.replica_rank),
-                num_cpus=0,
-                max_concurrency=self.max_concurrency,
-                scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
-                runtime_env={"env_vars": environment},
-            )
-            .remote(
-                self.config,
-                self.model_config,
-                device=get_device_name(),
-                replica_rank=self.replica_rank,
-            )
+        actor = server_actor(self.replica_rank, node_id=node_id, environment=environment)
+        server = actor.remote(
+            self.config,
+            self.model_config,
+            device=get_device_name(),
+            replica_rank=self.replica_rank,
         )
         await server.stats.remote()
         self.servers = [server]
