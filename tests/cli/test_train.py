@@ -5,6 +5,7 @@ import json
 import pytest
 
 from zerowait.cli.preflight import check_recipe
+from zerowait.cli.train import begin_record
 from zerowait.errors import ConfigError
 from zerowait.testing import FakeJudge
 from zerowait.verl.launch import compose_arguments, setup_of
@@ -125,6 +126,22 @@ def test_an_override_that_would_bypass_the_rewards_is_refused(project, zerowait)
     done = zerowait("train", "recipe.yaml", "reward.reward_model.enable=True")
     assert done.returncode == 2
     assert "never asks the reward manager" in done.stderr
+
+
+def test_a_training_that_verl_resumes_goes_on_with_its_record(project, capsys):
+    recipe = load_recipe(project / "recipe.yaml", output=project / "run")
+    command = compose_arguments(recipe, setup_of(recipe, "cpu"), {})
+    record = project / "run" / "rewards.jsonl"
+    record.parent.mkdir()
+    record.write_text("early\n")
+    (record.parent / "global_step_4").mkdir()
+    (record.parent / "latest_checkpointed_iteration.txt").write_text("4")
+    begin_record(record.parent, command)
+    assert record.read_text() == "early\n"
+    assert "goes on after step 4" in capsys.readouterr().out
+    begin_record(record.parent, [*command, "trainer.resume_mode=disable"])
+    assert not record.exists()
+    assert record.with_name("rewards.previous.jsonl").read_text() == "early\n"
 
 
 @pytest.mark.e2e

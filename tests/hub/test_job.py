@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from zerowait import Sample
@@ -47,3 +48,15 @@ def test_a_hub_whose_record_cannot_be_made_leaves_no_engine_open(tmp_path):
             await hub.score(RIGHT)
 
     asyncio.run(scenario())
+
+
+def test_a_ticket_that_a_killed_hub_had_judged_is_on_the_record_once(tmp_path):
+    async def scenario():
+        for _ in range(2):  # a hub that was started again judges what is fetched from it anew
+            async with JobHub(CONFIG, record=tmp_path) as hub:
+                row = msgspec.structs.replace(RIGHT, id="u_0")
+                hub.deposit([row])
+                await hub.redeem(row)
+
+    asyncio.run(scenario())
+    assert [record.ticket for record in read_rewards(tmp_path)] == ["train/u_0"]

@@ -15,6 +15,7 @@ from zerowait.cli.app import app
 from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError, MissingExtraError
+from zerowait.hub.resumed import begin_anew, go_on
 from zerowait.verl.launch import (
     compose_arguments,
     device_of,
@@ -26,6 +27,7 @@ from zerowait.verl.launch import (
 )
 from zerowait.verl.overrides import environment
 from zerowait.verl.recipe import load_recipe, parse_override
+from zerowait.verl.resume import resumed_step, validates_first
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -56,7 +58,7 @@ def train(
         print(dry_run(command))
         return 0
     folder = Path(loaded.output)
-    _start_anew(folder)
+    begin_record(folder, command)
     with Progress(loaded.algorithm.steps, shown=True, what=f"training {loaded.name}") as bar:
         done = 0
 
@@ -90,9 +92,11 @@ def _needs_verl() -> None:
         )
 
 
-def _start_anew(folder: Path) -> None:
-    """Moves an earlier run's record aside, so that a report never mixes two runs."""
-    for name in ("rewards.jsonl", "stats.jsonl"):
-        old = folder / name
-        if old.exists():
-            old.replace(old.with_suffix(".previous.jsonl"))
+def begin_record(folder: Path, command: list[str]) -> None:
+    """Goes on with the record of the run that verl goes on with, or begins another."""
+    done = resumed_step(command)
+    if done is None:
+        begin_anew(folder)
+    else:
+        print(f"{folder}: goes on after step {done}")
+        go_on(folder, step=done, validates=validates_first(command))

@@ -18,7 +18,7 @@ from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.shares import Report
 from zerowait.hub.streaming import Stream, Streamed
-from zerowait.hub.tickets import Tickets
+from zerowait.hub.tickets import Tickets, ticket_of
 from zerowait.types import Reward, Sample
 
 _log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class JobHub:
         self._others = others
         patience_s = self._engine.config.traffic.group_deadline_s
         self._stream = Stream(self._engine, patience_s=patience_s)
-        self._tickets = Tickets(self.score)
+        self._tickets = Tickets(lambda sample: self._scored(sample, ticket=ticket_of(sample)))
         self._folder = record
         self._records: Records | None = None
         self._place: tuple[str, int | None] = ("", None)
@@ -118,10 +118,7 @@ class JobHub:
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score`.
         """
-        submitted_at = time.time()
-        reward = await self._engine.score(sample)
-        self._record(sample, reward, submitted_at)
-        return reward
+        return await self._scored(sample)
 
     async def score_all(self, samples: Sequence[Sample]) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
@@ -191,11 +188,23 @@ class JobHub:
         """A frozen snapshot of the whole job, or of this shard of it."""
         return self._engine.stats()
 
+    async def _scored(self, sample: Sample, *, ticket: str = "") -> Reward:
+        submitted_at = time.time()
+        reward = await self._engine.score(sample)
+        self._record(sample, reward, submitted_at, ticket=ticket)
+        return reward
+
     def _whole(self) -> Stats:
         return merged([self._engine.stats(), *self._others()])
 
     def _record(
-        self, sample: Sample, reward: Reward, submitted_at: float, streamed: Streamed | None = None
+        self,
+        sample: Sample,
+        reward: Reward,
+        submitted_at: float,
+        streamed: Streamed | None = None,
+        *,
+        ticket: str = "",
     ) -> None:
         if self._records is None:
             return
@@ -206,6 +215,7 @@ class JobHub:
                 reward=reward,
                 trained_on=reward.value if streamed is None else streamed.value,
                 stand_in="" if streamed is None else streamed.stand_in,
+                ticket=ticket,
                 submitted_at=submitted_at,
                 settled_at=time.time(),
             )

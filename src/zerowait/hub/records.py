@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,8 @@ class RewardRecord(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         trained_on: the number the trainer got; for an abstained row a stand-in.
         stand_in: where that stand-in came from; empty when the row was judged.
+        ticket: under which name it was handed in, where it was fetched by one; a row that is judged
+            again, because the hub or the whole run was killed, has the same one.
         submitted_at, settled_at: Unix times in seconds.
     """
 
@@ -34,17 +37,23 @@ class RewardRecord(msgspec.Struct, frozen=True, kw_only=True):
     reward: Reward
     trained_on: float | None = None
     stand_in: str = ""
+    ticket: str = ""
     submitted_at: float = 0.0
     settled_at: float = 0.0
 
 
 class StatsRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of ``stats.jsonl``: the engine's counters at a moment of a step."""
+    """One row of ``stats.jsonl``: the engine's counters at a moment of a step.
+
+    They begin at 0 with each hub: in a run that was resumed, or whose hub was started again, there
+    are several, and what was done is the sum of the last rows of each.
+    """
 
     at: float
     split: str
     step: int | None
     stats: dict[str, Any]
+    hub: str = ""
 
 
 class Records:
@@ -69,6 +78,7 @@ class Records:
                 raise ConfigError(f"the record {folder}: {why}: name another folder") from None
             opened.pop_all()
         self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
+        self._hub = uuid.uuid4().hex
         self._last_stats = 0.0
         self._place: tuple[str, int | None] | None = None
 
@@ -94,7 +104,8 @@ class Records:
         if place == self._place and not last and now - self._last_stats < _STATS_EVERY_S:
             return
         self._place, self._last_stats = place, now
-        row = StatsRecord(at=now, split=split, step=step, stats=msgspec.to_builtins(stats()))
+        counted = msgspec.to_builtins(stats())
+        row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
         self._stats.write(self._encode(row))
 
     def close(self) -> None:
@@ -132,21 +143,34 @@ class _Appended:
         return size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
 
 
+class _Ticketed(msgspec.Struct, frozen=True):
+    """What of a line says whether a later one takes its place."""
+
+    ticket: str = ""
+
+
 def read_rewards(folder: Path) -> Iterator[RewardRecord]:
     """The rewards recorded in `folder`, in the order in which they were known.
+
+    Of the rows with one ticket it is the last that training went on with, and the only one here.
 
     Raises:
         DataError: there is no record, or a line is damaged.
     """
-    yield from _read(folder / REWARDS, RewardRecord)
+    path = folder / REWARDS
+    last = {row.ticket: number for number, row in _read(path, _Ticketed) if row.ticket}
+    for number, record in _read(path, RewardRecord):
+        if not record.ticket or last.get(record.ticket, number) <= number:
+            yield record
 
 
 def read_stats(folder: Path) -> Iterator[StatsRecord]:
     """The counters recorded in `folder`, oldest first."""
-    yield from _read(folder / STATS, StatsRecord)
+    yield from (row for _, row in _read(folder / STATS, StatsRecord))
 
 
-def _read(path: Path, kind: Any) -> Iterator[Any]:
+def _read(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
+    """Each whole line with its number."""
     decoder = msgspec.json.Decoder(kind)
     try:
         with path.open("rb") as lines:
@@ -156,7 +180,7 @@ def _read(path: Path, kind: Any) -> Iterator[Any]:
                 if line.endswith(_TORN):
                     continue  # whoever was to get this reward was told that it could not be kept
                 try:
-                    yield decoder.decode(line)
+                    yield number, decoder.decode(line)
                 except msgspec.MsgspecError as error:
                     raise DataError(f"{path}:{number}: is damaged: {error}") from None
     except FileNotFoundError:

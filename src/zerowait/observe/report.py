@@ -13,7 +13,8 @@ import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError, MissingExtraError
-from zerowait.hub import StatsRecord, read_rewards, read_stats
+from zerowait.hub import read_rewards, read_stats
+from zerowait.observe.hubs import all_hubs
 from zerowait.observe.steps import StepSummary, summarise
 
 Row = Sequence[str]
@@ -24,7 +25,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         folder: where its records are. training, validation: one summary per step.
-        stats: the engine's counters at the end.
+        stats: the engine's counters at the end; where a run was resumed, or its hub started again,
+            what was done is added up.
     """
 
     folder: Path
@@ -52,12 +54,11 @@ def read_report(folder: Path) -> Report:
     steps = summarise(read_rewards(folder))
     if not steps:
         raise DataError(f"{folder} has no rewards yet")
-    stats: list[StatsRecord] = list(read_stats(folder))
     return Report(
         folder=folder,
         training=[step for step in steps if step.split == "train"],
         validation=[step for step in steps if step.split != "train"],
-        stats=stats[-1].stats if stats else {},
+        stats=all_hubs(read_stats(folder)),
     )
 
 
