@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerowait.client import Reply, TransportError
+from zerowait.client import Reply, ReplyTooLongError, TransportError
 from zerowait.errors import ConfigError
 from zerowait.search import Failed, Passage, Retriever, RetrieverSettings
 from zerowait.search.wire import reply_body
@@ -187,6 +187,39 @@ def test_whatever_the_server_does_a_search_fails_in_words_and_in_time(reply, why
     assert took_s <= 30
     assert (stats.failed, stats.requests) == (1, len(wire.seen))
     assert len(wire.seen) <= 8
+
+
+@pytest.mark.parametrize("limit", [1, 3, 8])
+def test_what_is_too_much_for_one_reply_is_asked_for_in_parts(limit):
+    """A reply may hold `limit` queries' passages; the server says so, or the wire gives up."""
+
+    async def scenario(retriever):
+        return await retriever.find([f"q{n}" for n in range(8)])
+
+    for too_much in (ReplyTooLongError(), Reply(413, {}, b'{"error": "300 MiB of documents"}')):
+
+        def small_enough(queries, too_much=too_much):
+            return found_for(queries) if len(queries) <= limit else too_much
+
+        wire = Wire(*[small_enough] * 50)
+        found, took_s = using(wire, scenario)
+        assert texts(found) == [[f"T\nq{n}"] for n in range(8)]
+        assert (took_s, len(wire.seen)) == pytest.approx((0.2 * len(wire.seen), len(wire.seen)))
+        assert len(wire.seen) <= 15
+
+
+def test_one_query_that_finds_too_much_fails_alone_and_at_once():
+    async def scenario(retriever):
+        return await retriever.find(["a", "huge", "b"])
+
+    def huge(queries):
+        return ReplyTooLongError() if "huge" in queries else found_for(queries)
+
+    wire = Wire(*[huge] * 50)
+    [first, found, last], _ = using(wire, scenario, topk=9)
+    assert texts([first, last]) == [["T\na"], ["T\nb"]]
+    assert found == Failed("the reply is longer than 16 MiB; lower retriever.topk from 9")
+    assert wire.seen.count(["huge"]) == 1
 
 
 def test_replies_that_make_no_sense_are_given_up_sooner_than_a_server_that_is_down():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import threading
 
 import pytest
@@ -9,6 +10,7 @@ from aiohttp import ClientSession, web
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.search import Passage, Retriever, RetrieverSettings
+from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
 
 
@@ -180,6 +182,49 @@ def test_a_corpus_that_broke_is_a_500_that_names_the_document():
     broken, metrics = asked(Index(broken=True), scenario)
     assert broken == (500, {"error": "corpus.jsonl, document 7: is not JSON"})
     assert "zerowait_retriever_failed_total 1" in metrics
+
+
+def test_more_text_than_is_good_is_a_413_before_it_is_read_and_harms_no_other(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("zerowait.search.index._LARGEST_FIND_BYTES", 5000)
+    texts = [f"huge{n} common " + "x" * 1000 for n in range(9)] + ["small common"]
+    lines = [json.dumps({"id": str(n), "contents": text}) for n, text in enumerate(texts)]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    build_index(tmp_path / "c.jsonl", tmp_path / "index")
+
+    async def scenario(session, url):
+        async with asyncio.TaskGroup() as tasks:
+            bodies = [
+                {"queries": [q], "topk": k} for q, k in (("common", 9), ("small", 9), ("huge1", 1))
+            ]
+            replies = [tasks.create_task(session.post(url, json=body)) for body in bodies]
+        return [await answer(task.result()) for task in replies]
+
+    with open_index(tmp_path / "index") as index:
+        (status, said), small, huge = asked(index, scenario)
+    assert status == 413
+    assert re.match("1 queries find . MiB of documents, more than .: ask for fewer", said["error"])
+    assert [len(reply["result"][0]) for _, reply in (small, huge)] == [1, 1]
+
+
+def test_our_client_reads_in_parts_what_the_transport_would_not_read_whole(tmp_path):
+    """Sixteen documents of 3 MiB each are asked for at once, over a real connection."""
+    texts = [f"word{n} " + "x" * (3 * 2**20) for n in range(16)]
+    lines = [json.dumps({"id": str(n), "contents": text}) for n, text in enumerate(texts)]
+    (tmp_path / "c.jsonl").write_text("\n".join(lines))
+    build_index(tmp_path / "c.jsonl", tmp_path / "index")
+
+    async def main(index):
+        async with (
+            serving_index(index, port=0) as url,
+            Retriever(RetrieverSettings(url=url, topk=1)) as retriever,
+        ):
+            return await retriever.find([f"word{n}" for n in range(16)])
+
+    with open_index(tmp_path / "index") as index:
+        found = asyncio.run(main(index))
+    assert [[p.contents for p in passages] for passages in found] == [[text] for text in texts]
 
 
 def test_an_impossible_default_is_refused_before_it_listens():

@@ -19,7 +19,7 @@ from zerowait.client.endpoints import Target, target
 from zerowait.client.http_transport import HttpTransport
 from zerowait.client.lanes import Lane, Lanes
 from zerowait.client.limiter import Ending, FixedLimit, Gauge, Limit, Limiter, Sample, Slot
-from zerowait.client.port import Reply, Request, Transport, TransportError
+from zerowait.client.port import Reply, ReplyTooLongError, Request, Transport, TransportError
 from zerowait.client.quota import Claim, Quota
 from zerowait.client.retry import Effort, GiveUp, Retry, decide
 from zerowait.client.secret import Secret
@@ -47,6 +47,7 @@ __all__ = [
     "Metered",
     "Quota",
     "Reply",
+    "ReplyTooLongError",
     "Request",
     "Retry",
     "Sample",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zerowait.client.port import (
     LONGEST_REPLY_BYTES,
     Reply,
+    ReplyTooLongError,
     Request,
     TransportError,
     TransportFailure,
@@ -137,10 +138,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         size += len(part)
         if size > LONGEST_REPLY_BYTES:
             response.close()
-            raise TransportError(
-                FailureKind.UNREACHABLE,
-                f"the reply is longer than {LONGEST_REPLY_BYTES // 2**20} MiB",
-            )
+            raise ReplyTooLongError
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 

@@ -9,11 +9,16 @@ from typing import Final, cast
 
 import httptools
 
-from zerowait.client.port import LONGEST_REPLY_BYTES, Reply, TransportError, TransportFailure
+from zerowait.client.port import (
+    LONGEST_REPLY_BYTES,
+    Reply,
+    ReplyTooLongError,
+    TransportError,
+    TransportFailure,
+)
 from zerowait.types import FailureKind
 
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
-_TOO_LONG: Final = f"the reply is longer than {LONGEST_REPLY_BYTES // 2**20} MiB"
 _WITH_LENGTH: Final = frozenset({"content-length", "transfer-encoding"})
 
 
@@ -96,7 +101,8 @@ class Connection(asyncio.Protocol):
         if self._answer is None:
             self.abort()  # nobody asked: the next reply on it would be somebody else's
         elif self._received_bytes > LONGEST_REPLY_BYTES:
-            self.abort(_TOO_LONG)
+            self._end(ReplyTooLongError())
+            self.abort()
         else:
             try:
                 self._parser.feed_data(data)
@@ -151,7 +157,7 @@ class Connection(asyncio.Protocol):
             except zlib.error:
                 return self._failure("the reply is not what its Content-Encoding says")
             if unpacking.unconsumed_tail:
-                return self._failure(_TOO_LONG)
+                return ReplyTooLongError()
         return Reply(self._parser.get_status_code(), self._headers, body)
 
     def _expire(self, timeout_s: float) -> None:

@@ -82,6 +82,16 @@ class TransportError(ZerowaitError):
         self.sent = sent
 
 
+class ReplyTooLongError(TransportError):
+    """The reply is longer than `LONGEST_REPLY_BYTES`; another attempt may bring it again."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            FailureKind.UNREACHABLE,
+            f"the reply is longer than {LONGEST_REPLY_BYTES // 2**20} MiB",
+        )
+
+
 class Transport(Protocol):
     """Sends requests. Raises `TransportError`, or `ClosedError` after `aclose`.
 

@@ -66,7 +66,7 @@ class Batches:
         """The passages for each query; whoever is cancelled while waiting is not searched for.
 
         Raises:
-            DataError: the corpus could not be read where it was indexed.
+            DataError: the corpus could not be read where it was indexed, or too much was found.
         """
         answer: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
         self._waiting.append(Wanted(queries, topk, answer))
@@ -118,7 +118,7 @@ class Batches:
         except Exception as error:  # noqa: BLE001 - whoever waits raises it
             if len(batch) == 1:
                 return [(batch[0], error)]
-            # one document that cannot be read must not fail the others' requests
+            # one request that cannot be answered must not fail the others
             return [pair for wanted in batch for pair in self._found([wanted])]
 
     def _together(self, batch: Sequence[Wanted]) -> Iterable[Found]:

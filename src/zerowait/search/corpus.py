@@ -70,12 +70,16 @@ class Corpus:
 
     def __getitem__(self, row: int) -> Passage:
         """The document in line `row` of those that are not blank, the first being 0."""
-        start = int(self.offsets[row])
-        end = int(self.offsets[row + 1]) if row + 1 < len(self.offsets) else self._size
-        line = os.pread(self._file.fileno(), end - start, start)
-        if len(line) != end - start:
+        size = self.size(row)
+        line = os.pread(self._file.fileno(), size, int(self.offsets[row]))
+        if len(line) != size:
             raise DataError(f"{self.path}, document {row + 1}: the file was cut short since")
         return _document(self.path, row, line)
+
+    def size(self, row: int) -> int:
+        """How many bytes the document takes in the file."""
+        end = self.offsets[row + 1] if row + 1 < len(self.offsets) else self._size
+        return int(end) - int(self.offsets[row])
 
     def __iter__(self) -> Iterator[Passage]:
         """Every document, in order."""

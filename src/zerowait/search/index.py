@@ -24,6 +24,11 @@ _OFFSETS = "offsets.npy"
 _VERSION = 2
 _RANK_CONSTANT = 60
 _DEPTH = 10
+_LARGEST_FIND_BYTES = 256 * 2**20
+
+
+class TooMuchFoundError(DataError):
+    """Queries together find more text than is good for the memory; says how much."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,13 +95,27 @@ class Index:
         """For each query the best passages with their scores, at most `topk`, best first.
 
         A blank query finds nothing: an agent writes such, and must not fail its whole batch.
+
+        Raises:
+            TooMuchFoundError: the passages are larger than 256 MiB together.
         """
         asked = [query for query in queries if query.strip()]
-        ranked = iter(self._ranked(asked, topk) if asked else [])
+        found = self._ranked(asked, topk) if asked else []
+        self._check_size(found)
+        ranked = iter(found)
         return [
             [self._passage(row, score) for row, score in (next(ranked) if query.strip() else [])]
             for query in queries
         ]
+
+    def _check_size(self, found: Sequence[Sequence[tuple[int, float]]]) -> None:
+        """Before a document is read: any number of large ones may have been found."""
+        size = sum(self._corpus.size(row) for ranking in found for row, _ in ranking)
+        if size > _LARGEST_FIND_BYTES:
+            raise TooMuchFoundError(
+                f"{len(found)} queries find {size / 2**20:.0f} MiB of documents, more than "
+                f"{_LARGEST_FIND_BYTES // 2**20}: ask for fewer passages, or fewer queries at once"
+            )
 
     def _ranked(self, queries: Sequence[str], topk: int) -> list[list[tuple[int, float]]]:
         if len(self._rankings) == 1:

@@ -15,6 +15,7 @@ from zerowait.client import (
     Effort,
     GiveUp,
     Reply,
+    ReplyTooLongError,
     Request,
     Transport,
     TransportError,
@@ -123,7 +124,7 @@ class Posts:
             _settle(queries, [why] * len(queries))
 
     async def _ask(self, queries: Sequence[_Query]) -> None:
-        """Ask for `queries` in one request, and in halves if the server refuses the request."""
+        """Ask for `queries` in one request, in halves if that is refused or too much."""
         found = await self._reply([q.text for q in queries], max(q.ends_s for q in queries))
         if isinstance(found, _Refused) and len(queries) > 1:
             half = len(queries) // 2
@@ -142,6 +143,8 @@ class Posts:
         attempt, resent = 1, False
         while True:
             reply = await self._attempt(request, ends_s - clock())
+            if isinstance(reply, ReplyTooLongError):  # one for fewer queries is shorter
+                return _Refused(f"{reply.detail}; lower retriever.topk from {self._settings.topk}")
             read = self._read(reply, len(texts))
             if not isinstance(read, str):
                 return read
@@ -186,7 +189,7 @@ class Posts:
 
 
 class _Refused(msgspec.Struct, frozen=True):
-    """The request itself is at fault: another would be refused as well."""
+    """The request itself is at fault, or asks for too much: another would fare no better."""
 
     why: str
 

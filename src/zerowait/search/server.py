@@ -12,6 +12,7 @@ from aiohttp import web
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.search.batches import Batches, Searched
+from zerowait.search.index import TooMuchFoundError
 from zerowait.search.wire import RetrieveRequest, reply_body
 
 _PATH: Final = "/retrieve"
@@ -83,6 +84,8 @@ class _Service:
         except web.HTTPException as error:
             status, text = error.status, error.text or error.reason
             headers = {k: v for k, v in error.headers.items() if k in {"Allow", "Retry-After"}}
+        except TooMuchFoundError as error:
+            status, text, headers = 413, str(error), {}
         except DataError as error:
             status, text, headers = 500, str(error), {}
         if request.path == _PATH and status != 503:
