@@ -60,7 +60,7 @@ class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointEjected(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint is left alone, and others are asked, until a probe is answered."""
+    """An endpoint is left alone until a probe is answered; others are asked, if there are any."""
 
     endpoint: str
     why: str

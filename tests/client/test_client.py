@@ -270,7 +270,7 @@ def test_only_the_first_stale_connection_is_free():
 
 
 def test_the_slot_is_held_while_a_retry_waits():
-    transport = Scripted(refusal(429, retry_after="10"), GOOD)
+    transport = Scripted(refusal(429, retry_after="8"), GOOD)
     limiter = Limiter(FixedLimit(1))
     asker = client(transport, limiter=limiter)
 
@@ -287,7 +287,7 @@ def test_the_slot_is_held_while_a_retry_waits():
 
 @pytest.mark.parametrize("where", ["sending", "waiting for a retry", "waiting for a slot"])
 def test_a_cancelled_call_frees_its_slot_wherever_it_is(where):
-    step = refusal(429, retry_after="50") if where == "waiting for a retry" else HANGS
+    step = refusal(429, retry_after="8") if where == "waiting for a retry" else HANGS
     limiter = Limiter(FixedLimit(1))
     asker = client(Scripted(step), limiter=limiter)
 

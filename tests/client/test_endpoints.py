@@ -18,6 +18,7 @@ from zerowait.types import FailureKind
 GOOD = Reply(200, {}, b"{}")
 LOST = "lost"
 HANGS = "hangs"
+GONE = (FailureKind.UNREACHABLE, "no connection")
 
 
 class Hosts:
@@ -177,14 +178,14 @@ def test_a_wrong_weight_is_refused():
 
 def test_the_rest_doubles_with_each_failed_probe_up_to_fifteen_seconds():
     breaker, now_s, rests_s = Breaker(), 0.0, []
-    assert [breaker.failed(0.0) for _ in range(3)] == [False, False, True]
+    assert [breaker.failed(0.0, GONE) for _ in range(3)] == [False, False, True]
     for _ in range(7):
         rest_s = next(n / 10 for n in range(400) if breaker.may_ask(now_s + n / 10))
         rests_s.append(rest_s)
         now_s += rest_s
         breaker.asked(now_s)
         assert not breaker.may_ask(now_s)
-        breaker.failed(now_s)
+        breaker.failed(now_s, GONE)
     assert rests_s == pytest.approx([1, 2, 4, 8, 15, 15, 15], abs=0.11)
     assert breaker.succeeded()
     assert breaker.may_ask(now_s)
@@ -192,7 +193,7 @@ def test_the_rest_doubles_with_each_failed_probe_up_to_fifteen_seconds():
 
 def test_those_who_were_on_their_way_when_it_opened_do_not_make_the_rest_longer():
     breaker = Breaker()
-    opened = [breaker.failed(0.0) for _ in range(500)]
+    opened = [breaker.failed(0.0, GONE) for _ in range(500)]
     assert sum(opened) == 1
     assert breaker.may_ask(1.0)
 
@@ -215,7 +216,7 @@ def test_an_endpoint_is_never_left_alone_for_longer_than_it_asked_or_fifteen_sec
         if what == "asked":
             breaker.asked(now_s)
         elif what == "failed":
-            breaker.failed(now_s, named_s=named_s)
+            breaker.failed(now_s, GONE, named_s=named_s)
         else:
             breaker.succeeded()
             assert breaker.may_ask(now_s)

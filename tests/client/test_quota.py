@@ -137,6 +137,18 @@ def test_when_a_quota_is_used_up_all_wait_as_long_as_the_429_says():
     assert times_s == pytest.approx([7.0, 7.1])
 
 
+def test_a_wait_of_hours_is_no_matter_of_a_quota_per_minute():
+    """Waiting for quota is no judgement's time, so nobody's deadline would end it."""
+
+    async def main():
+        quota = Quota(requests=600)
+        headers = {"x-ratelimit-remaining-requests": "0"}
+        quota.heed(headers, await quota.claim(b"{}"), dry_s=7200.0)
+        await quota.claim(b"{}")
+
+    assert virtually(main())[1] <= 60
+
+
 def test_a_429_for_another_reason_makes_nobody_wait():
     async def main():
         quota = Quota(requests=600)

@@ -12,10 +12,15 @@ class Choice:
 
     Of those that are not left alone, the ones with the lowest ``priority`` share the judgements in
     proportion to their ``weight``. One that is full is passed over while another has room.
+
+    Args:
+        roads: to the endpoints.
+        patience_s: one that worked before is given up when it has been away for longer.
     """
 
-    def __init__(self, roads: Sequence[Road]) -> None:
+    def __init__(self, roads: Sequence[Road], patience_s: float) -> None:
         self._roads = roads
+        self._patience_s = patience_s
 
     def first(self, now_s: float) -> int:
         """Where a new judgement goes."""
@@ -31,6 +36,27 @@ class Choice:
     def may_stay(self, index: int, now_s: float) -> bool:
         """Whether the endpoint at `index` is not left alone."""
         return self._roads[index].lane.breaker.may_ask(now_s)
+
+    def is_expected(self, now_s: float) -> bool:
+        """Whether an endpoint that is left alone will be back."""
+        return any(road.lane.breaker.is_expected(now_s, self._patience_s) for road in self._roads)
+
+    def expected_until_s(self) -> float:
+        """Until when one is expected, if none comes back before."""
+        return max(road.lane.breaker.expected_until_s(self._patience_s) for road in self._roads)
+
+    def rests_s(self, now_s: float) -> float:
+        """How long until one of them may be asked."""
+        return max(0.0, min(road.lane.breaker.until_s for road in self._roads) - now_s)
+
+    def barred_s(self, now_s: float) -> float:
+        """For how long all endpoints have asked not to be asked; 0 when one has not."""
+        return max(0.0, min(road.lane.breaker.named_until_s for road in self._roads) - now_s)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests sent to the endpoints that have not ended, whichever judge's."""
+        return sum(road.lane.breaker.in_flight for road in self._roads)
 
     def _best(self, indices: Iterable[int], now_s: float) -> int | None:
         able = [i for i in indices if self.may_stay(i, now_s)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from zerowait.client.quota import Claim
@@ -14,27 +15,41 @@ class Course:
 
     Args:
         body: what is sent.
+        allowed_s: how long it may take, from the first send.
+        sent: called at the first send.
         at: the endpoint, by its index.
         claim: its share of that endpoint's quota for the next send.
-        ends_s: its deadline; infinite until the first send.
+        ends_s: its deadline; infinite until the first send, or the first wait for an endpoint
+            that is away.
         queue_s: time spent in our own queues.
         sends: how often it was sent, copies included.
-        attempt: the next one, of those that are counted.
+        attempt: the next one.
+        free: how many of them do not count: nobody was there to be asked.
         resent: the free resend after a stale connection was used.
         wait_s: how long the last failure asks to wait.
         refused: the last attempt was turned away because too much was in flight.
     """
 
     body: bytes
-    at: int
+    allowed_s: float
+    sent: Callable[[], None] | None = None
+    at: int = 0
     claim: Claim | None = None
     ends_s: float = math.inf
     queue_s: float = 0.0
     sends: int = 0
     attempt: int = 1
+    free: int = 0
     resent: bool = False
     wait_s: float = 0.0
     refused: bool = False
+
+    def begin(self, now_s: float) -> bool:
+        """Its deadline runs from now on. Returns whether it did not before."""
+        begins = self.ends_s == math.inf
+        if begins:
+            self.ends_s = now_s + self.allowed_s
+        return begins
 
     def queued(self, wait_s: float) -> None:
         """Time in our own queues is not the judge's: it moves the deadline."""

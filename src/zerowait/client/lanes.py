@@ -14,6 +14,7 @@ from zerowait.client.endpoints import target
 from zerowait.client.hedge import HedgeRule
 from zerowait.client.limiter import FixedLimit, Gauge, Limiter
 from zerowait.client.quota import Quota, Unit
+from zerowait.client.recess import Exits
 from zerowait.client.watch import Watch
 from zerowait.config.endpoint import Endpoint
 from zerowait.config.traffic import Traffic
@@ -31,6 +32,7 @@ class Lane(msgspec.Struct, frozen=True):
         quota: how many per minute.
         watch: sends late requests again; None where hedging is off.
         breaker: whether it is left alone.
+        exits: out of its queues, when it is.
         load: judgements that were given to it and have not ended, those in its queues included.
     """
 
@@ -39,6 +41,7 @@ class Lane(msgspec.Struct, frozen=True):
     quota: Quota
     watch: Watch | None
     breaker: Breaker
+    exits: Exits
     load: Gauge
 
 
@@ -83,7 +86,7 @@ class Lanes:
             name = target(endpoint).name
             limiter, quota = self._shared or self._adaptive(name), self._quota(name)
             watch = self._watch(limiter, quota)
-            lane = Lane(name, limiter, quota, watch, Breaker(), Gauge())
+            lane = Lane(name, limiter, quota, watch, Breaker(), Exits(), Gauge())
             self._lanes[key] = lane
         return lane
 

@@ -234,11 +234,15 @@ class Slot:
         self._occupancy = 0.0
 
     async def __aenter__(self) -> Self:
+        await self.enter()
+        return self
+
+    async def enter(self) -> None:
+        """Wait until the slot is held; it has to be released."""
         clock = asyncio.get_running_loop().time
         asked_s = clock()
         await self._limiter._acquire(again=self._again)
         self.queue_s = clock() - asked_s
-        return self
 
     async def __aexit__(
         self,

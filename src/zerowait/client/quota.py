@@ -6,13 +6,15 @@ import asyncio
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from zerowait.client.bucket import Bucket, Guess, usage_of
 
 Unit: TypeAlias = Literal["requests", "tokens"]
 PerMinute: TypeAlias = float | Literal["off"] | None
 """A number that the user set, ``off``, or None: learn it from the provider's headers."""
+
+_LONGEST_DRY_S: Final = 60.0
 
 
 class Claim:
@@ -160,14 +162,15 @@ class Quota:
         Args:
             headers: with names in lower case.
             claim: what the request needed.
-            dry_s: the wait that a 429 asked for; it holds for all where a quota is used up.
+            dry_s: the wait that a 429 asked for; it holds for all where a quota is used up. One of
+                more than a minute is not about a quota per minute, and is the breaker's matter.
         """
         now_s = _now_s()
         for unit, given in self._given.items():
             if given is None:
                 self._learn(unit, _number(headers.get(f"x-ratelimit-limit-{unit}")), now_s)
             bucket = self._buckets.get(unit)
-            if bucket is None or dry_s <= 0:
+            if bucket is None or not 0 < dry_s <= _LONGEST_DRY_S:
                 continue
             remaining = _number(headers.get(f"x-ratelimit-remaining-{unit}"))
             if remaining is not None and remaining < (1.0 if unit == "requests" else claim.tokens):

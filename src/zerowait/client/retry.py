@@ -18,6 +18,7 @@ from zerowait.types import FailureKind
 SHORTEST_CAP_S: Final = 0.5
 LONGEST_CAP_S: Final = 8.0
 _RETRIED_BELOW_500: Final = frozenset({408, 409, 429})
+_ABSENT: Final = frozenset({429, 502, 503, 529})
 _QUOTED_BYTES: Final = 200
 _READ_BYTES: Final = 4096
 _TOO_LONG: Final = re.compile(
@@ -54,7 +55,11 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
         attempt: the counted attempts so far, the failed one included.
         attempts: how many there may be.
         remaining_s: until the judgement's deadline.
+        free: how many of them do not count.
         resent: the free resend was used.
+        away: the endpoint worked before, and now answers nobody.
+        barred_s: where all are left alone and will be back: for how long all have asked to be;
+            None where one may be asked now.
         elsewhere: the next attempt goes to another endpoint, which the Retry-After of this one
             does not bind.
         now_s: Unix time, to read a Retry-After that is a date.
@@ -63,6 +68,9 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     attempts: int
     remaining_s: float
+    free: int = 0
+    away: bool = False
+    barred_s: float | None = None
     resent: bool = False
     elsewhere: bool = False
     now_s: float = 0.0
@@ -75,8 +83,9 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     its body was no completion. ``x-should-retry: true`` or ``false`` overrules the status. The wait
     is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap that
     doubles from 0.5 s to 8 s. The first failure of a reused connection is resent at once and not
-    counted, because the server may have closed it while idle. A wait that would reach the deadline
-    gives up at once.
+    counted, because the server may have closed it while idle. Nor is one counted that met nobody,
+    or nobody with room, at an endpoint that is away. A wait that would reach the deadline gives up
+    at once.
 
     Reference:
         Brooker 2015, "Exponential backoff and jitter" (full jitter).
@@ -88,17 +97,18 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     >>> 7.0 <= decide(limited, effort, jitter=Random(0)).after_s <= 8.75
     True
     """
-    kind, why = _meaning(failed)
+    kind, why = meaning(failed)
     if not _worth_another(failed):
         return GiveUp(kind, why)
     if is_stale_connection(failed) and not effort.resent and effort.remaining_s > 0:
         return Retry(0.0, why, counted=False)
-    if effort.attempt >= effort.attempts:
+    counted = not (effort.away and is_absence(failed))
+    if counted and effort.attempt - effort.free >= effort.attempts:
         return GiveUp(kind, why)
     wait_s = _wait_s(failed, effort, jitter)
     if wait_s >= effort.remaining_s:
         return GiveUp(kind, f"{why}; the deadline comes before the next attempt in {wait_s:.1f} s")
-    return Retry(wait_s, why)
+    return Retry(wait_s, why, counted=counted)
 
 
 def is_endpoint_fault(failed: Reply | TransportError) -> bool:
@@ -106,6 +116,13 @@ def is_endpoint_fault(failed: Reply | TransportError) -> bool:
     if isinstance(failed, TransportError):
         return failed.kind is FailureKind.UNREACHABLE
     return failed.status >= 500
+
+
+def is_absence(failed: Reply | TransportError) -> bool:
+    """Whether it is certain that the request itself is not at fault: nobody took it up."""
+    if isinstance(failed, TransportError):
+        return not failed.sent
+    return failed.status in _ABSENT
 
 
 def is_timeout(failed: Reply | TransportError) -> bool:
@@ -122,9 +139,9 @@ def is_stale_connection(failed: Reply | TransportError) -> bool:
     )
 
 
-def words_for(failed: Reply | TransportError) -> str:
-    """What went wrong, for people; holds no header."""
-    return _meaning(failed)[1]
+def is_refusal(failed: Reply | TransportError) -> bool:
+    """Whether the server read the request and will not have it: it is there, at least."""
+    return isinstance(failed, Reply) and 300 <= failed.status < 500
 
 
 def is_overload(failed: Reply | TransportError) -> bool:
@@ -171,6 +188,8 @@ def _worth_another(failed: Reply | TransportError) -> bool:
 
 
 def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> float:
+    if effort.barred_s is not None:
+        return effort.barred_s
     if isinstance(failed, Reply) and not effort.elsewhere:
         named_s = retry_after_s(failed.headers, now_s=effort.now_s)
         if named_s is not None:
@@ -179,8 +198,8 @@ def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> f
     return jitter.uniform(0, cap_s)
 
 
-def _meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:
-    """The kind of a failure, and words for it that never hold the key."""
+def meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:
+    """The kind of a failure, and words for people; they hold no header."""
     if isinstance(failed, TransportError):
         return failed.kind, failed.detail
     status = failed.status

@@ -85,8 +85,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tpm: tokens per minute, prompt and answer, likewise.
         hedge: when late requests are sent once more, or ``off``.
         timeout_s: of one attempt, from the moment it is sent.
-        deadline_s: of one judgement, from its first send, over all attempts.
-        attempts: how often one judgement is sent at most.
+        deadline_s: of one judgement, from its first send, over all attempts; also how long a judge
+            that worked before is waited for when it goes away.
+        attempts: how often one judgement is sent at most, not counting those that met nobody.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
         budget_usd: what the judges may cost; needs ``prices``. None is no budget.
         budget_name: whose spend counts; default: the configuration file, or, for a configuration

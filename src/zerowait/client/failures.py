@@ -1,0 +1,134 @@
+"""What follows on an attempt that failed, for its judgement and for its endpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+
+from zerowait.client.course import Course
+from zerowait.client.port import Reply, TransportError
+from zerowait.client.retry import (
+    LONGEST_CAP_S,
+    Effort,
+    GiveUp,
+    decide,
+    is_endpoint_fault,
+    is_overload,
+    is_refusal,
+    is_stale_connection,
+    is_timeout,
+    meaning,
+)
+from zerowait.client.routes import Routes, times
+from zerowait.client.sender import Road
+from zerowait.config.traffic import Traffic
+from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried
+from zerowait.types import Abstain
+
+
+class Failures:
+    """Decides on retries, and blames endpoints.
+
+    Args:
+        routes: where judgements go on.
+        named_s: the wait that a reply asks for.
+        traffic: how often it is tried.
+        listener: hears of every retry, and of endpoints that go and come.
+        jitter: the source of randomness for waits.
+        wall: Unix time in seconds, for a Retry-After that is a date.
+    """
+
+    def __init__(
+        self,
+        routes: Routes,
+        named_s: Callable[[Reply | TransportError], float],
+        traffic: Traffic,
+        listener: Listener,
+        *,
+        jitter: Random,
+        wall: Callable[[], float],
+    ) -> None:
+        self._routes = routes
+        self._choice = routes.choice
+        self._named_s = named_s
+        self._traffic = traffic
+        self._listener = listener
+        self._jitter = jitter
+        self._wall = wall
+
+    def after(self, failed: Reply | TransportError, course: Course) -> Abstain | None:
+        """An Abstain, or None if the judgement goes on after ``course.wait_s``."""
+        now_s = asyncio.get_running_loop().time()
+        is_stale = is_stale_connection(failed) and not course.resent
+        if not is_stale:
+            self._blame(failed, self._routes.road(course), now_s)
+        beside = self._beside(failed, course.at, now_s)
+        place = self._routes.road(course).target
+        effort = self._effort(course, beside, now_s)
+        decision = decide(failed, effort, jitter=self._jitter)
+        why = place.redact(decision.why)
+        if isinstance(decision, GiveUp):
+            return Abstain(decision.kind, f"{place.name}: {why} (after {times(course.sends)})")
+        rests = effort.barred_s is not None
+        wait_s = self._choice.rests_s(now_s) if rests else decision.after_s
+        self._listener(
+            RequestRetried(endpoint=place.name, attempt=course.sends, wait_s=wait_s, why=why)
+        )
+        course.wait_s = 0.0 if rests else wait_s
+        course.refused = is_overload(failed)
+        if is_stale:
+            course.resent = True
+            return None
+        course.attempt += 1
+        course.free += not decision.counted
+        if beside is not None:
+            self._routes.move(course, beside)
+        return None
+
+    def _beside(self, failed: Reply | TransportError, at: int, now_s: float) -> int | None:
+        """The endpoint where the judgement goes on, if that is another one."""
+        is_long = self._named_s(failed) > LONGEST_CAP_S  # a quota of the day, say
+        if is_endpoint_fault(failed) or is_long or not self._choice.may_stay(at, now_s):
+            return self._choice.beside(at, now_s)
+        return None
+
+    def _effort(self, course: Course, beside: int | None, now_s: float) -> Effort:
+        choice = self._choice
+        breaker = self._routes.road(course).lane.breaker
+        rests = beside is None and self._routes.is_barred(course)
+        return Effort(
+            attempt=course.attempt,
+            attempts=self._traffic.attempts,
+            remaining_s=course.ends_s - now_s,
+            free=course.free,
+            away=breaker.has_answered and breaker.is_expected(now_s, self._traffic.deadline_s),
+            barred_s=choice.barred_s(now_s) if rests else None,
+            resent=course.resent,
+            elsewhere=beside is not None,
+            now_s=self._wall(),
+        )
+
+    def _blame(self, failed: Reply | TransportError, road: Road, now_s: float) -> None:
+        """Tell the endpoint's breaker of a failure, whoever's it is."""
+        named_s = self._named_s(failed)
+        breaker = road.lane.breaker
+        kind, why = meaning(failed)
+        reason = kind, road.target.redact(why)
+        if is_overload(failed):
+            firmly = is_endpoint_fault(failed) or named_s > LONGEST_CAP_S
+            opens = breaker.refused(now_s, reason, named_s=named_s, firmly=firmly)
+        elif is_endpoint_fault(failed) or is_timeout(failed):
+            opens = breaker.failed(now_s, reason, named_s=named_s)
+        else:
+            if is_refusal(failed) and breaker.heard():
+                self.welcome(road)
+            return
+        if opens:
+            self._listener(EndpointEjected(endpoint=road.target.name, why=reason[1]))
+            road.lane.exits.open()
+
+    def welcome(self, road: Road) -> None:
+        """The endpoint is back: all who wait for it may go on."""
+        self._listener(EndpointReturned(endpoint=road.target.name))
+        road.lane.exits.tell()
