@@ -113,8 +113,9 @@ class Bench:
         except Exception as error:  # noqa: BLE001 - rows of a data set hold whatever they hold
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         asked = self._question(request, question.read, vote)
-        self._keys.keep(mark, asked.key)
         settled = await self._settled(asked, component)
+        if self._replies.in_memory(asked.key):  # a key that finds nothing there is kept for nothing
+            self._keys.keep(mark, asked.key)
         return settled.outcome
 
     async def settle(

@@ -14,7 +14,7 @@ _KEPT: Final = 65_536
 
 
 class KeyMemo:
-    """The keys of the latest requests of one judge.
+    """The keys of the latest requests of one judge whose answers are in memory.
 
     To make a request, only to find its answer in memory, takes longer than all the rest. So whoever
     asks the same again finds the key by a hash of the texts, and makes no request.

@@ -32,6 +32,10 @@ class Replies:
         """What a reply in memory says, or None where there is none with a verdict."""
         return self._recalled(self._store.peek(key), read)
 
+    def in_memory(self, key: str) -> bool:
+        """Whether `hot` may find something under `key`."""
+        return self._store.peek(key) is not None
+
     async def kept(self, key: str, read: Read) -> Settled | None:
         """What the kept reply says, or None where the judge has to be asked."""
         try:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from zerowait.judge.reply import Origin
+
+_REMEMBERED: Final = 1024
+"""There are servers that name another fingerprint with every reply."""
 
 
 class Served:
@@ -10,7 +15,7 @@ class Served:
 
     def __init__(self) -> None:
         self._last = Origin()
-        self._seen: set[Origin] = set()
+        self._seen: dict[Origin, None] = {}
 
     def changed(self, origin: Origin) -> tuple[Origin, Origin] | None:
         """The origin before and the new one, the first time that a different one is seen.
@@ -37,5 +42,7 @@ class Served:
         )
         first_time = new not in self._seen
         self._last = new
-        self._seen.add(new)
+        self._seen[new] = None
+        if len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
         return (last, new) if other and first_time else None
