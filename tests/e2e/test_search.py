@@ -189,6 +189,30 @@ def test_validation_runs_episodes_too_and_every_one_is_rewarded(run):
     assert all(r.sample.extra["episode"]["turns"] >= 1 for r in validated)
 
 
+def test_the_loggers_say_at_each_step_how_its_episodes_went(tickets):
+    for number, step in enumerate(tickets.steps[1:], start=1):
+        went = [r.sample.extra["episode"] for r in tickets.trained if r.sample.step == number]
+        searches = [episode["searches"] for episode in went]
+        failed = sum(episode["failed_searches"] for episode in went)
+        answered = sum(episode["stop"] == "answered" for episode in went)
+        assert step["episode/searches/mean"] == pytest.approx(sum(searches) / len(went))
+        assert step["episode/searches_failed"] == pytest.approx(failed / max(1, sum(searches)))
+        assert step["episode/stop/answered"] == pytest.approx(answered / len(went))
+        assert step["episode/environment_tokens/max"] <= 64 * max(searches)
+
+
+def test_the_loggers_say_how_the_validated_episodes_went(run):
+    last = max(r.sample.step for r in run.records if r.sample.split == "validation")
+    went = [
+        r.sample.extra["episode"]
+        for r in run.records
+        if (r.sample.split, r.sample.step) == ("validation", last)
+    ]
+    searches = sum(episode["searches"] for episode in went) / len(went)
+    logged = run.steps[-1]["val-aux/tiny/keepers/episode_searches/mean@1"]
+    assert logged == pytest.approx(searches)
+
+
 def test_a_retriever_that_was_killed_costs_its_searches_and_nothing_else(tickets):
     failed = [r for r in tickets.trained if r.sample.extra["episode"]["failed_searches"]]
     assert failed

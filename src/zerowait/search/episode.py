@@ -64,6 +64,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         searches: how often it searched.
         failed_searches: how many of those the retriever did not answer.
         invalid_actions: turns, before the last, in which it did neither.
+        forged: turns in which it wrote one of the environment's markers itself.
+        failures: why searches failed, each reason once.
     """
 
     prompt: tuple[int, ...]
@@ -73,6 +75,8 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     searches: int = 0
     failed_searches: int = 0
     invalid_actions: int = 0
+    forged: int = 0
+    failures: tuple[str, ...] = ()
 
     @property
     def response(self) -> list[int]:

@@ -63,7 +63,8 @@ class Searcher:
         self._start = tuple(tokens.encode(f"\n\n{settings.start_marker}"))
         self._end = tuple(tokens.encode(f"{settings.end_marker}\n\n"))
         self._control = frozenset(control or {})
-        self._reserved = (settings.start_marker, settings.end_marker, *(control or {}).values())
+        self._markers = (settings.start_marker, settings.end_marker)
+        self._reserved = (*self._markers, *(control or {}).values())
         around = len(self._start) + len(self._end)
         if around >= settings.max_obs_length:
             raise ConfigError(
@@ -97,7 +98,9 @@ class Searcher:
         goes_on = not (last or action.kind == "answer" or sampled.aborted)
         if goes_on:
             count = self._without_end(sampled.tokens, count)
-        state.add(self._segment(sampled, count))
+        turn = self._segment(sampled, count)
+        state.add(turn)
+        state.forged += any(marker in turn.text for marker in self._markers)
         if action.kind == "answer":
             state.answer = action.text
             return action, StopReason.ANSWERED
@@ -124,7 +127,9 @@ class Searcher:
         queries = queries_in(action.text, self._settings.queries_per_search)
         results = await self._retrieve(queries)
         state.searches += 1
-        state.failed_searches += any(isinstance(result, Failed) for result in results)
+        whys = [result.why for result in results if isinstance(result, Failed)]
+        state.failed_searches += bool(whys)
+        state.failures |= dict.fromkeys(whys)
         return observed(queries, results, reserved=self._reserved)
 
     def _plain(self, text: str, most: int) -> tuple[int, ...]:
@@ -155,6 +160,8 @@ class _State:
         self.searches = 0
         self.failed_searches = 0
         self.invalid_actions = 0
+        self.forged = 0
+        self.failures: dict[str, None] = {}
 
     def add(self, segment: Segment) -> None:
         self._segments.append(segment)
@@ -170,4 +177,6 @@ class _State:
             searches=self.searches,
             failed_searches=self.failed_searches,
             invalid_actions=self.invalid_actions,
+            forged=self.forged,
+            failures=tuple(self.failures),
         )

@@ -19,6 +19,7 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from zerowait.hub.ray import RayHub
 from zerowait.hub.ray_tickets import RayTickets
+from zerowait.verl.episode_metrics import episode_info
 from zerowait.verl.rows import extra_info
 from zerowait.verl.streaming_rules import check_streaming, has_shape
 from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
@@ -60,5 +61,5 @@ class RewardManager(RewardManagerBase):
             await self._hub.deposit(sample)
             return {"reward_score": PLACEHOLDER, "reward_extra_info": ticket(sample)}
         streamed = await self._hub.reward(sample)
-        info = extra_info(streamed.reward, stand_in=streamed.stand_in)
+        info = extra_info(streamed.reward, stand_in=streamed.stand_in) | episode_info(sample)
         return {"reward_score": streamed.value, "reward_extra_info": info}

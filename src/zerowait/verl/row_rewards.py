@@ -16,6 +16,7 @@ from zerowait.errors import ConfigError, JudgementError
 from zerowait.hub.tickets import ticket_of
 from zerowait.types import Reward, Sample
 from zerowait.verl.advantage import write_scores
+from zerowait.verl.episode_metrics import episode_info
 from zerowait.verl.own_rewards import check_own
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.rows import MODEL_TOKENS, extra_info
@@ -142,9 +143,10 @@ class RowRewards:
             keys=list(told), partition_id=partition_id, select_fields=["extra_fields"]
         )
         rows: list[dict[str, Any]] = []
-        for row, reward in zip(old["extra_fields"], told.values(), strict=True):
+        for row, (key, reward) in zip(old["extra_fields"], told.items(), strict=True):
             fields = dict(getattr(row, "data", row))
-            rows.append({"extra_fields": fields | {"reward_extra_info": extra_info(reward)}})
+            info = extra_info(reward) | self._episode_info(key)
+            rows.append({"extra_fields": fields | {"reward_extra_info": info}})
         fields = list_of_dict_to_tensordict(rows)
         tq.kv_batch_put(keys=list(told), partition_id=partition_id, fields=fields)
 
@@ -217,6 +219,10 @@ class RowRewards:
     def wait_for_news(self, within_s: float) -> None:
         """Return when some reward has come, or after `within_s`."""
         self._redeemer.wait_for_news(within_s)
+
+    def _episode_info(self, key: str) -> dict[str, float | str]:
+        sample = self._samples.get(key)
+        return {} if sample is None else episode_info(sample)
 
     def _sought(self, keys: Iterable[str]) -> list[Sample]:
         samples = (self._samples.get(key) for key in keys)

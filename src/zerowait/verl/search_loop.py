@@ -72,13 +72,15 @@ def account(episode: Episode) -> dict[str, Any]:
     """How an episode went, in plain values: what a scorer finds under ``extra["episode"]``.
 
     ``authors`` says in order who wrote how many tokens of the response: ``[["model", 12],
-    ["environment", 40], ...]``.
+    ["environment", 40], ...]``. ``failures`` says why searches failed, each reason once.
     """
     return {
         "turns": sum(1 for _ in episode.turns()),
         "searches": episode.searches,
         "failed_searches": episode.failed_searches,
         "invalid_actions": episode.invalid_actions,
+        "forged": episode.forged,
+        "failures": list(episode.failures),
         "stop": episode.stop.value,
         "authors": [[part.author.value, len(part.tokens)] for part in episode.segments],
     }

@@ -22,6 +22,7 @@ from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.verl.advantage import advantages, optional_fields, row_sums
 from zerowait.verl.alarm_metrics import alarm_metrics
+from zerowait.verl.episode_metrics import episode_metrics
 from zerowait.verl.estimators import (
     check_estimator,
     estimator_in,
@@ -182,6 +183,7 @@ class TicketTrainer(PPOTrainer):
         super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
         sessions = self._rows.sessions(batch.keys)
         metrics.update(reward_metrics(reward for _, reward in sessions.values()))
+        metrics.update(episode_metrics(sample for sample, _ in sessions.values()))
         metrics["reward/exposed_reward_s"] = self._rows.step.exposed_s
         before, self._stats = self._stats, self._redeemer.stats()
         metrics.update(judge_metrics(before, self._stats, priced=self._priced))
