@@ -92,6 +92,7 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         (
             "test_a_boxed_answer_is_compared_by_what_it_means",
             "test_each_extraction_finds_its_answer",
+            "test_prose_gives_one_answer_or_none",
             "test_a_gold_that_cannot_be_read_abstains",
         ),
         (
@@ -99,6 +100,8 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "test_two_numbers_are_equal_only_when_they_are",
             "test_the_order_of_a_set_does_not_matter",
             "test_a_box_is_found_as_a_slow_reader_finds_it",
+            "test_several_answers_are_not_each_of_them",
+            "test_one_answer_is_found_however_it_is_framed",
         ),
     ),
     "multiple_choice": (

@@ -150,6 +150,10 @@ EXPRESSIONS = [
     ("5", "6=5", WRONG),
     ("6", "6=5", WRONG),
     ("5", "x=6=5", WRONG),
+    ("5", "5=5=x", WRONG),
+    ("5", "1/0", WRONG),
+    ("5", "5/0", WRONG),
+    ("5", "5=5/0", WRONG),
     ("5", "3+2=5", RIGHT),
     ("5", "3+3=5", WRONG),
     ("5", r"\frac{12}{2}=5", WRONG),
@@ -161,6 +165,9 @@ EXPRESSIONS = [
     ("B", "(B)", RIGHT),
 ]
 UNREADABLE = [
+    ("5", r"5\text{ (or 6)}", WRONG),
+    ("5", r"5\text{ (or }6)", WRONG),
+    ("6", r"5\text{ (or }6)", WRONG),
     ("5", "", WRONG),
     ("5", r"\frac{1}{}", WRONG),
     ("5", r"\frac{1}{0}", WRONG),
@@ -214,6 +221,136 @@ RESPONSES = [
     ("5", "", 0, 0, 0),
 ]
 
+PROSE = [
+    # gold, response, value
+    ("3", "The answer is (2, 3)", 0),
+    ("2", "The answer is (2, 3)", 0),
+    ("(2,3)", "The answer is (2, 3).", 1),
+    ("(2,3)", "The answer is $(2, 3)$.", 1),
+    ("(2,3)", r"The answer is \[ (2,3) \]", 1),
+    ("(2,3]", "The answer is (2,3]", 1),
+    ("3", "The answer is [2, 3)", 0),
+    ("3", r"The answer is \left(2, 3\right)", 0),
+    ("2", "The answer is {1, 2}", 0),
+    (r"\{1,2\}", r"The answer is \{1, 2\}.", 1),
+    ("1,2", "The answer is 1, 2", 1),
+    ("2", "The answer is 1, 2", 0),
+    ("1", "The answer is 1, 2", 0),
+    ("1,2,3", "The answer is 1, 2 and 3", 1),
+    ("3", "The answer is 1, 2 and 3", 0),
+    ("1,2", "The answers are 1 and 2.", 1),
+    ("1", "The answers are 1 and 2.", 0),
+    ("2", "The answers are 1 and 2.", 0),
+    ("3", "So the point is (2, 3)", 0),
+    ("(2,3)", "So the point is (2, 3)", 1),
+    ("(2,3)", "(2,3)", 1),
+    ("3", "We get x = 2, y = 3", 0),
+    ("x=2,y=3", "We get x = 2, y = 3", 1),
+    ("3", "x is 2 and y is 3", 1),
+    ("2", "so $x = 1$ and $y = 2$", 0),
+    ("5", "The answer is 5 cm.", 1),
+    ("5 km", "The answer is 5 m", 0),
+    ("0.5", "The answer is 50%", 1),
+    ("50", "The answer is 50%", 1),
+    ("1234", "The answer is 1,234.", 1),
+    ("1234", "The answer is (1,234)", 1),
+    ("1234567", "The answer is 1,234,567 dollars", 1),
+    ("1234", "The answer is 1 234", 1),
+    ("3/2", "The answer is 1 1/2", 1),
+    ("1/2", "The answer is 1 1/2", 0),
+    ("-5/2", "The answer is -2 1/2", 1),
+    ("3/2", r"The answer is $1\frac{1}{2}$", 1),
+    ("5/2", r"The answer is 2 \frac{1}{2}", 1),
+    ("3/4", "The answer is 3/4", 1),
+    ("1/2", "The answer is 1/2 = 0.5", 1),
+    ("3", "The answer is 1/2/3", 0),
+    ("-5", "The answer is -5.", 1),
+    ("5", "The answer is -5", 0),
+    ("-5", "The answer is \u22125", 1),
+    ("-5", "The answer is minus 5", 1),
+    ("5", "The answer is minus 5", 0),
+    ("5", "The answer is 10-5", 1),
+    ("300000", "The answer is 3 x 10^5", 1),
+    ("300000", r"The answer is $3 \times 10^{5}$", 1),
+    ("300000", "The answer is 3e5", 1),
+    ("0.035", "The answer is 3.5e-2", 1),
+    ("3.5", "The answer is 3.5e-2", 0),
+    ("30", "The answer is 30 degrees", 1),
+    ("30", "The answer is 30\u00b0", 1),
+    ("30", r"The answer is $30^\circ$", 1),
+    ("Monday", r"The answer is $\text{Monday}$", 1),
+    ("B", "The answer is (B)", 1),
+    ("B", "The answer is B", 1),
+    ("B", r"The answer is \text{(B)}", 1),
+    ("A", "The answer is (B)", 0),
+    ("3", "the answer is 3. the answer is 4", 0),
+    ("4", "the answer is 3. the answer is 4", 0),
+    ("4", "The answer is 3, or maybe the answer is 4", 0),
+    ("3", "The answer is 3. The answer is 3.0.", 1),
+    ("4", "The answer is 3. Wait, no. The answer is 4.", 1),
+    ("4", "Part one: the answer is 3. For part two we add one, so the answer is 4.", 1),
+    ("4", "The answer is $3$. I hope it is correct. The final answer is $4$.", 1),
+    ("4", "either 3 or 4", 0),
+    ("3", "either 3 or 4", 0),
+    ("4", "The answer is either 3 or 4", 0),
+    ("3", "The answer is either 3 or 4", 0),
+    ("3", "The answer is 3 or 4", 0),
+    ("3,4", "The answer is 3 or 4.", 1),
+    ("3", "The answer is 3 (or maybe 4)", 0),
+    ("4", "The answer is 3 (or maybe 4)", 0),
+    ("4", "The answer is between 3 and 4", 0),
+    ("3", "The answer is 3 to 4", 0),
+    ("4", "The answer is $3$ or $4$.", 0),
+    ("4", "The answer is $x=3$ and $y=4$.", 0),
+    ("5", "The answer is $3$, $4$, $5$.", 0),
+    ("5", "The answer is 5 apples and 3 pears", 0),
+    ("3", "The answer is 5 apples and 3 pears", 0),
+    ("10", "1 2 3 4 5 6 7 8 9 10", 0),
+    ("4", "3 4", 0),
+    ("42", "The answer is not 42", 0),
+    ("42", "The answer isn't 42", 0),
+    ("42", "The answer cannot be 42", 0),
+    ("42", "Surely it is not 42", 0),
+    ("42", "The answer is 42, because 6 * 7 = 42 and not 43", 1),
+    ("42", "The answer is the number 42 that was asked for", 1),
+    ("5", "The answer is 5 or so", 1),
+    ("5", "The answer is about 5", 1),
+    ("5", "The answer is ~5", 1),
+    ("5", "The answer is 5/0", 0),
+    ("30", "The answer is 12:30", 0),
+    ("3", "The answer is 2024-05-03", 0),
+    ("3:4", "The answer is 3:4", 1),
+    ("4", "The answer is 3:4", 0),
+    ("5", "Answer: $x = 5$", 1),
+    ("5", "Answer:\n5", 1),
+    ("5", "**Answer:** 5", 1),
+    ("5", "**Answer**: 5", 1),
+    ("5", "The answer is: **5**", 1),
+    ("5", "The answer is `5`", 1),
+    ("5", r"The answer is \(5\)", 1),
+    ("4", "<answer>3 or 4</answer>", 0),
+    ("4", "<answer>3, 4</answer>", 0),
+    ("3,4", "<answer>3 and 4</answer>", 1),
+    ("4", r"\boxed{3} or \boxed{4}", 0),
+    ("3", r"\boxed{3} or \boxed{4}", 0),
+    ("3,4", r"$\boxed{3}$ and $\boxed{4}$", 1),
+    ("4", r"\boxed{3}, \boxed{4}", 0),
+    ("5", r"\boxed{3} \boxed{4} \boxed{5}", 0),
+    ("4", r"\boxed{4} $\boxed{4}$" + "\n", 1),
+    ("4", r"\boxed{3}. No, it is \boxed{4}", 1),
+    ("3", r"\boxed{3 \text{ or } 4}", 0),
+    ("3,4", r"\boxed{3 \text{ or } 4}", 1),
+    ("5/2", r"\boxed{2 1/2}", 1),
+    ("-3/2", r"\boxed{-2 1/2}", 0),
+    ("1234", r"\boxed{1 234}", 1),
+    ("4", r"\boxed{1 2 3 4}", 0),
+    ("5", r"\boxed{5\\6}", 0),
+    ("5,6", r"\boxed{5\\6}", 1),
+    ("5", "\\boxed{5~6}", 0),
+    ("6", r"\boxed{5\%, 6\%}", 0),
+    ("5", r"\boxed{5\%, 6\%}", 0),
+]
+
 
 def value(response, gold, **options):
     outcome = math_answer(Sample("", response, gold), **options)
@@ -230,6 +367,49 @@ def test_a_boxed_answer_is_compared_by_what_it_means(gold, answer, expected):
 def test_each_extraction_finds_its_answer(gold, response, boxed, last, anywhere):
     found = [value(response, gold, extraction=name) for name in ("boxed", "last", "any")]
     assert found == [boxed, last, anywhere]
+
+
+@pytest.mark.parametrize(("gold", "response", "expected"), PROSE)
+@pytest.mark.parametrize("extraction", ["last", "any"])
+def test_prose_gives_one_answer_or_none(gold, response, expected, extraction):
+    assert value(response, gold, extraction=extraction) == expected
+
+
+NUMBERS_APART = st.lists(st.integers(11, 99), min_size=2, max_size=4, unique=True)
+STATEMENTS = ["The answer is {}.", "**Final answer:** {}", "so it is {}", "<answer>{}</answer>"]
+JOINTS = [", ", " or ", " and ", "; ", " ", ", or "]
+
+
+@settings(max_examples=25)
+@given(NUMBERS_APART, st.sampled_from(STATEMENTS), st.sampled_from(JOINTS), st.booleans())
+def test_several_answers_are_not_each_of_them(numbers, statement, joint, boxed):
+    several = joint.join(f"$\\boxed{{{each}}}$" if boxed else str(each) for each in numbers)
+    for each in numbers:
+        for extraction in ("last", "any"):
+            assert value(statement.format(several), str(each), extraction=extraction) == 0
+
+
+@settings(max_examples=25)
+@given(
+    st.integers(-9999, 9999),
+    st.sampled_from(
+        ["{}", "${}$", r"\({}\)", "**{}**", "x = {}", "{} apples", "about {}", r"\[{}\]"]
+    ),
+    st.sampled_from(STATEMENTS),
+)
+def test_one_answer_is_found_however_it_is_framed(number, style, statement):
+    assert value(statement.format(style.format(number)), str(number)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "answer is " * 500, "the answer is $" * 400, r"\[" * 2000, "(1," * 1500, "$1" * 2000, "1 " * 2000,
+        r"\boxed{" * 5000, r"\boxed{1} " * 5000, "answer to " * 500, "\\left(" * 800,
+    ],
+)  # fmt: skip
+def test_a_text_is_read_in_a_time_that_its_length_bounds(text):
+    value(text, "5")
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,30 @@ _START = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"(?<!\\)(?:\\\\)*([{}])")
 
 
+# What stands between boxes that are given as one answer, duplicates included.
+_BETWEEN = re.compile(r"[\s$,;&\\]*(?:(?:or|and)\b|\\text\{\s*(?:or|and)\s*\})?[\s$,;&\\]*")
+
+
+def last_boxes(text: str) -> str | None:
+    r"""What stands in the last complete boxes between which nothing is but "and", "or" and commas.
+
+    >>> last_boxes(r"$\boxed{3}$ or $\boxed{4}$"), last_boxes(r"\boxed{3}. No: \boxed{4}")
+    ('3,4', '4')
+    """
+    boxes = _boxes(text)
+    answers: list[str] = []
+    start = len(text)
+    for box in reversed(boxes):
+        inside = text[box].strip()
+        after = box.stop + 1
+        if answers and (after > start or not _BETWEEN.fullmatch(text, after, start)):
+            break
+        if inside not in answers:
+            answers.insert(0, inside)
+        start = max(text.rfind("\\boxed", 0, box.start), text.rfind("\\fbox", 0, box.start))
+    return ",".join(answers) if answers else None
+
+
 def last_boxed(text: str) -> str | None:
     r"""What stands in the last complete ``\boxed{…}`` or ``\fbox{…}``, stripped; None without one.
 
@@ -19,12 +43,18 @@ def last_boxed(text: str) -> str | None:
     >>> last_boxed("42") is None
     True
     """
+    boxes = _boxes(text)
+    return text[boxes[-1]].strip() if boxes else None
+
+
+def _boxes(text: str) -> list[slice]:
+    """Where the insides of all complete boxes are, in the order in which they begin."""
     starts = {box.end() for box in _START.finditer(text)}
     opened: list[int] = []
-    last: tuple[int, int] | None = None
+    found: list[slice] = []
     for brace in _BRACE.finditer(text, min(starts) - 1) if starts else ():
         if brace[1] == "{":
             opened.append(brace.end())
-        elif opened and (inside := opened.pop()) in starts and (last is None or inside > last[0]):
-            last = inside, brace.start(1)
-    return None if last is None else text[slice(*last)].strip()
+        elif opened and (inside := opened.pop()) in starts:
+            found.append(slice(inside, brace.start(1)))
+    return sorted(found, key=lambda box: box.start)

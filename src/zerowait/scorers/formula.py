@@ -12,14 +12,24 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from zerowait.errors import MissingExtraError
+from zerowait.scorers.prose import answer_of, listed_at_end, plain, stated_answers
 from zerowait.scorers.unit import unit_of, without_unit
 
 _LONGEST_CHARS = 1000
 _TAIL_CHARS = 4000
+_SHORT_WORDS = 12
 _SIGNIFICANT_DIGITS = 15
 # 12\,345 and 12{,}345 are one number to a reader, and two to a parser.
 _GROUPING = re.compile(r"(?<=\d)(?:\\[,!;: ]|~|\{,\})(?=\d{3}(?!\d))")
 _SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d+)")
+_MIXED = re.compile(r"([-+\u2212]?)(\d{1,50})\s+(\d{1,50})\s*/\s*(\d{1,50})")
+_SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
+# Without a grouping: a new line or a tie between two numbers makes them two.
+_PARTED = re.compile(r"\s*\\\\\s*(?=[-+\d])|(?<=\d)~(?!\d{3}(?!\d))(?=\d)")
+_ALTERNATIVES = re.compile(
+    r"\\(?:text|mathrm|mbox)\w*\{[^{}]*(?:\(\s*|\bmaybe |\bperhaps )or\b|\\%.*,.*%"
+)
+_TIMES = re.compile(r"(?<=\d)\s*[xX\u00d7]\s*(?=10\^)")
 _PERCENT = re.compile(r"\s*(?:\\?%|\\text\{\s*(?:\\?%|percent)\s*\}|percent)\s*\Z")
 _SPEED = re.compile(r"(?<=\d)\s*[a-z]{1,3}/[a-z]{1,3}(?:\^?\{?\d\}?)?\Z")
 
@@ -27,10 +37,6 @@ _SET = re.compile(r"(?:\\left)?\s*\\\{[^(\[]*\\\}")
 _INTERVAL = re.compile(r"(?:\\left)?\s*[(\[].*,.*[)\]]", re.DOTALL)
 _PLAIN_NUMBER = re.compile(
     r"([-+]?)(?:(\d{1,50})(?:/(\d{1,50}))?|\\[dt]?frac\{(\d{1,50})\}\{(\d{1,50})\})"
-)
-# An equation between numbers that is stated as the answer, of which the parser sees one side.
-_STATED = re.compile(
-    r"answer(?:\s+is)?[ :]*+\$?(?P<said>[-+*/^(.\d][-+*/^()=.\d ]*+)(?=[$\n,;]|\Z|(?<=\. ))"
 )
 
 
@@ -67,14 +73,14 @@ def read_formula(text: str) -> Formula | None:
     ('1/2', True)
     """
     bare = text.strip().strip("$").strip()
-    if not bare or len(text) > _LONGEST_CHARS:
+    if not bare or len(text) > _LONGEST_CHARS or _ALTERNATIVES.search(bare):
         return None
     percent = _PERCENT.search(bare)
-    plain = _spelt_plainly(bare[: percent.start()] if percent else without_unit(bare))
-    number = _plain_number(plain)
+    spelt = _spelt_plainly(bare[: percent.start()] if percent else without_unit(bare))
+    number = _plain_number(spelt)
     if number is not None:
         return Formula(number, bool(percent), bare)
-    found = _extracted(rf"\boxed{{{plain}}}", several=True) or _extracted(plain, several=True)
+    found = _extracted(rf"\boxed{{{spelt}}}", several=True) or _extracted(spelt, several=True)
     if not found:
         return None
     expression, shared = _without_percent(found[0])
@@ -85,23 +91,48 @@ def read_formula(text: str) -> Formula | None:
 def find_formula(text: str, *, several: bool) -> Formula | None:
     """The formula that the end of `text` gives as its answer; None when there is none.
 
-    After "final answer is" or "answer" if these words are there, else the last formula or number.
-    An equation between numbers after these words is read as a whole, so that a false one is none.
-    Only the last 4,000 characters are looked at.
+    After "final answer is" or "answer is" if these words are there, else the last formula or
+    number, with the whole of a list or a tuple that it belongs to. Only the last 4,000 characters
+    are looked at.
 
     Args:
         text: prose.
         several: go back to earlier candidates for as long as one cannot be read.
     """
-    tail = text[-_TAIL_CHARS:]
-    stated = _STATED.search(tail, max(tail.rfind("answer"), 0))
-    if stated is not None and "=" in (said := stated["said"].strip(" .")):
-        return read_formula(said)
+    tail = plain(text[-_TAIL_CHARS:])
+    stated = stated_answers(tail)
+    if stated is not None:
+        return _agreed(stated)
+    listed = listed_at_end(tail)
+    if listed is not None:
+        return read_formula(listed)
     found = _extracted(tail, several=several)
     if not found:
         return None
     expression, percent = _without_percent(found[0])
     return Formula(expression, percent, str(expression))
+
+
+def answer_in_tags(text: str) -> Formula | None:
+    """The formula that the inside of ``<answer>`` is, or gives as its answer; None without one.
+
+    >>> str(answer_in_tags("about 5 apples").expression), answer_in_tags("3, or maybe 4 of them")
+    ('5', None)
+    """
+    if len(text.split()) > _SHORT_WORDS or stated_answers(text) is not None:
+        return find_formula(text, several=True)
+    answer = answer_of(text)
+    return None if answer is None else read_formula(answer)
+
+
+def _agreed(answers: list[str | None]) -> Formula | None:
+    """The formula that all of `answers` are; None where they differ, or one cannot be read."""
+    formulas = [None if answer is None else read_formula(answer) for answer in answers]
+    last = formulas[-1]
+    others = formulas[:-1]
+    if last is None or not all(each and are_equal(each, last, decimals=6) for each in others):
+        return None
+    return last
 
 
 def are_equal(gold: Formula, said: Formula, *, decimals: int) -> bool:
@@ -147,7 +178,10 @@ def _as_answer(expression: Any) -> Any:
     if not all(isinstance(each, Eq) for each in sides):
         return expression
     # "x in (1, 2)" is read as an equation with a set
-    if not expression.has(Set) and expression.doit() is S.false:
+    try:
+        if not expression.has(Set) and expression.doit() is S.false:
+            return None
+    except (ArithmeticError, AttributeError, TypeError, ValueError):  # sympy: 5 = 5 = x, for one
         return None
     if isinstance(expression, Eq) and expression.lhs.is_number and expression.rhs.is_Symbol:
         return Eq(expression.rhs, expression.lhs, evaluate=False)
@@ -167,6 +201,15 @@ def _spelt_plainly(text: str) -> str:
     scientific = _SCIENTIFIC.fullmatch(text)
     if scientific:
         return rf"{scientific[1]} \cdot 10^{{{scientific[2]}}}"
+    mixed = _MIXED.fullmatch(text)
+    if mixed:
+        whole, top, bottom = map(int, mixed.groups()[1:])
+        return f"{mixed[1]}{whole * bottom + top}/{bottom}"
+    if _SPACED.fullmatch(text):
+        return text.replace(" ", "")
+    text = _TIMES.sub(r"\\cdot ", text)
+    if r"\begin" not in text:
+        text = _PARTED.sub(",", text)
     return _SPEED.sub("", _GROUPING.sub("", text)).replace(r"\varnothing", r"\emptyset")
 
 

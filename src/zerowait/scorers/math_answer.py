@@ -6,8 +6,15 @@ import re
 from typing import Literal, TypeAlias
 
 from zerowait.scorers.answer import last_answer, shown
-from zerowait.scorers.boxed import last_boxed
-from zerowait.scorers.formula import Formula, are_equal, find_formula, is_undefined, read_formula
+from zerowait.scorers.boxed import last_boxes
+from zerowait.scorers.formula import (
+    Formula,
+    answer_in_tags,
+    are_equal,
+    find_formula,
+    is_undefined,
+    read_formula,
+)
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, FailureKind, Sample, Score
@@ -32,7 +39,7 @@ def answer_formula(response: str, extraction: Extraction = "last") -> Formula | 
     >>> answer_formula("The answer is 42.", "boxed") is None
     True
     """
-    box = last_boxed(response)
+    box = last_boxes(response)
     if box is not None:
         found = read_formula(box)
         if found is not None or extraction != "any":
@@ -41,7 +48,7 @@ def answer_formula(response: str, extraction: Extraction = "last") -> Formula | 
         return None
     answer = last_answer(response)
     if answer is not None:
-        return read_formula(answer) or find_formula(answer, several=True)
+        return answer_in_tags(answer)
     return find_formula(response, several=extraction == "any")
 
 
@@ -72,6 +79,8 @@ def math_answer(
     if said is None:
         return Score(0.0, "no answer that can be read")
     try:
+        if is_undefined(said):
+            return Score(0.0, f"{shown(said.text)} has no value")
         right = any(are_equal(gold, said, decimals=decimals) for gold in golds)
     except Exception as error:  # noqa: BLE001 - sympy may raise anything at all
         why = f"comparing {shown(said.text)} raised {type(error).__name__}: {error}"
@@ -82,7 +91,7 @@ def math_answer(
 def _gold_formulas(sample: Sample) -> list[Formula] | Abstain:
     """Every gold that can be read and has a value, or the abstention where none has."""
     texts = [text for text in gold_texts(sample.ground_truth) if not _NOTHING.fullmatch(text)]
-    boxes = [last_boxed(text) for text in texts]
+    boxes = [last_boxes(text) for text in texts]
     whole = [text if box is None else box for text, box in zip(texts, boxes, strict=True)]
     found = [formula for text in whole if (formula := read_formula(text)) is not None]
     defined = [formula for formula in found if not is_undefined(formula)]
