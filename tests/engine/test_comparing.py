@@ -75,7 +75,7 @@ def scored(settings, samples, wire=None, listener=None):
         options = {} if listener is None else {"listener": listener}
         async with Engine(settings, transport=wire or Wire(), **options) as engine:
             rewards = await engine.score_all(samples)
-            assert not engine._groups._open
+            assert not engine.groups._open
             return rewards
 
     rewards, elapsed_s = virtually(scenario())
@@ -305,7 +305,7 @@ def streamed(settings, arrivals, wire=None):
             async with asyncio.TaskGroup() as tasks:
                 started = [tasks.create_task(one(*arrival)) for arrival in arrivals]
             await asyncio.sleep(1e-6)  # what was cancelled ends in the next turns of the loop
-            assert not engine._groups._open
+            assert not engine.groups._open
             assert len(engine._contests._flights) == 0
             return [task.result() for task in started]
 
@@ -340,6 +340,35 @@ def test_past_the_deadline_fewer_than_a_quorum_abstain_and_nobody_is_asked():
         ("timeout", "2 of 3 responses of the group can be compared")
     }
     assert wire.asked == []
+
+
+@pytest.mark.parametrize(("here", "of"), [([1, 2], 2), ([1], 1)])
+@pytest.mark.parametrize("early", [False, True])
+def test_siblings_that_are_known_not_to_come_are_compared_without_and_count_as_missing(
+    here, of, early
+):
+    """A lone survivor abstains: it was to be compared, and with nobody it cannot be."""
+
+    async def scenario():
+        gate = {"gate": "first > 0"} if early else {}  # then they are known before any is compared
+        settings = config(PAIRS, component=gate, traffic={"group_deadline_s": 600})
+        settings["components"]["first"] = {"judge": "each", "weight": 0}
+        settings["judges"]["each"] = settings["judges"]["q"] | {"verdict": {"integer": [1, 10]}}
+        wire = Wire(lambda texts: None if texts else "Score: 7")
+        async with Engine(settings, transport=wire) as engine, asyncio.TaskGroup() as tasks:
+            waiting = [tasks.create_task(engine.score(row(n, group_size=3))) for n in here]
+            await asyncio.sleep(0.5 if early else 5)
+            engine.groups.expect("g", of)
+        return [task.result().components["style"] for task in waiting]
+
+    outcomes, elapsed_s = virtually(scenario())
+    assert elapsed_s < 10
+    if len(here) > 1:
+        assert values(outcomes) == [0, 1]
+    else:
+        assert [(o.kind, o.detail) for o in outcomes] == [
+            ("cancelled", "1 of 3 responses of the group can be compared")
+        ]
 
 
 def test_a_sibling_that_comes_while_the_others_are_compared_abstains():

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from zerowait.engine.groups import Group, Groups
+from zerowait.engine.groups import STREAM, Group, Groups
 from zerowait.errors import DataError
 from zerowait.testing import virtually
 from zerowait.types import Abstain, Sample
@@ -49,6 +49,49 @@ def test_a_group_that_needs_scores_waits_until_everybody_is_judged():
         return await waiting
 
     assert virtually(scenario())[0] is None
+
+
+@pytest.mark.parametrize("scores", [False, True])
+def test_a_sibling_that_is_known_not_to_come_is_not_waited_for(scores):
+    async def scenario():
+        groups = Groups("style")
+        seats = [groups.enter(STREAM, row, 4) for row in (ROW, OTHER)]
+        for group, member in seats:
+            group.judged(member, 1.0)
+        waiting = asyncio.create_task(seats[0].group.whole(scores=scores, deadline_s=600))
+        await asyncio.sleep(3)
+        groups.expect("g", 3)
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        groups.expect("g", 2)
+        whole = await waiting
+        for seat in seats:
+            groups.leave(STREAM, seat, finished=True)
+        return whole, len(groups)
+
+    assert virtually(scenario()) == ((None, 0), 4)
+
+
+def test_a_group_is_never_told_to_be_smaller_than_it_is_and_forgotten_when_all_have_left():
+    groups = Groups("style")
+    seats = [groups.enter(STREAM, row, 4) for row in (ROW, OTHER)]
+    groups.expect("g", 1)
+    assert seats[0].group.size == 2
+    for seat in seats:
+        groups.leave(STREAM, seat, finished=True)
+    assert len(groups) == 0
+    late = groups.enter(STREAM, ROW, 3)
+    groups.leave(STREAM, late, finished=True)
+    groups.expect("g", 1)
+    assert len(groups) == 0
+
+
+def test_a_row_that_comes_again_after_its_group_became_smaller_gets_its_old_place():
+    groups = Groups("style")
+    lost, _ = groups.enter(STREAM, ROW, 3), groups.enter(STREAM, OTHER, 3)
+    groups.expect("g", 2)
+    groups.leave(STREAM, lost, finished=False)
+    assert groups.enter(STREAM, ROW, 3) == lost
 
 
 def test_more_members_than_announced_are_refused():

@@ -8,6 +8,7 @@ import pytest
 from zerowait import Sample
 from zerowait.errors import ClosedError, ConfigError
 from zerowait.hub import JobHub, read_rewards
+from zerowait.testing import virtually
 
 CONFIG = {"components": {"answer": {"scorer": "qa_em"}}}
 RIGHT = Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
@@ -48,6 +49,37 @@ def test_a_hub_whose_record_cannot_be_made_leaves_no_engine_open(tmp_path):
             await hub.score(RIGHT)
 
     asyncio.run(scenario())
+
+
+SHAPED = CONFIG | {
+    "components": CONFIG["components"] | {"length": {"shape": "median_band"}},
+    "traffic": {"group_deadline_s": 600},
+}
+
+
+@pytest.mark.parametrize("deposited", [True, False], ids=["handed in", "to a hub started anew"])
+def test_what_is_fetched_waits_for_no_sibling_whose_rollout_failed(deposited):
+    """The trainer knows how many responses a prompt has when all of its rollouts have ended."""
+
+    async def scenario():
+        group = [
+            msgspec.structs.replace(
+                RIGHT, id=f"u_{n}", group="u", group_size=4, response_tokens=tokens
+            )
+            for n, tokens in enumerate((10, 10, 100))
+        ]
+        async with JobHub(SHAPED) as hub:
+            if deposited:
+                hub.deposit(group)
+                await asyncio.sleep(1)
+            async with asyncio.TaskGroup() as tasks:
+                fetched = [tasks.create_task(hub.redeem(row, of=3)) for row in group]
+            return [task.result().value for task in fetched], len(hub._tickets)
+
+    (values, still_open), elapsed_s = virtually(scenario())
+    assert values == [1, 1, 0]
+    assert still_open == 0
+    assert elapsed_s < 10
 
 
 def test_a_ticket_that_a_killed_hub_had_judged_is_on_the_record_once(tmp_path):

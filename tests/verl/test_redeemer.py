@@ -23,14 +23,16 @@ class Hub:
 
     def __init__(self):
         self.asked = []
+        self.of = {}
         self.reached = queue.SimpleQueue()
         self.given_up = queue.SimpleQueue()
         self.told = {}
         self.changed = asyncio.Event()
         self.loop = asyncio.get_running_loop()
 
-    async def redeem(self, sample):
+    async def redeem(self, sample, *, of=None):
         self.asked.append(sample.id)
+        self.of[sample.id] = of
         self.reached.put(sample.id)
         while sample.id not in self.told:
             await self.changed.wait()
@@ -86,6 +88,21 @@ def test_a_ticket_is_asked_for_once(redeemer, hub):
     redeemer.collect([row("a"), row("a")], within_s=30)
     redeemer.begin([row("a")])
     assert hub[0].asked == ["a"]
+
+
+def test_the_hub_is_told_how_many_of_a_group_are_fetched(redeemer, hub):
+    redeemer.begin([row("a"), row("b")], of={"train/a": 3})
+    hub[0].tell(a=ONE, b=ONE)
+    redeemer.collect([row("a"), row("b")], within_s=30)
+    assert hub[0].of == {"a": 3, "b": None}
+
+
+def test_what_was_never_asked_for_can_be_given_up(redeemer, hub):
+    redeemer.give_up(["train/a"])
+    assert hub[0].given_up.get(timeout=30) == "train/a"
+    redeemer.begin([row("a")])
+    hub[0].tell(a=ONE)
+    assert redeemer.collect([row("a")], within_s=30) == {"train/a": ONE}
 
 
 def test_what_is_late_is_given_up_and_comes_too_late_afterwards(redeemer, hub):

@@ -32,7 +32,7 @@ class Hub:
         self.rewards = rewards
         self.asked = []
 
-    async def redeem(self, sample):
+    async def redeem(self, sample, *, of=None):
         self.asked.append(sample.id)
         found = self.rewards[sample.id]
         if isinstance(found, Exception):

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import queue as queues
 
 import pytest
 import torch
@@ -18,6 +19,8 @@ from zerowait.verl.ticket import ticket
 
 NEVER = object()
 """A reward that is not known as long as the test runs."""
+FAILED = object()
+"""A rollout that ended without a row."""
 
 
 class Hub:
@@ -25,16 +28,19 @@ class Hub:
 
     def __init__(self, rewards):
         self.rewards = rewards
-        self.given_up = []
+        self.of = {}
+        self.given_up = queues.SimpleQueue()
 
-    async def redeem(self, sample):
+    async def redeem(self, sample, *, of=None):
+        self.of[sample.id] = of
         reward = self.rewards[sample.id]
         if reward is NEVER:
             await asyncio.Event().wait()
         return reward
 
     async def give_up(self, tickets):
-        self.given_up += tickets
+        for ticket in tickets:
+            self.given_up.put(ticket)
 
 
 def judged(value):
@@ -69,6 +75,8 @@ class Rollout:
             split = "train" if partition == "train" else "validation"
             for session in order or range(len(values)):
                 value = values[session]
+                if value is FAILED:
+                    continue
                 name = f"{uid}_{session}"
                 self.rewards[name] = value
                 sample = Sample("q", "a", id=name, group=uid, group_size=len(values), split=split)
@@ -82,7 +90,8 @@ class Rollout:
                 }
                 tag = [{"status": "success", "global_steps": 1}]
                 self.queue.put([f"{name}_0"], partition, TensorDict(columns, batch_size=1), tag)
-            tag = [{"is_prompt": True, "status": "finished", "global_steps": 1}]
+            status = "failure" if FAILED in values else "finished"
+            tag = [{"is_prompt": True, "status": status, "global_steps": 1}]
             self.queue.put([uid], partition, None, tag)
 
     def more(self, count):
@@ -129,7 +138,8 @@ def opened():
             verls_buffer(rollout, metric, batch, kind=kind),
             rows=rows,
             redeem_s=redeem_s,
-            rewards_per_step=4,
+            prompts=2,
+            responses=2,
         )
         made.hub, made.redeemer = hub, redeemer
         return made
@@ -137,6 +147,11 @@ def opened():
     yield buffer
     for redeemer in running:
         redeemer.close()
+
+
+def told(hub, count):
+    """So many tickets of which the hub was told that nobody will fetch them."""
+    return sorted(hub.given_up.get(timeout=30) for _ in range(count))
 
 
 def await_rewards(buffer, queue, *uids):
@@ -322,10 +337,34 @@ def test_validation_between_asynchronous_steps_leaves_their_rows_alone(queue, op
     assert queue.list()["train"].keys() == {"g0", "g0_0_0", "g0_1_0"}
 
 
+@pytest.mark.parametrize("metric", [None, "reward"])
+def test_the_hub_learns_at_once_which_siblings_will_not_come(queue, opened, metric):
+    """Or those that are here would wait for them, ten minutes by default."""
+    rollout = Rollout(queue, [[judged(1), judged(0)]])
+    rollout.add([judged(1), FAILED, judged(0), FAILED], [judged(0), judged(2)])
+    buffer = opened(rollout, metric)
+    batch, _ = buffer.sample(1, "train", 2)
+    buffer.rows.wait(batch.keys)
+    assert buffer.hub.of == {"g0_0": 2, "g0_2": 2, "g1_0": None, "g1_1": None}
+    # what was handed in before its rollout failed is judged for nobody
+    assert told(buffer.hub, 2) == ["train/g0_1", "train/g0_3"]
+
+
+@pytest.mark.parametrize("kind", [ReplayBuffer, ReplayBufferAsync])
+def test_a_group_that_verl_drops_unread_leaves_no_ticket_open(queue, opened, kind):
+    """Asynchronous modes evict failed groups, and nobody ever looks at what they handed in."""
+    rollout = Rollout(queue, [[judged(1), judged(0)]])
+    rollout.add([judged(1), FAILED], [judged(0), judged(2)])
+    buffer = opened(rollout, kind=kind, batch=1)
+    buffer._sync_metadata_from_transfer_queue()
+    buffer._clear_groups("train", {"g0"})
+    assert told(buffer.hub, 2) == ["train/g0_0", "train/g0_1"]
+
+
 def test_a_sampler_of_the_users_own_is_refused():
     class Own(ReplayBuffer):
         def __init__(self):
             pass
 
     with pytest.raises(ConfigError, match="custom_sampler cannot be used"):
-        with_tickets(Own(), rows=None, redeem_s=1, rewards_per_step=1)
+        with_tickets(Own(), rows=None, redeem_s=1, prompts=1, responses=1)

@@ -12,11 +12,13 @@ class Contest:
     """One group before one judge: who is compared, who is not, and what came of it.
 
     Args:
-        size: how many responses the group has.
+        size: how many responses the group was to have.
+        lost: how many of them are known not to come.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, lost: int = 0) -> None:
         self.size = size
+        self.lost = lost
         self.entrants: dict[int, Sample] = {}
         self.others: dict[int, Outcome] = {}
         self.results: dict[int, Outcome] | None = None
@@ -32,7 +34,15 @@ class Contest:
             self.entrants[index] = sample
         elif index not in self.entrants:
             self.others.setdefault(index, unwanted)
-        if len(self.entrants) + len(self.others) >= self.size:
+        self._look()
+
+    def lose(self, count: int) -> None:
+        """Say that so many members will not come."""
+        self.lost += count
+        self._look()
+
+    def _look(self) -> None:
+        if len(self.entrants) + len(self.others) + self.lost >= self.size:
             self._everybody.set()
 
     async def gathered(self, deadline_s: float) -> bool:
@@ -57,5 +67,6 @@ class Contest:
         if here >= 2 and here >= quorum * wanted:
             return None
         kinds = Counter(o.kind for o in self.others.values() if isinstance(o, Abstain))
+        kinds.update({FailureKind.CANCELLED: self.lost} if self.lost else {})
         kind = FailureKind.TIMEOUT if late or not kinds else kinds.most_common(1)[0][0]
         return Abstain(kind, f"{here} of {wanted} responses of the group can be compared")

@@ -95,5 +95,7 @@ class Contests:
 def _contest(group: Group, step: ContestStep) -> Contest:
     contest = group.contests.get(step.name)
     if contest is None:
-        contest = group.contests[step.name] = Contest(group.size)
+        contest = group.contests[step.name] = Contest(
+            group.announced, lost=group.announced - group.size
+        )
     return contest

@@ -23,7 +23,7 @@ from zerowait.engine.budget import open_ledger, with_budget
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.comparing import Comparer
 from zerowait.engine.contests import Contests
-from zerowait.engine.groups import Groups, Seat
+from zerowait.engine.groups import STREAM, Groups, Seat
 from zerowait.engine.health_watch import HealthWatch
 from zerowait.engine.judgements import Judging
 from zerowait.engine.judging import Shared
@@ -42,7 +42,6 @@ from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
 from zerowait.types import Reward, Sample
 
 _LOG = logging.getLogger(__name__)
-_STREAM = "stream"
 _AT_ONCE = 2048
 
 
@@ -80,7 +79,7 @@ class Engine:
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
         self.lanes = Lanes(self.config.traffic, listener=self._tell, parts=self._shard.of)
-        self._groups = Groups(self.plan.waits_for_siblings)
+        self.groups = Groups(self.plan.waits_for_siblings)
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -182,7 +181,7 @@ class Engine:
             JudgementError: a judgement failed and its policy is ``raise``.
             ClosedError: the engine is not open.
         """
-        return await self._score(sample, _STREAM, sample.group_size)
+        return await self._score(sample, STREAM, sample.group_size)
 
     async def score_all(
         self,
@@ -258,9 +257,9 @@ class Engine:
             raise ClosedError("the engine is not open: use it inside `async with`")
         submitted_at = time.time()
         self._tally.submitted += 1
-        if self._groups:
+        if self.groups:
             self._check(sample, size=size)
-            seat = self._groups.enter(scope, sample, size or 1)
+            seat = self.groups.enter(scope, sample, size or 1)
             outcomes = await self._grouped(steps, seat, scope, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
@@ -274,7 +273,7 @@ class Engine:
 
     def _check(self, sample: Sample, *, size: int | None) -> None:
         self._shapes.check(sample)
-        self._groups.check(sample, size=size)
+        self.groups.check(sample, size=size)
 
     async def _grouped(
         self, steps: Steps, seat: Seat, scope: Hashable, until: Until | None
@@ -287,7 +286,7 @@ class Engine:
         finally:
             seat.group.judged(seat.member, None)
             steps.left(seat)
-            self._groups.leave(scope, seat, finished=finished)
+            self.groups.leave(scope, seat, finished=finished)
         return outcomes
 
     async def _watch_anchors(self, stack: AsyncExitStack, supplies: Supplies) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from zerowait.engine.contest import Contest
 from zerowait.errors import DataError
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
+
+STREAM: Final = "stream"
+"""The scope of single submissions."""
 
 
 class Member:
@@ -34,7 +37,7 @@ class Group:
     """
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.announced = self.size = size
         self.members: list[Member] = []
         self.results: dict[str, Sequence[Outcome]] = {}
         self.contests: dict[str, Contest] = {}
@@ -93,6 +96,24 @@ class Group:
                 f"{here} of {self.size} responses of the group came within {deadline_s:g} s",
             )
         return None
+
+    def expect(self, size: int) -> bool:
+        """Tell that no more than `size` siblings will come; whether nobody needs the group now.
+
+        Those who are here are the group then, and wait for nobody else.
+        """
+        size = max(size, len(self.members))
+        missing = self.size - size
+        if missing > 0:
+            self.size = size
+            self._unjudged -= missing
+            for contest in self.contests.values():
+                contest.lose(missing)
+        if len(self.members) == self.size:
+            self._complete.set()
+        if not self._unjudged:
+            self._judged.set()
+        return all(member.left for member in self.members) and len(self.members) == self.size
 
     def give_up(self) -> None:
         """Whoever is not here by now is not waited for."""
@@ -156,13 +177,19 @@ class Groups:
         group = self._open.get(key)
         if group is None:
             group = self._open[key] = Group(size)
-        member = group.join(sample) if group.size == size else None
+        member = group.join(sample) if size in (group.size, group.announced) else None
         if member is not None:
             return Seat(group, member)
         raise DataError(
-            f"group {sample.group!r} was opened for {group.size} responses and has "
+            f"group {sample.group!r} was opened for {group.announced} responses and has "
             f"{len(group.members)}; this one says {size}: group ids must be unique"
         )
+
+    def expect(self, name: str, size: int) -> None:
+        """Tell the single submissions of a group that no more than `size` of them will come."""
+        group = self._open.get((STREAM, name))
+        if group is not None and group.expect(size):
+            del self._open[STREAM, name]
 
     def leave(self, scope: Hashable, seat: Seat, *, finished: bool) -> None:
         """Forget the group when its last member has left."""

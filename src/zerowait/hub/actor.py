@@ -143,8 +143,8 @@ class HubActor:
             case Deposit(sample=sample):
                 hub.deposit([sample])
                 return None
-            case Redemption(sample=sample):
-                return await hub.redeem(sample)
+            case Redemption(sample=sample, of=of):
+                return await hub.redeem(sample, of=of)
             case _:
                 return await hub.answer(item)
 

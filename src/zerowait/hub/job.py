@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
@@ -172,12 +173,19 @@ class JobHub:
         """Begin to judge `samples`, each of which `redeem` fetches later."""
         self._tickets.deposit(samples)
 
-    async def redeem(self, sample: Sample) -> Reward:
+    async def redeem(self, sample: Sample, *, of: int | None = None) -> Reward:
         """The reward of a sample that was handed in with `deposit`, as it is, on the record.
+
+        Args:
+            sample: what was handed in.
+            of: how many of its group will be fetched, where that is known: it waits for no other.
 
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score`.
         """
+        if of is not None and sample.group is not None:
+            self._tickets.deposit([sample])  # takes its seat first, in a hub that was started anew
+            asyncio.get_running_loop().call_soon(self._engine.groups.expect, sample.group, of)
         return await self._tickets.redeem(sample)
 
     def give_up(self, tickets: Iterable[str]) -> None:

@@ -24,7 +24,7 @@ class RayTickets(RayHub):
         """
         await self._ask(sample, Deposit(sample))
 
-    async def redeem(self, sample: Sample) -> Reward:
+    async def redeem(self, sample: Sample, *, of: int | None = None) -> Reward:
         """The reward of a sample that was handed in, as it is; see `JobHub.redeem`.
 
         A hub that was started anew in between, and knows nothing of it, judges it now.
@@ -33,7 +33,7 @@ class RayTickets(RayHub):
             JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
-        reward = await self._ask(sample, Redemption(sample))
+        reward = await self._ask(sample, Redemption(sample, of))
         assert isinstance(reward, Reward)  # noqa: S101 - what comes of a redemption
         return reward
 

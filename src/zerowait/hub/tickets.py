@@ -23,9 +23,15 @@ class Deposit(msgspec.Struct, frozen=True):
 
 
 class Redemption(msgspec.Struct, frozen=True):
-    """What is sent to fetch a sample's reward."""
+    """What is sent to fetch a sample's reward.
+
+    Args:
+        sample: what was handed in.
+        of: how many of its group will be fetched, where that is known; the others never come.
+    """
 
     sample: Sample
+    of: int | None = None
 
 
 class Tickets:

@@ -18,8 +18,8 @@ from zerowait.types import Reward, Sample
 class TicketHub(Protocol):
     """Where tickets are redeemed: a handle on the job's hub."""
 
-    async def redeem(self, sample: Sample) -> Reward:
-        """The reward of a sample that was handed in."""
+    async def redeem(self, sample: Sample, *, of: int | None = None) -> Reward:
+        """The reward of a sample that was handed in, `of` so many of its group."""
 
     async def give_up(self, tickets: Iterable[str]) -> None:
         """Stop judging what nobody will redeem."""
@@ -68,8 +68,13 @@ class Redeemer:
         """Tickets whose reward was asked for and is not known."""
         return len(self._waiting)
 
-    def begin(self, samples: Iterable[Sample]) -> None:
-        """Begin to fetch rewards, and return at once; what is under way goes on."""
+    def begin(self, samples: Iterable[Sample], *, of: Mapping[str, int] | None = None) -> None:
+        """Begin to fetch rewards, and return at once; what is under way goes on.
+
+        Args:
+            samples: what was handed in.
+            of: by ticket, how many of its group there are, where some of them will never come.
+        """
         with self._news:
             fresh = {
                 ticket: sample
@@ -79,7 +84,7 @@ class Redeemer:
             }
             self._waiting |= fresh
         if fresh:
-            self._portal.submit(lambda: self._fetch_all(fresh))
+            self._portal.submit(lambda: self._fetch_all(fresh, of or {}))
 
     def known(self, samples: Iterable[Sample]) -> dict[str, Reward] | None:
         """The rewards by ticket when all of them are known, else None; never waits.
@@ -117,7 +122,7 @@ class Redeemer:
                 self._rewards[ticket] = self._late(sample)
                 self._waiting.pop(ticket, None)
             rewards = {ticket: self._rewards[ticket] for ticket in wanted}
-        self._tell_hub(missing)
+        self.give_up(missing)
         return rewards
 
     def forget(self, samples: Iterable[Sample]) -> None:
@@ -129,7 +134,13 @@ class Redeemer:
                 if self._rewards.pop(ticket, None) is None:
                     self._waiting.pop(ticket, None)
                     unknown[ticket] = sample
-        self._tell_hub(unknown)
+        self.give_up(unknown)
+
+    def give_up(self, tickets: Iterable[str]) -> None:
+        """Let the hub stop judging what was handed in and never asked for."""
+        names = list(tickets)
+        if names:
+            self._portal.submit(lambda: self._abandon(names))
 
     def wait_for_news(self, within_s: float) -> None:
         """Return when some reward has come, or after `within_s`."""
@@ -144,15 +155,16 @@ class Redeemer:
         """Stop fetching and end the thread. Idempotent."""
         self._portal.close()
 
-    async def _fetch_all(self, samples: Mapping[str, Sample]) -> None:
+    async def _fetch_all(self, samples: Mapping[str, Sample], of: Mapping[str, int]) -> None:
         async with asyncio.TaskGroup() as group:
             for ticket, sample in samples.items():
-                self._fetching[ticket] = group.create_task(self._fetch(ticket, sample))
+                fetching = self._fetch(ticket, sample, of.get(ticket))
+                self._fetching[ticket] = group.create_task(fetching)
 
-    async def _fetch(self, ticket: str, sample: Sample) -> None:
+    async def _fetch(self, ticket: str, sample: Sample, of: int | None) -> None:
         result: Reward | ZerowaitError
         try:
-            result = await self._hub.redeem(sample)
+            result = await self._hub.redeem(sample, of=of)
         except ZerowaitError as error:
             result = error
         except BaseException as error:
@@ -184,8 +196,3 @@ class Redeemer:
         """Raises what has made a reward impossible."""
         if self._failed is not None:
             raise self._failed
-
-    def _tell_hub(self, given_up: Mapping[str, Sample]) -> None:
-        if given_up:
-            tickets = list(given_up)
-            self._portal.submit(lambda: self._abandon(tickets))

@@ -21,6 +21,7 @@ from zerowait.errors import ConfigError
 from zerowait.verl.own_rewards import own_numbers
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.rows import extra_info
+from zerowait.verl.siblings import tickets_in
 
 _SHORTEST_POLL_S: Final = 0.03
 _LONGEST_POLL_S: Final = 2.0
@@ -41,6 +42,7 @@ class TicketReplayBuffer(ReplayBuffer):
     rows: RowRewards
     redeem_s: float
     rewards_per_step: int
+    responses: int
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -147,6 +149,8 @@ class TicketReplayBuffer(ReplayBuffer):
     def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
         for keys in self._rows_of(partition_id, uids).values():
             self.rows.forget(keys)
+        # groups that fail or go stale were never read, and rollouts hand in before they fail
+        self.rows.give_up(tickets_in(partition_id, uids, self.responses))
         for uid in uids:
             self._signal.pop(uid, None)
             self._held_since.pop(uid, None)
@@ -204,9 +208,16 @@ _OURS: Final = {ReplayBuffer: TicketReplayBuffer, ReplayBufferAsync: AsyncTicket
 
 
 def with_tickets(
-    verls: ReplayBuffer, *, rows: RowRewards, redeem_s: float, rewards_per_step: int
+    verls: ReplayBuffer, *, rows: RowRewards, redeem_s: float, prompts: int, responses: int
 ) -> TicketReplayBuffer:
     """A buffer with the settings of the one that verl made.
+
+    Args:
+        verls: verl's own.
+        rows: the rewards of its rows.
+        redeem_s: how long one is waited for.
+        prompts: of a step.
+        responses: to each prompt.
 
     Raises:
         ConfigError: verl made one of the user's own.
@@ -219,6 +230,7 @@ def with_tickets(
         )
     names = inspect.signature(ReplayBuffer).parameters
     buffer = kind(**{name: getattr(verls, name) for name in names})
-    buffer.rows, buffer.redeem_s, buffer.rewards_per_step = rows, redeem_s, rewards_per_step
+    buffer.rows, buffer.redeem_s = rows, redeem_s
+    buffer.rewards_per_step, buffer.responses = prompts * responses, responses
     buffer.poll_interval = 0.0  # `_wait_for_next_poll` waits for news instead
     return buffer

@@ -21,6 +21,7 @@ from zerowait.verl.own_rewards import check_own
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.rows import MODEL_TOKENS, extra_info
 from zerowait.verl.settlement import Settled, settle
+from zerowait.verl.siblings import ended
 from zerowait.verl.ticket import ticket_in
 
 
@@ -56,7 +57,10 @@ class RowRewards:
         self.step = Wait()
 
     def read(self, partition_id: str, keys: Iterable[str]) -> None:
-        """Take the rows' tickets and begin to fetch their rewards; returns at once."""
+        """Take the rows' tickets and begin to fetch their rewards; returns at once.
+
+        The rows have to be all those of their groups, whose rollouts have ended.
+        """
         fresh = [key for key in keys if key not in self._samples]
         if not fresh:
             return
@@ -65,7 +69,10 @@ class RowRewards:
         )
         taken = {k: ticket_in(f) for k, f in zip(fresh, data["extra_fields"], strict=True)}
         self._samples |= taken
-        self._redeemer.begin(sample for sample in taken.values() if sample is not None)
+        samples = [sample for sample in taken.values() if sample is not None]
+        of, lost = ended(samples)
+        self._redeemer.begin(samples, of=of)
+        self._redeemer.give_up(lost)
 
     def known(self, keys: Iterable[str]) -> bool:
         """Whether every reward of these rows is known; never waits.
@@ -198,6 +205,10 @@ class RowRewards:
         for ticket in samples:
             self._rewards.pop(ticket, None)
         self._redeemer.forget(samples.values())
+
+    def give_up(self, tickets: Iterable[str]) -> None:
+        """Let nobody judge what was handed in under these names and never read."""
+        self._redeemer.give_up(tickets)
 
     def begin_step(self, trained: Iterable[str]) -> None:
         """Drop the rows that the step before was `trained` on, and begin to count anew."""

@@ -111,8 +111,8 @@ class TicketTrainer(PPOTrainer):
             super()._build_replay_buffer(),
             rows=self._rows,
             redeem_s=self._settings.redeem_s,
-            rewards_per_step=self.config.data.train_batch_size
-            * self.config.actor_rollout_ref.rollout.n,
+            prompts=self.config.data.train_batch_size,
+            responses=self.config.actor_rollout_ref.rollout.n,
         )
 
     def on_step_begin(self) -> None:
