@@ -1,9 +1,13 @@
 """The engine over a judge that is scripted on the wire, on a clock that jumps."""
 
 import asyncio
+import math
+import re
 from collections import Counter
+from fractions import Fraction
 
 import msgspec
+import numpy as np
 import pytest
 
 import zerowait
@@ -549,3 +553,37 @@ def test_what_is_not_known_by_the_deadline_of_a_batch_abstains_and_its_policy_de
     assert late.components["rule"].value == early.components["rule"].value == 1
     assert late.components["quality"] == Abstain("timeout", "not known 300 s after the batch began")
     assert (late.value, early.value) == (pytest.approx(1.2), pytest.approx(1.7))
+
+
+WRONG_DEADLINES = [math.nan, math.inf, -math.inf, -1, 0, 0.0, "300", b"3", True, False, [300], 3j]
+
+
+@pytest.mark.parametrize("deadline_s", WRONG_DEADLINES)
+def test_a_deadline_that_is_no_number_of_seconds_is_an_error_at_the_call(deadline_s):
+    """NaN and infinity would wait for ever, True for a second, and what is over scores nothing."""
+    asked = []
+
+    def script(body):
+        asked.append(body)
+        return 1, 200, "Score: 7"
+
+    async def scenario():
+        async with Engine(config(), transport=Wire(script)) as engine:
+            with pytest.raises(ConfigError, match=f"deadline_s .* {re.escape(repr(deadline_s))}"):
+                await engine.score_all(rows(2), deadline_s=deadline_s)
+
+    virtually(scenario())
+    assert asked == []
+
+
+@pytest.mark.parametrize("deadline_s", [300, 300.5, np.float32(300), np.int64(300), Fraction(300)])
+def test_any_number_of_seconds_is_a_deadline(deadline_s):
+    def script(_):
+        return 1, 200, "Score: 7"
+
+    async def scenario():
+        async with Engine(config(), transport=Wire(script)) as engine:
+            return await engine.score_all(rows(2), deadline_s=deadline_s)
+
+    found, _ = virtually(scenario())
+    assert [reward.value is None for reward in found] == [False, False]

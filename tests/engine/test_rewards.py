@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import zerowait
-from zerowait import Sample
+from zerowait import ConfigError, Sample
 from zerowait.errors import ClosedError
 from zerowait.events import RewardSettled
 from zerowait.testing import FakeJudge, Hang, Script
@@ -151,3 +151,13 @@ def test_a_process_that_never_closes_still_ends():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1.0\n", "")
+
+
+@pytest.mark.parametrize("deadline_s", [float("nan"), float("inf"), -1, 0, "300", True])
+def test_a_wrong_deadline_is_an_error_at_the_call_and_not_in_the_future(deadline_s):
+    with zerowait.open(RULE) as rewards:
+        with pytest.raises(ConfigError, match="deadline_s must be a number of seconds"):
+            rewards.submit_all([RIGHT], deadline_s=deadline_s)
+        with pytest.raises(ConfigError, match="deadline_s must be a number of seconds"):
+            rewards.score([RIGHT], deadline_s=deadline_s)
+        assert rewards.score([RIGHT], deadline_s=60)[0].value == 1

@@ -6,6 +6,7 @@ import pytest
 
 from zerowait import ConfigError
 from zerowait.client import Secret
+from zerowait.hub.http import HttpHub
 from zerowait.hub.settings import ServiceSettings
 
 TOKEN = Secret("sesame")
@@ -29,6 +30,10 @@ def test_this_machine_may_ask_without(host):
         {"port": -1},
         {"port": 65536},
         {"deadline_s": 0},
+        {"deadline_s": float("nan")},
+        {"deadline_s": float("inf")},
+        {"deadline_s": True},
+        {"deadline_s": "60"},
         {"max_body_bytes": 0},
         {"drain_s": -1},
         {"on_abstain": float("nan")},
@@ -71,3 +76,10 @@ def test_nothing_else_does(header):
 
 def test_the_token_is_never_shown():
     assert "sesame" not in repr(ServiceSettings(token=TOKEN))
+
+
+@pytest.mark.parametrize("name", ["patience_s", "deadline_s"])
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -1, 0, "60", True, None])
+def test_the_times_of_a_handle_are_numbers_above_0(name, wrong):
+    with pytest.raises(ConfigError, match=f"{name} must be a number of seconds"):
+        HttpHub("http://127.0.0.1:1", **{name: wrong})

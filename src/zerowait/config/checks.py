@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from numbers import Real
 from typing import Any
+
+from zerowait.errors import ConfigError
 
 
 def finite(name: str, value: float) -> None:
@@ -49,3 +52,15 @@ def json_only(name: str, value: Any) -> None:
         finite(name, value)
     elif not (value is None or isinstance(value, str | int)):
         raise ValueError(f"{name} must be something that JSON has, not a {type(value).__name__}")
+
+
+def seconds(name: str, given: Any) -> float:
+    """`given` as a number of seconds, for an argument that nobody has read from a file.
+
+    Raises:
+        ConfigError: it is no finite number above 0.
+    """
+    is_number = isinstance(given, Real) and not isinstance(given, bool)
+    if not (is_number and math.isfinite(value := float(given)) and value > 0):
+        raise ConfigError(f"{name} must be a number of seconds greater than 0, not {given!r}")
+    return value

@@ -197,8 +197,9 @@ class Engine:
         abstains with ``timeout``.
 
         Raises:
-            DataError, JudgementError, ClosedError: as `score`; the first one ends the rest.
+            As `score`, and the first one ends the rest. ConfigError: a wrong `deadline_s`.
         """
+        until = None if deadline_s is None else Until.in_s(deadline_s)
         rows = list(samples)
         for number, row in enumerate(rows):
             if not isinstance(row, Sample):
@@ -209,7 +210,6 @@ class Engine:
             self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
         scope = object()
-        until = None if deadline_s is None else Until.in_s(deadline_s)
 
         async def one(index: int) -> None:
             row = rows[index]

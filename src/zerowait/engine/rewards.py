@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from zerowait.config import RewardConfig
+from zerowait.config.checks import seconds
 from zerowait.engine.engine import Engine
 from zerowait.engine.portal import Portal
 from zerowait.engine.progress import Progress
@@ -69,8 +70,13 @@ class Rewards:
         """A future of the rewards of all samples, in order; returns at once.
 
         As `score`, which waits for them; as with `submit`, cancelling it gives up this wait only.
+
+        Raises:
+            ConfigError: `deadline_s` is no number above 0.
         """
         rows = list(samples)
+        if deadline_s is not None:
+            deadline_s = seconds("deadline_s", deadline_s)
         return self._portal.submit(lambda: self._engine.score_all(rows, deadline_s=deadline_s))
 
     def score(
@@ -88,6 +94,9 @@ class Rewards:
             progress: a bar on a terminal, else a line at least every 10 s while it waits.
             on_reward: called on the loop thread with a row's index and reward as they come.
             deadline_s: a component that is not known by then abstains with ``timeout``.
+
+        Raises:
+            As `submit`'s future. ConfigError: `deadline_s` is no number above 0.
         """
         rows = list(samples)
         with Progress(len(rows), shown=progress) as bar:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from zerowait.config.checks import seconds as checked_seconds
 from zerowait.engine.contests import Contests
 from zerowait.engine.gate import Gate
 from zerowait.engine.groups import Seat
@@ -29,7 +30,12 @@ class Until(NamedTuple):
 
     @classmethod
     def in_s(cls, seconds: float) -> Until:
-        """So many seconds from now, on the running loop."""
+        """So many seconds from now, on the running loop.
+
+        Raises:
+            ConfigError: they are no number above 0.
+        """
+        seconds = checked_seconds("deadline_s", seconds)
         return cls(asyncio.get_running_loop().time() + seconds, seconds)
 
     async def then_abstain(self, outcome: Coroutine[Any, Any, Outcome]) -> Outcome:

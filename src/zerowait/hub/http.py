@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from zerowait.client import Secret
+from zerowait.config.checks import seconds
 from zerowait.engine import Stats
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub import wire
@@ -39,6 +40,9 @@ class HttpHub:
         token: what the service's ``--token-env`` variable holds; never shown.
         patience_s: how long the service may be gone before callers are told.
         deadline_s: the longest that one reward may take, over all tries.
+
+    Raises:
+        ConfigError: the URL is none, or a time is no number above 0.
     """
 
     def __init__(
@@ -53,8 +57,8 @@ class HttpHub:
             raise ConfigError(f"the hub's url must start with http:// or https://, not {url!r}")
         self._url = url.rstrip("/")
         self._token = None if token is None else Secret(token)
-        self._patience_s = patience_s
-        self._deadline_s = deadline_s
+        self._patience_s = seconds("patience_s", patience_s)
+        self._deadline_s = seconds("deadline_s", deadline_s)
         self._desk: Desk[bytes, Streamed] = Desk()
         self._session: aiohttp.ClientSession | None = None
         self._courier: asyncio.Task[None] | None = None

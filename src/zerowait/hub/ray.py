@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
+from zerowait.config.checks import seconds
 from zerowait.engine import Stats
 from zerowait.errors import ConfigError, ZerowaitError
 from zerowait.hub.actor import Item, Outcome
@@ -38,6 +39,9 @@ class RayHub:
         namespace: of the name; jobs that give the same one share a hub. None: the job's own.
         detached: the hub outlives the job that created it, until `aclose`.
         patience_s: how long the hub may be gone or silent before callers are told.
+
+    Raises:
+        ConfigError: `patience_s` is no number above 0.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class RayHub:
             name=name,
             namespace=namespace,
             detached=detached,
-            patience_s=patience_s,
+            patience_s=seconds("patience_s", patience_s),
         )
         self._first: _Link = Link(self._site, 0)
         self._first.connect()

@@ -11,6 +11,7 @@ import math
 import msgspec
 
 from zerowait.client import Secret
+from zerowait.config.checks import seconds
 from zerowait.errors import ConfigError
 
 MEBIBYTE = 2**20
@@ -48,10 +49,9 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not 0 <= self.port < 2**16:
             raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
-        for name in ("max_body_bytes", "deadline_s"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
-                raise ConfigError(f"{name} must be greater than 0, not {value}")
+        seconds("deadline_s", self.deadline_s)
+        if self.max_body_bytes <= 0:
+            raise ConfigError(f"max_body_bytes must be greater than 0, not {self.max_body_bytes}")
         if not (math.isfinite(self.drain_s) and self.drain_s >= 0):
             raise ConfigError(f"drain_s must be at least 0, not {self.drain_s}")
         if self.on_abstain is not None and not math.isfinite(self.on_abstain):
