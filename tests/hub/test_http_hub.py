@@ -109,6 +109,26 @@ def test_errors_are_those_that_the_hub_raised():
         run(scenario(judge))
 
 
+def test_validation_is_paid_from_its_own_budget_and_training_goes_on_without_it():
+    """A training sample that asks the very same is answered; a validation has no number left."""
+    prices = {"prices": {"m": {"input": 1.0, "output": 10.0}}}
+    training = rows(20)
+    validation = [msgspec.structs.replace(sample, split="validation") for sample in training]
+
+    async def scenario(judge):
+        config = judged(judge, budget_usd=5, validation_budget_usd=0.0) | prices
+        async with hub_over(config) as hub:
+            both = await rewards(hub, [*validation, *training])
+            return both[:20], both[20:], await hub.stats()
+
+    with FakeJudge() as judge:
+        lost, values, stats = run(scenario(judge))
+    assert lost == [None] * 20
+    assert None not in values
+    assert stats.budget_spent_usd > 0
+    assert (stats.validation_budget_usd, stats.validation_budget_spent_usd) == (0, 0)
+
+
 def test_a_sample_that_is_too_long_fails_alone():
     async def scenario():
         async with hub_over(max_body_bytes=4000) as hub:

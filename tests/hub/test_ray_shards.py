@@ -14,6 +14,7 @@ import pytest
 ray = pytest.importorskip("ray")
 
 from zerowait import Sample  # noqa: E402 - Ray is optional
+from zerowait.cache.ledger import accounts  # noqa: E402
 from zerowait.hub.ray import RayHub  # noqa: E402
 from zerowait.hub.records import read_rewards, read_stats  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
@@ -49,13 +50,14 @@ cache: {{path: {tmp_path / "judgements.db"}}}
     return str(path)
 
 
-def row(number):
-    return Sample("q", f"answer {number}", group=f"g{number // 4}", response_tokens=5, group_size=4)
+def row(number, split="train"):
+    group = {"group": f"g{number // 4}", "group_size": 4}
+    return Sample("q", f"answer {number}", split=split, response_tokens=5, **group)
 
 
-async def rewards(hub, numbers):
+async def rewards(hub, numbers, split="train"):
     async with asyncio.TaskGroup() as tasks:
-        rows = [tasks.create_task(hub.reward(row(n))) for n in numbers]
+        rows = [tasks.create_task(hub.reward(row(n, split))) for n in numbers]
     return [one.result().value for one in rows]
 
 
@@ -66,8 +68,8 @@ class Worker:
     def pid(self):
         return os.getpid()
 
-    def ask(self, config, name, numbers, record=None):
-        return asyncio.run(rewards(RayHub(config, record=record, name=name), numbers))
+    def ask(self, config, name, numbers, record=None, split="train"):
+        return asyncio.run(rewards(RayHub(config, record=record, name=name), numbers, split))
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +141,40 @@ def test_eight_processes_share_one_limit_and_ask_each_thing_once(tmp_path, worke
     assert files == [f"judgements-{index}-of-4.db" for index in range(4)]
     assert len(list(read_rewards(tmp_path / "run"))) == 640
     assert list(read_stats(tmp_path / "run"))[-1].stats["settled"] <= 640
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_validation_is_paid_from_its_own_budget_wherever_it_is_judged(tmp_path, workers, shards):
+    """The owner of a key asks for whoever wants it; a hub that begins anew knows what was spent."""
+    with FakeJudge() as judge:
+        config = settings(tmp_path, judge, shards=shards)
+        with Path(config).open("a") as more:
+            more.write("prices: {m: {input: 1.0, output: 10.0}}\n")
+        budgets = "traffic: {budget_usd: 5, validation_budget_usd: 0.1, "
+        Path(config).write_text(Path(config).read_text().replace("traffic: {", budgets))
+        stats = []
+        for run, numbers in enumerate([range(40), range(40, 400)]):
+            name = f"paid-{shards}-{run}"
+            with hub_named(name, config, shards=shards) as hub:
+                work = [
+                    one.ask.remote(config, name, [n + 1000 * w for n in numbers], None, split)
+                    for w, (one, split) in enumerate(
+                        zip(workers, ["validation", "train"], strict=False)
+                    )
+                ]
+                _, trained = ray.get(work, timeout=LONG_S)
+                stats.append(asyncio.run(hub.stats()))
+                asyncio.run(hub.aclose())
+            assert None not in trained
+    first, second = stats
+    assert 0 < first.validation_budget_spent_usd < second.validation_budget_spent_usd <= 0.1
+    assert second.budget_spent_usd > 0.1
+    assert second.abstentions.keys() == {"budget"}
+    kept = {one.name: one.spent for one in accounts(tmp_path / "spend.db")}
+    assert kept == {
+        config: pytest.approx(second.budget_spent_usd * 1e9),
+        f"{config} (validation)": pytest.approx(second.validation_budget_spent_usd * 1e9),
+    }
 
 
 def test_rows_of_a_group_meet_whichever_process_they_come_from(tmp_path, workers):

@@ -4,6 +4,7 @@ import asyncio
 import math
 
 import pytest
+from msgspec.structs import replace
 
 from zerowait import Abstain, Engine, JudgementError, Sample, Score
 from zerowait.client import Reply
@@ -114,7 +115,28 @@ def test_when_nothing_was_ever_judged_there_is_no_number_to_make_up():
 def test_validation_and_training_never_stand_in_for_each_other():
     rows = [row(9, size=1, group="t"), row("fail", 2, size=1, group="v", split="validation")]
     results, _ = streamed(rows)
-    assert isinstance(results[1], JudgementError)
+    assert (results[1].value, results[1].stand_in) == (None, "")
+
+
+def test_a_validation_of_which_nothing_was_judged_has_no_number_and_stops_nothing():
+    """Not even that of an earlier one, which would be the curve of judgements nobody made."""
+
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, patience_s=60)
+            numbers = []
+            for step, say in [(1, 9), (2, "fail"), (3, 4)]:
+                sample = row(say, size=1, group=f"v{step}", split="validation")
+                numbers.append((await stream.reward(replace(sample, step=step))).value)
+            return numbers
+
+    assert virtually(scenario())[0] == [9, None, 4]
+
+
+def test_what_is_left_of_a_validation_stands_for_all_of_it():
+    rows = [row(8, group=f"v{n}", size=1, split="validation") for n in range(2)]
+    results, _ = streamed([*rows, row("fail", 2, group="v2", size=1, split="validation")])
+    assert (results[2].value, results[2].stand_in) == (8, "step")
 
 
 def test_raise_stops_every_later_row_too():

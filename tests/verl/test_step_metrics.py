@@ -11,6 +11,7 @@ from hypothesis.strategies import floats, lists, none, one_of
 from omegaconf import OmegaConf
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.config import load_config
 from zerowait.engine import Stats
@@ -214,6 +215,19 @@ def test_an_abstained_validation_row_is_neither_a_reward_nor_a_wrong_answer_of_n
     assert metrics["val-core/s/reward/coverage"] == pytest.approx(2 / 3)
     assert metrics["val-aux/s/reward/mean@1"] == 0.5
     assert metrics["val-core/s/acc/mean@1"] == 1.0
+
+
+@pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
+@pytest.mark.parametrize("n", [1, 2])
+def test_verls_own_trainer_takes_a_validation_without_a_single_number(n):
+    """Its rows have NaN for a score there, and its means are NaN and neither 0 nor an error."""
+    lost = extra_info(LOST)
+    infos = {name: [value] * 2 for name, value in lost.items()} | {"reward": [math.nan] * 2}
+    metrics = object.__new__(PPOTrainerSync)._val_metrics_update(
+        ["s"] * 2, ["u", "v"] if n == 1 else ["u", "u"], infos, [2, 2]
+    )
+    assert math.isnan(metrics[f"val-core/s/reward/mean@{n}"])
+    assert metrics[f"val-aux/s/abstained/mean@{n}"] == 1.0
 
 
 def test_a_session_that_failed_in_the_rollout_still_counts_as_a_wrong_answer():

@@ -26,7 +26,7 @@ LEDGER: Final = Form(
         # nano-dollars
         "CREATE TABLE budgets (name TEXT PRIMARY KEY, spent INT NOT NULL, reserved INT NOT NULL)",
     ),
-    if_damaged="it holds what was spent under traffic.budget_usd; delete it to start from nothing",
+    if_damaged="it holds what was spent of the budgets; delete it to start from nothing",
 )
 
 SPEND_FILE: Final = "spend.db"
@@ -66,13 +66,23 @@ class SqliteLedger:
         path: on a local disk.
         name: whose account it is.
         limit: the budget in nano-dollars.
+        key: under which the budget is configured, for messages.
         busy_timeout_s: how long a commit waits for other processes before it fails.
 
     Raises:
         ConfigError: the file cannot be opened or is no ledger of ours.
     """
 
-    def __init__(self, path: Path, *, name: str, limit: int, busy_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        name: str,
+        limit: int,
+        key: str = "traffic.budget_usd",
+        busy_timeout_s: float = 10.0,
+    ) -> None:
+        self.key = key
         self._path = path
         self._name = name
         self._limit = limit

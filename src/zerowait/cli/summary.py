@@ -22,7 +22,10 @@ def summary(target: Path, rewards: list[Reward], stats: Stats) -> int:
     )
     if stats.budget_usd is not None:
         print(f"budget: ${stats.budget_spent_usd:.4f} of ${stats.budget_usd:.2f} spent")
-    elif stats.spent_usd:
+    if stats.validation_budget_usd is not None:
+        spent, limit = stats.validation_budget_spent_usd, stats.validation_budget_usd
+        print(f"validation budget: ${spent:.4f} of ${limit:.2f} spent")
+    if stats.budget_usd is stats.validation_budget_usd is None and stats.spent_usd:
         print(f"cost: ${stats.spent_usd:.4f}")
     if stats.store_failures:
         print(

@@ -19,6 +19,7 @@ from zerowait.errors import ClosedError, ZerowaitError
 from zerowait.events import Listener, RequestCharged, nobody
 from zerowait.types import Account
 
+BUDGET: Final = "traffic.budget_usd"
 NANO_USD: Final = 1_000_000_000
 _NANO_PER_TOKEN: Final = 1000  # for each dollar per million tokens
 _TEMPLATE_TOKENS: Final = 256
@@ -31,6 +32,11 @@ class BudgetSpentError(ZerowaitError):
 
 class Ledger(Protocol):
     """Keeps one budget's account. A reservation that was never settled stays reserved."""
+
+    @property
+    def key(self) -> str:
+        """Under which the budget is configured, for messages."""
+        ...
 
     @property
     def account(self) -> Account:
@@ -61,7 +67,8 @@ class Ledger(Protocol):
 class MemoryLedger:
     """An account that ends with its engine."""
 
-    def __init__(self, limit: int | None) -> None:
+    def __init__(self, limit: int | None, *, key: str = BUDGET) -> None:
+        self.key = key
         self.account = Account(limit)
 
     async def affords(self, amount: int) -> bool:
@@ -220,7 +227,7 @@ class Metered:
     def _spent(self, worst: int) -> str:
         limit, spent, reserved = self._ledger.account
         return (
-            f"traffic.budget_usd is {_dollars(limit or 0)}: {_dollars(spent)} are spent and "
+            f"{self._ledger.key} is {_dollars(limit or 0)}: {_dollars(spent)} are spent and "
             f"{_dollars(reserved)} reserved, and this request may cost {_dollars(worst)}"
         )
 

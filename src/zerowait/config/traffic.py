@@ -13,6 +13,7 @@ _MOST_USD = 1e9  # money is counted in whole nano-dollars of 64 bits
 _YEAR_S = 366 * 86_400.0
 
 MOST_SHARDS: Final = 64
+BUDGETS: Final = ("budget_usd", "validation_budget_usd")
 
 
 class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -90,6 +91,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         attempts: how often one judgement is sent at most, not counting those that met nobody.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
         budget_usd: what the judges may cost; needs ``prices``. None is no budget.
+        validation_budget_usd: what they may cost for samples whose ``split`` is not ``train``,
+            which then leave `budget_usd` alone. None: these are paid from `budget_usd` too.
         budget_name: whose spend counts; default: the configuration file, or, for a configuration
             that is no file, this engine alone.
     """
@@ -104,6 +107,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     attempts: int = 6
     group_deadline_s: float = 600.0
     budget_usd: float | None = None
+    validation_budget_usd: float | None = None
     budget_name: str | None = None
 
     @property
@@ -112,9 +116,11 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return self.max_concurrency if self.concurrency == "auto" else self.concurrency
 
     def __post_init__(self) -> None:
-        if self.budget_usd is not None:
-            not_negative("budget_usd", self.budget_usd)
-            at_most("budget_usd", self.budget_usd, _MOST_USD)
+        for name in BUDGETS:
+            value = getattr(self, name)
+            if value is not None:
+                not_negative(name, value)
+                at_most(name, value, _MOST_USD)
         for name in ("concurrency", "rpm", "tpm"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):

@@ -9,11 +9,14 @@ import msgspec
 from zerowait.client import JudgeClient, Lanes, Ledger, Metered, Secret, Transport
 from zerowait.config import RewardConfig
 from zerowait.engine.bench_plan import BenchPlan
-from zerowait.engine.budget import tokens
-from zerowait.engine.comparing import AgainstReference, Comparer
+from zerowait.engine.budget import Budgets, in_training, tokens
+from zerowait.engine.comparing import AgainstReference, Comparer, Comparing
 from zerowait.engine.judgements import Judging, OneJudge, OnePanel
 from zerowait.engine.judging import Bench, Shared
+from zerowait.engine.partition import Ask
+from zerowait.engine.settled import Settled
 from zerowait.judge import in_words_of, well_formed
+from zerowait.types import Outcome, Sample
 
 
 class Supplies(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,14 +26,14 @@ class Supplies(msgspec.Struct, frozen=True, kw_only=True):
         keys: of each judge's endpoints, in their order.
         transport: how requests travel.
         lanes: where slots and quota are handed out.
-        ledger: of the budget.
+        budgets: what they are paid from.
         shared: flights, store, listener and partition.
     """
 
     keys: Mapping[str, Sequence[str | None]]
     transport: Transport
     lanes: Lanes
-    ledger: Ledger
+    budgets: Budgets
     shared: Shared
 
 
@@ -38,53 +41,106 @@ class Benches:
     """The judges and panels of a configuration, by name.
 
     Args:
-        by_name: each judge's bench.
         judges: whom a component may ask about one sample.
         comparers: whom it may ask about siblings.
     """
 
     def __init__(self, config: RewardConfig, plan: BenchPlan, supplies: Supplies) -> None:
-        self.by_name: dict[str, Bench] = {}
-        self.judges: dict[str, Judging] = {}
-        self.comparers: dict[str, Comparer] = {}
-        for name, procedure in plan.procedures.items():
-            bench = self.by_name[name] = _bench(name, config, plan, supplies)
+        self._config, self._plan, self._supplies = config, plan, supplies
+        self._benches = {name: self._bench(name) for name in plan.procedures}
+        self._apart: dict[str, Bench] = {}
+        self.judges: Mapping[str, Judging]
+        self.comparers: Mapping[str, Comparing]
+        self.judges, self.comparers = self._seated(self._benches)
+        validation = supplies.budgets.validation
+        if validation is None:
+            return
+        for name, bench in self._benches.items():
+            meter, client = self._paid_from(validation, name)
+            self._apart[name] = bench.apart(client=client, meter=meter)
+        judges, comparers = self._seated(self._apart)
+        self.judges = {n: _Judging(one, judges[n]) for n, one in self.judges.items()}
+        self.comparers = {n: _Comparing(one, comparers[n]) for n, one in self.comparers.items()}
+
+    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+        """What another engine asked for; see `Bench.answer`."""
+        benches = self._apart if ask.apart else self._benches
+        return await benches[ask.judge].answer(ask)
+
+    def _bench(self, name: str) -> Bench:
+        meter, client = self._paid_from(self._supplies.budgets.training, name)
+        judge, rubric = self._config.judges[name], self._plan.rubrics[name]
+        shared = self._supplies.shared
+        bench = Bench(name, judge, rubric, client=client, meter=meter, shared=shared)
+        bench.knows(self._plan.procedures[name].questions)
+        return bench
+
+    def _paid_from(self, ledger: Ledger, name: str) -> tuple[Metered, JudgeClient]:
+        """How the judge `name` is asked at the expense of this budget."""
+        judge, listener = self._config.judges[name], self._supplies.shared.listener
+        meter = Metered(
+            self._supplies.transport,
+            judge=name,
+            prices=self._config.prices,
+            usage=tokens,
+            ledger=ledger,
+            listener=listener,
+        )
+        keys = self._supplies.keys[name]
+        client = JudgeClient(
+            endpoints=judge.endpoints,
+            keys=[None if key is None else Secret(key) for key in keys],
+            traffic=self._config.traffic,
+            transport=meter,
+            lanes=self._supplies.lanes,
+            well_formed=well_formed,
+            in_words_of=in_words_of,
+            listener=listener,
+        )
+        return meter, client
+
+    def _seated(
+        self, benches: Mapping[str, Bench]
+    ) -> tuple[dict[str, Judging], dict[str, Comparer]]:
+        """The judges and the comparers that ask on these benches."""
+        judges: dict[str, Judging] = {}
+        comparers: dict[str, Comparer] = {}
+        listener = self._supplies.shared.listener
+        for name, procedure in self._plan.procedures.items():
             if procedure.comparison is None:
-                self.judges[name] = OneJudge(bench, procedure)
+                judges[name] = OneJudge(benches[name], procedure)
                 continue
-            listener = supplies.shared.listener
-            comparer = Comparer(name, bench, procedure.comparison, listener=listener)
+            comparer = Comparer(name, benches[name], procedure.comparison, listener=listener)
             if procedure.comparison.against == "group":
-                self.comparers[name] = comparer
+                comparers[name] = comparer
             else:
-                self.judges[name] = AgainstReference(comparer)
-        known = {name: bounds for name, bounds in plan.bounds.items() if bounds is not None}
-        panels = {name: OnePanel(p, self.judges, known) for name, p in config.panels.items()}
-        self.judges |= panels
+                judges[name] = AgainstReference(comparer)
+        known = {name: bounds for name, bounds in self._plan.bounds.items() if bounds is not None}
+        panels = self._config.panels
+        return judges | {n: OnePanel(p, judges, known) for n, p in panels.items()}, comparers
 
 
-def _bench(name: str, config: RewardConfig, plan: BenchPlan, supplies: Supplies) -> Bench:
-    judge, listener = config.judges[name], supplies.shared.listener
-    meter = Metered(
-        supplies.transport,
-        judge=name,
-        prices=config.prices,
-        usage=tokens,
-        ledger=supplies.ledger,
-        listener=listener,
-    )
-    client = JudgeClient(
-        endpoints=judge.endpoints,
-        keys=[None if key is None else Secret(key) for key in supplies.keys[name]],
-        traffic=config.traffic,
-        transport=meter,
-        lanes=supplies.lanes,
-        well_formed=well_formed,
-        in_words_of=in_words_of,
-        listener=listener,
-    )
-    bench = Bench(
-        name, judge, plan.rubrics[name], client=client, meter=meter, shared=supplies.shared
-    )
-    bench.knows(plan.procedures[name].questions)
-    return bench
+class _Judging:
+    """One judge, paid from two budgets: that of the split ``train``, and that of all others."""
+
+    def __init__(self, training: Judging, validation: Judging) -> None:
+        self._training, self._validation = training, validation
+
+    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
+        payer = self._training if in_training(sample) else self._validation
+        return await payer.judge(sample, component=component)
+
+
+class _Comparing:
+    """Likewise of a judge that compares."""
+
+    def __init__(self, training: Comparing, validation: Comparing) -> None:
+        self._training, self._validation = training, validation
+
+    @property
+    def quorum(self) -> float:
+        return self._training.quorum
+
+    async def group(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
+        payer = self._training if all(map(in_training, samples)) else self._validation
+        return await payer.group(samples, component=component)

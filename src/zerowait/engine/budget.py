@@ -1,4 +1,4 @@
-"""The ledger that a configuration asks for, and what it says."""
+"""The ledgers that a configuration asks for, and what they say."""
 
 from __future__ import annotations
 
@@ -9,27 +9,77 @@ import msgspec
 from zerowait.cache import SqliteLedger
 from zerowait.cache.ledger import SPEND_FILE
 from zerowait.client import NANO_USD, Ledger, MemoryLedger, nano_usd
-from zerowait.config import Cache, RewardConfig
+from zerowait.config import Cache, FailurePolicy, RewardConfig
+from zerowait.engine.combine import unraised
 from zerowait.engine.tally import Stats
 from zerowait.judge import reply_usage
+from zerowait.types import FailureKind, Sample
 
 
-def open_ledger(config: RewardConfig) -> Ledger:
-    """The account of the configuration's budget.
+class Budgets(msgspec.Struct, frozen=True):
+    """What judges are paid from.
 
-    It is kept in ``spend.db`` beside the cache's file (in the default cache's folder where there is
-    none), under the budget's name. A configuration that is no file and names no budget has an
-    account that ends with its engine.
+    Args:
+        training: for all samples, or for those of the split ``train``.
+        validation: for the others, where ``traffic.validation_budget_usd`` is given.
+    """
+
+    training: Ledger = msgspec.field(default_factory=lambda: MemoryLedger(None))
+    validation: Ledger | None = None
+
+    def policy(self, on_failure: FailurePolicy, sample: Sample) -> FailurePolicy:
+        """`on_failure` for this sample: a validation that has spent its budget stops nothing.
+
+        Where the policy is ``raise`` its samples abstain as ``neutral`` then.
+        """
+        if self.validation is None or in_training(sample):
+            return on_failure
+        return unraised(on_failure, FailureKind.BUDGET)
+
+    async def aclose(self) -> None:
+        """Write down what is settled, then close. Idempotent."""
+        try:
+            await self.training.aclose()
+        finally:
+            if self.validation is not None:
+                await self.validation.aclose()
+
+    def told(self, stats: Stats) -> Stats:
+        """`stats` with the accounts of the budgets."""
+        told = _told(self.training, "budget")
+        if self.validation is not None:
+            told |= _told(self.validation, "validation_budget")
+        return msgspec.structs.replace(stats, **told) if told else stats
+
+
+def in_training(sample: Sample) -> bool:
+    """Whether a sample is paid from ``traffic.budget_usd`` where validation has a budget."""
+    return sample.split == "train"
+
+
+def open_budgets(config: RewardConfig) -> Budgets:
+    """The accounts of the configuration's budgets.
+
+    They are kept in ``spend.db`` beside the cache's file (in the default cache's folder where there
+    is none), under the budget's name, that of the validation with `` (validation)`` after it. A
+    configuration that is no file and names no budget has accounts that end with its engine.
 
     Raises:
         ConfigError: the file cannot be opened or is no ledger of ours.
     """
-    limit = config.traffic.budget_usd
-    name = budget_name(config)
+    training = _open(config, "budget_usd", "")
+    if config.traffic.validation_budget_usd is None:
+        return Budgets(training)
+    return Budgets(training, _open(config, "validation_budget_usd", " (validation)"))
+
+
+def _open(config: RewardConfig, key: str, suffix: str) -> Ledger:
+    usd, name = getattr(config.traffic, key), budget_name(config)
+    limit, key = None if usd is None else nano_usd(usd), f"traffic.{key}"
     if limit is None or name is None:
-        return MemoryLedger(None if limit is None else nano_usd(limit))
+        return MemoryLedger(limit, key=key)
     cache = Path(config.cache.path or str(Cache().path)).expanduser()
-    return SqliteLedger(cache.with_name(SPEND_FILE), name=name, limit=nano_usd(limit))
+    return SqliteLedger(cache.with_name(SPEND_FILE), name=name + suffix, limit=limit, key=key)
 
 
 def budget_name(config: RewardConfig) -> str | None:
@@ -42,17 +92,15 @@ def budget_name(config: RewardConfig) -> str | None:
     return "#".join([str(file.resolve()), *map(str, config.at)])
 
 
-def with_budget(stats: Stats, ledger: Ledger) -> Stats:
-    """`stats` with the budget's account."""
+def _told(ledger: Ledger, name: str) -> dict[str, float]:
     limit, spent, reserved = ledger.account
     if limit is None:
-        return stats
-    return msgspec.structs.replace(
-        stats,
-        budget_usd=limit / NANO_USD,
-        budget_spent_usd=spent / NANO_USD,
-        budget_reserved_usd=reserved / NANO_USD,
-    )
+        return {}
+    return {
+        f"{name}_usd": limit / NANO_USD,
+        f"{name}_spent_usd": spent / NANO_USD,
+        f"{name}_reserved_usd": reserved / NANO_USD,
+    }
 
 
 def tokens(body: bytes) -> tuple[int, int]:

@@ -49,6 +49,15 @@ def policy_for(on_failure: FailurePolicy, component: str, outcome: Abstain) -> P
     return "neutral"
 
 
+def unraised(on_failure: FailurePolicy, kind: FailureKind) -> FailurePolicy:
+    """`on_failure` with ``neutral`` wherever this kind would raise."""
+    kinds = dict(on_failure.kinds)
+    if kinds.get(kind, on_failure.default) == "raise":
+        kinds[kind] = "neutral"
+    components = {name: unraised(own, kind) for name, own in on_failure.components.items()}
+    return msgspec.structs.replace(on_failure, kinds=kinds, components=components)
+
+
 def combine(
     outcomes: Mapping[str, Outcome], terms: list[Term], on_failure: FailurePolicy
 ) -> Reward:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 
 from zerowait.config import By, Comparison
 from zerowait.engine.judging import Bench
@@ -23,6 +24,18 @@ from zerowait.judge import (
     windows,
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
+
+
+class Comparing(Protocol):
+    """Whoever compares the responses to one prompt."""
+
+    @property
+    def quorum(self) -> float:
+        """The share of a group, or of a response's comparisons, that must be there."""
+        ...
+
+    async def group(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
+        """What each of the siblings is worth, or why that is not known."""
 
 
 class Comparer:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self
 
 from zerowait.cache import SingleFlight
-from zerowait.engine.comparing import Comparer
+from zerowait.engine.comparing import Comparing
 from zerowait.engine.contest import Contest
 from zerowait.engine.groups import Group, Seat
 from zerowait.engine.plan import ContestStep
@@ -29,7 +29,7 @@ class Contests:
     def __init__(
         self,
         steps: Sequence[ContestStep],
-        comparers: Mapping[str, Comparer],
+        comparers: Mapping[str, Comparing],
         *,
         deadline_s: float,
     ) -> None:

@@ -15,13 +15,13 @@ from typing import Any, Self
 import msgspec
 
 from zerowait.cache import NoStore, Shard, SingleFlight, open_store
-from zerowait.client import HttpTransport, Lanes, Ledger, MemoryLedger, Transport
+from zerowait.client import HttpTransport, Lanes, Transport
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.anchors import AnchorWatch
 from zerowait.engine.benches import Benches, Supplies
-from zerowait.engine.budget import open_ledger, with_budget
+from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import combine, settle_groups
-from zerowait.engine.comparing import Comparer
+from zerowait.engine.comparing import Comparing
 from zerowait.engine.contests import Contests
 from zerowait.engine.groups import STREAM, Groups, Seat
 from zerowait.engine.health_watch import HealthWatch
@@ -91,7 +91,7 @@ class Engine:
         self._contests: Contests | None = None
         self._benches: Benches | None = None
         self._steps: Steps | None = None
-        self._ledger: Ledger = MemoryLedger(None)
+        self._budgets = Budgets()
         self._standstill = Standstill(self.lanes, self._tell, self.config.traffic.timeout_s)
         self._watch = LoopWatch(self._tell, each=self._standstill.look)
         self._anchors = AnchorWatch(
@@ -105,11 +105,11 @@ class Engine:
         async with AsyncExitStack() as stack:
             pool = ScorerPool(take_lists=self.plan.take_lists)
             stack.push_async_callback(pool.aclose)
-            judges: dict[str, Judging] = {}
-            comparers: dict[str, Comparer] = {}
+            judges: Mapping[str, Judging] = {}
+            comparers: Mapping[str, Comparing] = {}
             if self.config.judges:
-                self._ledger = open_ledger(self.config)
-                stack.push_async_callback(self._ledger.aclose)
+                self._budgets = open_budgets(self.config)
+                stack.push_async_callback(self._budgets.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
                 store = await open_store(self.config.cache, self._shard, listener=self._tell)
@@ -125,7 +125,7 @@ class Engine:
                     keys=self._keys,
                     transport=transport,
                     lanes=self.lanes,
-                    ledger=self._ledger,
+                    budgets=self._budgets,
                     shared=shared,
                 )
                 benches = self._benches = Benches(self.config, self.plan.judges, supplies)
@@ -237,7 +237,7 @@ class Engine:
         """
         if self._open is None or self._benches is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
-        return await self._benches.by_name[ask.judge].answer(ask)
+        return await self._benches.answer(ask)
 
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
@@ -247,7 +247,7 @@ class Engine:
             loop_blocked_by=self._watch.blocked_by,
             alarms_on=self.health.on,
         )
-        return with_budget(counts, self._ledger)
+        return self._budgets.told(counts)
 
     async def _score(
         self, sample: Sample, scope: Hashable, size: int | None, until: Until | None = None
@@ -263,7 +263,8 @@ class Engine:
             outcomes = await self._grouped(steps, seat, scope, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
-        reward = combine(outcomes, self.plan.terms, self.config.on_failure)
+        on_failure = self._budgets.policy(self.config.on_failure, sample)
+        reward = combine(outcomes, self.plan.terms, on_failure)
         self._tell(
             RewardSettled(
                 sample=sample, reward=reward, submitted_at=submitted_at, settled_at=time.time()
@@ -310,8 +311,7 @@ class Engine:
         self._standstill(event)
         try:
             self._user_listener(event)
-        except Exception:  # noqa: BLE001 - somebody else's code
-            # a reward that was paid for is not lost to whoever listens
+        except Exception:  # noqa: BLE001 - whoever listens costs nobody a reward
             _LOG.exception("the listener raised on %s", type(event).__name__)
 
     def _tell_of_anchor(self, event: Event) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -76,6 +77,17 @@ class Bench:
         )
         self._questions: Sequence[Question] = ()
         self._readers: dict[int, int] = {}
+        self._apart = False
+
+    def apart(self, *, client: JudgeClient, meter: Metered) -> Self:
+        """This bench at the expense of the validation's own budget.
+
+        It has the same replies and the same memory, and no call in flight in common: whoever joined
+        one that this budget cannot bear would abstain for it.
+        """
+        other = copy.copy(self)
+        other._client, other._meter, other._apart = client, meter, True  # noqa: SLF001 - a copy
+        return other
 
     @property
     def config(self) -> Judge:
@@ -164,7 +176,7 @@ class Bench:
         else:
             known = self._readers.get(id(question.read))
             reader = question.read if known is None else known
-            ask = Ask(self._name, question.key, question.request, reader)
+            ask = Ask(self._name, question.key, question.request, reader, self._apart)
             settled, joined = await part.ask(owner, ask)
         self._tell(question.key, settled, component, joined=joined)
         return settled
@@ -191,9 +203,8 @@ class Bench:
         hot = self._replies.hot(question.key, question.read)
         if hot is not None:
             return hot, False
-        settled, joined = await self._flights.run(
-            question.key, lambda sent: self._settle(question, sent)
-        )
+        flight = f"validation {question.key}" if self._apart else question.key
+        settled, joined = await self._flights.run(flight, lambda sent: self._settle(question, sent))
         if joined and settled.reply and settled.read is not question.read:
             # another judge asks the very same and looks for something else in the answer
             settled = msgspec.structs.replace(

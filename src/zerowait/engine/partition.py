@@ -21,12 +21,14 @@ class Ask(msgspec.Struct, frozen=True):
         request: what the judge is asked.
         read: what a reply's body means: the judge's question of that index, or a reader that can
             travel.
+        apart: whether it is paid from the validation's own budget.
     """
 
     judge: str
     key: str
     request: ChatRequest
     read: int | Read
+    apart: bool = False
 
 
 @dataclass(frozen=True)

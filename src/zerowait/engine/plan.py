@@ -9,12 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from zerowait.config import (
-    JudgeComponent,
-    RewardConfig,
-    ScorerComponent,
-    ShapeComponent,
-)
+from zerowait.config import JudgeComponent, RewardConfig, ScorerComponent, ShapeComponent
+from zerowait.config.traffic import BUDGETS
 from zerowait.engine.anchors import AnchorSet
 from zerowait.engine.bench_plan import BenchPlan, compares_siblings, compile_judges
 from zerowait.engine.combine import Term
@@ -304,7 +300,8 @@ def _measures(
 
 
 def _check_prices(config: RewardConfig) -> None:
-    if config.traffic.budget_usd is None:
+    keys = [key for key in BUDGETS if getattr(config.traffic, key) is not None]
+    if not keys:
         return
     for name, judge in config.judges.items():
         for index, endpoint in enumerate(judge.endpoints):
@@ -313,7 +310,7 @@ def _check_prices(config: RewardConfig) -> None:
             near = did_you_mean(endpoint.model, config.prices) if config.prices else ""
             config.fail(
                 ("judges", name, "endpoints", index, "model"),
-                f"is {endpoint.model!r}, which has no price, and traffic.budget_usd needs one: "
+                f"is {endpoint.model!r}, which has no price, and traffic.{keys[0]} needs one: "
                 f"prices: {{{endpoint.model}: {{input: usd, output: usd}}}}, per million tokens"
                 f"{near}",
             )

@@ -77,6 +77,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         budget_usd: ``traffic.budget_usd``.
         budget_spent_usd: under the budget's name so far, earlier runs included.
         budget_reserved_usd: for requests that have no bill yet, and for those of killed processes.
+        validation_budget_usd, validation_budget_spent_usd, validation_budget_reserved_usd:
+            likewise, of ``traffic.validation_budget_usd``.
         in_flight: requests being answered now. waiting: requests in line for a slot.
         peak_in_flight: the most requests in flight so far. limit: the concurrency limit now.
         limits: with ``concurrency: auto``, what `limit` is made of, by endpoint and model.
@@ -111,6 +113,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     budget_usd: float | None = None
     budget_spent_usd: float = 0.0
     budget_reserved_usd: float = 0.0
+    validation_budget_usd: float | None = None
+    validation_budget_spent_usd: float = 0.0
+    validation_budget_reserved_usd: float = 0.0
     in_flight: int = 0
     waiting: int = 0
     peak_in_flight: int = 0

@@ -15,6 +15,7 @@ CountedT = TypeVar("CountedT", Stats, JudgeStats)
 _LATENCIES: Final = ("latency_p50_s", "latency_p95_s", "latency_p99_s")
 _LARGEST: Final = (
     *("budget_usd", "budget_spent_usd", "budget_reserved_usd"),
+    *("validation_budget_usd", "validation_budget_spent_usd", "validation_budget_reserved_usd"),
     *("model_changes", "loop_lag_p99_s"),
 )
 """One account, one model and one worst loop, however many look at it."""

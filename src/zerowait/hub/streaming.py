@@ -22,12 +22,14 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
     """What a streaming trainer gets for one row.
 
     Args:
-        value: finite, always. reward: what was really judged; its value is None when it abstained.
+        value: finite in training, always; None for a row of a validation in whose step nothing was
+            judged, which has no number.
+        reward: what was really judged; its value is None when it abstained.
         stand_in: where `value` came from when the row abstained: ``group`` (its siblings' mean),
             ``step`` or ``run`` (the mean of the rows judged there); empty when it was judged.
     """
 
-    value: float
+    value: float | None
     reward: Reward
     stand_in: str = ""
 
@@ -79,7 +81,8 @@ class Stream:
 
         Raises:
             JudgementError: the policy is ``raise`` (then every later call raises too, so that the
-                trainer stops), or the row abstained and nothing was ever judged to stand in for it.
+                trainer stops), or a training row abstained and nothing was ever judged to stand in
+            for it.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -124,6 +127,8 @@ class Stream:
         if group.stand_in is None:
             # once for all siblings: two numbers in one group would push one against the other
             group.stand_in = self._number(sample, group, step)
+        if group.stand_in is None and sample.split != _TRAINING:
+            return Streamed(value=None, reward=reward)
         if group.stand_in is None:
             raise JudgementError(
                 "no judgement has been reached yet, so there is nothing a neutral reward could "
@@ -133,9 +138,11 @@ class Stream:
         return Streamed(value=value, reward=reward, stand_in=source)
 
     def _number(self, sample: Sample, group: _Cohort, step: _Cohort) -> tuple[float, str] | None:
+        """A validation is measured anew each time: what earlier ones brought is no part of it."""
+        known = [(group.mean, "group"), (step.mean, "step")]
         run = self._runs.get((sample.split, sample.data_source))
-        overall = None if run is None else run.mean
-        known = ((group.mean, "group"), (step.mean, "step"), (overall, "run"))
+        if run is not None and sample.split == _TRAINING:
+            known.append((run.mean, "run"))
         return next(((mean, source) for mean, source in known if mean is not None), None)
 
     async def _until(self, cohort: _Cohort, true: Callable[[], bool]) -> None:
@@ -173,6 +180,7 @@ class _Running:
 
 
 _STEPS_KEPT = 64
+_TRAINING = "train"
 
 
 def _group_key(sample: Sample) -> str:

@@ -11,6 +11,7 @@ gets a ticket at once, and the trainer fetches the reward when it needs it.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from verl import DataProto
@@ -28,7 +29,7 @@ from zerowait.verl.trajectory import sample_of
 
 @register("zerowait")
 class RewardManager(RewardManagerBase):
-    """Rewards under verl's own trainers, one row at a time, always finite.
+    """Rewards under verl's own trainers, one row at a time; in training always finite.
 
     Raises:
         ConfigError: ``reward.zerowait.config`` is missing or wrong, or asks for something that a
@@ -55,11 +56,16 @@ class RewardManager(RewardManagerBase):
             self._hub = RayHub(settings.config, record=settings.record)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
-        """``reward_score``, finite, and ``reward_extra_info`` with the same keys for every row."""
+        """``reward_score`` and ``reward_extra_info``, with the same keys for every row.
+
+        The score is finite in training; in a validation of which nothing was judged it is NaN.
+        """
         sample = sample_of(data, self.tokenizer, shaped=self._shaped)
         if isinstance(self._hub, RayTickets):
             await self._hub.deposit(sample)
             return {"reward_score": PLACEHOLDER, "reward_extra_info": ticket(sample)}
         streamed = await self._hub.reward(sample)
         info = extra_info(streamed.reward, stand_in=streamed.stand_in) | episode_info(sample)
-        return {"reward_score": streamed.value, "reward_extra_info": info}
+        # verl has no row without a score; of a validation it takes means, which NaN says are none
+        score = math.nan if streamed.value is None else streamed.value
+        return {"reward_score": score, "reward_extra_info": info}
