@@ -39,8 +39,8 @@ class Hub:
         return reward
 
     async def give_up(self, tickets):
-        for ticket in tickets:
-            self.given_up.put(ticket)
+        for name in tickets:
+            self.given_up.put(name)
 
 
 def judged(value):
