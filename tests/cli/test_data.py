@@ -99,6 +99,14 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted_when_told_so(zerowait
     assert json.loads((tmp_path / "o.jsonl").read_text())["extra_info"]["index"] == 0
 
 
+def test_questions_that_are_asked_twice_are_kept_and_told(zerowait, tmp_path):
+    rows = [{"question": q, "answer": "a"} for q in ("Who?", "Where?", "Who?", "Who?")]
+    (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    done = zerowait("data", "questions", "f.jsonl", "o.jsonl")
+    said = "2 rows ask what a row before asks, the first of them f.jsonl:3"
+    assert done.stdout.splitlines() == ["o.jsonl: 4 questions", said]
+
+
 def test_no_more_rows_than_wanted_are_written(zerowait, tmp_path, hotpot):
     assert "2 questions" in zerowait("data", "questions", hotpot, "o.jsonl", "--limit=2").stdout
 
@@ -121,7 +129,8 @@ def test_no_more_rows_than_wanted_are_written(zerowait, tmp_path, hotpot):
             ["questions", "hotpot.json", "o.jsonl", "--question=Question"],
             "did you mean 'question'?",
         ),
-        (["questions", "hotpot.json", "o.jsonl", "--limit=0"], "has no usable rows"),
+        (["questions", "hotpot.json", "o.jsonl", "--limit=0"], "greater than or equal to 1"),
+        (["questions", "hotpot.json", "o.jsonl", "--keep=index"], "--keep index: is a name under"),
         (["corpus", "empty.jsonl", "o.jsonl"], "there would be no documents"),
         (["corpus", "hotpot.json", "o.parquet"], "has to end in .jsonl"),
     ],

@@ -1,5 +1,7 @@
 """Rows of published data sets: what is read from each form, and what is said of one that is none."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,14 +75,33 @@ def test_other_columns_can_be_named_and_kept():
     ("row", "columns", "says"),
     [
         ({"qestion": "?", "answer": "a"}, {}, "f:3: has no question .* did you mean 'qestion'"),
-        ({"question": "?", "anwser": "a"}, {}, "has no answer .* --answers"),
+        ({"question": "?", "anwser": "a"}, {}, "has no answer .* --answers; did you mean 'anwser'"),
         ({"question": "?", "answer": "a"}, {"question": "qu"}, "no column 'qu' for the question"),
         ({"question": "?", "answer": "a"}, {"answers": "answr"}, "did you mean 'answer'"),
         ({"question": "?", "answer": "a"}, {"keep": ("lvl",)}, "no column 'lvl' to keep"),
-        ({"question": " ", "answer": "a"}, {}, "the question is ' '"),
+        ({"question": " ", "answer": "a"}, {}, "the question under 'question' is ' '"),
         ({"question": ["?"], "answer": "a"}, {}, "has to be text"),
-        ({"question": "?", "answer": [" ", None, True]}, {}, "no answer can be read"),
+        ({"question": "?", "answer": [" ", None]}, {}, "no answer can be read"),
         ({}, {}, "f:3: has no question"),
+        (
+            {"query": ["?"], "answer": "a"},
+            {},
+            "f:3: the question under 'query' is .*has to be text",
+        ),
+        ({"question": "?", "answer": None}, {}, "f:3: its answer under 'answer' is missing"),
+        ({"question": "?", "answer": math.nan}, {}, "f:3: its answer under 'answer' is missing"),
+        ({"question": "?", "gold": None}, {"answers": "gold"}, "under 'gold' is missing"),
+        (
+            {"question": "?", "golden_answers": []},
+            {},
+            "read from 'golden_answers', which is \\[\\]",
+        ),
+        ({"question": "?", "answer": True}, {}, "under 'answer' is True, .*write 'yes' or 'no'"),
+        ({"question": "?", "answer": ["a", {"b": 1}]}, {}, r"'answer'\[1\] is .* none of target"),
+        ({"question": "?", "answer": {"value": [1j]}}, {}, r"'answer'\['value'\]\[0\] is 1j"),
+        ({"question": "?", "answer": math.inf}, {}, "'answer' is inf, which is no answer"),
+        ({"question": "?", "answer": "a", "id": {}}, {}, "f:3: the id under 'id' is {}"),
+        ({"question": "?", "answer": "a", "data_source": ["x"]}, {}, "'data_source' is \\['x'\\]"),
     ],
 )
 def test_a_row_without_question_or_answer_says_what_it_has_instead(row, columns, says):
@@ -107,6 +128,24 @@ def test_a_prompt_is_kept_or_left_out_as_told():
 def test_a_prompt_that_is_not_there_cannot_be_kept():
     with pytest.raises(DataError, match="f:1: has no chat messages"):
         training_row(read(HOTPOT), index=0, source="x", instructions="keep", where="f:1")
+
+
+@pytest.mark.parametrize("message", ["hello", {"content": "x"}, {"role": "user"}, None])
+def test_a_prompt_that_is_no_chat_is_refused_where_it_is_kept(message):
+    row = SEARCH_R1 | {"prompt": [*SEARCH_R1["prompt"], message]}
+    with pytest.raises(DataError, match=r"f:1: 'prompt'\[1\] is .* has to be a chat message"):
+        training_row(read(row), index=0, source="x", instructions="keep", where="f:1")
+    assert training_row(read(row), index=0, source="x", instructions="search")
+
+
+@pytest.mark.parametrize(
+    ("found", "answer"),
+    [(2.0, "2"), (2.5, "2.5"), (7, "7"), (10**30, "1" + "0" * 30), (1e300, "1e+300")],
+)
+def test_a_number_is_the_answer_that_people_write(found, answer):
+    """Tables make 2.0 of 2 in a column that has gaps, and the gaps NaN."""
+    row = {"question": "How many?", "answer": [found, float("nan")]}
+    assert read(row).answers == (answer,)
 
 
 def test_a_question_that_only_a_prompt_holds_cannot_be_asked_anew():
@@ -148,7 +187,11 @@ def test_each_form_of_a_document_is_read(row):
     [
         ({"titel": "Lima"}, "f:1: is no document"),
         ({"title": "Lima", "txt": "t"}, "did you mean 'txt'"),
-        ({"title": "Lima", "text": " "}, "is no document"),
+        ({"title": "Lima", "text": " "}, "f:1: 'text' is ' ', and has to be text"),
+        ({"title": "Lima", "contents": 5}, "f:1: 'contents' is 5, and has to be text"),
+        ({"title": ["Lima"], "text": "t"}, "f:1: 'title' is \\['Lima'\\], and has to be text"),
+        ({"paragraphs": [{"title": "Lima"}]}, "f:1: 'paragraphs' has to be .*paragraph_text"),
+        ({"context": [["Lima", None]]}, "'context' has to be"),
         ({"context": "Lima"}, r"a list of \[title, sentences\]"),
         ({"context": {"title": ["Lima"], "sentences": []}}, "on the hub"),
         ({"context": [["Lima", 3]]}, "'context' has to be"),

@@ -17,6 +17,7 @@ from zerowait.cli.rows import PARQUET, read_rows
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.search.documents import Document, distinct, documents_in
 from zerowait.search.questions import (
+    OWN_EXTRA,
     Columns,
     Instructions,
     Question,
@@ -83,7 +84,7 @@ def questions(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     instructions: Annotated[
         str, typer.Option(help="search: how to search; none: the question; keep: its own prompt.")
     ] = "search",
-    limit: Annotated[int | None, typer.Option(help="Most rows, the first ones.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Most rows, the first ones.")] = None,
     skip_unusable: Annotated[
         bool, typer.Option(help="Leave out and count rows without question or answer.")
     ] = False,
@@ -93,8 +94,13 @@ def questions(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         hint = did_you_mean(instructions, _INSTRUCTIONS)
         raise ConfigError(f"--instructions {instructions}: is not possible{hint}")
     _check_out(file, out, _ROWS)
+    taken = next((name for name in keep or () if name in OWN_EXTRA), None)
+    if taken is not None:
+        raise ConfigError(f"--keep {taken}: is a name under which extra_info has something else")
     columns = Columns(question=question, answers=answers, id=id_column, keep=tuple(keep or ()))
     skipped: list[DataError] = []
+    repeated: list[str] = []
+    asked: set[int] = set()
     rows: list[dict[str, Any]] = []
     for where, found in _asked(file, columns, skipped if skip_unusable else None):
         if limit is not None and len(rows) >= limit:
@@ -107,11 +113,16 @@ def questions(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
             where=where,
         )
         rows.append(row)
+        if found.text and hash(found.text) in asked:
+            repeated.append(where)
+        asked.add(hash(found.text))
     if not rows:
         reason = f": {skipped[0]}" if skipped else ""
         raise DataError(f"{file}: has no usable rows{reason}")
     _write_rows(rows, out)
     print(f"{out}: {len(rows)} questions")
+    if repeated:
+        print(f"{len(repeated)} rows ask what a row before asks, the first of them {repeated[0]}")
     if skipped:
         print(f"{len(skipped)} rows were left out, the first because {skipped[0]}")
     return 0

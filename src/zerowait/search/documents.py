@@ -46,12 +46,15 @@ def documents_in(row: Mapping[str, Any], *, where: str) -> Iterator[Document]:
     >>> [document.contents for document in documents_in(row, where="row 1")]
     ['Lima\nLima is in Peru. It is large.']
     """
-    paragraphs = row.get("context", row.get("paragraphs"))
-    if paragraphs is not None:
-        yield from _paragraphs(paragraphs, where)
-        return
+    for key in ("context", "paragraphs"):
+        if row.get(key) is not None:
+            yield from _paragraphs(row[key], f"{where}: {key!r}")
+            return
     name = next((name for name in _TEXT if isinstance(row.get(name), str)), None)
     if name is None or not row[name].strip():
+        other = name or next((name for name in _TEXT if row.get(name) is not None), None)
+        if other is not None:
+            raise DataError(f"{where}: {other!r} is {row[other]!r:.60}, and has to be text")
         hint = did_you_mean(_TEXT[0], row)
         raise DataError(
             f"{where}: is no document: a row has 'title' and 'text', 'contents', or the "
@@ -61,8 +64,10 @@ def documents_in(row: Mapping[str, Any], *, where: str) -> Iterator[Document]:
     if title is None:
         title, _, text = row[name].strip().partition("\n")
         yield Document(title.strip().strip('"'), text)
-    else:
+    elif isinstance(title, str | int | float):
         yield Document(str(title), row[name])
+    else:
+        raise DataError(f"{where}: 'title' is {title!r:.60}, and has to be text")
 
 
 def distinct(documents: Iterable[Document]) -> Iterator[Document]:
@@ -87,8 +92,9 @@ def _paragraphs(paragraphs: Any, where: str) -> Iterator[Document]:
             yield Document(str(title), text)
     except (KeyError, TypeError, ValueError):
         raise DataError(
-            f"{where}: 'context' has to be a list of [title, sentences], as in HotpotQA's files, "
-            "or {'title': [...], 'sentences': [...]}, as on the hub"
+            f"{where} has to be a list of [title, sentences], as in HotpotQA's files, "
+            "{'title': [...], 'sentences': [...]}, as on the hub, or a list of "
+            "{'title': ..., 'paragraph_text': ...}, as in MuSiQue's"
         ) from None
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from difflib import get_close_matches
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -13,6 +15,10 @@ from zerowait.types import Message
 
 Instructions: TypeAlias = Literal["search", "none", "keep"]
 
+OWN_EXTRA: Final = ("index", "id", "question", "split", "group_size")
+"""What ``extra_info`` holds of every row, from here or from the training's data set."""
+
+_WHOLE_BELOW: Final = 1e15
 _QUESTION = ("question", "query")
 _ANSWERS = ("golden_answers", "answers", "answer")
 _ID = ("id", "_id", "question_id")
@@ -64,29 +70,31 @@ def question_in(row: Mapping[str, Any], columns: Columns, *, where: str) -> Ques
         where: how errors call the row.
 
     Raises:
-        DataError: there is no question or no answer; names what the row has instead.
+        DataError: there is no question or no answer, or a column holds something else; names the
+            column, and what it has or the row has instead.
 
     >>> row = {"question": "Who wrote Emma?", "golden_answers": ["Jane Austen"]}
     >>> question_in(row, Columns(), where="row 1").answers
     ('Jane Austen',)
     """
-    prompt = row.get("prompt")
-    messages = tuple(prompt) if isinstance(prompt, list) else ()
     given = row.get("extra_info")
     nested = given if isinstance(given, Mapping) else {}
-    text = _value(row, columns.question, _QUESTION, where=where, what="question")
+    prompt = row.get("prompt")
+    messages = tuple(prompt) if isinstance(prompt, list) else ()
+    key, text = _found(row, columns.question, _QUESTION, where=where, what="question")
     if text is None and columns.question is None:
-        text = nested.get("question")
+        key, text = "extra_info.question", nested.get("question")
     if text is None and not messages:
-        raise _missing(row, "question", _QUESTION, where)
+        raise _missing(row, "question", columns.question, _QUESTION, where)
     if text is not None and (not isinstance(text, str) or not text.strip()):
-        raise DataError(f"{where}: the question is {_short(text)}, and has to be text")
-    id_ = _value(row, columns.id, _ID, where=where, what="id")
+        raise DataError(
+            f"{where}: the question under {key!r} is {_short(text)}, and has to be text"
+        )
     return Question(
         text=(text or "").strip(),
         answers=_answers_in(row, columns, where),
-        id="" if id_ is None else str(id_),
-        source=str(row.get("data_source") or ""),
+        id=_id_in(row, columns, where),
+        source=_source_in(row, where),
         prompt=messages,
         extra={name: _kept(row, name, where) for name in columns.keep},
     )
@@ -110,6 +118,8 @@ def training_row(
     """
     if instructions == "keep" and not question.prompt:
         raise DataError(f"{where}: has no chat messages under 'prompt' to keep")
+    if instructions == "keep":
+        _check_messages(question.prompt, where)
     if instructions != "keep" and not question.text:
         raise DataError(
             f"{where}: has a prompt and no question: name its column with --question, or keep "
@@ -135,41 +145,95 @@ def training_row(
 
 
 def _answers_in(row: Mapping[str, Any], columns: Columns, where: str) -> tuple[str, ...]:
-    found = _value(row, columns.answers, _ANSWERS, where=where, what="answers")
+    key, found = _found(row, columns.answers, _ANSWERS, where=where, what="answers")
     if found is None and columns.answers is None:
         reward_model = row.get("reward_model")
+        key = "reward_model.ground_truth"
         found = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
     if found is None:
-        raise _missing(row, "answer", _ANSWERS, where)
-    answers = tuple(dict.fromkeys(text.strip() for text in _texts(found) if text.strip()))
+        raise _missing(row, "answer", columns.answers, _ANSWERS, where)
+    texts = _texts(found, f"{where}: the answer under {key!r}")
+    answers = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
     if not answers:
-        raise DataError(f"{where}: no answer can be read from {_short(found)}")
+        raise DataError(f"{where}: no answer can be read from {key!r}, which is {_short(found)}")
     return answers
 
 
-def _texts(found: Any) -> list[str]:
+def _texts(found: Any, where: str) -> list[str]:
+    """The texts in `found`; what is missing or empty has none, and what is no text is an error."""
     if isinstance(found, str):
         return [found]
-    if isinstance(found, bool | None):
+    if _is_missing(found):
         return []
-    if isinstance(found, int | float):
-        return [str(found)]
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return [_number(found, where)]
     if isinstance(found, Mapping):
-        return [text for name in _WITHIN if name in found for text in _texts(found[name])]
+        known = [name for name in _WITHIN if name in found]
+        if found and not known:
+            raise DataError(
+                f"{where} is {_short(found)}, which has none of {', '.join(_WITHIN)}"
+                f"{did_you_mean(_WITHIN[0], found)}"
+            )
+        return [text for name in known for text in _texts(found[name], f"{where}[{name!r}]")]
     if isinstance(found, Sequence):
-        return [text for item in found for text in _texts(item)]
-    return []
+        return [text for at, item in enumerate(found) for text in _texts(item, f"{where}[{at}]")]
+    hint = ": write 'yes' or 'no'" if isinstance(found, bool) else ""
+    raise DataError(f"{where} is {_short(found)}, and has to be text{hint}")
 
 
-def _value(
+def _number(found: float, where: str) -> str:
+    """As people write it: tables turn a column of whole numbers with gaps into 2.0 and NaN."""
+    if isinstance(found, float) and not math.isfinite(found):
+        raise DataError(f"{where} is {found}, which is no answer")
+    whole = isinstance(found, float) and found.is_integer() and abs(found) < _WHOLE_BELOW
+    return str(int(found)) if whole else str(found)
+
+
+def _is_missing(found: Any) -> bool:
+    return found is None or (isinstance(found, float) and math.isnan(found))
+
+
+def _check_messages(prompt: Sequence[Any], where: str) -> None:
+    for at, message in enumerate(prompt):
+        says = message if isinstance(message, Mapping) else {}
+        if not isinstance(says.get("role"), str) or says.get("content") is None:
+            raise DataError(
+                f"{where}: 'prompt'[{at}] is {_short(message)}, and has to be a chat message such "
+                'as {"role": "user", "content": "..."}'
+            )
+
+
+def _id_in(row: Mapping[str, Any], columns: Columns, where: str) -> str:
+    key, found = _found(row, columns.id, _ID, where=where, what="id")
+    if found is None:
+        return ""
+    if not isinstance(found, str | int):
+        raise DataError(f"{where}: the id under {key!r} is {_short(found)}, and has to be text")
+    return str(found)
+
+
+def _source_in(row: Mapping[str, Any], where: str) -> str:
+    source = row.get("data_source")
+    if _is_missing(source):
+        return ""
+    if not isinstance(source, str):
+        raise DataError(f"{where}: 'data_source' is {_short(source)}, and has to be text")
+    return source
+
+
+def _found(
     row: Mapping[str, Any], named: str | None, usual: Sequence[str], *, where: str, what: str
-) -> Any:
-    if named is None:
-        return next((row[name] for name in usual if row.get(name) is not None), None)
-    if named not in row:
+) -> tuple[str, Any]:
+    """The column that has it and what it has; None where it is missing.
+
+    Raises:
+        DataError: there is no column of the name that was given.
+    """
+    if named is not None and named not in row:
         hint = did_you_mean(named, row)
         raise DataError(f"{where}: has no column {named!r} for the {what}{hint}")
-    return row[named]
+    names = usual if named is None else (named,)
+    return next(((n, row[n]) for n in names if not _is_missing(row.get(n))), (names[0], None))
 
 
 def _kept(row: Mapping[str, Any], name: str, where: str) -> Any:
@@ -178,9 +242,16 @@ def _kept(row: Mapping[str, Any], name: str, where: str) -> Any:
     return row[name]
 
 
-def _missing(row: Mapping[str, Any], what: str, usual: Sequence[str], where: str) -> DataError:
-    hint = did_you_mean(usual[0], row)
+def _missing(
+    row: Mapping[str, Any], what: str, named: str | None, usual: Sequence[str], where: str
+) -> DataError:
+    empty = next((name for name in ((named,) if named else usual) if name in row), None)
+    if empty is not None:
+        return DataError(f"{where}: its {what} under {empty!r} is missing ({row[empty]})")
     option = "--question" if what == "question" else "--answers"
+    near = (get_close_matches(name, list(row), n=1) for name in usual)
+    found = next((match[0] for match in near if match), None)
+    hint = f"; did you mean {found!r}?" if found else did_you_mean(usual[0], row)
     return DataError(
         f"{where}: has no {what} under {', '.join(usual)}: name its column with {option}{hint}"
     )
