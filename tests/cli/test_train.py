@@ -72,6 +72,8 @@ def change(path, old, new):
         ("reward.yaml", "on_failure: neutral", "on_failure: mask", "reward.yaml:8: on_failure.default is 'mask', which verl's own trainers cannot do"),
         ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, redeem: 5}", "recipe.yaml:8: trainer has no key 'redeem'; did you mean 'redeem_s'?"),
         ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: zerowait, max_abstained: 0}", "max_abstained must be in (0, 1], not 0"),
+        ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {max_abstained: 0.3}", "max_abstained is read in zerowait and"),
+        ("recipe.yaml", "{device: cpu}", "{device: cpu}\ntrainer: {mode: sync, redeem_s: 5}", "can they be stopped from here"),
         ("train.jsonl", "ground_truth", "groundtruth", "train.jsonl, row 1"),
         ("recipe.yaml", "name: test", "name: ../../x", "recipe.yaml:1: name is '../../x', and has to be the name of one folder"),
         ("recipe.yaml", "reward: reward.yaml", "reward: reward.yaml\nverl: {actor_rollout_ref.rollout.top_p: .nan}", "actor_rollout_ref.rollout.top_p must be a number, not nan"),

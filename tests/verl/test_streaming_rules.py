@@ -13,14 +13,15 @@ on_failure: {policy}
 """
 
 
-def verl_config(*, n, estimator="grpo", batch=4, mode="sync"):
+def verl_config(*, n, estimator="grpo", batch=4, mode="sync", refill=False, own=None):
     modes = {"trainer_mode": mode, "sync": {}, "colocate_async": {"num_warmup_batches": 1.5}}
+    modes["sampler"] = {"sync_refill_failed_groups": refill}
     return OmegaConf.create(
         {
             "trainer": {"v1": modes},
             "data": {"train_batch_size": batch},
             "actor_rollout_ref": {"rollout": {"n": n}},
-            "reward": {"num_workers": 1},
+            "reward": {"num_workers": 1, "zerowait": {"config": "reward.yaml"} | (own or {})},
             "algorithm": {"adv_estimator": estimator},
         }
     )
@@ -50,6 +51,22 @@ def test_neutral_needs_siblings(tmp_path, policy, estimator):
 )
 def test_other_choices_may_start(tmp_path, policy, verl):
     assert checked(tmp_path, policy, **verl) is False
+
+
+@pytest.mark.parametrize("policy", ["raise", "{default: neutral, refused: raise}"])
+@pytest.mark.parametrize("verl", [{"mode": "colocate_async"}, {"refill": True}])
+def test_raise_is_refused_where_verl_would_draw_other_prompts_for_ever(tmp_path, policy, verl):
+    """It replaces each prompt whose rewards raised, so that nothing would ever end the training."""
+    with pytest.raises(ConfigError, match=r"reward.yaml:4: .*they would draw for ever"):
+        checked(tmp_path, policy, n=2, **verl)
+
+
+@pytest.mark.parametrize("key", ["redeem_s", "max_abstained"])
+def test_a_limit_that_verls_own_trainers_do_not_keep_is_refused(tmp_path, key):
+    with pytest.raises(
+        ConfigError, match=rf"reward.zerowait.{key} is read in .* zerowait_sep.*nly"
+    ):
+        checked(tmp_path, "neutral", n=2, own={key: 0.5})
 
 
 def test_an_estimator_that_verls_trainer_cannot_run_is_refused_before_the_first_step(tmp_path):

@@ -31,7 +31,7 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
         connect: whether keys have to be set and judges to be reached.
     """
     if not recipe.trainer.gives_tickets:
-        refuse_unstreamable(recipe.reward)
+        refuse_unstreamable(recipe.reward, redraws=recipe.trainer.mode != "sync")
     check_reward(recipe.reward, connect=connect)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
     overrides = flattened({**recipe.verl, **extra})

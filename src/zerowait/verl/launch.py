@@ -140,8 +140,8 @@ def _reward(recipe: Recipe) -> dict[str, object]:
     folder = Path(recipe.output)
     trainer = recipe.trainer
     tickets = {
-        "+reward.zerowait.redeem_s": trainer.redeem_s,
-        "+reward.zerowait.max_abstained": trainer.max_abstained,
+        "+reward.zerowait.redeem_s": trainer.waited_s,
+        "+reward.zerowait.max_abstained": trainer.ceiling,
     }
     return {
         "reward.reward_manager.name": "zerowait",

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from typing import Final
+
+REDEEM_S: Final = 600.0
+MAX_ABSTAINED: Final = 0.5
 
 
 def check_limits(*, redeem_s: float, max_abstained: float) -> None:

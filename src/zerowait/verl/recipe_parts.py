@@ -10,7 +10,7 @@ from zerowait.config.checks import at_least, at_most, not_negative, positive
 from zerowait.errors import did_you_mean
 from zerowait.verl.estimators import ESTIMATORS, not_run
 from zerowait.verl.known import LOGGERS
-from zerowait.verl.limits import check_limits
+from zerowait.verl.limits import MAX_ABSTAINED, REDEEM_S, check_limits
 from zerowait.verl.modes import BUILT_ON
 
 _MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
@@ -107,6 +107,9 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(f"estimator {self.estimator} {'; '.join(wrong)}")
 
 
+_NO_STOP = "verl's own trainers neither give up waiting nor can they be stopped from here"
+
+
 class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How steps and rewards go together.
 
@@ -116,9 +119,10 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             policies into advantages and losses. ``colocate_async`` and ``separate_async`` are
             verl's own asynchronous trainers; with ``zerowait_`` before the name they do as
             ``zerowait`` does.
-        redeem_s: how long a step of ``zerowait`` waits for a reward before it abstains.
+        redeem_s: how long a step of ``zerowait`` waits for a reward before it abstains; default
+            600.
         max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond
-            it ``zerowait`` stops training.
+            it ``zerowait`` stops training; default 0.5. verl's own trainers cannot be stopped.
     """
 
     mode: Literal[
@@ -129,11 +133,24 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         "zerowait_colocate_async",
         "zerowait_separate_async",
     ] = "sync"
-    redeem_s: float = 600.0
-    max_abstained: float = 0.5
+    redeem_s: float | None = None
+    max_abstained: float | None = None
 
     def __post_init__(self) -> None:
-        check_limits(redeem_s=self.redeem_s, max_abstained=self.max_abstained)
+        for name in ("redeem_s", "max_abstained"):
+            if getattr(self, name) is not None and not self.gives_tickets:
+                raise ValueError(f"{name} is read in {' and '.join(BUILT_ON)} only: {_NO_STOP}")
+        check_limits(redeem_s=self.waited_s, max_abstained=self.ceiling)
+
+    @property
+    def waited_s(self) -> float:
+        """`redeem_s`, or its default."""
+        return REDEEM_S if self.redeem_s is None else self.redeem_s
+
+    @property
+    def ceiling(self) -> float:
+        """`max_abstained`, or its default."""
+        return MAX_ABSTAINED if self.max_abstained is None else self.max_abstained
 
     @property
     def gives_tickets(self) -> bool:

@@ -20,6 +20,7 @@ from zerowait.errors import ConfigError
 from zerowait.types import Abstain, FailureKind
 from zerowait.verl.estimators import ESTIMATORS, check_estimator, estimator_in, has_group_baseline
 from zerowait.verl.filter_metric import check_filter_metric
+from zerowait.verl.modes import BUILT_ON
 
 _ROWS_PER_WORKER = 1000
 """Ray runs at most so many calls of one asynchronous actor at a time."""
@@ -35,8 +36,9 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     """
     config = load_config(path)
     plan = compile_plan(config)
-    refuse_unstreamable(config)
     check_filter_metric(config, verl_config.algorithm.get("filter_groups"), streaming=True)
+    refuse_unstreamable(config, redraws=redraws(verl_config.trainer.v1))
+    _refuse_ticket_keys(verl_config)
     check_estimator(verl_config)
     _refuse_neutral_alone(config, verl_config)
     rows = _rows_under_way(verl_config)
@@ -68,9 +70,28 @@ def has_shape(config: str | Path | RewardConfig) -> bool:
     return any(isinstance(component, ShapeComponent) for component in components)
 
 
-def refuse_unstreamable(config: RewardConfig) -> None:
-    """Raise a ConfigError for a failure policy that verl's own trainers cannot carry out."""
+def redraws(modes: Any) -> bool:
+    """Whether verl draws another prompt for one whose rewards raised: section ``trainer.v1``."""
+    sampler = modes.get("sampler") or {}
+    refills = str(sampler.get("sync_refill_failed_groups", False)).lower() == "true"
+    return str(modes.trainer_mode) != "sync" or refills
+
+
+def refuse_unstreamable(config: RewardConfig, *, redraws: bool) -> None:
+    """Raise a ConfigError for a failure policy that verl's own trainers cannot carry out.
+
+    Args:
+        config: of the rewards.
+        redraws: whether verl draws another prompt for one whose rewards raised.
+    """
     for path, policy in _policies(config.on_failure):
+        if policy == "raise" and redraws:
+            config.fail(
+                ("on_failure", *path),
+                "is 'raise', which does not stop verl's own trainers where they draw another "
+                "prompt for each that failed (asynchronous modes, sync_refill_failed_groups): they "
+                "would draw for ever; trainer: {mode: zerowait_colocate_async} stops",
+            )
         if policy in ("mask", "drop_group"):
             config.fail(
                 ("on_failure", *path),
@@ -98,6 +119,17 @@ def refuse_without_number(config: RewardConfig) -> None:
                     "need a number for every row: choose raise (verl drops the response) or "
                     "{value: x}, or the reward manager zerowait, which can do it",
                 )
+
+
+def _refuse_ticket_keys(verl_config: Any) -> None:
+    """Raise a ConfigError for a limit that nobody keeps."""
+    own = verl_config.reward.get("zerowait") or {}
+    for key in ("redeem_s", "max_abstained"):
+        if key in own:
+            raise ConfigError(
+                f"reward.zerowait.{key} is read in the trainer modes {', '.join(BUILT_ON)} only: "
+                "verl's own trainers cannot be stopped from a reward"
+            )
 
 
 def _refuse_neutral_alone(config: RewardConfig, verl_config: Any) -> None:

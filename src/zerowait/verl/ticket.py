@@ -10,7 +10,7 @@ import msgspec
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.ray_tickets import RayTickets
 from zerowait.types import Sample
-from zerowait.verl.limits import check_limits
+from zerowait.verl.limits import MAX_ABSTAINED, REDEEM_S, check_limits
 from zerowait.verl.modes import BUILT_ON
 
 PLACEHOLDER: Final = 0.0
@@ -38,8 +38,8 @@ class TicketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     config: str
     record: str | None = None
-    redeem_s: float = 600.0
-    max_abstained: float = 0.5
+    redeem_s: float = REDEEM_S
+    max_abstained: float = MAX_ABSTAINED
 
     def __post_init__(self) -> None:
         check_limits(redeem_s=self.redeem_s, max_abstained=self.max_abstained)
