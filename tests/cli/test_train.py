@@ -42,7 +42,8 @@ def judge():
 @pytest.fixture
 def project(tmp_path, judge):
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / "model" / name).write_text("{}")
     for name in ("train", "val"):
         (tmp_path / f"{name}.jsonl").write_text((json.dumps(ROW) + "\n") * 2)
     (tmp_path / "reward.yaml").write_text(REWARD.replace("URL", judge.url))

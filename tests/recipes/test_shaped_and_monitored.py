@@ -121,7 +121,8 @@ def test_a_dry_run_composes_verls_configuration_and_reaches_no_judge(name, tmp_p
     shutil.copytree(RECIPES / name, tmp_path / "recipes" / name)
     assets = tmp_path / "runs" / "tiny" / "assets"
     (assets / "model").mkdir(parents=True)
-    (assets / "model" / "config.json").write_text("{}")
+    for file in ("config.json", "tokenizer.json"):
+        (assets / "model" / file).write_text("{}")
     row = '{"prompt": [{"role": "user", "content": "q"}], "reward_model": {"ground_truth": "a"}}\n'
     for part in ("train", "validation"):
         (assets / f"{part}.jsonl").write_text(row * 8)

@@ -31,6 +31,7 @@ app.add_typer(cache, name="cache")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNITS_BYTES = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _UNITS_BYTES |= {f"{unit}I": 1024**power for power, unit in enumerate("KMGT", start=1)}
+_MOST_BYTES = 2.0**63
 
 Where = Annotated[str, typer.Argument(help="The cache's file, reward.yaml, or recipe.yaml#reward.")]
 JudgeOption = Annotated[str | None, typer.Option(help="Only entries of this judge.")]
@@ -138,6 +139,9 @@ def export(
 ) -> int:
     """Write entries as JSON, one a line; running jobs may go on using the cache."""
     path, _ = _locate(where)
+    for kept in (Path(where.partition("#")[0]).expanduser(), *_files(path)):
+        if file.exists() and kept.exists() and file.samefile(kept):
+            raise ConfigError(f"{file}: is what is exported, which would be lost")
     chosen = Selection(judge=judge, model=model)
     partial = file.with_name(f".{file.name}.partial")
     entries = 0
@@ -240,7 +244,10 @@ def _bytes(text: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?", text.strip().upper())
     if match is None or match[2] not in _UNITS_BYTES:
         raise ConfigError(f"--max-bytes {text}: write a size such as 500MB or 2GiB")
-    return int(float(match[1]) * _UNITS_BYTES[match[2]])
+    size = float(match[1]) * _UNITS_BYTES[match[2]]
+    if size >= _MOST_BYTES:
+        raise ConfigError(f"--max-bytes {text}: is more than any disk holds")
+    return int(size)
 
 
 def _size(count: int) -> str:

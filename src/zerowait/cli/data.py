@@ -43,7 +43,7 @@ app.add_typer(data, name="data")
 def wiki(
     folder: Annotated[Path, typer.Argument(help="Where the three files go.")],
     held_out_rows: Annotated[
-        int, typer.Option("--held-out", help="Questions that are not trained on.")
+        int, typer.Option("--held-out", min=0, help="Questions that are not trained on.")
     ] = 500,
     seed: Annotated[int, typer.Option(help="Of the order, and of which are held out.")] = 0,
     summaries: Annotated[
@@ -199,6 +199,8 @@ def _unfinished(out: Path) -> Iterator[Path]:
 def _check_out(file: Path, out: Path, endings: tuple[str, ...]) -> None:
     if out.suffix.lower() not in endings:
         raise ConfigError(f"{out}: has to end in {' or '.join(endings)}")
+    if out.is_dir():
+        raise ConfigError(f"{out}: is a folder; name a file in it")
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: there is no folder {out.parent}")
     if out.exists() and file.exists() and out.samefile(file):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import msgspec
 from zerowait.errors import DataError
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NO_JSON = (b"NaN", b"Infinity")
 _WORDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"}
 
 
@@ -60,6 +62,9 @@ def _decoded(text: bytes, where: str) -> Any:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         problem = str(error).removeprefix("JSON is malformed: ")
+        place = re.search(r"\(byte (\d+)\)", problem)
+        if place is not None and text[int(place[1]) :].startswith(_NO_JSON):
+            problem = "NaN and Infinity are none; write null"
         raise DataError(f"{where}: is no JSON object: {problem}") from None
     except RecursionError:
         raise DataError(f"{where}: is no JSON object: it is nested too deeply") from None

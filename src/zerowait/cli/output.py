@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,16 +26,17 @@ class Output:
     Args:
         file: the rows.
         out: where they go; None is FILE.rewards.jsonl or FILE.rewards.parquet beside `file`.
+        read: further files that are read, and must not be written over.
 
     Raises:
-        ConfigError: it is a folder, has no folder, is the input itself, or is of another kind.
+        ConfigError: it is a folder, has no folder, is what is read, or is of another kind.
     """
 
-    def __init__(self, file: RowFile, out: Path | None) -> None:
+    def __init__(self, file: RowFile, out: Path | None, *, read: Iterable[Path] = ()) -> None:
         source = file.path
         suffix = ".jsonl" if source.suffix.lower() in JSON else PARQUET
         self.path = out or source.with_name(f"{source.stem}.rewards{suffix}")
-        _check(self.path, source)
+        _check(self.path, source, read)
         self._source = source
         self._rows = file.rows
         self._columns = (
@@ -92,7 +93,7 @@ def _text(value: Any) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
-def _check(path: Path, source: Path) -> None:
+def _check(path: Path, source: Path, read: Iterable[Path]) -> None:
     if path.is_dir():
         raise ConfigError(f"--out {path}: is a folder; name a file in it")
     if path.suffix.lower() not in _SUFFIXES:
@@ -101,3 +102,5 @@ def _check(path: Path, source: Path) -> None:
         raise ConfigError(f"--out {path}: there is no folder {path.parent}")
     if path.exists() and path.samefile(source):
         raise ConfigError(f"--out {path}: is the input itself, which would be lost")
+    if path.exists() and any(file.exists() and path.samefile(file) for file in read):
+        raise ConfigError(f"--out {path}: is read by this command, and would be lost")

@@ -162,6 +162,6 @@ def _read(path: Path) -> tuple[str, dict[int, Reward], int]:
                 entry = msgspec.json.decode(line, type=_Line)
                 known[entry.index] = entry.reward
             end += len(line) + 1
-    except msgspec.MsgspecError:
-        pass  # a line that a killed process tore: what stands before it is whole
+    except (ValueError, RecursionError):
+        pass  # a line that a killed process or a disk tore: what stands before it is whole
     return task, known, end

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ from zerowait.verl.recipe import Recipe
 from zerowait.verl.streaming_rules import refuse_unstreamable
 
 _CONNECT_S = 5.0
+_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken.json")
 
 
 def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> None:
@@ -35,6 +37,8 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     check_reward(recipe.reward, connect=connect)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
     overrides = flattened({**recipe.verl, **extra})
+    if "actor_rollout_ref.model.tokenizer_path" not in overrides:
+        check_tokenizer(recipe.path(recipe.model.path), recipe.model.path)
     filtered = "algorithm.filter_groups."
     given = {k.removeprefix(filtered): v for k, v in overrides.items() if k.startswith(filtered)}
     check_filter_metric(recipe.reward, given, streaming=not recipe.trainer.gives_tickets)
@@ -94,6 +98,13 @@ def check_model(path: Path, text: str) -> None:
     looks_like_a_hub_name = text.count("/") == 1 and not text.startswith((".", "/", "~"))
     if not looks_like_a_hub_name or os.environ.get("HF_HUB_OFFLINE") == "1":
         raise ConfigError(f"model.path {text}: there is no folder {path}")
+
+
+def check_tokenizer(path: Path, text: str) -> None:
+    """Raise a ConfigError when a model's folder has no file that a tokenizer could be read from."""
+    names = [file.name for file in path.iterdir()] if path.is_dir() else ["tokenizer.json"]
+    if not any(fnmatch(name, pattern) for name in names for pattern in _TOKENIZERS):
+        raise ConfigError(f"model.path {text}: there is no tokenizer (tokenizer.json) in {path}")
 
 
 def _files(recipe: Recipe, own: list[str], override: Any) -> list[Path]:

@@ -37,7 +37,7 @@ def build(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     ] = None,
     query_prefix: Annotated[str, typer.Option(help="Before each query; E5 wants 'query: '.")] = "",
     passage_prefix: Annotated[str, typer.Option(help="Before each passage.")] = "",
-    max_tokens: Annotated[int, typer.Option(help="Of a text, for the encoder.")] = 256,
+    max_tokens: Annotated[int, typer.Option(min=1, help="Of a text, for the encoder.")] = 256,
 ) -> int:
     """Index a corpus; the file stays where it is and is read from there.
 
@@ -48,6 +48,10 @@ def build(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
 
     if kind not in _KINDS:
         raise ConfigError(f"--kind {kind}: must be one of {', '.join(_KINDS)}")
+    if kind == "bm25" and encoder is not None:
+        raise ConfigError(
+            f"--encoder {encoder}: is for --kind dense and hybrid; bm25 embeds nothing"
+        )
     settings = None
     if encoder is not None:
         settings = EncoderSettings(
@@ -128,10 +132,12 @@ async def _renewed_on_sighup(opened: RenewableIndex) -> AsyncIterator[None]:
 
 @contextmanager
 def _bars() -> Iterator[Callable[[str], Progress]]:
-    """A progress bar for each stage."""
+    """A progress bar for each stage, for whoever sits at a terminal."""
+    from rich.console import Console
     from rich.progress import Progress as Bars
 
-    with Bars(transient=True) as bars:
+    console = Console(stderr=True)
+    with Bars(transient=True, console=console, disable=not console.is_terminal) as bars:
 
         def stage(name: str) -> Progress:
             task = bars.add_task(name, total=1.0)

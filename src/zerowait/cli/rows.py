@@ -132,6 +132,8 @@ def _convert(fields: dict[str, Any], where: str) -> Sample:
         fields.pop("data_source", None)
     try:
         return msgspec.convert(fields, Sample)
+    except DataError as error:  # a sample's own check
+        raise DataError(f"{where}: {error}") from None
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
         raise DataError(f"{where}: {spell(path)} {plain_words(problem)}".strip()) from None

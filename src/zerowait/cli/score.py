@@ -15,7 +15,7 @@ from zerowait.cli.partial import Partial
 from zerowait.cli.rows import read_rows, samples_of
 from zerowait.cli.summary import summary
 from zerowait.cli.task import task_of
-from zerowait.config import load_config
+from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Progress, Rewards, settle_groups
 from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ConfigError, DataError
@@ -52,9 +52,9 @@ def _run(file: Path, config: str, out: Path | None, columns: dict[str, str], *, 
     samples = samples_of(rows, columns)
     if not samples:
         raise DataError(f"{file} has no rows")
-    output = Output(rows, out)
     collect_rarely()
     name, _, key = config.partition("#")
+    output = Output(rows, out, read=_read_by(loaded, Path(name).expanduser()))
     key = repr((key, sorted(columns.items())))
     task = task_of(loaded, config_file=Path(name).expanduser(), key=key, data=file)
     with Partial(output.path, task=task) as partial, closing(Rewards(loaded)) as rewards:
@@ -73,6 +73,12 @@ def _run(file: Path, config: str, out: Path | None, columns: dict[str, str], *, 
         partial.finish()
         stats = rewards.stats()
     return summary(output.path, results, stats)
+
+
+def _read_by(config: RewardConfig, file: Path) -> list[Path]:
+    """The files that the configuration is made of and that could be taken for an output."""
+    anchors = [judge.anchors for judge in config.judges.values() if judge.anchors is not None]
+    return [file, *(config.base / name for name in anchors)]
 
 
 def _tell(partial: Partial) -> None:
@@ -115,10 +121,12 @@ def _drain(rewards: Rewards, timeout_s: float) -> None:
 
 
 def _columns(pairs: list[str]) -> dict[str, str]:
-    columns = {}
+    columns: dict[str, str] = {}
     for pair in pairs:
         field, equals, name = pair.partition("=")
         if not equals:
             raise ConfigError(f"--column {pair}: write FIELD=COLUMN")
+        if field in columns:
+            raise ConfigError(f"--column {pair}: {field} is {columns[field]!r} already")
         columns[field] = name
     return columns

@@ -181,7 +181,7 @@ def _read(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
                     continue  # whoever was to get this reward was told that it could not be kept
                 try:
                     yield number, decoder.decode(line)
-                except msgspec.MsgspecError as error:
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                     raise DataError(f"{path}:{number}: is damaged: {error}") from None
     except FileNotFoundError:
         raise DataError(f"{path} does not exist: nothing was recorded there") from None

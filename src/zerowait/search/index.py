@@ -172,15 +172,17 @@ def build_index(
 
     if kind != "bm25" and encoder is None:
         raise ConfigError(f"a {kind} index needs an encoder: give --encoder FOLDER")
+    # both are there before anything is written
+    embedder = Encoder(encoder) if kind != "bm25" and encoder is not None else None
     with (
-        next_version(folder) as files,
         Corpus(corpus.resolve(), progress=progress("reading")) as documents,
+        next_version(folder) as files,
     ):
         np.save(files / _OFFSETS, documents.offsets)
         if kind != "dense":
             build_bm25(documents, files, progress=progress("words"))
-        if kind != "bm25" and encoder is not None:
-            build_dense(documents, files, Encoder(encoder), progress=progress("embeddings"))
+        if embedder is not None:
+            build_dense(documents, files, embedder, progress=progress("embeddings"))
         manifest = Manifest(
             kind=kind,
             files=files.name,
@@ -241,5 +243,5 @@ def manifest_of(folder: Path) -> Manifest:
         raise DataError(
             f"{folder}: holds no index; build one with zerowait retriever build"
         ) from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{folder / _MANIFEST}: is not an index of zerowait ({error})") from None

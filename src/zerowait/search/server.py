@@ -134,10 +134,12 @@ async def serving_index(
         drain_s: how long requests that are under way may go on when the context ends.
 
     Raises:
-        ConfigError: the address cannot be listened on, or `topk` is not possible.
+        ConfigError: the address cannot be listened on, or `port` or `topk` is not possible.
     """
     if not 1 <= topk <= _MOST_PASSAGES:
         raise ConfigError(f"topk must be from 1 to {_MOST_PASSAGES}, not {topk}")
+    if not 0 <= port < 2**16:  # the system would take its last 16 bits
+        raise ConfigError(f"port must be from 0 to 65535, not {port}")
     service = _Service(index, topk)
     app = web.Application(client_max_size=_LARGEST_BODY_BYTES, middlewares=[service.in_json])
     app.add_routes(

@@ -50,7 +50,7 @@ def read_articles(path: Path | None = None) -> list[Article]:
         found = msgspec.json.decode(file.read_bytes(), type=dict[str, Article])
     except FileNotFoundError:
         raise DataError(f"{file}: there is no such file") from None
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{file}: is no mapping of titles to articles ({error})") from None
     articles = [article for article in found.values() if article.extract.strip()]
     return sorted(articles, key=lambda article: article.title)

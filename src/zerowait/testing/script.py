@@ -187,7 +187,11 @@ def _fault(source: Source, index: int, item: Any) -> AnyFault:
     if isinstance(item, str):
         source.tree["faults"][index] = item = {item: {}}
     if not isinstance(item, dict) or len(item) != 1:
-        source.fail(("faults", index), "must be a fault's name with its options")
+        source.fail(
+            ("faults", index),
+            "must be one fault's name with its options, such as {status: {status: 503, share: "
+            f"0.1}}}}; known: {', '.join(FAULTS)}",
+        )
     [(name, options)] = item.items()
     if name not in FAULTS:
         hint = did_you_mean(str(name), FAULTS)

@@ -73,19 +73,22 @@ def _check_row(file: Path, number: int, row: Mapping[str, Any], prompt_key: str)
 
 def _parquet(file: Path, prompt_key: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
     try:
-        from pyarrow import ArrowInvalid, parquet
+        from pyarrow import ArrowException, parquet
     except ImportError:
         raise MissingExtraError("reading Parquet", extra="parquet") from None
     try:
         table = parquet.ParquetFile(file)
-    except ArrowInvalid as error:
+    except ArrowException as error:
         raise DataError(f"{file}: is not a Parquet file ({error})") from None
     names = list(table.schema_arrow.names)
     wanted = [name for name in (prompt_key, "reward_model") if name in names]
 
     def rows() -> Iterator[dict[str, Any]]:
-        for batch in table.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=wanted):
-            yield from batch.to_pylist()
+        try:
+            for batch in table.iter_batches(batch_size=_ROWS_AT_A_TIME, columns=wanted):
+                yield from batch.to_pylist()
+        except (ArrowException, OSError) as error:
+            raise DataError(f"{file}: is damaged ({error})") from None
 
     return names, rows()
 
@@ -97,8 +100,10 @@ def _jsonl(file: Path) -> Iterator[dict[str, Any]]:
                 continue
             try:
                 row = msgspec.json.decode(line.removeprefix(BOM_UTF8))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 raise DataError(f"{file}, line {number}: is not JSON ({error})") from None
+            except RecursionError:
+                raise DataError(f"{file}, line {number}: is nested too deeply") from None
             if not isinstance(row, dict):
                 raise DataError(f"{file}, line {number}: is not a JSON object")
             yield row

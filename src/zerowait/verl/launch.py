@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from zerowait.errors import ConfigError
+from zerowait.errors import ConfigError, did_you_mean
 from zerowait.verl.hydra_syntax import flattened, given_twice, read
 from zerowait.verl.ignored_keys import examine
 from zerowait.verl.log import Log
@@ -187,10 +187,19 @@ def dry_run(command: list[str]) -> str:
         with initialize_config_dir(config_dir=str(folder), version_base=None):
             composed = compose("ppo_trainer", overrides=command)
     except HydraException as error:
-        reason = str(error.__cause__ or error).splitlines()[0]
-        raise ConfigError(f"verl's configuration: {reason}") from None
+        raise ConfigError(f"verl's configuration: {unfit(error.__cause__ or error)}") from None
     text: str = OmegaConf.to_yaml(composed)
     return text
+
+
+def unfit(error: BaseException) -> str:
+    """Why hydra refuses an override: in one line, with the nearest key where there is none."""
+    reason = str(error).splitlines()[0]
+    parent, key = getattr(error, "parent_node", None), getattr(error, "full_key", None)
+    if parent is None or not key:
+        return reason
+    keys = map(str, parent) if isinstance(parent, Mapping) else ()
+    return f"{reason} ({key}){did_you_mean(str(key).rpartition('.')[2], keys)}"
 
 
 def run_trainer(

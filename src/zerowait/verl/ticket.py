@@ -116,5 +116,5 @@ def ticket_in(extra_fields: Any) -> Sample | None:
         return None
     try:
         return _decode(written)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"a ticket in verl's rows is damaged: {error}") from None
