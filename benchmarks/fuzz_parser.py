@@ -4,10 +4,10 @@
 
 Replies are those of the corpus in tests/judge, cut, joined and changed at random; where atheris is
 installed, it changes them, guided by the parser's branches that they reach (`--random`: not so).
-Whether a verdict
-was invented is decided by an oracle of its own, which knows nothing of the parser: a verdict has to
-be written in the visible text, whole, and either alone on the last line or behind a label. A reply
-that breaks a rule is made as short as it can be and printed; the exit code is then 1.
+Whether a verdict was invented is decided by an oracle of its own, which knows nothing of the
+parser: a verdict has to be written in the visible text, whole, and alone on the last line, behind a
+label, in a sentence that gives it, or at the beginning with its scale or its reason. A reply that
+breaks a rule is made as short as it can be and printed; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -83,13 +83,40 @@ NUMBER = re.compile(
 )
 # A tag inside a sentence is only mentioned; one at the edge of a line, or with the answer right
 # behind it, ends what was thought, and so does any other where the text begins with its opening.
-TAG = r"(?:think|thinking|thoughts?|reasoning|analysis)>"
-AT_EDGE = re.compile(
-    rf"^[ \t]*</{TAG}|</{TAG}(?:[ \t]*$|(?=[\w*#{{\[]))", re.IGNORECASE | re.MULTILINE
+TAG = (
+    r"(?:[a-z0-9]+[:_-])?(?:think|thought|reasoning|reflection|analysis|scratchpad|cot|monologue|chain)"
+    r"(?:ing|s|_of_thought)?(?:[ _-]\w*)?>"
 )
-OPENING_TAG = re.compile(rf"\s*<{TAG}", re.IGNORECASE)
-CLOSING_TAG = re.compile(f"</{TAG}", re.IGNORECASE)
+TOKEN = "|".join(
+    (
+        *(
+            r"<\|(?:end_|/)(?:of_)?(?:think|thought)\w*\|>",
+            r"<\|inner_suffix\|>",
+            r"<channel\|>",
+            "<unused95>",
+        ),
+        *(r"^\.\.\.done thinking\.", r"\[BEGIN FINAL RESPONSE\]", "^here is my response:"),
+    )
+)
+CLOSES = rf"(?:< ?/{TAG}|\[/THINK(?:ING)?\])"
+AT_EDGE = re.compile(
+    rf"^[ \t]*{CLOSES}|{CLOSES}(?:[ \t]*$|(?=[\w*#{{\[]))|{TOKEN}", re.IGNORECASE | re.MULTILINE
+)
+OPENING_TAG = re.compile(rf"\s*(?:< ?{TAG}|\[THINK)", re.IGNORECASE)
+CLOSING_TAG = re.compile(CLOSES, re.IGNORECASE)
 CONTROL = re.compile(r"<\|\w+\|>|</s>")
+WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
+GIVES = re.compile(
+    r"(?:\b(?:rate|give|score|grade|assign|award|deserves|earns|gets|merits|receives)\b[^.\n]*"
+    r"|\[result\]\W*)\Z",
+    re.IGNORECASE,
+)
+OPENING_GROUND = re.compile(
+    r"\W*(?:/|out of\b|of\b|von\b|sur\b|on an?\b|because\b|since\b|as\b|due to\b)"
+    r"|[\"']\s*:\s*true\b",
+    re.IGNORECASE,
+)
 UNITS = re.compile(
     r"(?:/|out of|of|von|sur)[\s*_`]*[\d.]+|%|points?|pts|stars?|[分点점]|</?[a-z_]+>"
     r"|\\?(?:boxed|text|math..)",
@@ -104,11 +131,16 @@ def seen(text: str) -> str:
     text = text.replace("\u25c1", "<").replace("\u25b7", ">")  # Kimi's tags
     text = re.sub("[\u2010-\u2013]", "-", text)
     text = re.sub("\r\n?|[\x85\u2028\u2029]", "\n", text)
-    text = text.rpartition("<|channel|>final<|message|>")[2]
-    text = CONTROL.sub("", text)
+    _, final, text = text.rpartition("<|channel|>final<|message|>")
+    if final:
+        return CONTROL.sub(" ", re.split(r"<\|(?:end|return|call|start)\|>", text)[0])
+    if text.lstrip().startswith("analysis"):
+        text = text.rpartition("assistantfinal")[2]
     if AT_EDGE.search(text) or not OPENING_TAG.match(text):
-        return AT_EDGE.split(text)[-1]
-    return CLOSING_TAG.split(text, maxsplit=1)[-1]
+        text = AT_EDGE.split(text)[-1]
+    else:
+        text = CLOSING_TAG.split(text, maxsplit=1)[-1]
+    return CONTROL.sub(" ", text)
 
 
 def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:
@@ -124,13 +156,23 @@ def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:
         labels = LABELS + CHOICE_LABELS
     else:
         high = (rule.integer or rule.number or (0, 0))[1]
+        text = WORD.sub(lambda word: str(WORDS.index(word[0].lower())), text)
         places = [
             match
             for match in NUMBER.finditer(text)
             if float(match[0]) == given and not _is_spoilt(text, match, high)
         ]
         labels = LABELS
-    return any(_is_alone(text, match) or _has_label(text, match, labels) for match in places)
+    return any(
+        _is_alone(text, match)
+        or _has_label(text, match, labels)
+        or GIVES.search(text[max(0, match.start() - 160) : match.start()])
+        or (
+            not re.search(r"[^\W_]", text[: match.start()])
+            and OPENING_GROUND.match(text, match.end())
+        )
+        for match in places
+    )
 
 
 def _is_spoilt(text: str, match: re.Match[str], high: float) -> bool:
@@ -194,6 +236,7 @@ def broken(rule: VerdictRule, text: str) -> str:
 
 
 def _without_digits(text: str) -> str:
+    text = WORD.sub("x", seen(text))
     return "".join("x" if unicodedata.normalize("NFKC", c).isnumeric() else c for c in text)
 
 

@@ -55,7 +55,7 @@ def test_what_judges_write_is_read(reply):
         ("7", "unparseable"),
         ("logic: 7", "unparseable"),
         ("logic: 7\n4", "unparseable"),
-        ("logic: 7\ntool_use: four", "unparseable"),
+        ("logic: 7\ntool_use: many", "unparseable"),
         ("logic: 7\ntool_use: 4 or 5", "unparseable"),
         ("logic: 6-7\ntool_use: 4", "unparseable"),
         ("logic: 7\nlogic: 8\ntool_use: 4", "unparseable"),

@@ -130,6 +130,12 @@ def test_what_only_looks_like_thinking_is_read(text):
     assert told(text) == 7.0
 
 
+@pytest.mark.parametrize("token", ["<|im_end|>", "<|eot_id|>", "</s>", "<|end_of_text|>"])
+def test_digits_on_both_sides_of_a_control_token_are_not_one_number(token):
+    assert told(f"Score: 1{token}0") == "unparseable"
+    assert told(f"Score: 7{token}\n") == 7.0
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "piece",

@@ -24,10 +24,17 @@ Spans: TypeAlias = Sequence[tuple[int, int]]
 
 
 class Reading(NamedTuple):
-    """A value found at one place; None is something that is not a verdict: a range, say."""
+    """A value found at one place; None is something that is not a verdict: a range, say.
+
+    Args:
+        verdict: the value.
+        end: where it ends.
+        scaled: whether it comes with its scale, as in "7/10".
+    """
 
     verdict: Verdict | None
     end: int
+    scaled: bool = False
 
 
 class Claim(NamedTuple):
@@ -99,9 +106,9 @@ _LABEL = rf"""
     [\n.!?;,({{。、…]                                     # a line or a clause begins
     (?: (?<=\n) [ \t]*+ (?P<bullet> [-*+•][ \t]++ | [0-9]{{1,2}}[.)][ \t]++ ) )?
     [ \t\#*_`|]*+
-    (?P<quote>["'<【])?
+    (?P<quote>["'<【\[])?
     {_LEADS} (?P<label>%s)
-    (?(quote)["'>】])
+    (?(quote)["'>】\]])
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
     [*_`]*+
     (?: [ \t]*+ (?P<scale> [(\[](?:[0-9 .,/~-]|to|out|of|from|points?|scale|max|满分|分制?)*+[)\]]

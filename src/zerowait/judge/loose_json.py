@@ -11,12 +11,13 @@ from zerowait.judge.answer import folded, plain
 from zerowait.judge.claims import Claim, Reader, Reading, Verdict, says_nothing_after
 from zerowait.judge.context import goes_on
 from zerowait.judge.introduction import introduced
+from zerowait.judge.python_literal import as_json
 
 T = TypeVar("T")
 Span: TypeAlias = tuple[int, int]
 
 _MOST_TRIES = 32  # each reads the rest of the text
-_OPENS = re.compile(r"""\{(?=\s*+["}/#])""")
+_OPENS = re.compile(r"""\{(?=\s*+["'}/#])""")
 _FENCE = re.compile(r"```[a-z]*")
 
 _COMMENT = re.compile(
@@ -142,11 +143,31 @@ def _decoded(
         return None
     # Each comment and each comma too many gives way to as many blanks, so that places stay.
     loose = _COMMENT.sub(_blank, text[start:])
+    loose = _TRAILING_COMMA.sub(_blank, loose)
     try:
-        value, end = decode(_TRAILING_COMMA.sub(_blank, loose), 0)
-    except (ValueError, RecursionError):
+        value, end = decode(loose, 0)
+    except ValueError:
+        return _decoded_literal(text, loose, start, decode)
+    except RecursionError:
         return None
     return _Decoded(value, start + end, loose=True)
+
+
+def _decoded_literal(
+    text: str, loose: str, start: int, decode: Callable[[str, int], tuple[T, int]]
+) -> _Decoded[T] | None:
+    """The object where it is written as Python writes it, with or without trailing commas."""
+    for source, offset in ((text, start), (loose, 0)):
+        found = as_json(source, offset)
+        if found is None:
+            continue
+        try:
+            value, end = decode(found[0], 0)
+        except (ValueError, RecursionError):
+            continue
+        if end == len(found[0]):
+            return _Decoded(value, start + found[1] - offset, loose=True)
+    return None
 
 
 def _object(text: str, start: int) -> tuple[_Pairs, int]:

@@ -32,15 +32,18 @@ _CLOSED = rf"[{CLOSING}]*+(?:</[a-z_]{{1,24}}>)?[{CLOSING}]*+"
 _UNIT = (
     r"(?: [*_`]*+ [ \t]*+ (?: 分(?![之制]) | 点(?![0-9]) | 점 | points?\b | pts\b | stars?\b ) )?"
 )
+_NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_WORDS = {name: float(value) for value, name in enumerate(_NAMES)}
+_NAMED = "|".join(_NAMES)
 _NUMBER = re.compile(
     rf"""
     {_WRAPPED}
-    (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++)? | \.[0-9]++ ) )
+    (?: (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++)? | \.[0-9]++ ) ) | (?P<word> {_NAMED} )\b )
     {_UNIT}
     (?: [{CLOSING}]*+ [ \t]*+ [(\[]?
         (?: / | out[ ]of\b | of\b | von\b | sur\b
           | on[ ]an?[ ]scale[ ](?:of|from)[ ](?:[0-9.]++[ ]?(?:to|-)[ ]?)? )
-        [ \t*_`]*+ (?P<scale> [0-9]++ (?:\.[0-9]++)? )
+        [ \t*_`]*+ (?P<scale> [0-9]++ (?:\.[0-9]++)? | (?:{_NAMED})\b )
       | [ \t]*+ (?P<percent> % ) )?
     {_UNIT}
     {_CLOSED}
@@ -60,7 +63,7 @@ _DIGIT = (
 _ANY_NUMBER = rf"[-+±~≈<>]?[ ]?\.?{_DIGIT}"
 _NUMBER_REMARKS = remarks(
     _ANY_NUMBER,
-    r"[-+]?(?:\d++(?:\.\d++)?|(?:one|two|three|four|five|six|seven|eight|nine|ten|zero)\b)"
+    rf"[-+]?(?:\d++(?:\.\d++)?|(?:{_NAMED})\b)"
     rf"(?:[ ]?(?:points?\b|stars?\b|分|out[ ]of[ ]\d++))?{_STANDING}",
 )
 
@@ -80,10 +83,11 @@ class NumberReader(msgspec.Struct, frozen=True):
         if match is None:
             return None
         end = match.end()
-        scale = 100.0 if match["percent"] else float(match["scale"] or self.high)
+        scale = 100.0 if match["percent"] else _value(match["scale"] or f"{self.high}")
         known = scale == self.high and not self.other_scale(of_a_scale(text, end))
         if known and well_followed(text, end, self.remarks):
-            return Reading(self.of(float(match["number"])), end)
+            value = _value(match["number"] or match["word"])
+            return Reading(self.of(value), end, scaled=match["scale"] is not None)
         return Reading(None, end)
 
     def other_scale(self, said: str) -> bool:
@@ -124,6 +128,10 @@ class ChoiceReader(msgspec.Struct, frozen=True):
     def of(self, value: float) -> Verdict | None:
         """The word that a JSON number stands for, where numbers are among the words."""
         return self.words.get(f"{value:.15g}")
+
+
+def _value(said: str) -> float:
+    return _WORDS[said] if said in _WORDS else float(said)
 
 
 def reader_for(rule: VerdictRule) -> NumberReader | ChoiceReader:

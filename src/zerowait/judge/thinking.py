@@ -86,8 +86,8 @@ def spoken(text: str) -> Spoken:
     if not any(mark in text for mark in _MARKED) and not _HEADING.match(text):
         return Spoken(text)
     answer, before = _after_marks(text)
-    plain = None if answer is None else _CONTROL_TOKEN.sub("", answer)
-    return Spoken(plain, _CONTROL_TOKEN.sub("", before))
+    plain = None if answer is None else _CONTROL_TOKEN.sub(" ", answer)
+    return Spoken(plain, _CONTROL_TOKEN.sub(" ", before))
 
 
 def without_thinking(text: str) -> str | None:
@@ -102,7 +102,7 @@ def _final_message(text: str) -> Spoken:
         return Spoken(None)
     answer = _MESSAGE_ENDS.split(text[finals[0].end() :], maxsplit=1)[0]
     before = "" if _HARMONY.match(text) else text[: finals[0].start()]
-    return Spoken(*(_CONTROL_TOKEN.sub("", part) for part in (answer, before)))
+    return Spoken(*(_CONTROL_TOKEN.sub(" ", part) for part in (answer, before)))
 
 
 def _after_marks(text: str) -> Spoken:

@@ -4,8 +4,9 @@ r"""How a judge is told to answer, and what its answer means.
 the parser does not read. The parser reads far more than is asked for, and never guesses:
 
 - A value counts where it is *labelled* (``Score: 7``, ``**Rating** - 7/10``, ``{"score": 7}``,
-  ``<score>7</score>``, ``评分: 7分``), or is all there is on the last line. A number in prose, in
-  ``\boxed{}`` or in ``[[ ]]`` without a label is somebody's number, maybe the policy's.
+  ``<score>7</score>``, ``评分: 7分``), or is all there is on the last line, or stands where
+  `zerowait.judge.unlabelled` says. Any other number in prose, in ``\boxed{}`` or in ``[[ ]]``
+  without a label is somebody's number, maybe the policy's.
 - A labelled range, a fraction of another scale, ``7.5`` where a whole number was asked for,
   ``not yes`` and ``yes or no`` are not verdicts.
 - Where different verdicts are claimed, the one that fills the last line is meant, if there is one
@@ -16,7 +17,7 @@ the parser does not read. The parser reads far more than is asked for, and never
 from __future__ import annotations
 
 import math
-from itertools import islice
+from itertools import chain, islice
 
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError
@@ -25,6 +26,7 @@ from zerowait.judge.claims import Claim, Reader, text_claims
 from zerowait.judge.context import takes_back
 from zerowait.judge.loose_json import json_claims
 from zerowait.judge.readers import bounds, reader_for
+from zerowait.judge.unlabelled import given_claims, opening_claim
 from zerowait.types import Abstain, FailureKind, Score
 
 _MOST_CLAIMS = 100
@@ -153,8 +155,11 @@ def check_rule(rule: VerdictRule) -> None:
 
 def _claims(answer: str, reader: Reader) -> list[Claim]:
     claims, spans = json_claims(answer, reader)
-    claims.extend(islice(text_claims(folded(answer), reader, spans), _MOST_CLAIMS))
-    return claims
+    seen = folded(answer)
+    found = chain(text_claims(seen, reader, spans), given_claims(seen, reader, spans))
+    claims.extend(islice(found, _MOST_CLAIMS))
+    opening = None if claims else opening_claim(seen, reader)
+    return [opening] if opening else claims
 
 
 def meant(claims: list[Claim]) -> Claim | str:
