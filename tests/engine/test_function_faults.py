@@ -81,7 +81,7 @@ HARMLESS = [
     ("coroutine", 0.5, ""),
     ("none", "bad_input", "returned None"),
     ("score is none", "bad_input", "returned None"),
-    ("text", "crashed", "returned a str; expected a number"),
+    ("text", "crashed", "returned a str '1.0'; expected a number"),
     ("list", "crashed", "returned a list; expected a number"),
     ("nan", "crashed", "returned nan; expected a finite number"),
     ("inf", "crashed", "returned inf; expected a finite number"),

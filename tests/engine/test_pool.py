@@ -296,6 +296,48 @@ def test_a_formula_that_never_ends_abstains_and_a_thousand_others_are_compared_m
     assert hung.kind is FailureKind.CANCELLED
 
 
+HUNG_RULES = [
+    ("math", HANGING, {}, Sample("", "5", "5")),
+    ("by_data_source", HANGING, {}, Sample("", "5", "5", data_source="aime24")),
+    ("regex", Sample("", "a" * 40), {"pattern": "(a+)+b"}, Sample("", "ab")),
+]
+
+
+@pytest.mark.parametrize(("rule", "hanging", "options", "other"), HUNG_RULES)
+def test_a_process_stands_in_for_the_one_that_a_hanging_rule_keeps(rule, hanging, options, other):
+    async def main():
+        pool = ScorerPool(max_workers=1)
+        hung = asyncio.create_task(pool.run(rule, hanging, options=options, timeout_s=1000))
+        others = [asyncio.create_task(pool.run(rule, other, options=options)) for _ in range(50)]
+        _, waiting = await asyncio.wait(others, timeout=60)
+        was_hung = not hung.done()
+        await pool.aclose()
+        return waiting, was_hung, [await each for each in others], await hung
+
+    waiting, was_hung, outcomes, hung = asyncio.run(main())
+    assert not waiting
+    assert was_hung
+    assert {outcome.value for outcome in outcomes} == {1.0}
+    assert hung.kind is FailureKind.CANCELLED
+
+
+def test_nobody_stands_in_for_a_user_s_function_which_may_hold_a_gpu():
+    async def main():
+        pool = ScorerPool(max_workers=1)
+        [first] = [await pool.run("pool_functions:pid", sample())]
+        hung = asyncio.create_task(pool.run("pool_functions:hangs", sample(), timeout_s=1.5))
+        await asyncio.sleep(0)
+        later = await pool.run("pool_functions:pid", sample())
+        was_hung = not hung.done()
+        await pool.aclose()
+        return first, later, was_hung, await hung
+
+    first, later, was_hung, hung = asyncio.run(main())
+    assert not was_hung
+    assert hung.kind is FailureKind.TIMEOUT
+    assert first.detail["pid"] != later.detail["pid"]
+
+
 def test_a_formula_that_never_ends_is_over_within_a_second_of_its_deadline():
     async def main():
         pool = ScorerPool(max_workers=1)

@@ -1,8 +1,10 @@
 """Users' functions: how they are called, and what their answers mean."""
 
 import asyncio
+import enum
 import gc
 import math
+from decimal import Decimal
 from fractions import Fraction
 from functools import partial
 
@@ -34,6 +36,9 @@ def nothing(): return 1.0
 def anything(*args, **kwargs): return 1.0
 def raises(sample): raise ValueError("bad luck")
 def leaves(sample): sys.exit("done")
+class Mute(Exception):
+    def __str__(self): raise KeyError("no message")
+def mute(sample): raise Mute
 async def later(sample): await asyncio.sleep(0); return 0.5
 def wrapped(sample): return later(sample)
 class Judge:
@@ -102,6 +107,31 @@ def test_a_function_cannot_change_the_row_it_is_given():
     assert SAMPLE.extra == {"level": 1}
 
 
+class Level(enum.IntEnum):
+    HALF = 2
+
+
+class Unreadable(dict):
+    """A mapping that raises whatever it is asked, as proxies of closed stores do."""
+
+    def __contains__(self, key):
+        raise KeyError(key)
+
+
+def torch_like(value):
+    """A scalar whose value comes from another device, if it comes."""
+
+    class Tensor:
+        shape = ()
+
+        def item(self):
+            if isinstance(value, Exception):
+                raise value
+            return value
+
+    return Tensor()
+
+
 @pytest.mark.parametrize(
     ("returned", "value"),
     [
@@ -114,6 +144,11 @@ def test_a_function_cannot_change_the_row_it_is_given():
         (np.int64(3), 3.0),
         (np.bool_(True), 1.0),
         (np.array(0.5), 0.5),
+        (np.float16(0.5), 0.5),
+        (Decimal("0.5"), 0.5),
+        ({"score": Decimal(1)}, 1.0),
+        (Level.HALF, 2.0),
+        (torch_like(0.5), 0.5),
         (Score(0.5), 0.5),
         ({"score": 0.5}, 0.5),
         ({"score": np.float32(0.5), "acc": 1}, 0.5),
@@ -134,10 +169,42 @@ def test_what_means_a_number_becomes_a_score(returned, value):
         (math.nan, "crashed", "my:f returned nan; expected a finite number"),
         (-math.inf, "crashed", "returned -inf"),
         (10**400, "crashed", "returned inf"),
-        ("1.0", "crashed", "my:f returned a str; expected a number"),
+        ("1.0", "crashed", "my:f returned a str '1.0'; expected a number"),
         ([1.0], "crashed", "returned a list"),
         (np.array([1.0]), "crashed", "returned a ndarray"),
         (1j, "crashed", "returned a complex"),
+        ("0", "crashed", "my:f returned a str '0'; expected a number"),
+        (b"0", "crashed", "my:f returned a bytes b'0'; expected a number"),
+        (np.str_("0"), "crashed", "my:f returned a str_ '0'"),
+        (np.array("0"), "crashed", "my:f returned a ndarray; expected a number"),
+        (np.array([]), "crashed", "returned a ndarray"),
+        (np.ma.masked, "crashed", "my:f returned a MaskedConstant; expected a number"),
+        (np.ma.array(0.0, mask=True), "crashed", "my:f returned a MaskedArray; expected a number"),
+        (np.timedelta64(3, "s"), "crashed", "my:f returned a timedelta64"),
+        (np.datetime64("2020-01-01"), "crashed", "my:f returned a datetime64"),
+        (np.complex64(1), "crashed", "my:f returned a complex64"),
+        (Decimal("NaN"), "crashed", "my:f returned nan; expected a finite number"),
+        (Decimal("sNaN"), "crashed", "my:f returned a Decimal, which cannot be read: ValueError"),
+        (Decimal("-Infinity"), "crashed", "my:f returned -inf"),
+        (Decimal("1e400"), "crashed", "my:f returned inf"),
+        (Fraction(10**400), "crashed", "my:f returned inf"),
+        (torch_like(math.nan), "crashed", "my:f returned nan"),
+        (
+            torch_like(RuntimeError("device-side assert")),
+            "crashed",
+            "my:f returned a Tensor, which cannot be read: RuntimeError: device-side assert",
+        ),
+        (
+            Unreadable(),
+            "crashed",
+            "my:f returned a Unreadable, which cannot be read: KeyError: 'score'",
+        ),
+        ((0,), "crashed", "returned a tuple"),
+        ({0}, "crashed", "returned a set"),
+        ((number for number in [0]), "crashed", "my:f returned a generator; expected a number"),
+        (float, "crashed", "my:f returned a type; expected a number"),
+        (ValueError("0"), "crashed", "my:f returned a ValueError; expected a number"),
+        (NotImplemented, "crashed", "my:f returned a NotImplementedType"),
         ({"reward": 1.0}, "crashed", "without 'score'; its keys: reward"),
         ({}, "crashed", "its keys: none"),
         ({"score": {"score": 1.0}}, "crashed", "a dict as 'score'"),
@@ -202,9 +269,13 @@ def test_options_reach_the_function():
 
 
 @pytest.mark.usefixtures("mine")
-@pytest.mark.parametrize("name", ["raises", "leaves"])
+@pytest.mark.parametrize("name", ["raises", "leaves", "mute"])
 def test_a_function_that_raises_is_an_abstention_with_the_error_s_name(name):
-    expected = {"raises": "raised ValueError: bad luck", "leaves": "raised SystemExit: done"}[name]
+    expected = {
+        "raises": "raised ValueError: bad luck",
+        "leaves": "raised SystemExit: done",
+        "mute": "raised Mute: (its message cannot be read: KeyError)",
+    }[name]
     scorer = resolve(f"user_functions:{name}")
     for outcome in (scorer(SAMPLE), asyncio.run(scorer.acall(SAMPLE))):
         assert outcome == Abstain(FailureKind.CRASHED, f"user_functions:{name} {expected}")

@@ -2,6 +2,7 @@
 
 Each slot is one worker process that is asked one thing at a time. So a deadline starts when the
 worker begins and never while a sample waits for a slot, and ending one worker disturbs no other.
+While a rule of ours takes long, another process stands in for the one that it keeps.
 Importing the user's module has a deadline of its own.
 """
 
@@ -16,9 +17,10 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from zerowait.engine.microbatch import MicroBatches, Take
+from zerowait.engine.slots import Slots
 from zerowait.engine.worker import Growth, Worker, in_time, start_worker
 from zerowait.errors import ClosedError
-from zerowait.scorers import remote, selected
+from zerowait.scorers import is_user_function, remote, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 _LAST_WORDS_S = 0.25  # pebble reports most deaths, and how, within 0.1 s
@@ -32,10 +34,12 @@ class ScorerPool:
     """Runs scorers by name in worker processes, started when first needed; belongs to one loop.
 
     Args:
-        max_workers: worker processes at most.
+        max_workers: worker processes at most, and as many again while rules of ours take long.
         take_lists: the functions that want lists; they get together what waits for them.
         load_timeout_s: how long a worker may take to import the module of a scorer.
         leak_bytes: a worker that has grown so much since its first calls is replaced between two.
+        patience_s: how long a rule of ours may keep a process that others wait for, until another
+            process stands in for it; a thousand ordinary answers take less.
 
     Raises:
         ValueError: `max_workers` is less than 1.
@@ -48,14 +52,16 @@ class ScorerPool:
         take_lists: Collection[str] = (),
         load_timeout_s: float = 120.0,
         leak_bytes: int = 1 << 30,
+        patience_s: float = 0.5,
     ) -> None:
         if max_workers < 1:
             raise ValueError(f"max_workers must be at least 1, not {max_workers}")
-        self._threads = ThreadPoolExecutor(2 * max_workers, thread_name_prefix="zerowait-pool")
+        # for each worker, and for each that may stand in for one: starting it, and ending another
+        self._threads = ThreadPoolExecutor(4 * max_workers, thread_name_prefix="zerowait-pool")
         self._take_lists = frozenset(take_lists)
-        self._slots = [_Slot(self._threads, load_timeout_s, leak_bytes) for _ in range(max_workers)]
-        self._idle = list(self._slots)
-        self._free = asyncio.Semaphore(max_workers)
+        made = [_Slot(self._threads, load_timeout_s, leak_bytes) for _ in range(2 * max_workers)]
+        self._every_slot = made
+        self._slots = Slots(made[:max_workers], made[max_workers:], patience_s=patience_s)
         self._batches = MicroBatches(self._judge)
         self._closed = False
 
@@ -95,21 +101,19 @@ class ScorerPool:
         """End every worker; what is still running or waiting abstains. Idempotent."""
         self._closed = True
         async with asyncio.TaskGroup() as group:
-            for slot in self._slots:
+            for slot in self._every_slot:
                 group.create_task(slot.aclose())
         await self._batches.aclose()
         self._threads.shutdown(wait=False)
 
     async def _judge(self, target: str, take: Take, timeout_s: float) -> list[Outcome] | Abstain:
-        async with self._free:
+        async with self._slots.stint() as stint:
             works = take()
             if not works:
                 return []
-            slot = self._idle.pop()
-            try:
-                return await slot.judge(target, works, timeout_s=timeout_s)
-            finally:
-                self._idle.append(slot)
+            # A user's function may hold a GPU, a model or a lock: never more of it than was asked.
+            begins = _nothing if is_user_function(target) else stint.begins
+            return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=begins)
 
 
 class _Slot:
@@ -129,14 +133,23 @@ class _Slot:
         self._closed = False
 
     async def judge(
-        self, target: str, works: list[bytes], *, timeout_s: float
+        self,
+        target: str,
+        works: list[bytes],
+        *,
+        timeout_s: float,
+        begins: Callable[[], None],
     ) -> list[Outcome] | Abstain:
-        """The outcomes of the scorer called `target` for packed `works`, or why there are none."""
+        """The outcomes of the scorer called `target` for packed `works`, or why there are none.
+
+        `begins` is called when the scorer is loaded and its work begins.
+        """
         if target not in self._loaded:
             fault = await self._ask(remote.load, target, timeout_s=self._load_timeout_s)
             if fault:
                 return fault if isinstance(fault, Abstain) else remote.refusal(fault)
             self._loaded.add(target)
+        begins()
         replies = await self._ask(remote.answer_many, target, works, timeout_s=timeout_s)
         if isinstance(replies, Abstain):
             return replies
@@ -225,6 +238,10 @@ class _Slot:
             stop = loop.run_in_executor(self._threads, worker.stop)
             self._stopping.add(stop)
             stop.add_done_callback(self._stopping.discard)
+
+
+def _nothing() -> None:
+    """What happens when a user's function begins."""
 
 
 def _crashed(target: str, exitcode: int | None) -> Abstain:

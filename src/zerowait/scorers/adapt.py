@@ -11,12 +11,12 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from numbers import Real
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.scorers.real import real
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
 
 Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
@@ -144,16 +144,11 @@ def outcome_of(returned: Any, name: str) -> Outcome:
     >>> outcome_of(float("nan"), "my:f").detail
     'my:f returned nan; expected a finite number'
     """
-    if isinstance(returned, Score | Abstain | Skipped):
-        return returned
-    if isinstance(returned, Mapping):
-        return _outcome_of_mapping(returned, name)
-    if returned is None:
-        return Abstain(FailureKind.BAD_INPUT, f"{name} returned None")
-    if inspect.isawaitable(returned):
-        _discard(returned)
-        return _crashed(f"{name} returned a {_type(returned)} that was not awaited")
-    return _outcome_of_number(returned, name)
+    try:
+        return _outcome_of(returned, name)
+    except Exception as error:  # noqa: BLE001 - the methods of what was returned may do anything
+        why = f"which cannot be read: {_type(error)}: {_text(error)}"
+        return _crashed(f"{name} returned a {_type(returned)}, {why}")
 
 
 def outcomes_of(returned: Any, count: int, name: str) -> list[Outcome] | Abstain:
@@ -183,8 +178,8 @@ def crash(error: BaseException, name: str) -> Abstain:
     >>> crash(ValueError("no digits"), "my:f").detail
     'my:f raised ValueError: no digits'
     """
-    message = f": {error}" if str(error) else ""
-    return _crashed(f"{name} raised {_type(error)}{message}")
+    message = _text(error)
+    return _crashed(f"{name} raised {_type(error)}{message and f': {message}'}")
 
 
 def is_not_finite(outcome: Outcome) -> bool:
@@ -194,6 +189,19 @@ def is_not_finite(outcome: Outcome) -> bool:
     (True, False)
     """
     return isinstance(outcome, Abstain) and outcome.detail.endswith(_NOT_FINITE)
+
+
+def _outcome_of(returned: Any, name: str) -> Outcome:
+    if isinstance(returned, Score | Abstain | Skipped):
+        return returned
+    if isinstance(returned, Mapping):
+        return _outcome_of_mapping(returned, name)
+    if returned is None:
+        return Abstain(FailureKind.BAD_INPUT, f"{name} returned None")
+    if inspect.isawaitable(returned):
+        _discard(returned)
+        return _crashed(f"{name} returned a {_type(returned)} that was not awaited")
+    return _outcome_of_number(returned, name)
 
 
 def _outcome_of_mapping(returned: Mapping[Any, Any], name: str) -> Outcome:
@@ -210,15 +218,10 @@ def _outcome_of_mapping(returned: Mapping[Any, Any], name: str) -> Outcome:
 
 
 def _outcome_of_number(returned: Any, name: str) -> Outcome:
-    # Scalars of NumPy and PyTorch are not all of Python's number types.
-    if not isinstance(returned, Real) and getattr(returned, "shape", None) == ():
-        returned = returned.item()
-    if not isinstance(returned, Real):
-        return _crashed(f"{name} returned a {_type(returned)}; expected a number")
-    try:
-        value = float(returned)
-    except OverflowError:
-        value = math.inf
+    value = real(returned)
+    if value is None:
+        shown = f" {returned[:40]!r}" if isinstance(returned, str | bytes) else ""
+        return _crashed(f"{name} returned a {_type(returned)}{shown}; expected a number")
     if not math.isfinite(value):
         return _crashed(f"{name} returned {value}; {_NOT_FINITE}")
     return Score(value)
@@ -233,6 +236,14 @@ def _crashed(message: str) -> Abstain:
     if len(message) > _LONGEST_MESSAGE_CHARS:
         message = f"{message[: _LONGEST_MESSAGE_CHARS - 1]}…"
     return Abstain(FailureKind.CRASHED, message)
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; users' errors may raise when they are asked."""
+    try:
+        return str(error)
+    except Exception as again:  # noqa: BLE001 - another one of the user's
+        return f"(its message cannot be read: {_type(again)})"
 
 
 def _discard(awaitable: Any) -> None:

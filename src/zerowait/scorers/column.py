@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from numbers import Real
 from typing import Any
 
+from zerowait.scorers.real import real
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
 
 
@@ -22,12 +22,11 @@ def column(sample: Sample, *, key: str) -> Outcome:
     value: Any = sample.extra.get(key)
     if isinstance(value, Score | Abstain | Skipped):
         return value
-    if hasattr(value, "tolist"):  # numpy's scalars, which data frames bring
-        value = value.tolist()
     if value is None:
         return Abstain(FailureKind.BAD_INPUT, f"extra.{key} is missing")
-    if not isinstance(value, Real) or not math.isfinite(value):
+    number = real(value)
+    if number is None or not math.isfinite(number):
         return Abstain(
             FailureKind.BAD_INPUT, f"extra.{key} is {value!r}, which is no finite number"
         )
-    return Score(float(value), f"extra.{key}")
+    return Score(number, f"extra.{key}")

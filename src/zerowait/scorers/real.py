@@ -1,0 +1,28 @@
+"""What counts as a number wherever users hand one over."""
+
+from __future__ import annotations
+
+import math
+from decimal import Decimal
+from numbers import Real
+from typing import Any
+
+
+def real(value: Any) -> float | None:
+    """The float of a number of Python, NumPy or PyTorch; None for anything else, text included.
+
+    It may be NaN or infinite, which is what a number beyond a float is. A masked value is none.
+
+    >>> real(True), real(10**400), real("1"), real(Decimal("0.5"))
+    (1.0, inf, None, 0.5)
+    """
+    if not isinstance(value, Real) and getattr(value, "shape", None) == ():
+        if getattr(value, "mask", False):  # NumPy's masked constant would read as 0
+            return None
+        value = value.item()
+    if not isinstance(value, Real | Decimal):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
