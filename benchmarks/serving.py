@@ -7,8 +7,10 @@ import contextlib
 import multiprocessing
 import os
 import re
+import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from typing import Any, cast
 
 import uvloop
@@ -30,6 +32,7 @@ _REPLY = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 
 )
 _LENGTH = re.compile(rb"\r\ncontent-length: *([0-9]+)\r\n", re.IGNORECASE)
 _BACKLOG = 4096
+START_S = 120.0
 
 
 @contextlib.contextmanager
@@ -67,14 +70,47 @@ def show_load() -> None:
 def _in_process(serve: Callable[[Any, Connection], None], how: object) -> Iterator[str]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(how, theirs), daemon=True)
+    process = context.Process(target=_run, args=(serve, how, theirs), daemon=True)
     process.start()
+    theirs.close()  # with it open here, the end of a process that died would never be seen
     try:
-        yield ours.recv()
+        yield _url_from(ours, process)
     finally:
-        ours.send("stop")
+        with contextlib.suppress(OSError):
+            ours.send("stop")
         process.join(timeout=10)
         process.terminate()
+
+
+def _run(serve: Callable[[Any, Connection], None], how: object, pipe: Connection) -> None:
+    try:
+        serve(how, pipe)
+    except Exception as error:
+        pipe.send(_last_line(error))
+        raise
+
+
+def _last_line(error: BaseException) -> str:
+    """The last line of a traceback."""
+    return "".join(traceback.format_exception_only(error)).strip()
+
+
+def _url_from(pipe: Connection, process: BaseProcess) -> str:
+    """The URL that the process sends.
+
+    Raises:
+        RuntimeError: it sent something else, ended, or said nothing for `START_S`.
+    """
+    if not pipe.poll(START_S):
+        raise RuntimeError(f"the server's process said nothing for {START_S:g} s")
+    try:
+        said = str(pipe.recv())
+    except EOFError:
+        process.join(timeout=10)
+        raise RuntimeError(f"the server's process ended with {process.exitcode}") from None
+    if not said.startswith("http://"):
+        raise RuntimeError(f"the server's process ended: {said}")
+    return said
 
 
 def _serve(script: Script, pipe: Connection) -> None:

@@ -19,6 +19,7 @@ WIRE_FILES = frozenset(
         "engine/test_pool.py",
         "engine/test_rewards.py",
         "search/test_retriever.py",
+        "test_serving.py",
     }
 )
 

@@ -98,7 +98,7 @@ def test_a_mapping_is_not_changed_by_reading_it():
         ({"faults": [{"status": {"status": 200}}]}, "400 to 599"),
         ({"faults": [{"reset": {"share": 1.5}}]}, "share must be in"),
         ({"faults": {"reset": {}}}, "must be a list"),
-        ({"faults": [{"reset": {}, "hang": {}}]}, "must be a fault's name"),
+        ({"faults": [{"reset": {}, "hang": {}}]}, "must be one fault's name"),
         ({"faults": [{"reset": {"share": 0.6}}, {"hang": {"share": 0.6}}]}, "add up to 1.2"),
         ({"capacity": {"concurrency": 0}}, "greater than 0"),
         ({"latency": {"median_s": -1}}, "at least 0"),
