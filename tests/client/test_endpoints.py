@@ -159,7 +159,7 @@ def test_those_who_wait_at_an_endpoint_that_dies_go_elsewhere():
 
 
 def test_when_all_are_down_one_of_them_is_still_tried_and_all_return():
-    transport = Hosts(lambda host, now_s: LOST if now_s < 30 else GOOD)
+    transport = Hosts(lambda host, now_s: LOST if now_s < 12 else GOOD)
     client = asker(transport, ("a", {}), ("b", {}), attempts=50)
     outcomes = stream(client, seconds=60, per_s=5)
     assert all(isinstance(outcome, Answer) for outcome in outcomes)

@@ -136,15 +136,18 @@ def test_a_lone_judgement_waits_for_its_restarted_judge():
     assert 65 <= elapsed_s <= 82
 
 
-@pytest.mark.parametrize("what", [REFUSED, Reply(503, {}, b"")], ids=str)
-def test_a_judge_that_never_answered_fails_soon(what):
-    outcomes, elapsed_s = all_of(asker(Hosts(down(what, 0, 1e9))), 10)
-    assert len(lost(outcomes)) == 10
-    assert elapsed_s <= 32
+@pytest.mark.parametrize("what", [REFUSED, Reply(503, {}, b""), Reply(429, {}, b"")], ids=str)
+@pytest.mark.parametrize("count", [1, 500])
+def test_a_judge_that_never_answered_fails_soon(what, count):
+    """However many there are, and however few slots a refusal leaves."""
+    outcomes, elapsed_s = all_of(asker(Hosts(down(what, 0, 1e9))), count)
+    assert len(lost(outcomes)) == count
+    assert elapsed_s <= 40
 
 
-def test_a_judge_that_does_not_come_back_is_waited_for_once_and_for_no_longer_than_a_deadline():
-    client = asker(Hosts(down(REFUSED, 2.5, 1e9)), concurrency=8, deadline_s=100)
+@pytest.mark.parametrize("what", [REFUSED, Reply(500, {}, b""), Reply(429, {}, b"")], ids=str)
+def test_a_judge_that_does_not_come_back_is_waited_for_once_and_for_no_longer_than_a_deadline(what):
+    client = asker(Hosts(down(what, 2.5, 1e9)), concurrency=8, deadline_s=100)
 
     async def main():
         clock = asyncio.get_running_loop().time
@@ -158,13 +161,11 @@ def test_a_judge_that_does_not_come_back_is_waited_for_once_and_for_no_longer_th
 
     (first, first_s), (second, second_s), (third, third_s) = virtually(main())[0]
     assert 0 < len(lost(first)) < 40
-    assert {outcome.kind for outcome in lost(first)} == {FailureKind.UNREACHABLE}
-    assert "http://a/v1/chat/completions: nobody listens; it was not back before the deadline" in (
-        lost(first)[-1].detail
-    )
+    assert "http://a/v1/chat/completions: " in lost(first)[-1].detail
+    assert "; it was not back before the deadline (after " in lost(first)[-1].detail
     assert first_s <= 105
     assert len(lost(second)) == len(lost(third)) == 40
-    assert max(second_s, third_s) <= 60
+    assert max(second_s, third_s) <= 40
 
 
 @pytest.mark.parametrize("status", [500, 503])

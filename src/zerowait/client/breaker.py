@@ -39,12 +39,8 @@ class Breaker:
         """Whether a request may be sent at `now_s`."""
         return now_s >= self.until_s
 
-    def is_expected(self, now_s: float, patience_s: float) -> bool:
-        """Whether it will be back: it said when, or worked before and is not away for too long."""
-        return self.is_open and now_s < self.expected_until_s(patience_s)
-
     def expected_until_s(self, patience_s: float) -> float:
-        """Until when it `is_expected`, if it stays away."""
+        """Until when it is worth waiting for: it worked before, or it said when."""
         worked_s = self.opened_s + patience_s if self.has_answered else -math.inf
         return max(worked_s, self.named_until_s)
 

@@ -15,7 +15,7 @@ class Choice:
 
     Args:
         roads: to the endpoints.
-        patience_s: one that worked before is given up when it has been away for longer.
+        patience_s: how long one that worked before is waited for.
     """
 
     def __init__(self, roads: Sequence[Road], patience_s: float) -> None:
@@ -37,12 +37,8 @@ class Choice:
         """Whether the endpoint at `index` is not left alone."""
         return self._roads[index].lane.breaker.may_ask(now_s)
 
-    def is_expected(self, now_s: float) -> bool:
-        """Whether an endpoint that is left alone will be back."""
-        return any(road.lane.breaker.is_expected(now_s, self._patience_s) for road in self._roads)
-
     def expected_until_s(self) -> float:
-        """Until when one is expected, if none comes back before."""
+        """Until when it is worth waiting for one of them, if none comes back before."""
         return max(road.lane.breaker.expected_until_s(self._patience_s) for road in self._roads)
 
     def rests_s(self, now_s: float) -> float:

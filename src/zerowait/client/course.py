@@ -21,6 +21,7 @@ class Course:
         claim: its share of that endpoint's quota for the next send.
         ends_s: its deadline; infinite until the first send, or the first wait for an endpoint
             that is away.
+        rests_since_s: when it first waited for an endpoint that is away.
         queue_s: time spent in our own queues.
         sends: how often it was sent, copies included.
         attempt: the next one.
@@ -36,6 +37,7 @@ class Course:
     at: int = 0
     claim: Claim | None = None
     ends_s: float = math.inf
+    rests_since_s: float = math.inf
     queue_s: float = 0.0
     sends: int = 0
     attempt: int = 1

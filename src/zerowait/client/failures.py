@@ -102,7 +102,7 @@ class Failures:
             attempts=self._traffic.attempts,
             remaining_s=course.ends_s - now_s,
             free=course.free,
-            away=breaker.has_answered and breaker.is_expected(now_s, self._traffic.deadline_s),
+            away=breaker.has_answered and breaker.is_open,
             barred_s=choice.barred_s(now_s) if rests else None,
             resent=course.resent,
             elsewhere=beside is not None,

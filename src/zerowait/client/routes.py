@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
 
+from zerowait.client.breaker import LONGEST_REST_S
 from zerowait.client.choice import Choice
 from zerowait.client.course import Course
 from zerowait.client.limiter import Limiter
 from zerowait.client.recess import Recess
 from zerowait.client.sender import Road
 from zerowait.types import Abstain
+
+ONE_LOOK_S: Final = 2 * LONGEST_REST_S
+"""Within this time somebody has looked whether an endpoint is back."""
 
 
 class Routes:
@@ -44,7 +49,8 @@ class Routes:
     async def place(self, course: Course) -> Abstain | None:
         """Wait until there is an endpoint that may be asked; an Abstain if there will be none.
 
-        Where nobody knows that there will be one, the endpoint is asked all the same.
+        One that worked before is waited for as long as a judgement may take; one that never did, or
+        is away for longer, for as long as it takes that somebody looks.
         """
         clock = asyncio.get_running_loop().time
         while self.is_barred(course):
@@ -54,21 +60,22 @@ class Routes:
                 self.move(course, other)
                 return None
             course.begin(now_s)
+            course.rests_since_s = min(course.rests_since_s, now_s)
             barred_s = self.choice.barred_s(now_s)
             if now_s + barred_s >= course.ends_s and self.choice.in_flight == 0:
                 return self._given_up(course, f"it names {barred_s:.0f} s more, past the deadline")
+            expected_s = max(self.choice.expected_until_s(), course.rests_since_s + ONE_LOOK_S)
             self._give_back(course)
-            await self._recess.wait(min(course.ends_s, self.choice.expected_until_s()))
+            await self._recess.wait(min(course.ends_s, expected_s))
             if clock() >= course.ends_s:
                 return self._given_up(course, "it was not back before the deadline")
+            if clock() >= expected_s and self.is_barred(course):
+                return self._given_up(course, f"it was not back in {ONE_LOOK_S:g} s")
         return None
 
     def is_barred(self, course: Course) -> bool:
-        """Whether its endpoint is left alone, and there is something better than to ask it."""
-        now_s = asyncio.get_running_loop().time()
-        if self.choice.may_stay(course.at, now_s):
-            return False
-        return self.choice.beside(course.at, now_s) is not None or self.choice.is_expected(now_s)
+        """Whether its endpoint is left alone."""
+        return not self.choice.may_stay(course.at, asyncio.get_running_loop().time())
 
     def is_of_use(self, course: Course) -> bool:
         """Whether the slot still is: the endpoint may have been given up while we waited."""
