@@ -1,7 +1,9 @@
 """A key that is found by texts is the key of exactly the request that would be made of them."""
 
 import asyncio
+import gc
 import json
+import tracemalloc
 from zlib import crc32
 
 import numpy as np
@@ -93,6 +95,38 @@ def test_an_answer_in_memory_is_never_that_of_another_vote_criterion_or_cut(tmp_
     assert [reward.components for reward in first] == [reward.components for reward in second]
     assert len({reward.value for reward in first}) > 1
     assert stats.asked == stats.cached == asked == len(samples) * 2 * 3
+
+
+@pytest.mark.parametrize(("cache", "says"), [("off", "Score: 7"), ("file", "no verdict")])
+def test_of_a_judgement_that_nothing_is_kept_of_nothing_is_kept(tmp_path, cache, says):
+    """A run of a thousand steps makes millions of them."""
+    engines = ("client", "engine", "judge", "cache")
+    ours = [tracemalloc.Filter(True, f"*/zerowait/{part}/*") for part in engines]
+
+    async def main(judge):
+        entry = {"endpoints": [{"base_url": judge.url, "model": "m"}], "max_tokens": 64}
+        config = {
+            "components": {"quality": {"judge": "j"}},
+            "judges": {"j": entry | {"verdict": {"integer": [1, 10]}}},
+            "cache": {"path": str(tmp_path / "cache.db")} if cache == "file" else "off",
+            "traffic": {"concurrency": 4, "hedge": "off"},
+        }
+        async with Engine(config) as engine:
+            held = []
+            for step in range(3):
+                await engine.score_all([Sample("q", f"{step} {row}") for row in range(120)])
+                gc.collect()
+                traces = tracemalloc.take_snapshot().filter_traces(ours).statistics("filename")
+                held.append(sum(trace.size for trace in traces))
+            return held
+
+    with FakeJudge(answer=lambda _: says) as judge:
+        tracemalloc.start()
+        try:
+            _, before, after = asyncio.run(main(judge))
+        finally:
+            tracemalloc.stop()
+    assert after - before < 120 * 80
 
 
 @pytest.mark.parametrize("prompt", [np.str_("q"), [{"role": "user", "content": np.str_("q")}]])
