@@ -8,7 +8,6 @@ import pytest
 
 from zerowait import Engine, Sample
 from zerowait.client import Secret, target
-from zerowait.client.bucket import Usage, usage_of
 from zerowait.config import Endpoint, load_config
 from zerowait.errors import ConfigError
 from zerowait.events import ModelChanged
@@ -113,11 +112,6 @@ def test_a_model_that_changes_is_told_of_in_the_responses_api_too(tmp_path):
             scored(configuration(endpoint, cache=cache), rows(3 if model == "one" else 6), events)
     changes = [event for event in events if isinstance(event, ModelChanged)]
     assert [(change.before, change.after) for change in changes] == [("one", "two")]
-
-
-def test_tokens_per_minute_are_booked_by_what_a_response_says():
-    body = b'{"output": [], "usage": {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}}'
-    assert usage_of(body) == Usage(7, 2)
 
 
 @pytest.mark.parametrize(

@@ -249,6 +249,11 @@ DAY = [
     Reply(429, {"retry-after": "86400"}, b""),
     Reply(429, {"retry-after": "7200", "x-ratelimit-remaining-requests": "0"}, b""),
     Reply(503, {"retry-after": "7200"}, b""),
+    Reply(
+        429,
+        {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "7h12m0s"},
+        b"",
+    ),
 ]
 
 

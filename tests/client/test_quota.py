@@ -6,17 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.client import Quota
-from zerowait.client.bucket import Bucket, Guess, Usage
+from zerowait.client.bucket import Bucket, Guess
 from zerowait.testing import virtually
 
 
 def request(max_tokens=100, size=400):
     return msgspec.json.encode({"max_tokens": max_tokens, "text": ""}).ljust(size)
-
-
-def reply(prompt=0, completion=0):
-    usage = {"prompt_tokens": prompt, "completion_tokens": completion}
-    return msgspec.json.encode({"choices": [], "usage": usage})
 
 
 async def send_all(quota, count, body=b"{}", log=None):
@@ -58,7 +53,7 @@ def test_what_was_not_used_is_given_back_when_the_reply_says_so():
     async def main():
         quota, body = Quota(tokens=6000), request(max_tokens=900, size=400)
         claim = await quota.claim(body)
-        quota.settle(claim, body, reply(prompt=30, completion=70))
+        quota.settle(claim, body, (30, 70))
         await quota.claim(body)
         return asyncio.get_running_loop().time()
 
@@ -70,7 +65,7 @@ def test_what_answers_did_cost_replaces_max_tokens_in_the_guess():
     guess, body = Guess(), request(max_tokens=4000, size=400)
     assert guess.of(body) == 4100
     for _ in range(20):
-        guess.observe(body, Usage(200, 50))
+        guess.observe(body, 200, 50)
     assert guess.of(body) == pytest.approx(250)
 
 
@@ -79,12 +74,11 @@ def test_a_request_that_cannot_be_read_is_guessed_by_its_bytes(body):
     assert Guess().of(body) == len(body) / 4
 
 
-@pytest.mark.parametrize("body", [b"not json", b"{}", b'{"usage": null}', b'{"usage": 7}'])
-def test_a_reply_that_says_nothing_about_its_cost_leaves_the_guess_as_it_was(body):
+def test_a_reply_that_says_nothing_about_its_cost_leaves_the_guess_as_it_was():
     async def main():
         quota = Quota(tokens=6000)
         claim = await quota.claim(request())
-        quota.settle(claim, request(), body)
+        quota.settle(claim, request(), (0, 0))
         return claim.tokens
 
     assert virtually(main())[0] == 200
@@ -116,7 +110,7 @@ def test_what_the_user_set_is_not_overruled_by_headers(given):
     assert virtually(main())[0] == (None if given == "off" else given)
 
 
-@pytest.mark.parametrize("text", ["", "many", "0", "-5", "nan", "inf"])
+@pytest.mark.parametrize("text", ["", "many", "0", "-5", "nan", "inf", "1e-9", "0.5"])
 def test_a_header_that_is_no_quota_is_ignored(text):
     async def main():
         quota = Quota()

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from zerowait.client.headers import retry_after_s, used_up_s
 from zerowait.client.port import Reply, TransportError
 from zerowait.client.retry import (
     Effort,
@@ -13,7 +14,6 @@ from zerowait.client.retry import (
     decide,
     is_endpoint_fault,
     is_overload,
-    retry_after_s,
 )
 from zerowait.types import FailureKind
 
@@ -275,3 +275,50 @@ def test_only_429_and_a_503_with_retry_after_count_as_overload():
     assert not is_overload(reply(503))
     assert not is_overload(reply(500))
     assert not is_overload(lost())
+
+
+@pytest.mark.parametrize(
+    ("left", "reset", "wait_s"),
+    [
+        ("0", "23h59m0s", 86_340.0),
+        ("0", "1d", 86_400.0),
+        ("0.0", "2m59.5s", 179.5),
+        ("0", "33011.25", 33_011.25),
+        ("0", "1700003600", 3600.0),
+        ("0", "1700003600000", 3600.0),
+        ("0", "2023-11-14T23:13:20Z", 3600.0),
+        ("0", "60s", None),
+        ("0", "500ms", None),
+        ("0", "-5", None),
+        ("0", "nan", None),
+        ("0", "soon", None),
+        ("0", "", None),
+        ("1", "23h59m0s", None),
+        ("none", "23h59m0s", None),
+    ],
+)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("x-ratelimit-remaining", "x-ratelimit-reset"),
+        ("x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"),
+        ("x-ratelimit-remaining-tokens-day", "x-ratelimit-reset-tokens-day"),
+        ("anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"),
+    ],
+)
+def test_a_quota_of_more_than_a_minute_is_used_up_for_as_long_as_its_headers_say(
+    left, reset, wait_s, names
+):
+    headers = dict(zip(names, (left, reset), strict=True))
+    assert used_up_s(headers, now_s=1.7e9) == (wait_s and pytest.approx(wait_s))
+    decision = decide(Reply(429, headers, b""), effort(now_s=1.7e9), jitter=Random(1))
+    assert isinstance(decision, GiveUp) == ((wait_s or 0) > 300)
+
+
+@given(st.text(), st.text(), st.floats(0, 2e9))
+def test_no_quota_header_of_a_server_makes_the_reading_fail(left, reset, now_s):
+    headers = {"x-ratelimit-remaining-requests": left, "x-ratelimit-reset-requests": reset}
+    wait_s = used_up_s(
+        headers | {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}, now_s=now_s
+    )
+    assert wait_s is None or wait_s > 60

@@ -228,6 +228,38 @@ def metered(wire, ledger, listener=lambda _event: None):
     return Metered(wire, judge="q", prices=prices, usage=usage, ledger=ledger, listener=listener)
 
 
+ABSURD = [10**12, 2**70, -5, True, 0.5, "many", None, [7]]
+
+
+@pytest.mark.parametrize("which", ["prompt", "completion"])
+@pytest.mark.parametrize("tokens", ABSURD, ids=str)
+def test_a_bill_that_cannot_be_true_is_ignored_whatever_it_says(which, tokens, caplog):
+    """Neither the budget nor the quota nor the statistics take a server's word for everything."""
+    wire = Wire(lambda _request: (1, Reply(200, {}, completion(**{which: tokens}))))
+    traffic = {"budget_usd": 1.0, "tpm": 600_000.0, "concurrency": 4}
+    rewards, stats, _ = scored(config(traffic=traffic), rows(40), wire)
+    assert [reward.value for reward in rewards] == [7] * 40
+    assert 0 < stats.budget_spent_usd <= 40 * 0.01
+    assert stats.budget_reserved_usd == 0
+    assert 0 <= stats.prompt_tokens <= 40 * 200
+    assert 0 <= stats.completion_tokens <= 40 * 20
+    warnings = [record for record in caplog.records if "bills" in record.message]
+    assert len(warnings) == (tokens in (10**12, 2**70))
+
+
+def test_a_bill_above_the_worst_case_that_may_be_true_is_believed():
+    """A judge may think on top of its max_tokens, and that is paid for."""
+    ledger = MemoryLedger(nano_usd(1))
+    body = msgspec.json.encode({"model": "m", "max_tokens": 100})
+
+    async def scenario():
+        bill = Wire(lambda _request: (1, Reply(200, {}, completion(200, 700))))
+        await metered(bill, ledger).send(Request("u", {}, body), timeout_s=9)
+
+    virtually(scenario())
+    assert ledger.account.spent == 200 * 1000 + 700 * 10_000
+
+
 def test_a_cancelled_request_is_charged_its_reservation():
     ledger = MemoryLedger(nano_usd(1))
 

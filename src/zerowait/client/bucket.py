@@ -64,51 +64,12 @@ class Bucket:
         self._at_s = now_s
 
 
-class Usage(msgspec.Struct):
-    """The tokens that a reply says it cost."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-
-
-class _Billed(msgspec.Struct):
-    """Usage in the names of chat completions, and in those of responses."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-
-
-class _Counted(msgspec.Struct):
-    usage: _Billed | None = None
-
-
 class _Asked(msgspec.Struct):
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
 
 
-_reply = msgspec.json.Decoder(_Counted)
 _request = msgspec.json.Decoder(_Asked)
-
-
-def usage_of(body: bytes) -> Usage | None:
-    """What a reply's body says that it cost, or None if it does not say.
-
-    >>> usage_of(b'{"usage": {"prompt_tokens": 7, "completion_tokens": 2}}').prompt_tokens
-    7
-    """
-    try:
-        billed = _reply.decode(body).usage
-    except msgspec.MsgspecError:
-        return None
-    if billed is None:
-        return None
-    return Usage(
-        billed.prompt_tokens or billed.input_tokens,
-        billed.completion_tokens or billed.output_tokens,
-    )
 
 
 class Guess:
@@ -131,13 +92,13 @@ class Guess:
         prompt = len(request) * self._tokens_per_byte
         return prompt + (self._completion if self._known >= _KNOWN else _allowed(request))
 
-    def observe(self, request: bytes, usage: Usage) -> None:
+    def observe(self, request: bytes, prompt_tokens: int, completion_tokens: int) -> None:
         """Learn from what `request` did cost."""
         self._known += 1
         share = max(_SMOOTHING, 1.0 / self._known)
-        self._completion += share * (usage.completion_tokens - self._completion)
-        if usage.prompt_tokens > 0:
-            ratio = usage.prompt_tokens / max(1, len(request))
+        self._completion += share * (completion_tokens - self._completion)
+        if prompt_tokens > 0:
+            ratio = prompt_tokens / max(1, len(request))
             self._tokens_per_byte += share * (ratio - self._tokens_per_byte)
 
 

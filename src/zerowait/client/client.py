@@ -57,6 +57,7 @@ class JudgeClient:
         lanes: where slots and quota are handed out; shared by the judges of a job.
         well_formed: whether a 200's body is a completion; other bodies are asked for again.
         in_words_of: turns a chat request's body into one for the API that an endpoint speaks.
+        usage: the prompt and completion tokens that a request's reply says it cost, or zeros.
         traffic: how long and how often it is tried.
         listener: hears of every attempt.
         jitter: the source of randomness for waits.
@@ -69,6 +70,7 @@ class JudgeClient:
     lanes: Lanes
     well_formed: Callable[[bytes], bool]
     in_words_of: Callable[[bytes, Api], bytes] = lambda body, _: body
+    usage: Callable[[bytes, bytes], tuple[int, int]] = lambda _, __: (0, 0)
     traffic: Traffic = field(default_factory=Traffic)
     listener: Listener = nobody
     jitter: Random = field(default_factory=Random, repr=False)
@@ -81,7 +83,9 @@ class JudgeClient:
             for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
         self._routes = Routes(roads, self.traffic.deadline_s)
-        self._sender = Sender(self.transport, self.well_formed, self.listener, self.wall)
+        self._sender = Sender(
+            self.transport, self.well_formed, self.usage, self.listener, self.wall
+        )
         self._failures = Failures(
             self._routes,
             self._sender.named_s,

@@ -7,6 +7,7 @@ sums are exact.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
@@ -23,6 +24,10 @@ BUDGET: Final = "traffic.budget_usd"
 NANO_USD: Final = 1_000_000_000
 _NANO_PER_TOKEN: Final = 1000  # for each dollar per million tokens
 _TEMPLATE_TOKENS: Final = 256
+_PROMPT_AT_MOST: Final = 2
+_ANSWER_AT_MOST: Final = 8  # some let a judge think on top of its max_tokens
+_UNBOUNDED_ANSWER: Final = 2**20
+_LOG: Final = logging.getLogger(__name__)
 _NOT_BILLED: Final = frozenset({503, 529})
 
 
@@ -100,6 +105,11 @@ class _Asked(msgspec.Struct, frozen=True):
     max_completion_tokens: int = 0
     max_output_tokens: int = 0
 
+    @property
+    def longest(self) -> int:
+        """The most tokens of an answer; 0 where the request sets no bound."""
+        return max(self.max_tokens, self.max_completion_tokens, self.max_output_tokens)
+
 
 _ASKED: Final = msgspec.json.Decoder(_Asked)
 
@@ -132,6 +142,7 @@ class Metered:
         self._usage = usage
         self._ledger = ledger
         self._listener = listener
+        self._doubted = False
 
     async def refusal(self, body: bytes) -> str | None:
         """Why the budget cannot bear `body` now; None when it can, which reserves nothing.
@@ -165,7 +176,7 @@ class Metered:
         charge, usage = worst, (0, 0)
         try:
             reply = await self._inner.send(request, timeout_s=timeout_s)
-            charge, usage = self._charge(reply, asked.model, worst)
+            charge, usage = self._charge(reply, request.body, worst)
         except TransportError as error:
             charge = worst if error.sent else 0
             raise
@@ -177,6 +188,25 @@ class Metered:
             if charge or usage != (0, 0):
                 self._tell(asked.model, charge, usage)
         return reply
+
+    def usage(self, request: bytes, reply: bytes) -> tuple[int, int]:
+        """The prompt and completion tokens that the request cost by its reply; zeros if unknown.
+
+        What cannot be (more than 2 prompt tokens for each byte of the request, or 8 times its
+        ``max_tokens``) is unknown, too.
+        """
+        usage = self._usage(reply)
+        if not any(usage) or _is_plausible(_ASKED.decode(request), request, usage):
+            return usage
+        if not self._doubted:
+            self._doubted = True
+            _LOG.warning(
+                "judge %r: a reply bills %d prompt and %d completion tokens, more than its request "
+                "can have cost; such bills count as none",
+                self._judge,
+                *usage,
+            )
+        return 0, 0
 
     def usd(self, model: str, usage: tuple[int, int]) -> float:
         """What `usage` of `model` costs in dollars; 0 without a price."""
@@ -199,18 +229,18 @@ class Metered:
         price = self._prices.get(asked.model)
         return None if price is None else _worst(price, asked, body)
 
-    def _charge(self, reply: Reply, model: str, worst: int) -> tuple[int, tuple[int, int]]:
-        """What `reply` costs, and its usage.
+    def _charge(self, reply: Reply, body: bytes, worst: int) -> tuple[int, tuple[int, int]]:
+        """What `reply` to the request `body` costs, and its usage.
 
         Refusals (4xx, and the two statuses that say overload) are not billed. Another 5xx may
         hide an answer that a gateway lost.
         """
         if 400 <= reply.status < 500 or reply.status in _NOT_BILLED:
             return 0, (0, 0)
-        usage = self._usage(reply.body) if 200 <= reply.status < 300 else (0, 0)
+        usage = self.usage(body, reply.body) if 200 <= reply.status < 300 else (0, 0)
         if not all(usage):  # a half of a bill is none
             return worst, (0, 0)
-        return _cost(self._prices[model], *usage), usage
+        return _cost(self._prices[_ASKED.decode(body).model], *usage), usage
 
     def _tell(self, model: str, charge: int, usage: tuple[int, int]) -> None:
         self._listener(
@@ -252,8 +282,14 @@ def worst_case_usd(price: Price, body: bytes) -> float:
 
 def _worst(price: Price, asked: _Asked, body: bytes) -> int:
     """No token is shorter than a byte, so the body has no more tokens than bytes."""
-    longest = max(asked.max_tokens, asked.max_completion_tokens, asked.max_output_tokens)
-    return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
+    return _cost(price, len(body) + _TEMPLATE_TOKENS, asked.longest)
+
+
+def _is_plausible(asked: _Asked, body: bytes, usage: tuple[int, int]) -> bool:
+    """Whether a request may have cost so many tokens: a bill is only a server's word."""
+    prompt, answer = usage
+    longest = _ANSWER_AT_MOST * asked.longest or _UNBOUNDED_ANSWER
+    return prompt <= _PROMPT_AT_MOST * (len(body) + _TEMPLATE_TOKENS) and answer <= longest
 
 
 def _cost(price: Price, prompt_tokens: int, completion_tokens: int) -> int:

@@ -8,13 +8,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, TypeAlias
 
-from zerowait.client.bucket import Bucket, Guess, usage_of
+from zerowait.client.bucket import Bucket, Guess
+from zerowait.client.headers import LONGEST_QUOTA_S, number
 
 Unit: TypeAlias = Literal["requests", "tokens"]
 PerMinute: TypeAlias = float | Literal["off"] | None
 """A number that the user set, ``off``, or None: learn it from the provider's headers."""
-
-_LONGEST_DRY_S: Final = 60.0
+_FEWEST: Final[Mapping[Unit, float]] = {"requests": 1.0, "tokens": 1000.0}
+"""Less is nobody's quota per minute, and would keep us waiting for ever."""
 
 
 class Claim:
@@ -146,15 +147,22 @@ class Quota:
         """The request of `claim` was turned away, which cost it no tokens."""
         self._settle_tokens(claim, 0.0)
 
-    def settle(self, claim: Claim, request: bytes, reply: bytes) -> None:
-        """The request of `claim` was answered: book what it did cost, if the reply says so."""
-        if "tokens" not in self._buckets:
-            return
-        usage = usage_of(reply)
-        if usage is None:
-            return
-        self._guess.observe(request, usage)
-        self._settle_tokens(claim, usage.prompt_tokens + usage.completion_tokens)
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether it matters what answers cost."""
+        return "tokens" in self._buckets
+
+    def settle(self, claim: Claim, request: bytes, usage: tuple[int, int]) -> None:
+        """The request of `claim` was answered: book what it did cost.
+
+        Args:
+            claim: what was reserved for it.
+            request: its body.
+            usage: its prompt and completion tokens; zeros where nobody knows.
+        """
+        if self.counts_tokens and any(usage):
+            self._guess.observe(request, *usage)
+            self._settle_tokens(claim, sum(usage))
 
     def heed(self, headers: Mapping[str, str], claim: Claim, *, dry_s: float) -> None:
         """Learn from the headers of the reply to the request of `claim`.
@@ -168,17 +176,17 @@ class Quota:
         now_s = _now_s()
         for unit, given in self._given.items():
             if given is None:
-                self._learn(unit, _number(headers.get(f"x-ratelimit-limit-{unit}")), now_s)
+                self._learn(unit, number(headers.get(f"x-ratelimit-limit-{unit}")), now_s)
             bucket = self._buckets.get(unit)
-            if bucket is None or not 0 < dry_s <= _LONGEST_DRY_S:
+            if bucket is None or not 0 < dry_s <= LONGEST_QUOTA_S:
                 continue
-            remaining = _number(headers.get(f"x-ratelimit-remaining-{unit}"))
+            remaining = number(headers.get(f"x-ratelimit-remaining-{unit}"))
             if remaining is not None and remaining < (1.0 if unit == "requests" else claim.tokens):
                 bucket.dry_until(now_s + dry_s, now_s=now_s)
 
     def _learn(self, unit: Unit, per_minute: float | None, now_s: float) -> None:
         bucket = self._buckets.get(unit)
-        if not per_minute or self._whole.get(unit) == per_minute:
+        if per_minute is None or per_minute < _FEWEST[unit] or self._whole.get(unit) == per_minute:
             return
         self._whole[unit] = per_minute
         if bucket is None:
@@ -242,11 +250,3 @@ class Quota:
 
 def _now_s() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        number = math.nan if text is None else float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number >= 0 else None

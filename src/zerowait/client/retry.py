@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Mapping
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Final, TypeAlias
 
 import msgspec
 
+from zerowait.client.headers import retry_after_s, used_up_s
 from zerowait.client.port import Reply, TransportError
 from zerowait.types import FailureKind
 
@@ -151,30 +148,17 @@ def is_overload(failed: Reply | TransportError) -> bool:
     return failed.status == 429 or (failed.status == 503 and "retry-after" in failed.headers)
 
 
-def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
-    """The seconds that the server asks to wait, above 0, or None when it names none.
+def asked_wait_s(failed: Reply | TransportError, *, now_s: float) -> float | None:
+    """The seconds that the endpoint asks to wait, above 0, or None.
 
-    Reads ``retry-after-ms``, then ``retry-after`` as seconds or as an HTTP date. A date counts
-    from the reply's own ``date``, if it has one, so that a wrong clock here does no harm.
-
-    >>> retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}, now_s=0.0)
-    1.5
-    >>> retry_after_s({"retry-after": "Thu, 01 Jan 1970 00:00:30 GMT"}, now_s=10.0)
-    20.0
+    It does by a Retry-After, or by a 429 that says that a quota of the hour or day is used up.
     """
-    milliseconds = _positive(headers.get("retry-after-ms"))
-    if milliseconds is not None:
-        return milliseconds / 1000
-    named = headers.get("retry-after")
-    seconds = _positive(named)
-    if seconds is not None:
-        return seconds
-    until_s = _unix_time(named)
-    if until_s is None:
+    if isinstance(failed, TransportError):
         return None
-    sent_s = _unix_time(headers.get("date"))
-    wait_s = until_s - (now_s if sent_s is None else sent_s)
-    return wait_s if wait_s > 0 else None
+    named_s = retry_after_s(failed.headers, now_s=now_s)
+    if named_s is None and failed.status == 429:
+        return used_up_s(failed.headers, now_s=now_s)
+    return named_s
 
 
 def _worth_another(failed: Reply | TransportError) -> bool:
@@ -190,8 +174,8 @@ def _worth_another(failed: Reply | TransportError) -> bool:
 def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> float:
     if effort.barred_s is not None:
         return effort.barred_s
-    if isinstance(failed, Reply) and not effort.elsewhere:
-        named_s = retry_after_s(failed.headers, now_s=effort.now_s)
+    if not effort.elsewhere:
+        named_s = asked_wait_s(failed, now_s=effort.now_s)
         if named_s is not None:
             return named_s * (1 + jitter.uniform(0, 0.25))
     cap_s = min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(effort.attempt - 1, 10))
@@ -227,23 +211,3 @@ def meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:
 def _quoted(body: bytes) -> str:
     start = body[:_QUOTED_BYTES].decode("utf-8", "replace")
     return " ".join(start.split()) or "no further words"
-
-
-def _positive(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) and number > 0 else None
-
-
-def _unix_time(text: str | None) -> float | None:
-    if text is None:
-        return None
-    try:
-        date = parsedate_to_datetime(text)
-        return (date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()
-    except (ValueError, OverflowError):
-        return None

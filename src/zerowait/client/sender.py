@@ -13,7 +13,7 @@ from zerowait.client.lanes import Lane
 from zerowait.client.limiter import Ending, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
 from zerowait.client.quota import Claim
-from zerowait.client.retry import is_overload, retry_after_s
+from zerowait.client.retry import asked_wait_s, is_overload
 from zerowait.config.endpoint import Endpoint
 from zerowait.errors import ZerowaitError
 from zerowait.events import Listener, RequestEnded
@@ -52,12 +52,14 @@ class Sender(msgspec.Struct, frozen=True):
     Args:
         transport: carries them.
         well_formed: whether a 200's body is a chat completion.
+        usage: the prompt and completion tokens that a request's reply says it cost, or zeros.
         listener: hears of the end of each.
         wall: Unix time in seconds, for a Retry-After that is a date.
     """
 
     transport: Transport
     well_formed: Callable[[bytes], bool]
+    usage: Callable[[bytes, bytes], tuple[int, int]]
     listener: Listener
     wall: Callable[[], float]
 
@@ -87,9 +89,7 @@ class Sender(msgspec.Struct, frozen=True):
 
     def named_s(self, reply: Reply | TransportError) -> float:
         """The wait that the endpoint asks for; 0 when it names none."""
-        if isinstance(reply, TransportError):
-            return 0.0
-        return retry_after_s(reply.headers, now_s=self.wall()) or 0.0
+        return asked_wait_s(reply, now_s=self.wall()) or 0.0
 
     async def _carry(self, place: Target, body: bytes, timeout_s: float) -> Reply | TransportError:
         try:
@@ -127,7 +127,8 @@ class Sender(msgspec.Struct, frozen=True):
         dry_s = 0.0
         ending = Ending.SUCCEEDED if result.is_answer else Ending.SAYS_NOTHING
         if result.is_answer:
-            quota.settle(claim, body, reply.body)
+            if quota.counts_tokens:
+                quota.settle(claim, body, self.usage(body, reply.body))
         elif is_overload(reply):
             ending, dry_s = Ending.OVERLOADED, self.named_s(reply)
         quota.heed(reply.headers, claim, dry_s=dry_s)

@@ -95,6 +95,7 @@ class Benches:
             lanes=self._supplies.lanes,
             well_formed=well_formed,
             in_words_of=in_words_of,
+            usage=meter.usage,
             listener=listener,
         )
         return meter, client

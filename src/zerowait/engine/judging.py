@@ -22,7 +22,6 @@ from zerowait.judge import (
     Question,
     Rubric,
     reply_origin,
-    reply_usage,
     request_key,
     request_of,
     texts_for,
@@ -228,8 +227,8 @@ class Bench:
             refused = answer.kind is FailureKind.BUDGET
             return Settled(outcome=answer, source="refused" if refused else "asked")
         outcome = outcome_of(question.read, answer.reply.body)
-        usage = reply_usage(answer.reply.body)
-        self._pace.answered(usage.completion_tokens, answer.latency_s)
+        prompt, completion = self._meter.usage(question.body, answer.reply.body)
+        self._pace.answered(completion, answer.latency_s)
         attempts, queue_s = answer.attempts, answer.queue_s
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
             longer = msgspec.structs.replace(request, max_tokens=2 * request.max_tokens)
@@ -237,7 +236,8 @@ class Bench:
             if isinstance(again, Answer):
                 answer = again
                 outcome = outcome_of(question.read, again.reply.body)
-                usage += reply_usage(again.reply.body)
+                more = self._meter.usage(longer.body(), again.reply.body)
+                prompt, completion = prompt + more[0], completion + more[1]
                 attempts += again.attempts
                 queue_s += again.queue_s
         origin = reply_origin(answer.reply.body)
@@ -250,9 +250,9 @@ class Bench:
             attempts=attempts,
             latency_s=answer.latency_s,
             queue_s=queue_s,
-            prompt_tokens=usage.prompt_tokens,
-            completion_tokens=usage.completion_tokens,
-            cost_usd=self._meter.usd(request.model, (usage.prompt_tokens, usage.completion_tokens)),
+            prompt_tokens=prompt,
+            completion_tokens=completion,
+            cost_usd=self._meter.usd(request.model, (prompt, completion)),
             model=origin.model,
             reply=answer.reply.body,
             read=question.read,

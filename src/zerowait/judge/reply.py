@@ -55,12 +55,6 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.prompt_tokens + other.prompt_tokens,
-            self.completion_tokens + other.completion_tokens,
-        )
-
 
 class Origin(NamedTuple):
     """Who answered, as the reply says it: the served model's name and its fingerprint, or ""."""

@@ -1,0 +1,111 @@
+"""What the headers of a reply say: numbers, and how long to wait. Pure: the clock is given."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Final
+
+LONGEST_QUOTA_S: Final = 60.0
+"""A quota per minute is never used up for longer; one of the hour or of the day is."""
+
+_SPAN: Final = re.compile(
+    r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
+)
+_SPAN_S: Final = (86_400.0, 3600.0, 60.0, 1.0, 0.001)
+_EPOCH_S: Final = 1e9
+_EPOCH_MS: Final = 1e12
+
+
+def number(text: str | None) -> float | None:
+    """The number in a header, finite and not below 0, or None.
+
+    >>> number(" 60 "), number("-1"), number("nan"), number("many"), number(None)
+    (60.0, None, None, None, None)
+    """
+    try:
+        value = math.nan if text is None else float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
+    """The seconds that the server asks to wait, above 0, or None when it names none.
+
+    Reads ``retry-after-ms``, then ``retry-after`` as seconds or as an HTTP date. A date counts
+    from the reply's own ``date``, if it has one, so that a wrong clock here does no harm.
+
+    >>> retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}, now_s=0.0)
+    1.5
+    >>> retry_after_s({"retry-after": "Thu, 01 Jan 1970 00:00:30 GMT"}, now_s=10.0)
+    20.0
+    """
+    milliseconds = number(headers.get("retry-after-ms"))
+    if milliseconds:
+        return milliseconds / 1000
+    named = headers.get("retry-after")
+    seconds = number(named)
+    if seconds:
+        return seconds
+    until_s = _unix_time(named)
+    if until_s is None:
+        return None
+    sent_s = _unix_time(headers.get("date"))
+    wait_s = until_s - (now_s if sent_s is None else sent_s)
+    return wait_s if wait_s > 0 else None
+
+
+def used_up_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
+    """How long a quota of more than a minute is used up, as a refusal's headers say; else None.
+
+    Reads every pair such as ``x-ratelimit-remaining-requests-day`` and
+    ``x-ratelimit-reset-requests-day``: a span (``7h12m0s``), seconds, Unix time or an ISO date.
+
+    >>> day = {"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "1h0m30s"}
+    >>> used_up_s(day, now_s=0.0)
+    3630.0
+    """
+    waits_s = [
+        _until_s(headers.get(name.replace("remaining", "reset")), now_s)
+        for name, left in headers.items()
+        if "ratelimit" in name and "remaining" in name and number(left) == 0
+    ]
+    longest_s = max((wait_s for wait_s in waits_s if wait_s is not None), default=0.0)
+    return longest_s if longest_s > LONGEST_QUOTA_S else None
+
+
+def _until_s(text: str | None, now_s: float) -> float | None:
+    if not text:
+        return None
+    value = number(text)
+    if value is not None:
+        if value >= _EPOCH_MS:
+            return value / 1000 - now_s
+        return value - now_s if value >= _EPOCH_S else value
+    span = _SPAN.fullmatch(text.strip())
+    if span is not None:
+        return sum(
+            float(part) * unit_s for part, unit_s in zip(span.groups("0"), _SPAN_S, strict=True)
+        )
+    try:
+        date = datetime.fromisoformat(text)
+        return _utc(date).timestamp() - now_s
+    except (ValueError, OverflowError):
+        return None
+
+
+def _unix_time(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return _utc(parsedate_to_datetime(text)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def _utc(date: datetime) -> datetime:
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
