@@ -27,6 +27,7 @@ REWARD = {
     },
     "traffic": {"concurrency": 32, "timeout_s": 10, "deadline_s": 60, "group_deadline_s": 120},
     "cache": "off",
+    "prices": {"fake": {"input": 1.0, "output": 2.0}},
     "on_failure": "neutral",
 }
 

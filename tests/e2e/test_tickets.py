@@ -107,6 +107,7 @@ def test_every_logger_of_verls_is_told_how_rewards_and_judges_do(tickets, step):
         {name: told[name] for name in SHOWN}, rel=1e-6
     )
     assert told["judge/asked"] > 0
+    assert told["judge/spent_usd"] > 0
     assert told["reward/response_length/mean"] > 1
 
 

@@ -270,6 +270,8 @@ def test_the_monitors_cache_is_on_unless_it_is_switched_off():
         ({"TRAIN_WITH_MONITOR": "maybe"}, "TRAIN_WITH_MONITOR is 'maybe'; it has to be true or"),
         ({"MONITOR_CACHE": "2"}, "MONITOR_CACHE is '2'"),
         ({"MONITOR_CORRECT_REWARD": "high"}, "MONITOR_CORRECT_REWARD is 'high'; it has to be a nu"),
+        ({"MONITOR_WRONG_REWARD": "nan"}, "MONITOR_WRONG_REWARD is 'nan'; it has to be a number"),
+        ({"MONITOR_WRONG_REWARD": "1e400"}, "MONITOR_WRONG_REWARD is '1e400'; it has to be a nu"),
         ({"REBALANCE_MONITOR_REWARD": "true"}, "REBALANCE_MONITOR_REWARD is 'true'; it has to be"),
         ({"REBALANCE_MONITOR_REWARD": "1.5"}, "REBALANCE_MONITOR_REWARD is '1.5'"),
     ],

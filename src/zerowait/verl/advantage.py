@@ -28,6 +28,8 @@ def advantages(
 
     verl's own computation sees the rows that are trained on and nothing else, so that baselines,
     whitening and the KL controller are its own; without any other row it sees the very batch.
+    Padding has advantage 0 whatever verl makes of it: for opo that is 0/0, and one NaN in a batch
+    makes its whole gradient NaN.
     Rows that have no value get advantage 0, and the critic's values for returns where there is one,
     so that the critic is not pushed either. Masked rows lose their response and loss masks first.
 
@@ -39,13 +41,15 @@ def advantages(
         whitened: whether advantages are divided by their deviation over all tokens. Of less than
             two there is none, and verl raises: what is left of the step then gets advantage 0 too.
     """
+    padding = {k for k, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
     rest = [key for key in batch.keys if fates.get(key, Fate.TRAINED) is not Fate.TRAINED]
     if not rest:
-        return verls(batch)
+        done = verls(batch)
+        _quiet(batch.partition_id, sorted(padding))
+        return done
     _mask(batch.partition_id, [key for key in rest if fates[key] is Fate.MASKED])
     left_out = set(rest)
     trained = [key for key in batch.keys if key not in left_out]
-    padding = {k for k, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
     if padding.issuperset(trained):
         trained = []  # padding alone has no mean and no variance
     elif whitened and _tokens(batch.partition_id, trained) < 2:
@@ -53,6 +57,7 @@ def advantages(
     if trained:
         written = verls(batch.select_keys(trained)).fields or ()
         optional = [name for name in optional if name in written]
+        _quiet(batch.partition_id, sorted(padding))
     else:
         rest = list(batch.keys)
     done = _fill(batch.partition_id, rest, optional)
@@ -103,6 +108,18 @@ def _mask(partition_id: str, keys: Sequence[str]) -> None:
     old = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
     new = {name: [torch.zeros_like(row) for row in old[name].unbind()] for name in fields}
     _put(partition_id, keys, new)
+
+
+def _quiet(partition_id: str, padding: Sequence[str]) -> None:
+    """Padding without NaN; where there is none, nothing is written."""
+    if not padding:
+        return
+    fields = ["advantages", "returns"]
+    data = tq.kv_batch_get(keys=list(padding), partition_id=partition_id, select_fields=fields)
+    rows = {name: list(data[name].unbind()) for name in fields}
+    if any(row.isnan().any() for column in rows.values() for row in column):
+        quiet = {name: [row.nan_to_num() for row in column] for name, column in rows.items()}
+        _put(partition_id, padding, quiet)
 
 
 def _tokens(partition_id: str, keys: Sequence[str]) -> int:

@@ -15,6 +15,7 @@ _COUNTED: Final = {
     "judge/retries": "retries",
     "judge/hedges": "hedges",
 }
+_NEVER_LESS: Final = (*_COUNTED.values(), "cached", "joined", "spent_usd")
 _MEASURED: Final = {
     "judge/p50_s": "latency_p50_s",
     "judge/p95_s": "latency_p95_s",
@@ -69,16 +70,23 @@ def judge_metrics(before: Stats, after: Stats, *, priced: bool) -> dict[str, flo
 
     ``judge/hit_rate`` is the share of judgements that nobody had to be asked for,
     ``judge/repeats_saved`` how many those were. What was spent is unknown unless every model is
-    `priced`.
+    `priced`, and so is every count of a step in which a hub was killed and counts anew.
     """
+    if any(getattr(after, name) < getattr(before, name) for name in _NEVER_LESS):
+        unknown = [*_COUNTED, "judge/repeats_saved", "judge/hit_rate", "judge/spent_usd"]
+        return dict.fromkeys(unknown, math.nan) | _now(after)
     metrics = {k: float(getattr(after, n) - getattr(before, n)) for k, n in _COUNTED.items()}
     saved = after.cached + after.joined - before.cached - before.joined
     judgements = saved + after.asked - before.asked
     metrics["judge/repeats_saved"] = float(saved)
     metrics["judge/hit_rate"] = _share(saved, of=judgements)
     metrics["judge/spent_usd"] = after.spent_usd - before.spent_usd if priced else math.nan
-    metrics["judge/loop_lag_p99_s"] = after.loop_lag_p99_s
-    return metrics | {k: float(getattr(after, n)) or math.nan for k, n in _MEASURED.items()}
+    return metrics | _now(after)
+
+
+def _now(stats: Stats) -> dict[str, float]:
+    measured = {key: float(getattr(stats, n)) or math.nan for key, n in _MEASURED.items()}
+    return measured | {"judge/loop_lag_p99_s": stats.loop_lag_p99_s}
 
 
 def over_survivors(values: Sequence[float], name: str) -> dict[str, float]:
@@ -95,7 +103,7 @@ def over_survivors(values: Sequence[float], name: str) -> dict[str, float]:
 def coverage(sources: Sequence[str], values: Sequence[float | None]) -> dict[str, float]:
     """How much of a validation was judged, by data source, and the mean over what was.
 
-    ``val-core/{source}/reward/mean`` is absent where nothing was judged; ``coverage`` is the judged
+    ``val-core/{source}/reward/mean`` is NaN where nothing was judged; ``coverage`` is the judged
     share of the ``rows``.
     """
     found: dict[str, list[float | None]] = {}
@@ -104,8 +112,7 @@ def coverage(sources: Sequence[str], values: Sequence[float | None]) -> dict[str
     metrics: dict[str, float] = {}
     for source, some in found.items():
         judged = [value for value in some if value is not None]
-        if judged:
-            metrics[f"val-core/{source}/reward/mean"] = math.fsum(judged) / len(judged)
+        metrics[f"val-core/{source}/reward/mean"] = _mean(judged)
         metrics[f"val-core/{source}/reward/coverage"] = len(judged) / len(some)
         metrics[f"val-aux/{source}/reward/judged"] = float(len(judged))
         metrics[f"val-aux/{source}/reward/rows"] = float(len(some))

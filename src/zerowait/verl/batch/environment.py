@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
@@ -74,9 +75,12 @@ def _switch(environ: Mapping[str, str], name: str, *, default: str) -> bool:
 def _number(environ: Mapping[str, str], name: str, default: float) -> float:
     text = environ.get(name, "").strip()
     try:
-        return float(text) if text else default
+        number = float(text) if text else default
     except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
         _fail(name, f"is {text!r}; it has to be a number")
+    return number
 
 
 def _share(environ: Mapping[str, str]) -> float | None:
