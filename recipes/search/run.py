@@ -16,7 +16,6 @@ from zerowait.verl.tiny_search import make_tiny_search
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/search")
-PORT = 8004
 ZEROWAIT = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 
 
@@ -28,18 +27,19 @@ def main() -> int:
     started = time.monotonic()
     made = make_tiny_search(RUNS / "assets")
     zerowait("retriever", "build", made.corpus, str(RUNS / "index"))
-    with retriever(RUNS / "index"):
-        zerowait("train", str(HERE / "recipe.yaml"), f"--output={given.output}")
+    with retriever(RUNS / "index") as url:
+        recipe = str(HERE / "recipe.yaml")
+        zerowait("train", recipe, f"search.retriever.url={url}", f"--output={given.output}")
     show(list(read_rewards(Path(given.output))))
     print(f"{(time.monotonic() - started) / 60:.1f} minutes")
     return 0
 
 
 @contextlib.contextmanager
-def retriever(index: Path) -> Iterator[None]:
-    """The retriever over HTTP, in a process of its own."""
+def retriever(index: Path) -> Iterator[str]:
+    """The URL of the retriever, which runs in a process of its own, on a port that is free."""
     process = subprocess.Popen(
-        [*ZEROWAIT, "retriever", "serve", str(index), "--port", str(PORT)],
+        [*ZEROWAIT, "retriever", "serve", str(index), "--port", "0"],
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -48,7 +48,7 @@ def retriever(index: Path) -> Iterator[None]:
         if "are served at" not in line:
             sys.exit("the retriever did not start")
         print(line.strip())
-        yield
+        yield line.split()[-1]
     finally:
         process.terminate()
         process.wait(10)

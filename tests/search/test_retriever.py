@@ -353,6 +353,7 @@ def test_fusing_keeps_what_all_rankings_agree_on(rankings):
         ("\n\n", "has no documents"),
         ('{"contents": "a the ?"}', "no document has a word"),
         ("{", "document 1: is not JSON"),
+        ("[" * 100_000, "document 1: is not JSON"),
         ('{"id": 1, "contents": "a"}\n{"id": 2, "text": "b"}', "document 2: has no text under"),
     ],
 )

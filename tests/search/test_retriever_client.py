@@ -159,6 +159,22 @@ def test_a_server_that_is_restarted_costs_a_wait_and_no_search():
     assert len(wire.seen) == 4
 
 
+def test_a_request_that_hangs_is_given_up_at_its_timeout_and_asked_again():
+    class HangsOnce(Wire):
+        async def send(self, request, *, timeout_s):
+            self.latency_s = 1e9 if not self.seen else 0.2
+            return await super().send(request, timeout_s=timeout_s)
+
+    async def scenario(retriever):
+        return await retriever.find(["q"])
+
+    wire = HangsOnce()
+    found, took_s = using(wire, scenario, timeout_s=2.0, deadline_s=30.0)
+    assert texts(found) == [["T\nq"]]
+    assert wire.seen == [["q"], ["q"]]
+    assert 2.2 <= took_s < 3.2
+
+
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
@@ -174,6 +190,8 @@ def test_a_server_that_is_restarted_costs_a_wait_and_no_search():
         (Reply(200, {}, b'{"result": [{}]}'), "not a list of documents"),
         (Reply(200, {}, b'{"result": [[{"text": "x"}]]}'), "without 'contents'"),
         (Reply(204, {}, b""), "not JSON"),
+        (Reply(200, {}, b'{"result": %b}' % (b"[" * 10**5 + b"]" * 10**5)), "nested too deeply"),
+        (Reply(500, {}, b"[" * 10**5), r"status 500: \[\["),
     ],
 )
 def test_whatever_the_server_does_a_search_fails_in_words_and_in_time(reply, why):
@@ -245,6 +263,16 @@ def test_a_mistake_in_the_transport_is_a_failed_search_and_is_told():
     assert found == [Failed("the request ended without an answer")]
     assert told == [mistake]
     assert took_s < 2
+
+
+def test_a_query_that_utf8_cannot_carry_harms_no_other():
+    async def scenario(retriever):
+        return await retriever.find(["a", "half \ud800", "b"])
+
+    wire = Wire()
+    found, _ = using(wire, scenario)
+    assert wire.seen == [["a", "half ?", "b"]]
+    assert texts(found) == [["T\na"], ["T\nhalf ?"], ["T\nb"]]
 
 
 def test_a_blank_query_finds_nothing_and_asks_nobody():

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from zerowait.cli.preflight_search import check_retriever
 from zerowait.config import RewardConfig
 from zerowait.config.urls import shown_url
 from zerowait.engine.plan import compile_plan, credentials
@@ -55,6 +56,8 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
         recipe.source.fail(
             ("data", "batch"), f"is {data.batch}, and the training files have {rows} rows"
         )
+    if connect:
+        check_retriever(recipe, {key.lstrip("+"): value for key, value in overrides.items()})
 
 
 def check_reward(

@@ -28,6 +28,7 @@ from zerowait.verl.launch import (
 from zerowait.verl.overrides import environment
 from zerowait.verl.recipe import load_recipe, parse_override
 from zerowait.verl.resume import resumed_step, validates_first
+from zerowait.verl.taken_ports import started_past_taken_ports
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -67,7 +68,12 @@ def train(
             bar.advance(max(0, step - done))
             done = max(done, step)
 
-        code = run_trainer(command, env=environment(setup), folder=folder, on_step=on_step)
+        code = started_past_taken_ports(
+            lambda: run_trainer(command, env=environment(setup), folder=folder, on_step=on_step),
+            folder=folder,
+            has_begun=lambda: done > 0,
+            tell=lambda why: print(f"zerowait: {why}", file=sys.stderr),
+        )
     if code != 0:
         print(tail(folder), file=sys.stderr)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)

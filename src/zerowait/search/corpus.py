@@ -108,7 +108,7 @@ def _starts(path: Path, size: int, progress: Progress) -> Any:
 def _document(path: Path, row: int, line: bytes) -> Passage:
     try:
         fields = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}, document {row + 1}: is not JSON ({error})") from None
     contents = fields.get("contents") if isinstance(fields, dict) else None
     if not isinstance(contents, str) or not contents.strip():

@@ -34,11 +34,17 @@ class RetrieveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 def request_body(queries: Sequence[str], topk: int) -> bytes:
     """The body that asks for `topk` passages with scores.
 
+    Characters that UTF-8 cannot carry are asked for as question marks.
+
     >>> request_body(["who"], 3)
     b'{"queries":["who"],"topk":3,"return_scores":true}'
     """
     return msgspec.json.encode(
-        RetrieveRequest(queries=list(queries), topk=topk, return_scores=True)
+        RetrieveRequest(
+            queries=[query.encode("utf-8", "replace").decode() for query in queries],
+            topk=topk,
+            return_scores=True,
+        )
     )
 
 
@@ -64,6 +70,8 @@ def passages_in(body: bytes, *, queries: int) -> list[list[Passage]]:
         reply = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise DataError("the retriever's reply is not JSON") from None
+    except RecursionError:
+        raise DataError("the retriever's reply is nested too deeply") from None
     result = reply.get("result") if isinstance(reply, dict) else None
     if not isinstance(result, list):
         raise DataError("the retriever's reply has no list 'result'")
@@ -92,7 +100,7 @@ def _words(body: bytes) -> str:
     """The error that a server names under ``error`` or ``detail``, else the body's beginning."""
     try:
         reply = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         reply = None
     named = (reply.get("error") or reply.get("detail")) if isinstance(reply, dict) else None
     text = str(named) if named else body[:_QUOTED].decode("utf-8", "replace")
