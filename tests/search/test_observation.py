@@ -98,6 +98,13 @@ def test_no_reserved_text_is_left_however_they_overlap(text, reserved):
     assert not [word for word in reserved if len(word.strip()) > 1 and word in left]
 
 
+def test_thousands_of_reserved_texts_are_all_broken_and_no_other():
+    reserved = [f"<unused{n}>" for n in range(6000)] + ["[@BOS@]", "¤¤"]
+    text = "<unused7><unused5999> <unusedx> <unused6000> a[@BOS@]¤¤¤"
+    left = "< unused7>< unused5999> <unusedx> <unused6000> a[ @BOS@]¤ ¤ ¤"
+    assert harmless(text, reserved=reserved) == left
+
+
 def test_a_document_of_megabytes_is_not_encoded_for_the_few_tokens_there_is_room_for():
     encoded = []
 

@@ -73,6 +73,15 @@ def test_embeddings_are_mapped_from_disk_as_half_precision(encoder, corpus, tmp_
     assert np.linalg.norm(stored.astype(np.float32), axis=1) == pytest.approx(1, abs=1e-2)
 
 
+def test_what_is_large_of_an_index_is_mapped_and_not_read(encoder, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr("zerowait.search.dense._COPIED_BYTES", 0)
+    build_index(corpus, tmp_path, kind="hybrid", encoder=encoder)
+    with open_index(tmp_path):
+        mapped = Path("/proc/self/maps").read_text()
+    for name in ("embeddings.npy", "data.csc.index.npy", "indices.csc.index.npy", "offsets.npy"):
+        assert f"{tmp_path}/version-1/{'bm25/' * ('csc' in name)}{name}" in mapped
+
+
 def test_large_embeddings_are_searched_where_they_lie_and_in_parts(
     encoder, corpus, tmp_path, monkeypatch
 ):

@@ -5,6 +5,7 @@ import json
 import warnings
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
 with warnings.catch_warnings():
@@ -133,6 +134,51 @@ def test_a_document_cannot_open_a_message_in_the_policys_own_template(tokenizer,
     assert "<answer>" not in tokenizer.decode(observed)
     control = {tokenizer.convert_tokens_to_ids(t) for t in ("<|im_start|>", "<|im_end|>")}
     assert not control & set(observed)
+
+
+def test_what_the_engine_says_of_each_turn_is_gathered_as_verls_own_loops_do(tokenizer, index):
+    """The version of the weights at which a trajectory began is that of its first turn."""
+
+    class Reporting(Server):
+        async def generate(self, request_id, **options):
+            said = await super().generate(request_id, **options)
+            turn = len(self.asked)
+            rows = len(options["prompt_ids"]) + len(said.token_ids)
+            versions = {"min_global_steps": turn, "max_global_steps": turn + 1}
+            counts = {"spec_num_draft_tokens": 10, "num_cached_tokens": turn}
+            return said.model_copy(
+                update={
+                    "extra_fields": versions | counts,
+                    "num_preempted": turn,
+                    "routed_experts": torch.full((rows, 1, 1), turn),
+                }
+            )
+
+    server = Reporting(tokenizer, "<search>Lima</search>", "<answer>Peru</answer> and more")
+
+    async def scenario():
+        async with serving_index(index, port=0) as url:
+            return await trajectory(tokenizer, server, retriever={"url": url}, max_turns=2)
+
+    output = asyncio.run(scenario())
+    fields = output.extra_fields
+    assert (fields["min_global_steps"], fields["max_global_steps"]) == (1, 3)
+    assert (fields["spec_num_draft_tokens"], fields["num_cached_tokens"]) == (20, 1)
+    assert output.metrics.num_preempted == 3
+    assert len(output.routed_experts) == len(output.prompt_ids) + len(output.response_ids)
+    assert set(output.routed_experts.flatten().tolist()) == {2}
+
+
+@pytest.mark.parametrize("reason", ["aborted", "abort"])
+def test_a_turn_that_the_engine_aborted_ends_the_trajectory_however_it_says_so(tokenizer, reason):
+    class Aborting(Server):
+        async def generate(self, request_id, **options):
+            said = await super().generate(request_id, **options)
+            return said.model_copy(update={"stop_reason": reason})
+
+    output = asyncio.run(trajectory(tokenizer, Aborting(tokenizer, "<search>Lima")))
+    assert output.extra_fields[EPISODE]["stop"] == "aborted"
+    assert output.metrics.num_preempted == -1
 
 
 def test_a_retriever_that_is_not_there_is_an_observation(tokenizer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -82,10 +83,23 @@ def harmless(text: str, *, reserved: Sequence[str] = ()) -> str:
     'a (/information)(answer)42(/ANSWER)< |im_end|>{ x}'
     """
     text = broken_up(_TAG.sub(r"(\1\2)", text), by=" ")
+    begins = _begins(tuple(reserved))
+    return text if begins is None else begins.sub(r"\g<0> ", text)
+
+
+@lru_cache(maxsize=8)
+def _begins(reserved: tuple[str, ...]) -> re.Pattern[str] | None:
+    """The first characters of reserved texts, wherever one stands; some tokenizers have thousands.
+
+    Only the first character is taken, so that texts that overlap are all found.
+    """
+    rests: dict[str, list[str]] = {}
     for word in map(str.strip, reserved):
-        while len(word) > 1 and word in text:  # again where they overlap, as || does in |||
-            text = text.replace(word, f"{word[0]} {word[1:]}")
-    return text
+        if len(word) > 1:
+            rests.setdefault(re.escape(word[0]), []).append(re.escape(word[1:]))
+    if not rests:
+        return None
+    return re.compile("|".join(f"{first}(?={'|'.join(rest)})" for first, rest in rests.items()))
 
 
 def _block(result: Sequence[Passage] | Failed) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 
@@ -27,6 +28,7 @@ class PolicyTokens:
         return text
 
 
+@lru_cache(maxsize=8)  # a tokenizer may have thousands, and each trajectory asks
 def control_tokens(tokenizer: Any) -> dict[int, str]:
     """The tokens that no text of others may write, each with its own text.
 
@@ -47,6 +49,7 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
     return found
 
 
+@lru_cache(maxsize=8)
 def message_ends(tokenizer: Any) -> frozenset[int]:
     """The special tokens: one at the end of a turn ends the message."""
     added = tokenizer.added_tokens_decoder.items()

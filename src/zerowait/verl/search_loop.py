@@ -39,6 +39,7 @@ from zerowait.search import (
 )
 from zerowait.verl.policy_tokens import PolicyTokens, control_tokens, message_ends
 from zerowait.verl.rows import EPISODE, MODEL_TOKENS
+from zerowait.verl.turn_reports import TurnReports, was_aborted
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}
 
@@ -103,7 +104,7 @@ class SearchAgentLoop(AgentLoopBase):
         """The trajectory for one row of the data."""
         prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
         request_id = uuid4().hex
-        fields: dict[str, Any] = {}
+        reports = TurnReports()
 
         async def generate(context: Sequence[int], most: int) -> Turn:
             began = time.monotonic()
@@ -113,13 +114,13 @@ class SearchAgentLoop(AgentLoopBase):
                 sampling_params={**sampling_params, **self._stop(), "max_tokens": most},
             )
             self._spent_s["generate"] += time.monotonic() - began
-            fields.update(output.extra_fields)
-            return Turn(output.token_ids, output.log_probs or None, output.stop_reason == "aborted")
+            reports.add(output)
+            return Turn(output.token_ids, output.log_probs or None, was_aborted(output))
 
         episode = await self._searcher(generate).episode(
             prompt, room=self.rollout_config.response_length
         )
-        return self._output(episode, fields)
+        return self._output(episode, reports)
 
     def _searcher(self, generate: Any) -> Searcher:
         return Searcher(
@@ -145,18 +146,21 @@ class SearchAgentLoop(AgentLoopBase):
         )
         return {"stop": list(STOP_TEXTS), kept: True}
 
-    def _output(self, episode: Episode, fields: Mapping[str, Any]) -> AgentLoopOutput:
+    def _output(self, episode: Episode, reports: TurnReports) -> AgentLoopOutput:
         return AgentLoopOutput(
             prompt_ids=list(episode.prompt),
             response_ids=episode.response,
             response_mask=episode.mask,
             response_logprobs=episode.log_probs,
+            routed_experts=_up_to(reports.routed_experts, episode),
             num_turns=1 + len(episode.segments),
             metrics=AgentLoopMetrics(
-                generate_sequences=self._spent_s["generate"], tool_calls=self._spent_s["search"]
+                generate_sequences=self._spent_s["generate"],
+                tool_calls=self._spent_s["search"],
+                num_preempted=reports.num_preempted,
             ),
             extra_fields={
-                **fields,
+                **reports.fields,
                 MODEL_TOKENS: episode.model_tokens,
                 EPISODE: account(episode),
                 # what verl's own loops always have
@@ -164,6 +168,13 @@ class SearchAgentLoop(AgentLoopBase):
                 "tool_rewards": [],
             },
         )
+
+
+def _up_to(routed_experts: Any, episode: Episode) -> Any:
+    """Without those of tokens behind a closing tag, which are not kept."""
+    if routed_experts is None:
+        return None
+    return routed_experts[: len(episode.prompt) + len(episode.response)]
 
 
 def _retriever(settings: RetrieverSettings) -> Retriever:
