@@ -207,6 +207,18 @@ def test_whatever_the_server_does_a_search_fails_in_words_and_in_time(reply, why
     assert len(wire.seen) <= 8
 
 
+def test_no_more_text_is_remembered_than_the_memory_can_hold(monkeypatch):
+    monkeypatch.setattr("zerowait.search.retriever._MOST_REMEMBERED_CHARS", 10)
+
+    async def scenario(retriever):
+        for query in ("aaa", "bbb", "aaa", "c" * 15, "bbb"):
+            await retriever.find([query])
+
+    wire = Wire()  # a passage has two characters more than its query
+    using(wire, scenario)
+    assert wire.seen == [["aaa"], ["bbb"], ["c" * 15], ["bbb"]]
+
+
 @pytest.mark.parametrize("limit", [1, 3, 8])
 def test_what_is_too_much_for_one_reply_is_asked_for_in_parts(limit):
     """A reply may hold `limit` queries' passages; the server says so, or the wire gives up."""

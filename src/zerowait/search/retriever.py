@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -18,6 +18,9 @@ from zerowait.errors import ClosedError
 from zerowait.search.passages import Failed, Passage
 from zerowait.search.posts import Found, Posts
 from zerowait.search.settings import RetrieverSettings
+
+_MOST_REMEMBERED_CHARS: Final = 64 * 2**20
+"""What is remembered may be whole books; each rollout worker of a job has a memory of its own."""
 
 
 class RetrieverStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +64,7 @@ class Retriever:
         self._posts = Posts(settings, transport or HttpTransport(), jitter or Random())
         self._flights: SingleFlight[Found] = SingleFlight()
         self._memory: OrderedDict[str, Sequence[Passage]] = OrderedDict()
+        self._remembered_chars = 0
         self._queries = self._remembered = self._shared = self._failed = 0
         self._closed = False
 
@@ -141,5 +145,14 @@ class Retriever:
 
     def _remember(self, query: str, found: Sequence[Passage]) -> None:
         self._memory[query] = found
-        if len(self._memory) > self._settings.remember:
-            self._memory.popitem(last=False)
+        self._remembered_chars += _chars(found)
+        while self._memory and (
+            len(self._memory) > self._settings.remember
+            or self._remembered_chars > _MOST_REMEMBERED_CHARS
+        ):
+            _, forgotten = self._memory.popitem(last=False)
+            self._remembered_chars -= _chars(forgotten)
+
+
+def _chars(passages: Sequence[Passage]) -> int:
+    return sum(len(passage.contents) for passage in passages)

@@ -40,7 +40,8 @@ class RetrieverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         concurrency: requests in flight at once. What comes while all are under way waits for the
             next to return, so about latency / concurrency at the most, and leaves together.
         batch: most queries in one request.
-        remember: how many answered queries are kept in memory; 0 for none.
+        remember: how many answered queries are kept in memory, with 64 million characters at most;
+            0 for none.
     """
 
     url: str = _URL
