@@ -113,6 +113,21 @@ def test_what_stands_for_an_unknown_word_is_shown_unless_it_also_ends_a_text():
     assert "[SEP]" in control_tokens(both).values()
 
 
+def test_a_tokenizer_that_does_not_tell_what_was_added_tells_its_special_tokens():
+    """As Mistral's own does, which makes control tokens of no text."""
+
+    silent = byte_pairs()
+
+    class Silent(type(silent)):
+        @property
+        def added_tokens_decoder(self):
+            raise NotImplementedError
+
+    silent.__class__ = Silent
+    assert "<|im_end|>" in control_tokens(silent).values()
+    assert silent.eos_token_id in message_ends(silent)
+
+
 def test_every_special_token_ends_a_message_whichever_the_tokenizer_calls_its_end():
     tokenizer = KINDS["byte_pairs"]
     ends = {tokenizer.convert_ids_to_tokens(token) for token in message_ends(tokenizer)}

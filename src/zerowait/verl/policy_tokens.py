@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -38,7 +38,7 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
     """
     found = {
         int(token): added.content
-        for token, added in tokenizer.added_tokens_decoder.items()
+        for token, added in _added(tokenizer).items()
         if added.special or not _is_text(added.content)
     }
     named = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
@@ -52,9 +52,20 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
 @lru_cache(maxsize=8)
 def message_ends(tokenizer: Any) -> frozenset[int]:
     """The special tokens: one at the end of a turn ends the message."""
-    added = tokenizer.added_tokens_decoder.items()
-    special = {int(token) for token, one in added if one.special}
+    special = {int(token) for token, one in _added(tokenizer).items() if one.special}
     return frozenset(special | set(map(int, tokenizer.all_special_ids)))
+
+
+def _added(tokenizer: Any) -> Mapping[int, Any]:
+    """The tokens that were added to the vocabulary; Mistral's own tokenizer does not tell them.
+
+    It makes control tokens of no text.
+    """
+    try:
+        added: Mapping[int, Any] = tokenizer.added_tokens_decoder
+    except NotImplementedError:
+        return {}
+    return added
 
 
 def _is_text(content: str) -> bool:
