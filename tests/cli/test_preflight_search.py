@@ -52,7 +52,8 @@ def base():
 @pytest.fixture
 def project(tmp_path):
     (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "config.json").write_text("{}")
+    for name in ("config.json", "tokenizer.json"):
+        (tmp_path / "model" / name).write_text("{}")
     (tmp_path / "rows.jsonl").write_text(json.dumps(ROW) + "\n")
     return tmp_path
 
