@@ -11,7 +11,10 @@ import serving
 
 
 def test_a_server_that_fails_at_its_start_says_why():
-    with pytest.raises(RuntimeError, match=r"ended: \w+Error: "), serving.judge_process("no script"):
+    with (
+        pytest.raises(RuntimeError, match=r"ended: \w+Error: "),
+        serving.judge_process("no script"),
+    ):
         pass
 
 

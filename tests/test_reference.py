@@ -1,0 +1,232 @@
+"""The pages that list every key, event, metric, error, failure kind and exit code list just those."""
+
+import ast
+import asyncio
+import re
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Literal, Union, get_args, get_origin
+
+import msgspec
+import pytest
+import yaml
+
+import zerowait.config as settings
+from zerowait.cli import app
+from zerowait.config.anchors import EverySteps
+from zerowait.config.load import _TOP as REWARD_KEYS
+from zerowait.engine import ALARMS, Stats
+from zerowait.events import Drift, Event
+from zerowait.hub.metrics import exposition
+from zerowait.search.server import _Service
+from zerowait.search.settings import RetrieverSettings, SearchSettings
+from zerowait.types import POLICY_CAUSED, FailureKind, Reward, Sample, Score
+from zerowait.verl import recipe, recipe_parts
+from zerowait.verl.alarm_metrics import alarm_metrics
+from zerowait.verl.episode_metrics import episode_metrics
+from zerowait.verl.rows import EPISODE
+from zerowait.verl.step_metrics import coverage, judge_metrics, over_survivors, reward_metrics
+
+ROOT = Path(__file__).parents[1]
+KEYS = (ROOT / "docs/configuration.md").read_text()
+REFERENCE = (ROOT / "docs/reference.md").read_text()
+OPTIONS = "any other key"
+
+SECTIONS = {
+    "A rule: `components.NAME`": settings.ScorerComponent,
+    "A judge's verdict: `components.NAME`": settings.JudgeComponent,
+    "A shape: `components.NAME`": settings.ShapeComponent,
+    "`judges.NAME`": settings.Judge,
+    "`judges.NAME.endpoints`": settings.Endpoint,
+    "`judges.NAME.verdict`": settings.VerdictRule,
+    "`judges.NAME.votes`": settings.Votes,
+    "`judges.NAME.monitor`": settings.Monitor,
+    "`judges.NAME.monitor.rebalance`": settings.Rebalance,
+    "`judges.NAME.anchors_every`": EverySteps,
+    "`judges.NAME.panel`": settings.Panel,
+    "`traffic`": settings.Traffic,
+    "`traffic.hedge`": settings.Hedge,
+    "`hub`": settings.Sharding,
+    "`cache`": settings.Cache,
+    "`prices.MODEL`": settings.Price,
+    "`model`": recipe_parts.Model,
+    "`data`": recipe_parts.Data,
+    "`rollout`": recipe_parts.Rollout,
+    "`algorithm`": recipe_parts.Algorithm,
+    "`trainer`": recipe_parts.Trainer,
+    "`resources`": recipe_parts.Resources,
+    "`schedule`": recipe_parts.Schedule,
+    "`search`": SearchSettings,
+    "`search.retriever`": RetrieverSettings,
+}
+WORDS = {int: "whole number", float: "number", str: "text", bool: "true or false", dict: "mapping"}
+
+
+def rows(page, heading):
+    """The cells of the table below a heading."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#|\Z)", page, re.DOTALL | re.MULTILINE)
+    assert found, f"there is no section {heading!r}"
+    lines = [line for line in found[1].splitlines() if line.startswith("|")]
+    cells = [re.split(r"(?<!\\) \| ", line.strip("| ")) for line in lines[2:]]
+    assert all(cell.strip() for row in cells for cell in row), heading
+    return cells
+
+
+def names(page, heading):
+    cells = [row[0].strip("`") for row in rows(page, heading)]
+    assert len(cells) == len(set(cells)), heading
+    return set(cells)
+
+
+def kind(annotation):
+    """The type of a key in words."""
+    if get_origin(annotation) in (Union, UnionType):
+        return " or ".join(
+            dict.fromkeys(kind(a) for a in get_args(annotation) if a is not NoneType)
+        )
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return ", ".join(f"`{word}`" for word in get_args(annotation))
+    if origin is tuple and get_args(annotation)[-1] is not ...:
+        return "[low, high]"
+    if origin in (list, tuple):
+        return f"list of {kind(get_args(annotation)[0])}"
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, msgspec.Struct)):
+        return "mapping"
+    return WORDS[annotation]
+
+
+def default(field):
+    if field.required:
+        return "required"
+    value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if value is None:
+        return "none"
+    text = yaml.safe_dump(msgspec.to_builtins(value), default_flow_style=True, width=1000)
+    return f"`{text.removesuffix('...' + chr(10)).strip()}`"
+
+
+@pytest.mark.parametrize("heading", SECTIONS)
+def test_every_key_is_listed_with_its_type_and_default_and_no_other(heading):
+    expected = [
+        (f"`{field.name}`", kind(field.type), default(field))
+        for field in msgspec.structs.fields(SECTIONS[heading])
+        if field.name != "options"
+    ]
+    listed = [(row[0], row[1], row[2]) for row in rows(KEYS, heading) if row[0] != OPTIONS]
+    assert sorted(listed) == sorted(expected)
+    takes_options = "options" in SECTIONS[heading].__struct_fields__
+    assert takes_options == any(row[0] == OPTIONS for row in rows(KEYS, heading))
+
+
+def structs_in(annotation):
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        yield annotation
+        for field in msgspec.structs.fields(annotation):
+            yield from structs_in(field.type)
+    for inner in get_args(annotation):
+        yield from structs_in(inner)
+
+
+def test_every_mapping_within_another_has_a_section():
+    roots = [settings.Traffic, settings.Judge, settings.Panel, *recipe._PARTS.values()]
+    assert {struct for root in roots for struct in structs_in(root)} <= set(SECTIONS.values())
+
+
+def test_the_keys_of_a_whole_file_are_listed_and_no_other():
+    assert names(KEYS, "`reward.yaml`") == set(REWARD_KEYS)
+    assert names(KEYS, "`recipe.yaml`") == set(recipe._TOP)
+    own = {"default", "quorum", "COMPONENT", *FailureKind}
+    assert names(KEYS, "`on_failure`") == own
+
+
+def test_every_event_is_listed_with_its_fields_and_no_other():
+    listed = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows(REFERENCE, "Events")}  # fmt: skip
+    assert listed == {event.__name__: set(event.__struct_fields__) for event in get_args(Event)}  # fmt: skip
+
+
+def written_by(module):
+    """The keys that a module sets in ``metrics`` one by one."""
+    for node in ast.walk(ast.parse(module.read_text())):
+        target = node.targets[0] if isinstance(node, ast.Assign) else None
+        if not (isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant)):
+            continue
+        if getattr(target.value, "id", "") == "metrics":
+            yield target.slice.value
+
+
+def test_every_metric_of_verls_loggers_is_listed_and_no_other():
+    reward = Reward(1.0, {"COMPONENT": Score(1.0)}, {"METRIC": 1.0})
+    account = {"NAME": 1, "searches": 1, "stop": "REASON", "authors": []}
+    agent = episode_metrics([Sample("", "", extra={EPISODE: account})])
+    told = {
+        *reward_metrics([reward]),
+        *judge_metrics(Stats(), Stats(), priced=True),
+        *(name for name in agent if not name.startswith("episode/stop/")),
+        *("episode/stop/REASON" for name in agent if name.startswith("episode/stop/")),
+        *("reward/alarm/KIND" for _ in alarm_metrics(Stats())),
+        *over_survivors([], "score"),
+        *over_survivors([], "rewards"),
+        *coverage(["SOURCE"], [1.0]),
+        *written_by(ROOT / "src/zerowait/verl/trainer.py"),
+    }
+    told -= {f"episode/{name}/{of}" for name in ("searches", "environment_tokens") for of in ("mean", "max")}  # fmt: skip
+    assert names(REFERENCE, "Metrics in verl's loggers") == told
+
+
+def families(text):
+    return set(re.findall(r"^# TYPE (\S+) ", text, re.MULTILINE))
+
+
+class NoDocuments:
+    kind = "bm25"
+
+    def __len__(self):
+        return 0
+
+
+def test_every_metric_for_prometheus_is_listed_and_no_other():
+    async def scraped():
+        service = _Service(NoDocuments(), topk=1)
+        try:
+            return (await service.metrics(None)).text
+        finally:
+            await service.batches.aclose()
+
+    told = families(exposition(Stats())) | families(asyncio.run(scraped()))
+    assert names(REFERENCE, "Metrics for Prometheus") == told
+
+
+def test_every_alarm_is_listed_and_no_other():
+    assert names(REFERENCE, "Alarms") == set(ALARMS)
+
+
+def errors():
+    """Every public descendant of `ZerowaitError`, by its name."""
+    bases = {}
+    for module in (ROOT / "src/zerowait").rglob("*.py"):
+        for node in ast.walk(ast.parse(module.read_text())):
+            if isinstance(node, ast.ClassDef):
+                bases[node.name] = {getattr(base, "id", "") for base in node.bases}
+    found = {"ZerowaitError"}
+    while more := {name for name, own in bases.items() if own & found} - found:
+        found |= more
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_every_error_is_listed_and_no_other():
+    assert names(REFERENCE, "Errors") == errors()
+
+
+def test_every_failure_kind_is_listed_and_no_other():
+    listed = {row[0].strip("`"): row[1] for row in rows(REFERENCE, "Failure kinds")}
+    assert listed == {kind: "policy" if kind in POLICY_CAUSED else "provider" for kind in FailureKind}  # fmt: skip
+
+
+def test_every_exit_code_is_listed_and_no_other():
+    known = {0, 1, app.WRONG_INPUT, app.SOME_ABSTAINED, app.INTERRUPTED}
+    assert names(REFERENCE, "Exit codes") == {str(code) for code in known}
+
+
+def test_a_drift_is_explained_beside_the_events_that_hold_one():
+    assert all(f"`{field}`" in REFERENCE for field in Drift.__struct_fields__)
