@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import msgspec
 
-from zerowait.errors import ConfigError, DataError
+from zerowait.errors import ConfigError, DataError, MissingExtraError
 from zerowait.search.bm25 import build_bm25, open_bm25
 from zerowait.search.corpus import Corpus, Progress, silent
 from zerowait.search.dense import Encoder, EncoderSettings, build_dense, open_dense
@@ -145,6 +146,15 @@ def fused(rankings: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, fl
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
+def need(kind: Kind) -> None:
+    """Raise a MissingExtraError unless what an index of this kind is made with is installed."""
+    words, meaning = ("numpy", "bm25s"), ("numpy", "torch", "transformers")
+    packages = {"bm25": words, "dense": meaning, "hybrid": (*words, *meaning)}[kind]
+    if any(find_spec(package) is None for package in packages):
+        extras = {"bm25": "search", "dense": "search-dense", "hybrid": "search,search-dense"}
+        raise MissingExtraError(f"a {kind} index", extra=extras[kind])
+
+
 def build_index(
     corpus: Path,
     folder: Path,
@@ -167,11 +177,13 @@ def build_index(
     Raises:
         DataError: the corpus is not readable.
         ConfigError: a kind that embeds has no encoder, or another build is under way.
+        MissingExtraError: what the kind is made with is not installed.
     """
-    import numpy as np
-
     if kind != "bm25" and encoder is None:
         raise ConfigError(f"a {kind} index needs an encoder: give --encoder FOLDER")
+    need(kind)
+    import numpy as np
+
     # both are there before anything is written
     embedder = Encoder(encoder) if kind != "bm25" and encoder is not None else None
     with (
@@ -211,6 +223,7 @@ def open_index(folder: Path) -> Index:
 
 
 def _opened(folder: Path, manifest: Manifest) -> Index:
+    need(manifest.kind)
     import numpy as np
 
     path = Path(manifest.corpus)
