@@ -81,6 +81,17 @@ def test_what_is_wrong_with_the_settings_is_named(own, says):
         settings_in(config(own=own))
 
 
+@pytest.mark.parametrize("key", ["redeem_s", "max_abstained"])
+@pytest.mark.parametrize("mode", ["sync", "colocate_async"])
+def test_a_limit_that_verls_own_trainers_would_ignore_is_refused(key, mode):
+    """A judge that is down would not stop them, whatever `max_abstained` said."""
+    with pytest.raises(
+        ConfigError, match=rf"reward.zerowait.{key} is for .*trainer_mode is {mode}"
+    ):
+        settings_in(config(mode, own={"config": "r.yaml", key: 0.5}))
+    assert settings_in(config(mode, own={"config": "r.yaml"})).config == "r.yaml"
+
+
 def test_settings_are_read_from_verls_configuration():
     settings = settings_in(config(own={"config": "r.yaml", "redeem_s": 5, "record": "run"}))
     assert (settings.config, settings.redeem_s, settings.record) == ("r.yaml", 5.0, "run")

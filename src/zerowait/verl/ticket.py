@@ -16,6 +16,7 @@ from zerowait.verl.modes import BUILT_ON
 PLACEHOLDER: Final = 0.0
 """The number in verl's row until its ticket is redeemed; it is never trained on or reported."""
 _FIELD: Final = "ticket"
+_OF_TICKETS: Final = ("redeem_s", "max_abstained")
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 _decode = msgspec.msgpack.Decoder(Sample).decode
@@ -54,7 +55,8 @@ def settings_in(config: Any) -> TicketSettings:
     """What verl's configuration says about our rewards.
 
     Raises:
-        ConfigError: names the key under ``reward.zerowait`` that is missing, unknown or wrong.
+        ConfigError: names the key under ``reward.zerowait`` that is missing, unknown or wrong, or
+            that verl's own trainers would ignore.
     """
     own = {str(key): value for key, value in (config.reward.get("zerowait") or {}).items()}
     if not own.get("config"):
@@ -66,6 +68,12 @@ def settings_in(config: Any) -> TicketSettings:
         if key not in TicketSettings.__struct_fields__:
             hint = did_you_mean(key, TicketSettings.__struct_fields__)
             raise ConfigError(f"there is no key reward.zerowait.{key}{hint}")
+        if key in _OF_TICKETS and not gives_tickets(config):
+            raise ConfigError(
+                f"reward.zerowait.{key} is for the trainer modes {', '.join(BUILT_ON)}, and "
+                f"trainer.v1.trainer_mode is {config.trainer.v1.trainer_mode}, which knows no such "
+                "limit: leave it out, or choose one of them"
+            )
     try:
         return msgspec.convert(own, TicketSettings)
     except msgspec.ValidationError as error:
