@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from numbers import Real
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -136,8 +137,11 @@ class Sample(msgspec.Struct, frozen=True):
             )
         if self.group_size is not None and self.group_size < 1:
             raise DataError(f"a sample's group_size must be at least 1, not {self.group_size}")
-        if self.response_tokens is not None and self.response_tokens < 0:
-            raise DataError(f"response_tokens must be at least 0, not {self.response_tokens}")
+        tokens: Any = self.response_tokens
+        if tokens is not None and not _is_count(tokens):
+            raise DataError(
+                f"response_tokens must be at least 0 and a whole number, not {tokens!r:.40}"
+            )
 
 
 class Reward(msgspec.Struct, frozen=True):
@@ -204,6 +208,11 @@ def content_text(content: Any) -> str:
         return content
     parts = [part.get("text", "") if isinstance(part, Mapping) else str(part) for part in content]
     return "\n".join(part for part in parts if part)
+
+
+def _is_count(tokens: Any) -> bool:
+    """Whether `tokens` is a whole number, in any of Python's or NumPy's types, and not negative."""
+    return isinstance(tokens, Real) and bool(tokens >= 0 and tokens % 1 == 0)  # type: ignore[operator]
 
 
 def _failure_kind(given: str) -> FailureKind:

@@ -1,9 +1,12 @@
 """The other shapes, and the table."""
 
+import math
+
+import msgspec
 import numpy as np
 import pytest
 
-from zerowait.errors import ConfigError
+from zerowait.errors import ConfigError, DataError
 from zerowait.shaping import (
     SHAPES,
     GroupView,
@@ -16,7 +19,7 @@ from zerowait.shaping import (
     resolve_shape,
     soft_overlong,
 )
-from zerowait.types import Abstain, Score
+from zerowait.types import Abstain, Sample, Score
 
 NEEDS = {"cosine": {"limit": 100}, "hard_cap": {"limit": 100}}
 NEEDS["soft_overlong"] = {"limit": 100, "buffer": 20}
@@ -154,6 +157,68 @@ def test_a_wrong_shape_says_what_to_change(name, options, message):
     with pytest.raises(ConfigError) as caught:
         resolve_shape(name, options)
     assert message in str(caught.value)
+
+
+def refusal_of(name, options):
+    try:
+        resolve_shape(name, options)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("length", [math.nan, math.inf, -math.inf, -1, 0.5, "5"])
+def test_what_is_no_length_is_no_length_of_a_sample_or_a_group(length):
+    """A NaN would pass every comparison and end in a penalty that nobody chose."""
+    with pytest.raises(DataError, match="response_tokens must be at least 0 and a whole number"):
+        Sample("", "a", response_tokens=length)
+    with pytest.raises(ValueError, match="lengths are whole numbers of tokens"):
+        GroupView(lengths=[5, length])
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_what_is_no_rule_score_is_none_of_a_group(score):
+    with pytest.raises(ValueError, match="rule_scores has a"):
+        GroupView(lengths=[5, 6], rule_scores=[1.0, score])
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, -math.inf, 10**400, 1e300, -1, True, "1", [1]]
+)
+def test_a_parameter_of_any_shape_is_refused_by_name_or_gives_finite_penalties(name, value):
+    group = GroupView(
+        lengths=[0, 1, 50, 10**6, 2**53],
+        rule_scores=[1.0, 0.0, -1.0, 5.0, 1e20],
+        targets=[100, 1, 50, 10**6, 1e-300],
+        responses=["a b a b"] * 5,
+    )
+    for field in msgspec.structs.fields(SHAPES[name]):
+        options = NEEDS.get(name, {}) | {field.name: value}
+        refusal = refusal_of(name, options)
+        if refusal:
+            assert refusal.startswith(f"{name}: ")
+            assert field.name in refusal
+        else:
+            outcomes = resolve_shape(name, options).penalties(group)
+            assert all(isinstance(outcome, Score) for outcome in outcomes)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(
+    "lengths", [[], [0], [5], [0, 0], [5, 5, 5], [0, 5], [1, 2, 3, 1000, 1000]]
+)
+@pytest.mark.parametrize("right", [1.0, 0.0])
+def test_groups_of_one_of_equals_and_of_nothing_have_a_finite_penalty_for_each(
+    name, lengths, right
+):
+    size = len(lengths)
+    shape = resolve_shape(name, NEEDS.get(name, {}))
+    outcomes = shape.penalties(GroupView(lengths, [right] * size, [5] * size, ["a"] * size))
+    assert len(outcomes) == size
+    assert all(isinstance(outcome, Score) for outcome in outcomes)
+    if len(set(lengths)) <= 1 and name in ("median_band", "kimi", "repetition"):
+        assert all(outcome.value == 0 for outcome in outcomes)
 
 
 def test_a_group_s_sequences_belong_together():

@@ -59,6 +59,7 @@ class Cosine(msgspec.Struct, frozen=True, kw_only=True):
     exceeded: float = -10.0
 
     def __post_init__(self) -> None:
+        finite(limit=self.limit)
         require(self.limit > 0, f"limit must be greater than 0, but is {self.limit}")
         finite(
             correct_start=self.correct_start,

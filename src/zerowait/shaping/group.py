@@ -11,6 +11,8 @@ import msgspec
 
 from zerowait.types import Abstain, FailureKind, Score
 
+_LARGEST = 1e30  # beyond it, products with lengths and sums of rewards are none
+
 Penalties: TypeAlias = list[Score | Abstain]
 """One outcome per member of the group, in its order; a Score's value is minus the penalty."""
 
@@ -25,7 +27,7 @@ class GroupView(msgspec.Struct, frozen=True):
         responses: the texts.
 
     Raises:
-        ValueError: the sequences differ in length.
+        ValueError: the sequences differ in length, or hold what is no length or no score.
     """
 
     lengths: Sequence[int | None]
@@ -39,6 +41,13 @@ class GroupView(msgspec.Struct, frozen=True):
             given = getattr(self, name)
             if given and len(given) != size:
                 raise ValueError(f"a group of {size} has {len(given)} {name}")
+        for length in self.lengths:
+            require(
+                length is None or (isinstance(length, Real) and length >= 0 and length % 1 == 0),
+                f"lengths are whole numbers of tokens, at least 0, and not {length!r}",
+            )
+        for score in self.rule_scores:
+            require(score is None or math.isfinite(score), f"rule_scores has a {score!r}")
 
 
 class Shape(Protocol):
@@ -112,9 +121,9 @@ def require(condition: object, message: str) -> None:
 
 
 def finite(**numbers: float) -> None:
-    """Raises a ValueError that names the first of `numbers` that is NaN or infinite."""
+    """Raises a ValueError that names the first of `numbers` that is NaN or beyond 1e30."""
     for name, number in numbers.items():
-        require(math.isfinite(number), f"{name} must be a finite number, not {number}")
+        require(abs(number) < _LARGEST, f"{name} must be a finite number, not {number!s:.40}")
 
 
 def clipped(value: float, low: float, high: float) -> float:

@@ -60,6 +60,7 @@ class SoftOverlong(msgspec.Struct, frozen=True, kw_only=True):
     max_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        finite(limit=self.limit)
         require(
             0 < self.buffer <= self.limit,
             f"buffer must be from 1 to limit ({self.limit}), but is {self.buffer}",
@@ -96,6 +97,7 @@ class HardCap(msgspec.Struct, frozen=True, kw_only=True):
     max_penalty: float = 1.0
 
     def __post_init__(self) -> None:
+        finite(limit=self.limit)
         require(self.limit > 0, f"limit must be greater than 0, but is {self.limit}")
         _check_penalty(self.max_penalty)
 
