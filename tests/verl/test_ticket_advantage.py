@@ -396,6 +396,17 @@ def test_a_step_with_less_than_two_tokens_left_pushes_nothing(queue, estimator, 
     assert step.field("rm_scores")["u0_0_0"].tolist() == [0, 0, 0, 3]
 
 
+@pytest.mark.parametrize("estimator", RUN_BY_VERL)
+@pytest.mark.parametrize("some_lost", [True, False])
+def test_one_row_of_padding_stops_no_estimator(queue, estimator, some_lost):
+    """verl gives it a group of its own, of one."""
+    groups = [[judged(1), judged(0), lost() if some_lost else judged(0.5)]]
+    step = Step(queue, groups, configuration(estimator), padding=1)
+    compute(step)
+    assert estimator == "gae" or step.advantages()[-1] == 0  # gae leaves it to the mask
+    assert any(step.advantages()[:2])
+
+
 @pytest.mark.parametrize("estimator", WHITENED)
 def test_two_tokens_are_enough_for_a_deviation(queue, estimator):
     step = Step(queue, [[judged(3), lost(), judged(0)]], configuration(estimator), lengths=[1])

@@ -23,6 +23,7 @@ def advantages(
     *,
     optional: Collection[str],
     whitened: bool = False,
+    paired: bool = False,
 ) -> KVBatchMeta:
     """The batch with advantages and returns for every row.
 
@@ -40,14 +41,18 @@ def advantages(
         optional: what verl may write beside advantages and returns.
         whitened: whether advantages are divided by their deviation over all tokens. Of less than
             two there is none, and verl raises: what is left of the step then gets advantage 0 too.
+        paired: whether verl raises for a group of one, as a lone padding row is: verl then does not
+            see it.
     """
     padding = {k for k, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
-    rest = [key for key in batch.keys if fates.get(key, Fate.TRAINED) is not Fate.TRAINED]
+    unseen = padding if paired and len(padding) == 1 else set()
+    fate_of = {key: fates.get(key, Fate.TRAINED) for key in batch.keys}
+    rest = [k for k, fate in fate_of.items() if fate is not Fate.TRAINED or k in unseen]
     if not rest:
         done = verls(batch)
         _quiet(batch.partition_id, sorted(padding))
         return done
-    _mask(batch.partition_id, [key for key in rest if fates[key] is Fate.MASKED])
+    _mask(batch.partition_id, [key for key in rest if fate_of[key] is Fate.MASKED])
     left_out = set(rest)
     trained = [key for key in batch.keys if key not in left_out]
     if padding.issuperset(trained):
@@ -57,7 +62,7 @@ def advantages(
     if trained:
         written = verls(batch.select_keys(trained)).fields or ()
         optional = [name for name in optional if name in written]
-        _quiet(batch.partition_id, sorted(padding))
+        _quiet(batch.partition_id, sorted(padding - unseen))
     else:
         rest = list(batch.keys)
     done = _fill(batch.partition_id, rest, optional)

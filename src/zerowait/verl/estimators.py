@@ -73,6 +73,15 @@ def has_group_baseline(estimator: str) -> bool:
     return estimator not in _NO_GROUP_BASELINE
 
 
+def pairs(estimator: str) -> bool:
+    """Whether the estimator needs two responses of each group, and raises where there is one.
+
+    >>> pairs("grpo_passk"), pairs("grpo")
+    (True, False)
+    """
+    return estimator == "grpo_passk"
+
+
 def whitens(estimator: str) -> bool:
     """Whether the estimator divides by a deviation over all tokens, which two have to be there for.
 

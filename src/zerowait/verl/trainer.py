@@ -27,6 +27,7 @@ from zerowait.verl.estimators import (
     check_estimator,
     estimator_in,
     has_group_baseline,
+    pairs,
     whitens,
 )
 from zerowait.verl.filter_metric import check_filter_metric
@@ -140,6 +141,7 @@ class TicketTrainer(PPOTrainer):
             lambda some: verls(some, metrics),
             optional=optional_fields(self.config.algorithm),
             whitened=whitens(estimator),
+            paired=pairs(estimator),
         )
         if Fate.MASKED in fates.values():
             done.reorder(spread(self._silent(done), self._ranks()))
