@@ -6,11 +6,14 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typer
 
@@ -242,6 +245,54 @@ def test_a_command_and_its_options_exist(words):
     for word in given:
         if word.startswith("-") and "=" not in word.lstrip("-"):
             assert word in options
+
+
+PARIS = {"prompt": "Capital of France?", "response": "<answer>Paris</answer>", "ground_truth": "Paris"}  # fmt: skip
+HOTPOT = {
+    "_id": "1",
+    "question": "Capital of Peru?",
+    "answer": "Lima",
+    "level": "easy",
+    "context": [["Lima", ["Lima is in Peru."]]],
+}
+WITHOUT_MODELS = ("score", "data questions", "data corpus", "retriever build")
+
+
+def is_whole(words, *, of):
+    """Whether it is one of these commands with its files, and nothing in it stands for another."""
+    line = " ".join(words[1:])
+    return line.startswith(of) and len(words) > 3 and not re.search(r"[A-Z]{3}|\.\.\.", line)
+
+
+def files_of_the_pages(folder):
+    for name in ("rows.jsonl", "rollouts.jsonl"):
+        (folder / name).write_text(json.dumps(PARIS) + "\n")
+    (folder / "hotpot_train.json").write_text(json.dumps([HOTPOT]))
+    (folder / "corpus.jsonl").write_text('{"id": "a", "contents": "Lima\\nLima is in Peru."}\n')
+    (folder / "nq_search").mkdir()
+    row = {"question": "Capital of Peru?", "golden_answers": ["Lima"], "data_source": "nq"}
+    pq.write_table(pa.Table.from_pylist([row]), folder / "nq_search/train.parquet")
+
+
+@pytest.mark.wire
+@pytest.mark.parametrize(
+    "words", [line for line in LINES if is_whole(line.values[0], of=WITHOUT_MODELS)]
+)
+def test_a_command_that_needs_no_model_runs_as_printed(folder, words):
+    files_of_the_pages(folder)
+    done = subprocess.run([*COMMAND, *words[1:]], cwd=folder, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.wire
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.parametrize(("page", "text"), [b for b in blocks("") if "curl " in b.values[1]])
+def test_what_is_asked_with_curl_is_answered(folder, page, text):
+    files_of_the_pages(folder)
+    with served("serve", "-c", "reward.yaml", folder=folder) as url:
+        command = text.replace("http://127.0.0.1:8002", url)
+        done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
+    assert '"value":1.0' in done.stdout
 
 
 @pytest.mark.parametrize("words", [line for line in LINES if line.values[0][:1] == ["make"]])
