@@ -71,6 +71,14 @@ def test_the_traffic_table_names_each_kind_of_abstention(report):
     assert ("abstentions", "timeout 1") in traffic(report)
 
 
+@pytest.mark.parametrize(
+    ("usd", "shown"), [(0.25, "$0.2500"), (0.00004, "$0.0000"), (0.0, "nothing that has a price")]
+)
+def test_what_nobody_counted_is_not_shown_as_no_money(report, usd, shown):
+    spent = msgspec.structs.replace(report, stats={"prompt_tokens": 900, "spent_usd": usd})
+    assert ("spent", shown) in traffic(spent)
+
+
 def test_the_alarms_table_says_what_each_one_means(report):
     assert alarms(report) == []
     raised = [{"kind": "saturated", "component": "quality", "step": 3, "why": "99% of 64 are 10"}]

@@ -107,7 +107,7 @@ def traffic(report: Report) -> list[Row]:
         ("cache hits", str(stats.get("cached", 0))),
         ("joined a call in flight", str(stats.get("joined", 0))),
         ("tokens", f"{stats.get('prompt_tokens', 0)} + {stats.get('completion_tokens', 0)}"),
-        ("spent", f"${stats.get('spent_usd', 0.0):.4f}"),
+        ("spent", _usd(stats.get("spent_usd", 0.0))),
         ("served model changes", str(stats.get("model_changes", 0))),
         ("retries", str(stats.get("retries", 0))),
         ("peak in flight", str(stats.get("peak_in_flight", 0))),
@@ -221,6 +221,11 @@ def number(value: float | None, digits: int = 3) -> str:
     ('-', '0.500')
     """
     return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _usd(spent: float) -> str:
+    """What is not known is not $0: tokens of a model without a price cost what nobody counted."""
+    return f"${spent:.4f}" if spent else "nothing that has a price"
 
 
 def _s(stats: dict[str, Any], name: str) -> str:
