@@ -75,6 +75,7 @@ def test_an_index_is_built_under_a_server_that_takes_it_when_told(tmp_path):
         assert process.stdout.readline() == "1 documents are served now\n"
         assert asked(url, "Lima") == ["new"]
         (tmp_path / "index" / "index.json").unlink()
+        (tmp_path / "index" / "index.json").mkdir()  # neither a file nor nothing
         process.send_signal(signal.SIGHUP)
         assert "was not opened anew" in process.stderr.readline()
         assert asked(url, "Lima") == ["new"]

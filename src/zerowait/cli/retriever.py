@@ -118,7 +118,7 @@ async def _renewed_on_sighup(opened: RenewableIndex) -> AsyncIterator[None]:
             hung_up.clear()
             try:
                 await asyncio.to_thread(opened.renew)
-            except ZerowaitError as error:
+            except (ZerowaitError, OSError) as error:
                 print(f"the index was not opened anew: {error}", file=sys.stderr, flush=True)
             else:
                 print(f"{len(opened)} documents are served now", flush=True)
