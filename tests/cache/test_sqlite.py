@@ -15,7 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.cache import Entry, SqliteStore, StoreError
-from zerowait.cache.sqlite_file import APPLICATION_ID, SCHEMA, filesystem, open_database
+from zerowait.cache.sqlite_file import (
+    APPLICATION_ID,
+    CACHE,
+    SCHEMA,
+    _why_not,
+    filesystem,
+    open_database,
+)
 from zerowait.errors import ClosedError, ConfigError
 
 ENTRY = Entry(b'{"raw":1}', b'{"value":7}', "quality", "m", "fp", 1234.5)
@@ -472,3 +479,24 @@ def test_opening_at_the_same_time_in_many_threads_never_fails(tmp_path):
         for thread in threads:
             thread.join()
         assert errors == []
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        (sqlite3.SQLITE_READONLY, "make it and its folder writable"),
+        (sqlite3.SQLITE_READONLY_DIRECTORY, "make it and its folder writable"),
+        (sqlite3.SQLITE_CANTOPEN, "make it and its folder writable"),
+        (sqlite3.SQLITE_FULL, "make room on its disk"),
+        (sqlite3.SQLITE_BUSY_SNAPSHOT, "wait for the program that holds it"),
+        (sqlite3.SQLITE_NOTADB, "see whether it is the right file"),
+        (sqlite3.SQLITE_CORRUPT, "see whether it is the right file"),
+    ],
+)
+def test_only_a_file_that_may_be_damaged_is_said_to_be_deleted(code, says):
+    error = sqlite3.OperationalError("what SQLite says")
+    error.sqlite_errorcode = code
+    text = _why_not(error, CACHE)
+    assert says in text
+    assert "(what SQLite says)" in text
+    assert ("delete it" in text) == ("right file" in says)

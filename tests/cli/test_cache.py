@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -127,6 +128,60 @@ def test_a_place_that_cannot_be_written_to_is_one_clear_line(path, zerowait, tmp
         assert len(done.stderr.splitlines()) == 1
 
 
+def bytes_of(*files):
+    return {file: file.read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("action", [["stats"], ["prune", "--older-than", "1d"], ["export"]])
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ("folder", "is a folder: name a file in it"),
+        ("text.db", "see whether it is the right file"),
+        ("other.db", "is the database of another program"),
+        ("newer.db", "was written by a newer zerowait"),
+    ],
+)
+def test_what_is_no_cache_of_ours_is_one_clear_line_and_stays_as_it_is(
+    zerowait, tmp_path, action, wrong, says
+):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "text.db").write_text("no database\n")
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other:
+        other.execute("CREATE TABLE t (x)")
+    fill(tmp_path / "newer.db", {"a": entry(1)})
+    with closing(sqlite3.connect(tmp_path / "newer.db")) as newer:
+        newer.execute("PRAGMA user_version = 99")
+    before = bytes_of(*tmp_path.glob("*.db"))
+    more = [tmp_path / "out.jsonl"] if action == ["export"] else []
+    done = zerowait("cache", action[0], tmp_path / wrong, *action[1:], *more)
+    assert done.returncode == 2
+    assert str(tmp_path / wrong) in done.stderr
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert bytes_of(*tmp_path.glob("*.db")) == before
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_an_export_never_takes_the_place_of_a_cache_or_its_configuration(path, zerowait, tmp_path):
+    fill(path, {"a": entry(1)})
+    fill(tmp_path / "other.db", {"b": entry(2)})
+    config = tmp_path / "reward.yaml"
+    config.write_text(f"components: {{a: {{scorer: qa_em}}}}\ncache: {{path: {path}}}\n")
+    before = bytes_of(config, path, tmp_path / "other.db")
+    for where, out in (
+        (path, path),
+        (path, tmp_path / "other.db"),
+        (config, config),
+        (config, path),
+    ):
+        done = zerowait("cache", "export", where, out)
+        assert done.returncode == 2
+        assert done.stderr.startswith(f"zerowait: {out} is ")
+        assert "name another file to export to" in done.stderr
+    assert bytes_of(config, path, tmp_path / "other.db") == before
+
+
 def test_prune_drops_what_is_older_and_gives_the_space_back(path, zerowait):
     fill(path, {f"old{i}": entry(i, age_s=40 * DAY_S, size=5000) for i in range(400)})
     fill(path, {f"new{i}": entry(i) for i in range(10)})
@@ -234,6 +289,10 @@ def test_an_entry_from_the_future_is_young_but_not_for_ever(path, zerowait, tmp_
         '{"key":"k","judge":"j","model":"m","fingerprint":"","created":1,"reply":"r","verdict":{"outcome":"abstain","kind":"refused"}}',
         '{"key":"k","judge":"j","model":"m","fingerprint":"","created":1,"reply_base64":"***","verdict":{"outcome":"score","value":1}}',
         '{"key":"k","judge":"j","model":"m","fingerprint":"","created":1,"verdict":{"outcome":"score","value":1}}',
+        '{"key":"k","judge":"j","model":"m","fingerprint":"","created":1,"reply":"r","verdict":{"outcome":"score","value":NaN}}',
+        '{"key":"k","judge":"j","model":"m","fingerprint":"","created":1,"reply":"r","verdict":{"outcome":"score","value":true}}',
+        '{"key":"k","judge":"j","model":"m","fingerprint":"","created":-1e300,"reply":"r","verdict":{"outcome":"score","value":1}}',
+        '{"key":"k","judge":"j","model":"m","fingerprint":"","created":1,"reply":"r","verdict":',
     ],
 )
 def test_a_line_that_is_no_verdict_is_named_and_not_imported(path, zerowait, tmp_path, broken):

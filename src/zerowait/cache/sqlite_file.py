@@ -60,6 +60,7 @@ _NETWORK: Final = re.compile(
 )
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")
 _PAUSE_S: Final = 0.02
+_PRIMARY: Final = 0xFF  # of an error code, without what SQLite adds to it
 
 
 def open_database(
@@ -87,6 +88,8 @@ def open_database(
     """
     form = form if schema is None else form._replace(schema=schema)
     _refuse_network(path, mounts, form)
+    if path.is_dir():
+        raise ConfigError(f"{form.noun} {path} is a folder: name a file in it")
     try:
         _make_private(path)
     except OSError as error:
@@ -110,11 +113,28 @@ def open_database(
             connection.close()
         if not isinstance(error, sqlite3.Error):
             raise
-        raise ConfigError(
-            f"{form.noun} {path} cannot be opened ({error}): if it is damaged, {form.if_damaged}; "
-            "or set cache.path to another file"
-        ) from error
+        raise ConfigError(f"{form.noun} {path} {_why_not(error, form)}") from error
     return connection
+
+
+def _why_not(error: sqlite3.Error, form: Form) -> str:
+    """What keeps a file from being opened, and what to do; a file that is whole is not blamed."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
+    match code:
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            return (
+                f"cannot be written to ({error}), which also reading needs: make it and its folder "
+                "writable, or work on a copy"
+            )
+        case sqlite3.SQLITE_FULL:
+            return f"cannot be opened ({error}): make room on its disk"
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            return f"cannot be opened ({error}): wait for the program that holds it"
+        case _:
+            return (
+                f"cannot be opened ({error}): see whether it is the right file; if it is and is "
+                f"damaged, {form.if_damaged}; or set cache.path to another file"
+            )
 
 
 def filesystem(path: Path, mounts: str) -> str:

@@ -272,6 +272,8 @@ def _row(text: bytes, where: str) -> tuple[object, ...]:
     try:
         line = _LINES.decode(text)
         reply = _reply(line)
+        if line.created < 0:
+            raise ValueError("created is no Unix time")  # noqa: TRY301 - told like any other
     except ValueError as error:
         raise DataError(f"{where}: is no entry of a cache: {error}") from None
     # a time to come would never grow old

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -28,6 +29,7 @@ cache = typer.Typer(
 )
 app.add_typer(cache, name="cache")
 
+_SQLITE = b"SQLite format 3\0"
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _UNITS_BYTES = {"": 1, "K": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 _UNITS_BYTES |= {f"{unit}I": 1024**power for power, unit in enumerate("KMGT", start=1)}
@@ -143,6 +145,7 @@ def export(
         if file.exists() and kept.exists() and file.samefile(kept):
             raise ConfigError(f"{file}: is what is exported, which would be lost")
     chosen = Selection(judge=judge, model=model)
+    _refuse_ours(file, where)
     partial = file.with_name(f".{file.name}.partial")
     entries = 0
     try:
@@ -153,7 +156,8 @@ def export(
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
     finally:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):  # where nothing can be written there is nothing
+            partial.unlink(missing_ok=True)
     print(f"{file}: {entries} entries of {path}")
     return 0
 
@@ -218,6 +222,21 @@ def _files(path: Path) -> list[Path]:
     return [file for _, file in shard_files(path)] or [path]
 
 
+def _refuse_ours(file: Path, where: str) -> None:
+    """Keeps a slip from putting an export in the place of a cache or of its configuration."""
+    config = Path(where.partition("#")[0])
+    try:
+        with file.open("rb") as there:
+            is_database = there.read(len(_SQLITE)) == _SQLITE
+        is_config = file.samefile(config)
+    except OSError:  # it is not there, or the writing of it tells what is wrong
+        return
+    if is_database:
+        raise ConfigError(f"{file} is a database: name another file to export to")
+    if is_config:
+        raise ConfigError(f"{file} is the configuration: name another file to export to")
+
+
 def _private(path: Path) -> BinaryIO:
     """A new file for its owner only, as the cache is."""
     try:
@@ -261,4 +280,7 @@ def _size(count: int) -> str:
 
 
 def _moment(unix_s: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(unix_s))
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(unix_s))
+    except (OverflowError, ValueError, OSError):
+        return "?"
