@@ -177,8 +177,8 @@ def test_an_export_never_takes_the_place_of_a_cache_or_its_configuration(path, z
     ):
         done = zerowait("cache", "export", where, out)
         assert done.returncode == 2
-        assert done.stderr.startswith(f"zerowait: {out} is ")
-        assert "name another file to export to" in done.stderr
+        assert done.stderr.startswith(f"zerowait: {out}: is ")
+        assert done.stderr.endswith(", which would be lost\n")
     assert bytes_of(config, path, tmp_path / "other.db") == before
 
 

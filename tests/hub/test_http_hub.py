@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 
 import msgspec
 import pytest
@@ -93,6 +93,21 @@ def test_a_thousand_rewards_wait_over_one_connection():
         values, asked = run(scenario(judge))
     assert len(values) == asked == 1000
     assert judge.seen.peak_in_flight <= 64
+
+
+def test_slow_judgements_are_waited_for_side_by_side():
+    """None is answered before all of them are asked: one after the other they would never come."""
+
+    async def scenario(judge):
+        async with hub_over(judged(judge, concurrency=16)) as hub:
+            calls = [asyncio.create_task(hub.reward(row)) for row in rows(16)]
+            await until(lambda: judge.seen.in_flight == 16)
+            for call in calls:
+                call.cancel()
+            await asyncio.wait(calls)
+
+    with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
+        run(scenario(judge))
 
 
 def test_errors_are_those_that_the_hub_raised():
@@ -337,6 +352,41 @@ def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(
         assert 0 < committed < 200
         assert judge.seen.requests == sent + 200 - committed
         assert judge.seen.repeats <= 8
+
+
+def replies(path):
+    with closing(sqlite3.connect(path)) as cache:
+        return [json.loads(reply) for (reply,) in cache.execute("SELECT reply FROM replies")]
+
+
+def test_two_processes_and_a_service_that_is_killed_never_spend_more_than_one_budget(
+    tmp_path, client
+):
+    """A cent, with far more in flight than it pays for; what was reserved at the kill is spent."""
+    usd_per_token, nano = 25e-6, 10**9
+    with FakeJudge(Script(latency=Latency(0.05))) as judge:
+        settings = judged(
+            judge, {"path": str(tmp_path / "j.db")}, concurrency=1024, budget_usd=0.01
+        )
+        settings["judges"]["q"]["max_tokens"] = 10
+        settings["prices"] = {"m": {"input": 0, "output": usd_per_token * 1e6}}
+        settings["on_failure"] = {"budget": {"value": 0}}
+        config = tmp_path / "reward.yaml"
+        config.write_text(json.dumps(settings))
+        with served(config) as (process, url):
+            clients = [client(url, 0, 600), client(url, 600, 1200)]
+            asyncio.run(until(lambda: len(replies(tmp_path / "j.db")) >= 20))
+            process.kill()
+            process.wait()
+        with served(config, port=url.rsplit(":", 1)[1]):
+            values = [*finished(clients[0]), *finished(clients[1])]
+        asked = judge.seen.requests
+    with sqlite3.connect(tmp_path / "spend.db") as ledger:
+        spent, reserved = ledger.execute("SELECT spent, reserved FROM budgets").fetchone()
+    (tokens,) = {reply["usage"]["completion_tokens"] for reply in replies(tmp_path / "j.db")}
+    assert asked * tokens * usd_per_token * nano <= spent + reserved <= 0.01 * nano
+    assert 20 <= sum(value != 0 for value in values) <= asked < 600
+    assert len(values) == 1200
 
 
 def test_an_interrupted_service_answers_what_was_asked_and_ends(tmp_path, client):

@@ -169,6 +169,32 @@ def test_metrics_are_what_prometheus_reads():
         assert name in families
 
 
+MANY = {
+    "/v1/score": [RIGHT | {"response": str(n)} for n in range(16)],
+    "/get_reward": {
+        "query": [f"<s>Capital?{n}<|im_end|>" for n in range(16)],
+        "prompts": ["Capital?"] * 16,
+        "labels": ["Paris"] * 16,
+    },
+}
+
+
+@pytest.mark.parametrize("path", MANY)
+def test_the_slow_judgements_of_a_request_are_waited_for_side_by_side(path):
+    """None is answered before all of them are asked: one after the other they would never come."""
+
+    async def scenario(judge):
+        async with service(judged(judge, concurrency=16)) as (session, _):
+            call = asyncio.create_task(session.post(path, json=MANY[path]))
+            while judge.seen.in_flight < 16:  # noqa: ASYNC110 - the other side of a socket
+                await asyncio.sleep(0.005)
+            call.cancel()
+            await asyncio.wait([call])
+
+    with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
+        asyncio.run(asyncio.wait_for(scenario(judge), 30))
+
+
 def test_a_request_that_takes_too_long_is_answered():
     with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
         status, answer = ask("/v1/score", RIGHT, judged(judge), deadline_s=0.1)

@@ -145,7 +145,7 @@ def export(
         if file.exists() and kept.exists() and file.samefile(kept):
             raise ConfigError(f"{file}: is what is exported, which would be lost")
     chosen = Selection(judge=judge, model=model)
-    _refuse_ours(file, where)
+    _refuse_database(file)
     partial = file.with_name(f".{file.name}.partial")
     entries = 0
     try:
@@ -222,19 +222,15 @@ def _files(path: Path) -> list[Path]:
     return [file for _, file in shard_files(path)] or [path]
 
 
-def _refuse_ours(file: Path, where: str) -> None:
-    """Keeps a slip from putting an export in the place of a cache or of its configuration."""
-    config = Path(where.partition("#")[0])
+def _refuse_database(file: Path) -> None:
+    """Keeps a slip from putting an export in the place of another cache, or of a ledger."""
     try:
         with file.open("rb") as there:
             is_database = there.read(len(_SQLITE)) == _SQLITE
-        is_config = file.samefile(config)
     except OSError:  # it is not there, or the writing of it tells what is wrong
         return
     if is_database:
-        raise ConfigError(f"{file} is a database: name another file to export to")
-    if is_config:
-        raise ConfigError(f"{file} is the configuration: name another file to export to")
+        raise ConfigError(f"{file}: is a database, which would be lost")
 
 
 def _private(path: Path) -> BinaryIO:
