@@ -161,3 +161,31 @@ def test_a_wrong_deadline_is_an_error_at_the_call_and_not_in_the_future(deadline
         with pytest.raises(ConfigError, match="deadline_s must be a number of seconds"):
             rewards.score([RIGHT], deadline_s=deadline_s)
         assert rewards.score([RIGHT], deadline_s=60)[0].value == 1
+
+
+UNCLOSED = """
+import socket
+import zerowait
+
+with socket.create_server(("127.0.0.1", 0)) as silent:
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}/v1"
+    judge = {"endpoints": [{"base_url": url, "model": "m"}], "verdict": {"integer": [1, 10]}}
+    rewards = zerowait.open({"components": {"quality": {"judge": "q"}}, "judges": {"q": judge}})
+    future = rewards.submit(zerowait.Sample("q", "a"))
+    future.add_done_callback(lambda _: print("told", flush=True))
+    connection, _ = silent.accept()  # and never an answer
+"""
+
+
+def test_who_waits_when_a_process_ends_that_never_closes_is_told_and_nothing_is_complained_about(
+    tmp_path,
+):
+    ended = subprocess.run(
+        [sys.executable, "-c", UNCLOSED],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"HOME": str(tmp_path)},
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "told\n", "")

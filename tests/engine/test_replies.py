@@ -1,0 +1,93 @@
+"""What a judge's reply is taken for, and which replies are kept."""
+
+import asyncio
+import json
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from zerowait import Abstain, Engine, Sample, Score
+from zerowait.client import Reply
+from zerowait.engine.replies import outcome_of
+
+
+class Wire:
+    """A judge on the wire that always sends `replies` in turn."""
+
+    def __init__(self, *replies):
+        self.replies = replies
+        self.sent = 0
+
+    async def send(self, request, *, timeout_s):
+        self.sent += 1
+        return self.replies[(self.sent - 1) % len(self.replies)]
+
+    async def aclose(self):
+        pass
+
+
+def said(content, finish="stop", status=200):
+    choice = {"message": {"content": content}, "finish_reason": finish}
+    return Reply(status, {}, json.dumps({"choices": [choice], "model": "m"}).encode())
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("score"), ValueError("no number"), RecursionError(), AttributeError("x")]
+)
+def test_a_reply_that_its_reader_trips_over_is_no_verdict_and_no_nought(error):
+    def read(_):
+        raise error
+
+    outcome = outcome_of(read, b"{}")
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind == "unparseable"
+    assert type(error).__name__ in outcome.detail
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        said("no idea"),
+        said(""),
+        said("Score: 11"),
+        said("Score: -1"),
+        said("I cannot help with that."),
+        said("Score: 7", status=400),
+        said("", finish="length"),
+        Reply(200, {}, b"<html>Score: 7</html>"),
+        Reply(200, {}, b'{"choices": []}'),
+    ],
+    ids=lambda reply: reply.body[:60].decode(),
+)
+def test_only_a_reply_with_a_validated_verdict_is_kept(tmp_path, reply):
+    """A failure that is kept is a failure for ever, and for every run."""
+    path = tmp_path / "cache.db"
+    config = {
+        "components": {"quality": {"judge": "q"}},
+        "judges": {
+            "q": {
+                "endpoints": [{"base_url": "http://judge/v1", "model": "m"}],
+                "verdict": {"integer": [1, 10]},
+            }
+        },
+        "traffic": {"attempts": 1, "hedge": "off"},
+        "cache": {"path": str(path)},
+    }
+
+    def scored(wire):
+        async def main():
+            async with Engine(config, transport=wire) as engine:
+                return (await engine.score(Sample("q", "a"))).components["quality"]
+
+        outcome = asyncio.run(main())
+        with closing(sqlite3.connect(path)) as cache:
+            (entries,) = cache.execute("SELECT count(*) FROM replies").fetchone()
+        return outcome, entries
+
+    outcome, entries = scored(Wire(reply))
+    assert isinstance(outcome, Abstain)
+    assert entries == 0
+    outcome, entries = scored(Wire(said("Score: 7")))
+    assert isinstance(outcome, Score)
+    assert (outcome.value, entries) == (7, 1)
