@@ -8,6 +8,7 @@ import pytest
 from zerowait.client import Ending, Lanes
 from zerowait.config import Endpoint, Traffic
 from zerowait.testing import virtually
+from zerowait.types import FailureKind
 
 HERE = Endpoint(base_url="http://judge/v1", model="m")
 THERE = Endpoint(base_url="http://other/v1", model="m")
@@ -25,6 +26,35 @@ async def entered(stack, limiter, count):
     stack.callback(lambda: [task.cancel() for task in tasks])
     await asyncio.sleep(0)
     return got
+
+
+def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_own():
+    """What one of them refuses slows down no other, and two judges that ask the same share it."""
+
+    async def scenario():
+        lanes = Lanes(Traffic(rpm=600.0))
+        here, same = lanes.lane(HERE), lanes.lane(Endpoint(base_url="http://judge/v1", model="m"))
+        others = [
+            lanes.lane(THERE),
+            lanes.lane(Endpoint(base_url="http://judge/v1", model="another")),
+            lanes.lane(Endpoint(base_url="http://judge/v1", model="m", api_key_env="KEY")),
+        ]
+        before = here.limiter.limit
+        async with AsyncExitStack() as stack:
+            slots = [await stack.enter_async_context(here.limiter.slot()) for _ in range(4)]
+            for slot in slots:
+                slot.sent()
+            slots[0].ended(Ending.OVERLOADED)
+            await here.quota.claim(b"{}")
+        here.breaker.failed(0.0, (FailureKind.UNREACHABLE, "gone"), named_s=60.0)
+        return here, same, others, before
+
+    (here, same, others, before), _ = virtually(scenario())
+    assert same is here
+    assert here.limiter.limit == 3
+    assert [lane.limiter.limit for lane in others] == [before] * 3
+    assert [lane.breaker.is_open for lane in (here, *others)] == [True, False, False, False]
+    assert len({id(lane.quota) for lane in (here, *others)}) == 4
 
 
 @pytest.mark.parametrize("concurrency", [32, "auto"])

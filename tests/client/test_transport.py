@@ -220,8 +220,8 @@ def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_e
 def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(serving, step):
     async def main():
         async with serving(step) as (wire, transport):
-            error = await failure(transport, wire.request, timeout_s=0.05)
             async with asyncio.timeout(5.0):
+                error = await failure(transport, wire.request, timeout_s=0.05)
                 await wire.closed_by_peer.wait()
             return error
 
