@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from zerowait.client import Answer, JudgeClient, Lanes, Reply, TransportError
+from zerowait.client.recess import Exits
 from zerowait.config import Endpoint, Traffic
 from zerowait.testing import virtually
 from zerowait.types import FailureKind
@@ -309,6 +310,21 @@ def test_a_server_that_names_an_hour_to_those_it_has_no_room_for_loses_no_others
     assert lost(outcomes) == refused
     assert len(refused) <= 40
     assert elapsed_s <= 400 / 20 * 1.5
+
+
+def test_an_endpoint_may_be_left_alone_again_before_all_are_out_of_its_queues():
+    async def main():
+        exits = Exits()
+        waiting = [asyncio.create_task(exits.of(asyncio.sleep(9.0, "in"))) for _ in range(3)]
+        await asyncio.sleep(0)
+        exits.open()
+        await asyncio.sleep(0)
+        exits.open()
+        late = asyncio.create_task(exits.of(asyncio.sleep(9.0, "in")))
+        await asyncio.wait([*waiting, late])
+        return [task.result() for task in (*waiting, late)]
+
+    assert virtually(main())[0] == [None, None, None, "in"]
 
 
 @pytest.mark.parametrize("cancel_at_s", [1.0, 10.0, 61.0, 63.0])

@@ -32,12 +32,13 @@ class Exits:
                 raise
             return None
         finally:
-            del self._waits[wait]
+            self._waits.pop(wait, None)
 
     def open(self) -> None:
         """Let everybody out, in the order in which they came."""
         now_s = asyncio.get_running_loop().time()
-        for wait in self._waits:
+        waits, self._waits = self._waits, {}  # once each: it may open again before they are out
+        for wait in waits:
             wait.reschedule(now_s)
 
     def when_news(self, call: Callable[[], None]) -> None:
