@@ -181,3 +181,12 @@ def test_a_number_of_a_hundred_thousand_digits_is_only_a_wrong_answer():
     outcome = gsm8k(Sample("", "#### " + "9" * 100_000, "72"))
     assert outcome.value == 0
     assert len(outcome.why) < 120
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["72 or 73", "72 and 73", "72 (or 73)", "72, or 73", "72; 73", "72 | 73", "72 to 80", "72 or maybe 73", "**72** or **73**", "$72$ or $73$"],
+)  # fmt: skip
+@pytest.mark.parametrize("gold", ["72", "73", "80"])
+def test_several_numbers_after_the_mark_are_none_of_them(said, gold):
+    assert gsm8k(Sample("", f"#### {said}", gold)).value == 0

@@ -1,9 +1,14 @@
 """Short answers: exact match, containment, word overlap."""
 
+import unicodedata
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from zerowait.scorers.answer import last_answer, normalise
+from zerowait.scorers.answer import canonical, last_answer, normalise
+from zerowait.scorers.contains import contains
 from zerowait.scorers.gold import gold_texts
 from zerowait.scorers.qa_em import qa_em
 from zerowait.scorers.qa_em_format import qa_em_format
@@ -145,3 +150,40 @@ def test_normalisation_keeps_words_that_only_begin_like_an_article():
 )
 def test_gold_answers_are_read_from_the_forms_data_sets_use(ground_truth, texts):
     assert gold_texts(ground_truth) == texts
+
+
+SPELT = [
+    ("Paris", "\uff30\uff41\uff52\uff49\uff53"),
+    ("2012", "\uff12\uff10\uff11\uff12"),
+    ("Par\xeds", "Pari\u0301s"),
+    ("Pari\u0301s", "Par\xeds"),
+    ("Paris", "\u200bParis\ufeff"),
+    ("Paris", "\u201cParis\u201d"),
+    ("\u5317\u4eac", "\u5317\u4eac\u3002"),
+    ("\u0628\u0627\u0631\u064a\u0633", "\u202b\u0628\u0627\u0631\u064a\u0633\u202c"),
+    ("fine", "\ufb01ne"),
+]
+
+
+@pytest.mark.parametrize(("gold", "answer"), SPELT)
+def test_the_same_answer_in_other_characters_is_the_same(gold, answer):
+    said = f"<answer>{answer}</answer>"
+    assert qa_em(sample(said, gold)).value == 1
+    assert qa_subem(sample(said, gold)).value == 1
+    assert qa_f1(sample(said, gold)).value == 1
+    assert contains(sample(f"It is {answer} I think", gold)).value == 1
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [("Paris", "Par\xeds"), ("\u5317\u4eac", "\u4e1c\u4eac"), ("r\xe9sum\xe9", "resume")],
+)
+def test_an_accent_or_another_character_makes_another_answer(gold, answer):
+    assert qa_em(sample(f"<answer>{answer}</answer>", gold)).value == 0
+
+
+@given(st.text(min_size=1, max_size=12), st.sampled_from(["NFC", "NFD", "NFKC", "NFKD"]))
+def test_no_normal_form_of_unicode_changes_an_answer(text, form):
+    other = unicodedata.normalize(form, text)
+    assert canonical(other) == canonical(text)
+    assert canonical(f"\u200e{text}\u200b") == canonical(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import string
+import unicodedata
 from collections.abc import Iterable
 
 _OPEN = "<answer>"
@@ -63,13 +64,29 @@ def normalise(text: str) -> str:
     return " ".join(_ARTICLES.sub(" ", bare).split())
 
 
+def canonical(text: str) -> str:
+    r"""`text` as `normalise` has it, however its characters are spelt.
+
+    Full-width forms and combining marks are one character with what they look like, characters
+    that are not seen (zero width, direction) are none, and every script's punctuation goes.
+
+    >>> canonical("\u201cPari\u0301s\u201d\u200b") == "par\xeds"
+    True
+    """
+    if text.isascii():
+        return normalise(text)
+    seen = unicodedata.normalize("NFKC", text)
+    kinds = ((char, unicodedata.category(char)) for char in seen)
+    return normalise("".join(char for char, kind in kinds if kind != "Cf" and kind[0] != "P"))
+
+
 def normalised_golds(golds: Iterable[str]) -> list[str]:
-    """The gold answers in normal form; those of which nothing is left are left out.
+    """The gold answers as `canonical` has them; those of which nothing is left are left out.
 
     >>> normalised_golds(["The Who", "The", "!!"])
     ['who']
     """
-    return [bare for gold in golds if (bare := normalise(gold))]
+    return [bare for gold in golds if (bare := canonical(gold))]
 
 
 def shown(text: str) -> str:

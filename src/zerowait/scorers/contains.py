@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 from zerowait.scorers.answer import shown
@@ -59,6 +60,9 @@ def _first_found(response: str, golds: Sequence[str]) -> str | None:
 
 
 def _squeezed(text: str) -> str:
+    if not text.isascii():
+        seen = unicodedata.normalize("NFKC", text)
+        text = "".join(char for char in seen if unicodedata.category(char) != "Cf")
     return " ".join(text.casefold().split())
 
 

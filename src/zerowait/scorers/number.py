@@ -24,7 +24,8 @@ _NUMBER = re.compile(
 # What makes a number a part of something else: a sum, a power, a time, a list, a mixed fraction.
 _GOES_ON = re.compile(
     r"[)\]}*_`$\s]*?(?:[=^\u00d7\u00f7]|[-\u2212\u2013+/:]\s*[\d(\\$.]|[,*xX]\s*\d|[eE][-+]?\d"
-    r"|\.?\d|[\u00bc-\u00be\u2150-\u215e])"
+    r"|\.?\d|[\u00bc-\u00be\u2150-\u215e]"
+    r"|[(,]?\s*(?:(?:or|and|to|maybe|perhaps)\b[\s(*_$\\]*){1,2}[-+.]?\d|[;|]\s*\d)"
 )
 _GROUPING = re.compile(r"(?<=\d)(?:\\[,;:! ]|\{,\}|['_ \u00a0\u2009\u202f])(?=\d{3}(?!\d))")
 _RUN = re.compile(r"\d[\d,.]*")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import normalise, shown
+from zerowait.scorers.answer import canonical, shown
 from zerowait.scorers.compat import (
     Compat,
     em_share,
@@ -30,8 +30,8 @@ def exact_match(answer: str, golds: Sequence[str]) -> bool:
     >>> exact_match("!!", ["The"])
     False
     """
-    said = normalise(answer)
-    return bool(said) and any(said == normalise(gold) for gold in golds)
+    said = canonical(answer)
+    return bool(said) and any(said == canonical(gold) for gold in golds)
 
 
 def qa_em(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import normalise, normalised_golds, shown
+from zerowait.scorers.answer import canonical, normalised_golds, shown
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
@@ -22,7 +22,7 @@ def token_f1(answer: str, golds: Sequence[str]) -> float:
     >>> token_f1("tower of Eiffel", ["the Eiffel Tower"])
     0.8
     """
-    said = Counter(normalise(answer).split())
+    said = Counter(canonical(answer).split())
     return max((_f1(said, Counter(gold.split())) for gold in normalised_golds(golds)), default=0.0)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import normalise, normalised_golds, shown
+from zerowait.scorers.answer import canonical, normalised_golds, shown
 from zerowait.scorers.compat import Compat, published_answer, published_subem, published_text
 from zerowait.scorers.contains import stands_in
 from zerowait.scorers.gold import gold_texts, no_gold
@@ -26,7 +26,7 @@ def substring_match(answer: str, golds: Sequence[str]) -> bool:
     >>> substring_match("a party", ["art"])
     False
     """
-    said = normalise(answer)
+    said = canonical(answer)
     return any(stands_in(said, gold) for gold in normalised_golds(golds))
 
 
