@@ -7,6 +7,7 @@ that are about the tags themselves and the modes that reproduce published code.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
@@ -38,6 +39,8 @@ _MARK: Final = re.compile(
     "|".join(f"(?P<o{n}>{opens})|(?P<c{n}>{closes})" for n, (opens, closes) in enumerate(_PAIRS)),
     re.IGNORECASE,
 )
+# Trying all of these at every character would take a hundred times longer.
+_FIRST: Final = re.compile("[<[\u25c1]")
 _TAIL_CHARS: Final = 200
 # At the end of a prompt, on a line of its own or behind another mark: not mentioned in a sentence.
 _OPENED: Final = re.compile(
@@ -87,7 +90,7 @@ def without_thinking(response: str) -> str:
     response = _final_channel(response)
     parts: list[str] = []
     opened, end = "", 0
-    for mark in _MARK.finditer(response):
+    for mark in _marks(response):
         kind, closes = (mark.lastgroup or "")[1:], (mark.lastgroup or "")[0] == "c"
         if opened and not (closes and kind == opened):
             continue
@@ -107,6 +110,13 @@ def mentions_thinking(pattern: str) -> bool:
     (True, False)
     """
     return bool(_MARK.search(pattern) or _MARK.search(re.sub(r"[\\?]", "", pattern)))
+
+
+def _marks(text: str) -> Iterator[re.Match[str]]:
+    """Every mark of thinking, in order; only where one can begin is it looked for."""
+    for start in _FIRST.finditer(text):
+        if (mark := _MARK.match(text, start.start())) is not None:
+            yield mark
 
 
 def _opened_by_prompt(sample: Sample) -> str:
