@@ -6,11 +6,12 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 
 import pytest
 
 from zerowait.cache import Entry, Fronted, Limits, SqliteStore, StoreError
-from zerowait.cache.limits import file_bytes, used_bytes
+from zerowait.cache.limits import STEP_ROWS, Trimmer, file_bytes, used_bytes
 from zerowait.cache.sqlite_file import SCHEMA, open_database
 
 MB = 2**20
@@ -259,11 +260,9 @@ def test_a_process_killed_while_it_trims_leaves_a_sound_file_with_its_newest_ent
 def test_a_step_is_over_before_anybody_waits_long(path):
     """One step of a much too large file touches a bounded number of entries."""
     with_store(path, lambda store: fill(store, range(6000), size=100))
-    evicted = []
-
-    async def use(store):
-        await store.get("5999")
-        evicted.append((await store.stats()).evicted)
-
-    with_store(path, use, limits=Limits(max_age_s=1.0))
-    assert evicted[0] <= 2 * 4096
+    trimmer = Trimmer(Limits(max_age_s=1.0))
+    with closing(open_database(path, busy_timeout_s=1)) as connection:
+        evicted = []
+        while trimmer.step(connection):
+            evicted.append(trimmer.evicted)
+    assert evicted == [STEP_ROWS, 6000]
