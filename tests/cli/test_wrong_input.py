@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import os
 
 import msgspec
 import pyarrow as pa
@@ -117,6 +118,29 @@ def test_a_wrong_row_is_named_with_its_file_and_line(told, row, says):
 )  # fmt: skip
 def test_an_option_out_of_its_range_is_named(told, arguments, says):
     assert says in told(*arguments, c__db="", c__jsonl=DOCUMENT, q__jsonl=QUESTION)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "link to nothing"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        (*SCORE, "-o", "o.jsonl"),
+        ("data", "questions", "q.jsonl", "o.jsonl"),
+        ("data", "corpus", "c.jsonl", "o.jsonl"),
+        ("cache", "export", "c.db", "o.jsonl"),
+    ],
+)
+def test_no_output_takes_the_place_of_a_device_a_pipe_or_a_link(told, tmp_path, kind, command):
+    out = tmp_path / "o.jsonl"
+    if kind == "pipe":
+        os.mkfifo(out)
+    else:
+        (tmp_path / "elsewhere").write_text("kept")
+        out.symlink_to("elsewhere" if kind == "link" else "nowhere")
+    files = {"d__jsonl": ROW, "r__yaml": RULE, "q__jsonl": QUESTION, "c__jsonl": DOCUMENT}
+    said = told(*command, **files, c__db="")
+    assert "o.jsonl: is no regular file" in said if kind == "pipe" else "is a link" in said
+    assert out.is_fifo() or out.is_symlink()
 
 
 def test_an_output_that_is_a_folder_is_called_by_its_own_name(told, tmp_path):

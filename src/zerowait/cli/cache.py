@@ -19,6 +19,7 @@ from zerowait.cache.open import limits_of
 from zerowait.cache.upkeep import Selection
 from zerowait.cli.app import app
 from zerowait.cli.tables import show
+from zerowait.cli.targets import refuse_special
 from zerowait.client import NANO_USD
 from zerowait.config import Cache, load_config
 from zerowait.engine import Progress
@@ -144,6 +145,7 @@ def export(
     for kept in (Path(where.partition("#")[0]).expanduser(), *_files(path)):
         if file.exists() and kept.exists() and file.samefile(kept):
             raise ConfigError(f"{file}: is what is exported, which would be lost")
+    refuse_special(str(file), file)
     chosen = Selection(judge=judge, model=model)
     _refuse_database(file)
     partial = file.with_name(f".{file.name}.partial")

@@ -14,6 +14,7 @@ from zerowait.cli.app import app
 from zerowait.cli.json_rows import encoded, read_json
 from zerowait.cli.parquet import columns_of, write_table
 from zerowait.cli.rows import PARQUET, read_rows
+from zerowait.cli.targets import refuse_special
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.search.documents import Document, distinct, documents_in
 from zerowait.search.questions import (
@@ -199,9 +200,8 @@ def _unfinished(out: Path) -> Iterator[Path]:
 def _check_out(file: Path, out: Path, endings: tuple[str, ...]) -> None:
     if out.suffix.lower() not in endings:
         raise ConfigError(f"{out}: has to end in {' or '.join(endings)}")
-    if out.is_dir():
-        raise ConfigError(f"{out}: is a folder; name a file in it")
     if not out.parent.is_dir():
         raise ConfigError(f"{out}: there is no folder {out.parent}")
     if out.exists() and file.exists() and out.samefile(file):
         raise ConfigError(f"{out}: is the input itself, which would be lost")
+    refuse_special(str(out), out)

@@ -13,6 +13,7 @@ import msgspec
 from zerowait.cli.json_rows import encoded, plain
 from zerowait.cli.parquet import columns_of, write_table
 from zerowait.cli.rows import JSON, PARQUET, RowFile
+from zerowait.cli.targets import refuse_special
 from zerowait.errors import ConfigError
 from zerowait.types import Reward
 
@@ -94,8 +95,6 @@ def _text(value: Any) -> str:
 
 
 def _check(path: Path, source: Path, read: Iterable[Path]) -> None:
-    if path.is_dir():
-        raise ConfigError(f"--out {path}: is a folder; name a file in it")
     if path.suffix.lower() not in _SUFFIXES:
         raise ConfigError(f"--out {path}: must end in {', '.join(_SUFFIXES)}")
     if not path.parent.is_dir():
@@ -104,3 +103,4 @@ def _check(path: Path, source: Path, read: Iterable[Path]) -> None:
         raise ConfigError(f"--out {path}: is the input itself, which would be lost")
     if path.exists() and any(file.exists() and path.samefile(file) for file in read):
         raise ConfigError(f"--out {path}: is read by this command, and would be lost")
+    refuse_special(f"--out {path}", path)
