@@ -23,6 +23,9 @@ _CONTROL_TOKENS = (
     (r"\[", r"/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT)\]"),
     (r"\[", r"/?(?:MODEL_SETTINGS|THINK|ARGS|CALL_ID|IMG|IMG_BREAK|IMG_END)\]"),  # both Mistral's
     (r"\[", r"[gs]?MASK\]"),  # GLM
+    (r"\[", r"\|[a-z_]{1,32}\|\]"),  # Exaone
+    (r"\[", r"UNUSED_TOKEN_[0-9]{1,4}\]"),  # InternLM
+    ("<", r"(?:/?role|unused[0-9]{1,4})>"),  # Ling, Gemma
     (r"\]", r"~!?b[\[\]]"),  # MiniMax
     (r"\[", r"e~\["),
 )

@@ -65,7 +65,10 @@ def test_a_judge_that_cannot_be_reached_through_its_faults_is_not_called_sound(c
     ) as judge:
         done = zerowait("doctor", "judge", config({"q": [judge.url]}), "-q")
     assert done.returncode == 3
-    assert "abstained: 82, the first: http_error" in done.stdout
+    heading, line = done.stdout.strip().splitlines()
+    assert heading.startswith("q: model")
+    assert line.startswith("no verdict at all")
+    assert "abstained: 82, the first: http_error" in line
 
 
 def test_only_the_judge_that_is_named_is_asked(config, zerowait):

@@ -114,6 +114,28 @@ def test_a_jump_of_the_mean_is_told(seed, by):
     assert "mean_jump" not in kinds(rows, past[:5])
 
 
+@settings(max_examples=50)
+@given(st.floats(-10, 10), st.lists(st.integers(32, 400), min_size=13, max_size=13))
+def test_the_rounding_of_a_mean_that_stays_the_same_is_no_jump(value, counts):
+    """The mean of 33 times 0.1 is not that of 32 times 0.1."""
+    *past, now = [[Row(value)] * count for count in counts]
+    assert kinds(now, [step_mean(rows) for rows in past]) == ["all_equal"]
+
+
+@settings(max_examples=20)
+@given(SEEDS, st.floats(0.1, 0.9))
+def test_right_or_wrong_one_response_to_a_prompt_raises_nothing(seed, skill):
+    """Rewards of 0 and 1 are two values, and n = 1 is no group: neither is a fault."""
+    chance = random.Random(seed)
+
+    def step():
+        right = [float(chance.random() < skill) for _ in range(128)]
+        return [Row(value, False, round(chance.gauss(300, 60)), value) for value in right]
+
+    past = [step_mean(step()) for _ in range(12)]
+    assert kinds(step(), past) == []
+
+
 @settings(max_examples=20)
 @given(SEEDS)
 def test_escaping_the_judge_by_length_is_told(seed):

@@ -30,7 +30,8 @@ TOKENS = {
     "Command R": ["<BOS_TOKEN>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|CHATBOT_TOKEN|>"],
     "Kimi, Granite": ["<|im_user|>", "<|im_middle|>", "<|start_of_role|>", "<|end_of_role|>"],
     "MiniMax": ["]~!b[", "]~b]", "[e~["],
-    "Seed, Nemotron, InternLM": ["<seed:bos>", "<seed:eos>", "<SPECIAL_11>", "<eoh>", "<eoa>"],
+    "Exaone, Ling": ["<unused94>", "[|system|]", "[|user|]", "[|assistant|]", "[|endofturn|]", "<role>", "</role>", "<|role_end|>"],
+    "Seed, Nemotron, InternLM": ["[UNUSED_TOKEN_145]", "<seed:bos>", "<seed:eos>", "<SPECIAL_11>", "<eoh>", "<eoa>"],
 }  # fmt: skip
 ALL_TOKENS = sorted({token for tokens in TOKENS.values() for token in tokens})
 texts = st.dictionaries(st.sampled_from(["prompt", "response", "extra.a"]), st.text(), min_size=1)

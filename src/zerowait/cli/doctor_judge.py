@@ -155,6 +155,14 @@ async def _ask(trial: _Trial, *, quiet: bool) -> list[Outcome]:
 
 
 def _show(found: Examination) -> None:
+    failed = [f for f in found.findings if f.abstained]
+    abstained = "".join(
+        f"abstained: {len(failed)}, the first: {first.abstained}: {first.why}"
+        for first in failed[:1]
+    )
+    if failed and len(failed) == len(found.findings):
+        print(f"no verdict at all, so that nothing is known of this judge; {abstained}")
+        return
     rows = [("what", "asked", "fooled", "abstained", "mean verdict")]
     for kind in found.summaries():
         is_control = kind.kind in (RIGHT, WRONG)
@@ -170,9 +178,8 @@ def _show(found: Examination) -> None:
         names = [f.id for f in found.findings if f.kind == kind.kind and f.fooled]
         if names:
             print(f"{kind.kind} that fooled it: {', '.join(names)}")
-    failed = [f for f in found.findings if f.abstained]
     if failed:
-        print(f"abstained: {len(failed)}, the first: {failed[0].abstained}: {failed[0].why}")
+        print(abstained)
 
 
 def _as_json(found: dict[str, Examination], version: int) -> dict[str, object]:

@@ -184,7 +184,8 @@ def _jump(rows: Sequence[Row], past: Sequence[StepMean]) -> Iterator[Finding]:
         return
     changes = [abs(b.mean - a.mean) for a, b in pairwise(past)]
     change = now.mean - past[-1].mean
-    noise = max(1.4826 * median(changes), math.hypot(now.error, past[-1].error))
+    rounding = 1e-9 * max(abs(now.mean), abs(past[-1].mean))
+    noise = max(1.4826 * median(changes), math.hypot(now.error, past[-1].error), rounding)
     if abs(change) > _JUMP * noise:
         yield Finding("mean_jump", "", f"from {past[-1].mean:.3f} to {now.mean:.3f} in one step")
 
