@@ -177,3 +177,25 @@ def test_the_reasoning_of_any_text_is_a_part_of_it(text):
     for monitor in (Monitor(), Monitor(before="<answer>")):
         for block in reasoning(text, monitor).split("\n\n"):
             assert block in text
+
+
+@given(st.lists(st.integers(1, 10), min_size=1, max_size=5), st.sampled_from(["mean", "median"]))
+def test_the_reason_shown_is_that_of_the_verdict_nearest_to_the_pooled_one(values, by):
+    scores = [Score(float(value), f"says {value}") for value in values]
+    found = pooled(scores, by=by, quorum=1, what="votes")
+    said = float(found.why.removeprefix("says "))
+    assert abs(said - found.value) == min(abs(value - found.value) for value in values)
+
+
+@given(value=st.floats(0, 10), by=st.sampled_from(["mean", "median", "majority"]))
+def test_of_two_members_one_that_abstains_decides_by_the_quorum_alone(value, by):
+    """More than half of two is two: one voice is a panel only where the user says so."""
+    voices = [Score(value, "fine"), Abstain(FailureKind.REFUSED, "it refuses")]
+    for order in (voices, voices[::-1]):
+        alone = pooled(order, by=by, quorum=1, what="members")
+        assert (alone.value, alone.why) == (value, "fine")
+        both = pooled(order, by=by, quorum=2, what="members")
+        assert both.kind is FailureKind.REFUSED
+        assert both.detail == "1 of 2 members gave a verdict, 2 are needed; refused: it refuses"
+    none = pooled([voices[1]] * 2, by=by, quorum=1, what="members")
+    assert none.detail.startswith("0 of 2 members gave a verdict, 1 are needed")
