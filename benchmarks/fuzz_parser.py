@@ -90,7 +90,7 @@ TAG = (
 TOKEN = "|".join(
     (
         *(
-            r"<\|(?:end_|/)(?:of_)?(?:think|thought)\w*\|>",
+            r"<\|(?:end_|/)(?:of_)?(?:think(?:ing)?|thoughts?|reasoning|reflection|analysis)\|>",
             r"<\|inner_suffix\|>",
             r"<channel\|>",
             "<unused95>",
@@ -127,20 +127,22 @@ UNITS = re.compile(
 def seen(text: str) -> str:
     """What a reader sees of the judge's answer, in compatible characters, without its thinking."""
     text = "".join(c for c in text if unicodedata.category(c) != "Cf" and c != "\ufe0f")
-    text = unicodedata.normalize("NFKC", text).replace("\u2212", "-")
-    text = text.replace("\u25c1", "<").replace("\u25b7", ">")  # Kimi's tags
-    text = re.sub("[\u2010-\u2013]", "-", text)
     text = re.sub("\r\n?|[\x85\u2028\u2029]", "\n", text)
+    text = text.replace("\u25c1", "<").replace("\u25b7", ">")  # Kimi's tags
+    text = unicodedata.normalize("NFKC", answered(text)).replace("\u2212", "-")
+    return CONTROL.sub(" ", re.sub("[\u2010-\u2013]", "-", text))
+
+
+def answered(text: str) -> str:
+    """What follows the thinking; a mark in characters that only look like one is text."""
     _, final, text = text.rpartition("<|channel|>final<|message|>")
     if final:
-        return CONTROL.sub(" ", re.split(r"<\|(?:end|return|call|start)\|>", text)[0])
-    if text.lstrip().startswith("analysis"):
+        return re.split(r"<\|(?:end|return|call|start)\|>", text)[0]
+    if re.match(r"\s*analysis[^\s:.,;*_<-]", unicodedata.normalize("NFKC", text)):
         text = text.rpartition("assistantfinal")[2]
     if AT_EDGE.search(text) or not OPENING_TAG.match(text):
-        text = AT_EDGE.split(text)[-1]
-    else:
-        text = CLOSING_TAG.split(text, maxsplit=1)[-1]
-    return CONTROL.sub(" ", text)
+        return AT_EDGE.split(text)[-1]
+    return CLOSING_TAG.split(text, maxsplit=1)[-1]
 
 
 def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from zerowait.judge.answer import folded, plain
@@ -17,6 +17,7 @@ T = TypeVar("T")
 Span: TypeAlias = tuple[int, int]
 
 _MOST_TRIES = 32  # each reads the rest of the text
+_LONGEST_LOOSE = 32_768  # characters that are read again, with what is loose in them mended
 _OPENS = re.compile(r"""\{(?=\s*+["'}/#])""")
 _FENCE = re.compile(r"```[a-z]*")
 
@@ -142,23 +143,24 @@ def _decoded(
     except RecursionError:
         return None
     # Each comment and each comma too many gives way to as many blanks, so that places stay.
-    loose = _COMMENT.sub(_blank, text[start:])
-    loose = _TRAILING_COMMA.sub(_blank, loose)
+    written = text[start : start + _LONGEST_LOOSE]
+    loose = _TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, written))
     try:
         value, end = decode(loose, 0)
     except ValueError:
-        return _decoded_literal(text, loose, start, decode)
+        found = _decoded_literal((written, loose), decode)
+        return None if found is None else found._replace(end=start + found.end)
     except RecursionError:
         return None
     return _Decoded(value, start + end, loose=True)
 
 
 def _decoded_literal(
-    text: str, loose: str, start: int, decode: Callable[[str, int], tuple[T, int]]
+    sources: Iterable[str], decode: Callable[[str, int], tuple[T, int]]
 ) -> _Decoded[T] | None:
-    """The object where it is written as Python writes it, with or without trailing commas."""
-    for source, offset in ((text, start), (loose, 0)):
-        found = as_json(source, offset)
+    """The object that one of `sources` begins with, where it is written as Python writes it."""
+    for source in sources:
+        found = as_json(source, 0)
         if found is None:
             continue
         try:
@@ -166,7 +168,7 @@ def _decoded_literal(
         except (ValueError, RecursionError):
             continue
         if end == len(found[0]):
-            return _Decoded(value, start + found[1] - offset, loose=True)
+            return _Decoded(value, found[1], loose=True)
     return None
 
 
