@@ -65,7 +65,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         """The actor of that name, new where there was none."""
         import ray
 
-        actor: Any = ray.remote(_OwnProcess)
+        actor: Any = ray.remote(HubProcess)
         lifetime = {"lifetime": "detached"} if self.detached else {}
         return actor.options(
             name=self.name_of(index),
@@ -83,7 +83,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
         return Link(self, index)
 
 
-class _OwnProcess(HubActor):
+class HubProcess(HubActor):
     """The hub as Ray keeps it, in a process with nothing else in it."""
 
     def __init__(self, *arguments: Any) -> None:
