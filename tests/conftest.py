@@ -1,5 +1,6 @@
 """Settings of the whole suite."""
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,15 @@ WIRE_FILES = frozenset(
 # The machine may be busy: a property says what holds, not how fast.
 settings.register_profile("zerowait", deadline=None, max_examples=50)
 settings.load_profile("zerowait")
+
+
+@pytest.fixture
+def usual_collector():
+    """Python's cycle collector as it was, whatever the test makes of it."""
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
 
 
 def pytest_collection_modifyitems(items):

@@ -167,7 +167,7 @@ def _closed_afterwards(monkeypatch):
         opened.close()
 
 
-@pytest.mark.usefixtures("_closed_afterwards")
+@pytest.mark.usefixtures("_closed_afterwards", "usual_collector")
 @pytest.mark.parametrize(
     ("page", "text"), [block for block in blocks("python") if "import ray" not in block.values[1]]
 )

@@ -196,7 +196,7 @@ def test_a_file_damaged_while_open_is_still_an_error_for_its_callers_and_no_sile
         assert failed
         assert all(str(path) in error for error in failed)
 
-    with_store(path, use, limits=Limits(max_bytes=MB, max_age_s=1e9))
+    with_store(path, use, limits=Limits(max_bytes=MB, max_age_s=1e10))  # none is too old
 
 
 WRITER = textwrap.dedent(

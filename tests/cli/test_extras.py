@@ -1,10 +1,10 @@
 """A feature whose extra is not installed says in one line how to get it."""
 
+import subprocess
 import sys
 
 import pytest
 
-from zerowait.cli import app
 from zerowait.search.index import build_index
 
 ROW = '{"prompt": "q", "response": "Paris", "ground_truth": "Paris"}\n'
@@ -41,20 +41,21 @@ BUILD = ("retriever", "build", "c.jsonl", "new")
     ],
 )  # fmt: skip
 def test_what_is_not_installed_is_named_with_the_line_that_installs_it(
-    tmp_path, monkeypatch, capsys, package, command, extra
+    tmp_path, package, command, extra
 ):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own handlers
     for name, text in FILES.items():
         (tmp_path / name).write_text(text)
     build_index(tmp_path / "c.jsonl", tmp_path / "index")
-    for module in [name for name in sys.modules if name.partition(".")[0] == package]:
-        monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(SystemExit) as ended:
-        app.run(list(command))
-    out, err = capsys.readouterr()
-    assert (ended.value.code, out) == (2, "")
-    assert f"needs an extra: pip install 'zerowait[{extra}]'" in err
-    assert err.count("\n") == 1
+    missing = f"import sys; sys.modules[{package!r}] = None; from zerowait.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", missing, *command],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"needs an extra: pip install 'zerowait[{extra}]'" in done.stderr
+    assert done.stderr.count("\n") == 1
     assert not (tmp_path / "new").exists()

@@ -3,7 +3,6 @@
 import gc
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,15 +10,7 @@ import zerowait
 from zerowait.engine.collector import collect_rarely
 
 
-@pytest.fixture
-def as_it_was() -> Iterator[None]:
-    before = gc.get_threshold()
-    yield
-    gc.set_threshold(*before)
-    gc.unfreeze()
-
-
-@pytest.mark.usefixtures("as_it_was")
+@pytest.mark.usefixtures("usual_collector")
 def test_a_process_that_only_judges_looks_for_cycles_rarely() -> None:
     usual = gc.get_threshold()[0]
     collect_rarely()
