@@ -11,16 +11,26 @@ from hypothesis import settings
 WIRE = frozenset({"chaos", "cli", "hub", "recipes", "testing", "verl"})
 WIRE_FILES = frozenset(
     {
+        "cache/test_limits.py",
         "cache/test_redis.py",
+        "cache/test_sqlite.py",
         "client/test_apis.py",
         "client/test_soak.py",
         "client/test_transport.py",
         "client/test_wire.py",
+        "engine/test_budget.py",
+        "engine/test_collector.py",
         "engine/test_function_faults.py",
         "engine/test_judge_kinds.py",
+        "engine/test_memo.py",
+        "engine/test_partition.py",
         "engine/test_pool.py",
         "engine/test_rewards.py",
+        "judge/test_reward_model.py",
+        "scorers/test_memory.py",
         "search/test_retriever.py",
+        "test_ci.py",
+        "test_docs.py",
         "test_serving.py",
     }
 )
