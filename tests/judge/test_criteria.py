@@ -1,6 +1,7 @@
 """Several criteria in one reply: every one is named with one verdict, or there is none."""
 
 import re
+import unicodedata
 
 import pytest
 from hypothesis import given
@@ -99,7 +100,8 @@ def test_the_reasons_are_kept_wherever_they_stand(reply, why):
 def test_the_form_that_is_asked_for_is_read_after_any_reasons(logic, tool_use, reasons):
     lines = re.findall(r"^\w+: N$", FORM.asked(reason_first=True), re.MULTILINE)
     reply = "\n".join(lines).replace("N", str(logic), 1).replace("N", str(tool_use), 1)
-    if "<" not in reasons and "{" not in reasons:
+    announces = unicodedata.normalize("NFKC", reasons).rstrip().endswith(":")  # something else
+    if "<" not in reasons and "{" not in reasons and not announces:
         assert said(f"{reasons}\n\n{reply}") == {"logic": logic, "tool_use": tool_use}
 
 
