@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -41,9 +42,14 @@ def layer(module: Path) -> str:
     return module.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
+@cache
+def parsed(module: Path) -> ast.Module:
+    return ast.parse(module.read_text())
+
+
 def imported_layers(module: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in ast.walk(parsed(module)):
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -59,19 +65,28 @@ def code_lines(node: ast.AST) -> int:
     return (body[-1].end_lineno - body[0].lineno + 1) if body else 0
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(SOURCE)))
-def test_imports_only_point_down(module):
-    here = layer(module)
-    assert imported_layers(module) <= MAY_IMPORT[here] | {here}
+def test_imports_only_point_down():
+    upwards = {
+        str(module.relative_to(SOURCE)): above
+        for module in MODULES
+        if (above := imported_layers(module) - MAY_IMPORT[layer(module)] - {layer(module)})
+    }
+    assert upwards == {}
 
 
-@pytest.mark.parametrize("module", MODULES, ids=lambda m: str(m.relative_to(SOURCE)))
-def test_modules_and_functions_stay_small(module):
-    source = module.read_text()
-    assert source.count("\n") <= 320
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            assert code_lines(node) <= 42, node.name
+def test_modules_stay_small():
+    lines = {str(module.relative_to(SOURCE)): module.read_text().count("\n") for module in MODULES}
+    assert {module: count for module, count in lines.items() if count > 320} == {}
+
+
+def test_functions_stay_small():
+    lines = {
+        f"{module.relative_to(SOURCE)}:{node.name}": code_lines(node)
+        for module in MODULES
+        for node in ast.walk(parsed(module))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {function: count for function, count in lines.items() if count > 42} == {}
 
 
 def test_the_public_names_are_exactly_the_ones_listed():
@@ -122,11 +137,7 @@ def test_modules_of_words_are_there_without_another_import(name):
 
 
 def test_every_module_says_what_it_is():
-    silent = [
-        str(m.relative_to(SOURCE))
-        for m in MODULES
-        if not ast.get_docstring(ast.parse(m.read_text()))
-    ]
+    silent = [str(m.relative_to(SOURCE)) for m in MODULES if not ast.get_docstring(parsed(m))]
     assert silent == []
 
 
@@ -137,7 +148,7 @@ def test_nobody_prints_but_the_command_line():
         str(module.relative_to(SOURCE))
         for module in MODULES
         if not allowed & set(module.relative_to(SOURCE).parts)
-        for node in ast.walk(ast.parse(module.read_text()))
+        for node in ast.walk(parsed(module))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
         and node.func.id == "print"

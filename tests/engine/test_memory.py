@@ -11,9 +11,9 @@ import pytest
 from zerowait import Engine, Sample
 from zerowait.client import Reply
 
-ROWS = 32
-FIRST, STEPS = 40, 60
-ROOM = 200  # texts; one for each request would be 640
+ROWS = 16
+FIRST, STEPS = 5, 20
+ROOM = 100  # texts; one for each request would be 240
 
 
 def said(content, fingerprint=""):

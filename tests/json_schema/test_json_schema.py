@@ -175,7 +175,7 @@ def tree(branches):
 def test_branches_that_lead_back_to_themselves_double_no_time(branches, end):
     """Looking again for each way that leads to a value takes 2 to the power of its depth."""
     schema = checked(tree(branches))
-    faults = schema.faults(chain(60, end))
+    faults = schema.faults(chain(40, end))
     assert all(fault.place == ("t",) * len(fault.place) for fault in faults)
     assert "depth" not in {fault.keyword for fault in faults}
 
@@ -184,8 +184,8 @@ def test_branches_that_lead_back_to_themselves_double_no_time(branches, end):
 @pytest.mark.parametrize("end", [None, "x", {}, 1])
 def test_what_is_remembered_is_what_looking_again_would_say(branches, end):
     schema = {"contains": TREE, "$defs": tree(branches)["$defs"]}
-    value = [chain(levels, end) for levels in (0, 1, 2, 3) for _ in range(5)]
-    for fewest in (5, 10, 15, 20):
+    value = [chain(levels, end) for levels in (0, 1, 2, 3) for _ in range(2)]
+    for fewest in (2, 4, 6, 8):
         few = {**schema, "minContains": fewest}
         assert fits(few, value) == validator_for(few)(few).is_valid(value)
 

@@ -75,27 +75,37 @@ def test_every_rule_that_reads_answers_is_tested_here():
     assert {name.partition(",")[0] for name in ANSWERS} == set(SCORERS) - READ_NO_ANSWER
 
 
+def otherwise(name, expected):
+    """The responses (and prompts) of `expected` that are not worth what it says."""
+    return [said for said, worth in expected if value(name, *said) != worth]
+
+
 @pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize(("opens", "closes"), TAGS + CHANNELS)
-def test_only_what_comes_after_the_thinking_counts(name, opens, closes):
+def test_only_what_comes_after_the_thinking_counts(name):
     answer, other = ANSWERS[name][0], "hm, 5, A, {}, Rome"
-    assert value(name, f"{opens}{other}{closes}{answer}") == 1
-    assert value(name, f"{opens}{answer}{closes}") == 0
-    assert value(name, f"{opens}{answer}{closes}I do not know.") == 0
-    assert value(name, f"{opens}{answer}") == 0
-    assert value(name, f"Hm. {opens}{answer}") == 0 or opens.startswith("analysis")
+    expected = []
+    for opens, closes in TAGS + CHANNELS:
+        expected += [
+            ((f"{opens}{other}{closes}{answer}",), 1),
+            ((f"{opens}{answer}{closes}",), 0),
+            ((f"{opens}{answer}{closes}I do not know.",), 0),
+            ((f"{opens}{answer}",), 0),
+        ]
+        if not opens.startswith("analysis"):
+            expected.append(((f"Hm. {opens}{answer}",), 0))
+    assert otherwise(name, expected) == []
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-@pytest.mark.parametrize(("opens", "closes"), TAGS)
-def test_thinking_may_have_begun_in_the_prompt(name, opens, closes):
+def test_thinking_may_have_begun_in_the_prompt(name):
     answer = ANSWERS[name][0]
-    assert value(name, f"{answer}{closes}") == 0
-    assert value(name, f"hm{closes}{answer}") == 1
-    prefill = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": opens}]
-    for prompt in (f"2+2?<|Assistant|>{opens}", f"2+2?\n{opens}\n", prefill):
-        assert value(name, answer, prompt) == 0
-        assert value(name, f"hm{closes}{answer}", prompt) == 1
+    expected = []
+    for opens, closes in TAGS:
+        expected += [((f"{answer}{closes}",), 0), ((f"hm{closes}{answer}",), 1)]
+        prefill = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": opens}]
+        for prompt in (f"2+2?<|Assistant|>{opens}", f"2+2?\n{opens}\n", prefill):
+            expected += [((answer, prompt), 0), ((f"hm{closes}{answer}", prompt), 1)]
+    assert otherwise(name, expected) == []
 
 
 @pytest.mark.parametrize(
