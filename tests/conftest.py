@@ -1,5 +1,6 @@
 """Settings of the whole suite."""
 
+import asyncio
 import gc
 import os
 from pathlib import Path
@@ -51,6 +52,35 @@ def usual_collector():
     yield
     gc.unfreeze()
     gc.set_threshold(*before)
+
+
+class LeapingLoop(asyncio.SelectorEventLoop):
+    """Its clock goes on as every clock does, and further where a test says so."""
+
+    def __init__(self):
+        self._ahead_s = 0.0
+        super().__init__()
+
+    def time(self):
+        return super().time() + self._ahead_s
+
+    def leap(self, seconds):
+        self._ahead_s += seconds
+
+
+@pytest.fixture
+def leaping():
+    """Runs ``scenario(leap)`` with real processes and servers, and deadlines that cost no time.
+
+    What should answer has a minute for it, however busy the machine is. When nothing but what
+    should time out is under way, ``leap(60)`` brings its end.
+    """
+
+    def run(scenario):
+        with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+            return runner.run(scenario(runner.get_loop().leap))
+
+    return run
 
 
 def pytest_ignore_collect(collection_path, config):

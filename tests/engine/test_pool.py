@@ -26,8 +26,13 @@ def verl(data_source, solution_str, ground_truth, extra_info, k=1):
 async def later(sample): await asyncio.sleep(0); return 0.5
 def disguised(sample): return later(sample)
 async def same_loop(sample): return {"score": 1.0, "loop": id(asyncio.get_running_loop())}
-def hangs(sample): time.sleep(1000)
-def computes(sample): return sum(range(10**13))
+def hangs(sample):
+    print("at it", flush=True)
+    if "file" in sample.extra: open(sample.extra["file"], "w").close()
+    time.sleep(1000)
+def computes(sample):
+    print("at it", flush=True)
+    return sum(range(10**13))
 def spins(sample):
     import re
     re.match(r"(a+)+b", "a" * 40)
@@ -53,14 +58,20 @@ def parent_and_child(sample):
     with open(sample.extra["file"], "w") as file: file.write(str(child.pid))
     child.wait()
 """
+HEAVY = """
+import pathlib, time
+here = pathlib.Path(__file__).parent
+(here / "importing").touch()
+while not (here / "imported").exists(): time.sleep(0.01)
+def good(sample): return 1.0
+"""
+HANGING_ONES = frozenset({"hangs", "spins", "deaf"})
 
 
 @pytest.fixture(autouse=True)
 def _users_modules(tmp_path, monkeypatch):
     (tmp_path / "pool_functions.py").write_text(MODULE)
-    (tmp_path / "pool_heavy.py").write_text(
-        "import time; time.sleep(0.3)\ndef good(sample): return 1.0"
-    )
+    (tmp_path / "pool_heavy.py").write_text(HEAVY)
     monkeypatch.syspath_prepend(tmp_path)
 
 
@@ -68,14 +79,21 @@ def sample(response="four", **extra):
     return Sample("2+2?", response, "four", extra=extra)
 
 
-def judged(*names, timeout_s=20.0, workers=1, **extra):
-    """The outcomes of the functions called `names`, one after another in one pool."""
+def judged(*names, hang_timeout_s=0.3, **extra):
+    """The outcomes of the functions called `names`, one after another in one pool.
+
+    Those that hang have a short deadline; on a busy machine those that answer may need a long one.
+    """
 
     async def main():
-        pool = ScorerPool(max_workers=workers)
+        pool = ScorerPool(max_workers=1)
         try:
             return [
-                await pool.run(f"pool_functions:{name}", sample(**extra), timeout_s=timeout_s)
+                await pool.run(
+                    f"pool_functions:{name}",
+                    sample(**extra),
+                    timeout_s=hang_timeout_s if name in HANGING_ONES else 60.0,
+                )
                 for name in names
             ]
         finally:
@@ -93,7 +111,12 @@ def is_gone(pid):
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
-def comes_true(condition, within_s=10.0):
+async def until(condition):
+    while not condition():  # noqa: ASYNC110 - what another process does has no event here
+        await asyncio.sleep(0.01)
+
+
+def comes_true(condition, within_s=60.0):
     end = time.monotonic() + within_s
     while not condition():
         if time.monotonic() > end:
@@ -140,7 +163,7 @@ def test_asynchronous_functions_keep_their_loop_from_call_to_call():
 def test_a_hanging_scorer_is_ended_at_its_deadline_and_the_next_one_has_a_new_worker():
     """Asleep, inside of C code, or deaf to SIGTERM."""
     names = ("pid", "hangs", "pid", "spins", "deaf", "pid")
-    first, hung, second, span, deaf, third = judged(*names, timeout_s=0.3)
+    first, hung, second, span, deaf, third = judged(*names)
     assert hung.detail == "pool_functions:hangs gave no answer in 0.3 s"
     assert {hung.kind, span.kind, deaf.kind} == {FailureKind.TIMEOUT}
     pids = [outcome.detail["pid"] for outcome in (first, second, third)]
@@ -197,34 +220,43 @@ def test_none_and_a_sample_that_cannot_be_sent_are_bad_input():
     assert "cannot be sent to a worker process" in unsendable.detail
 
 
-def test_waiting_for_a_worker_does_not_count_into_the_deadline():
+def test_waiting_for_a_worker_does_not_count_into_the_deadline(tmp_path, leaping):
     """The second sample waits longer than its own deadline before a worker has time for it."""
+    hangs = tmp_path / "hangs"
 
-    async def main():
+    async def main(leap):
         pool = ScorerPool(max_workers=1)
+        asked = sample(file=str(hangs))
         async with asyncio.TaskGroup() as group:
             calls = [
-                group.create_task(pool.run(f"pool_functions:{name}", sample(), timeout_s=timeout_s))
-                for name, timeout_s in (("hangs", 0.5), ("length", 0.4), ("length", 0.4))
+                group.create_task(pool.run(f"pool_functions:{name}", asked, timeout_s=timeout_s))
+                for name, timeout_s in (("hangs", 90), ("length", 60), ("length", 60))
             ]
+            await until(hangs.exists)
+            leap(90)
         await pool.aclose()
         return [call.result() for call in calls]
 
-    hung, *waited = asyncio.run(main())
+    hung, *waited = leaping(main)
     assert hung.kind is FailureKind.TIMEOUT
     assert waited == [Score(4.0)] * 2
 
 
-def test_importing_a_heavy_module_does_not_count_into_the_deadline():
+def test_importing_a_heavy_module_does_not_count_into_the_deadline(tmp_path, leaping):
     """Otherwise every call would be ended during the import, and every next one start over."""
 
-    async def main():
-        pool = ScorerPool(max_workers=1)
-        outcome = await pool.run("pool_heavy:good", sample(), timeout_s=0.25)
+    async def main(leap):
+        pool = ScorerPool(max_workers=1, load_timeout_s=600)
+        call = asyncio.create_task(pool.run("pool_heavy:good", sample(), timeout_s=60))
+        await until((tmp_path / "importing").exists)
+        leap(90)
+        await asyncio.sleep(0.01)
+        (tmp_path / "imported").touch()
+        outcome = await call
         await pool.aclose()
         return outcome
 
-    assert asyncio.run(main()) == Score(1.0)
+    assert leaping(main) == Score(1.0)
 
 
 def test_a_module_that_takes_too_long_to_import_times_out():
@@ -338,20 +370,16 @@ def test_nobody_stands_in_for_a_user_s_function_which_may_hold_a_gpu():
     assert first.detail["pid"] != later.detail["pid"]
 
 
-def test_a_formula_that_never_ends_is_over_within_a_second_of_its_deadline():
+def test_a_formula_that_never_ends_is_ended_at_its_deadline():
     async def main():
         pool = ScorerPool(max_workers=1)
-        await pool.run("math", Sample("", "1", "1"))  # its import has a deadline of its own
-        started_s = time.monotonic()
         outcome = await pool.run("math", HANGING, timeout_s=0.5)
-        took_s = time.monotonic() - started_s
         again = await pool.run("math", Sample("", "1", "1"))
         await pool.aclose()
-        return outcome, took_s, again
+        return outcome, again
 
-    outcome, took_s, again = asyncio.run(main())
+    outcome, again = asyncio.run(main())
     assert outcome == Abstain(FailureKind.TIMEOUT, "math gave no answer in 0.5 s")
-    assert took_s < 1.5
     assert again.value == 1
 
 
@@ -427,19 +455,27 @@ def multiprocessing_children():
     return multiprocessing.active_children()
 
 
-def test_what_a_scorer_started_ends_with_it(tmp_path):
+def test_what_a_scorer_started_ends_with_it(tmp_path, leaping):
     file = tmp_path / "child"
-    (outcome,) = judged("parent_and_child", timeout_s=1.0, file=str(file))
-    assert outcome.kind is FailureKind.TIMEOUT
+
+    async def main(leap):
+        pool = ScorerPool(max_workers=1)
+        asked = pool.run("pool_functions:parent_and_child", sample(file=str(file)), timeout_s=60)
+        call = asyncio.create_task(asked)
+        await until(lambda: file.exists() and file.read_text())
+        leap(60)
+        outcome = await call
+        await pool.aclose()
+        return outcome
+
+    assert leaping(main).kind is FailureKind.TIMEOUT
     assert comes_true(lambda: is_gone(int(file.read_text())))
 
 
 def test_it_works_on_a_loop_in_another_thread():
     """Trainers live in the main thread; the engine's loop does not."""
     results = []
-    thread = threading.Thread(
-        target=lambda: results.extend(judged("length", "hangs", timeout_s=0.2))
-    )
+    thread = threading.Thread(target=lambda: results.extend(judged("length", "hangs")))
     thread.start()
     thread.join()
     assert results[0] == Score(4.0)
@@ -495,13 +531,14 @@ def test_a_pool_that_nobody_closed_ends_with_its_process(tmp_path):
     assert comes_true(lambda: is_gone(int(out.split()[-1])))
 
 
-@pytest.mark.parametrize(("how", "timeout_s"), [("hangs", 1000), ("computes", 1)])
+@pytest.mark.parametrize(("how", "timeout_s"), [("hangs", 1000), ("computes", 2)])
 def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path, how, timeout_s):
     """Also where one call of a C library keeps the worker's Python from running."""
+    soon = "import zerowait.engine.pool; zerowait.engine.pool._ORPHAN_S = 0.5"
     hang = f'await pool.run("pool_functions:{how}", Sample("", ""), timeout_s={timeout_s})'
-    with script(tmp_path, hang) as process:
+    with script(tmp_path, f"{soon}; {hang}") as process:
         assert process.stdout.readline() == "the script runs\n"
         pid = int(process.stdout.readline())
-        assert not is_gone(pid)
+        assert process.stdout.readline() == "at it\n"
         process.kill()
     assert comes_true(lambda: is_gone(pid))

@@ -69,7 +69,7 @@ def test_a_cancelled_future_cancels_its_work():
         future = portal.submit(wait)
         portal.call(lambda: double(0))
         future.cancel()
-        assert cancelled.wait(5)
+        assert cancelled.wait(60)
 
 
 def test_closing_cancels_what_is_left_and_joins_the_thread():
@@ -77,7 +77,7 @@ def test_closing_cancels_what_is_left_and_joins_the_thread():
     future = portal.submit(asyncio.Event().wait)
     portal.close()
     with pytest.raises(CancelledError):
-        future.result(5)
+        future.result(60)
     assert not portal.is_open
 
 
@@ -93,7 +93,7 @@ def test_it_can_be_closed_from_another_thread():
     portal = Portal()
     closer = threading.Thread(target=portal.close)
     closer.start()
-    closer.join(5)
+    closer.join(60)
     assert not closer.is_alive()
     assert not portal.is_open
 
