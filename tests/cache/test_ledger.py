@@ -164,7 +164,7 @@ def test_who_asks_while_a_commit_fails_is_answered_too(path):
         first = asyncio.create_task(ledger.reserve(1))
         await asyncio.sleep(0.01)
         second = asyncio.create_task(ledger.reserve(2))
-        await asyncio.wait([first, second], timeout=10)
+        await asyncio.wait([first, second], timeout=60)
         holder.execute("ROLLBACK")
         holder.close()
         assert first.done()

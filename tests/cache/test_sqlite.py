@@ -33,7 +33,7 @@ def entry(number=0):
 
 
 def opened(path, **options):
-    return open_database(path, busy_timeout_s=5.0, **options)
+    return open_database(path, busy_timeout_s=60.0, **options)
 
 
 def with_store(path, use, **options):

@@ -222,6 +222,6 @@ def test_a_response_that_hangs_or_breaks_is_asked_for_again():
     script = Script(faults=(Hang(share=0.5, sent="half", first=1), Reset(share=0.5, first=1)))
     with FakeJudge(script) as judge:
         endpoint = {"base_url": judge.url, "api": "responses"}
-        rewards, stats = scored(configuration(endpoint, timeout_s=0.2), rows(8))
+        rewards, stats = scored(configuration(endpoint, timeout_s=1.0), rows(8))
     assert all(isinstance(value, float) for value in outcomes(rewards))
     assert stats.retries > 0

@@ -71,7 +71,7 @@ def question(number):
 
 
 async def until(true):
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(60.0):
         while not true():  # noqa: ASYNC110 - the judge lives in another thread
             await asyncio.sleep(0.002)
 
@@ -160,7 +160,8 @@ def test_a_judge_that_turns_the_crowd_away_still_answers_everybody():
 def test_a_fault_that_does_not_pass_abstains_with_its_kind_and_without_the_key(fault, kind):
     with FakeJudge(Script(faults=(fault,))) as judge:
         url = judge.url
-        (outcome,), _ = ask_all(judge, 1, attempts=2, timeout_s=0.05)
+        late_s = 0.3 if isinstance(fault, Hang) else 60.0
+        (outcome,), _ = ask_all(judge, 1, attempts=2, timeout_s=late_s)
     assert isinstance(outcome, Abstain)
     assert outcome.kind is kind
     assert url in outcome.detail

