@@ -1,69 +1,116 @@
 """Comparing answers while one response makes the rule `math` hang, beside the same alone.
 
-    python benchmarks/hanging_math.py [--others 8000] [--timeout-s 20]
+    python benchmarks/hanging_math.py [--others 1000] [--timeout-s 10] [--repeats 5]
 
 Two worker processes compare `--others` fractions, alone and beside one response that is made to
-hang until `--timeout-s`: with the process that stands in for the one that hangs, and without. The
-processes are started, and math-verify loaded, before the clock is.
+hang until `--timeout-s`: with a process that stands in for the one that hangs, which a lull before
+has made ready; with one that has to be started first; and with none. A program that only keeps a
+core busy shows what the loss of that core alone costs. Each way has its turn `--repeats` times, and
+the row is its median. The processes of the workers are started before the clock is.
 """
 
 import argparse
 import asyncio
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from statistics import median
+from typing import NamedTuple
 
 from serving import show_load
 
 from zerowait import Sample
 from zerowait.cli.tables import show
 from zerowait.engine.pool import ScorerPool
+from zerowait.engine.slots import Patience
 
 _HANGING = Sample("", r"\boxed{9^{9^{9^9}}}", "5")
 _WORKERS = 2
 _NEVER_S = 1e6
 _AT_ONCE = 256
+_LULL_S = 3.0  # as between two training steps: the spare process gets ready
+
+
+class _Way(NamedTuple):
+    hangs: bool = True
+    patience: Patience = Patience(_NEVER_S, _NEVER_S, _NEVER_S)
+    is_beside_a_program: bool = False
+
+
+_WAYS = {
+    "alone": _Way(hangs=False),
+    "beside a program that keeps a core busy": _Way(hangs=False, is_beside_a_program=True),
+    "beside one that hangs": _Way(patience=Patience()),
+    "beside it, stand-in started when needed": _Way(patience=Patience(lull_s=_NEVER_S)),
+    "beside it, without a stand-in": _Way(),
+}
+
+
+class _Turn(NamedTuple):
+    took_s: float
+    wrong: int
+    hung: str
+    hung_s: float
 
 
 def main() -> int:
     """Print one row for each way; the exit code says whether every answer was right."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--others", type=int, default=8000)
-    options.add_argument("--timeout-s", type=float, default=20.0)
+    options.add_argument("--others", type=int, default=1000)
+    options.add_argument("--timeout-s", type=float, default=10.0)
+    options.add_argument("--repeats", type=int, default=5)
     given = options.parse_args()
-    ways = {
-        "alone": (None, 0.5),
-        "beside one that hangs": (given.timeout_s, 0.5),
-        "beside it, without a stand-in": (given.timeout_s, _NEVER_S),
-    }
-    took = {
-        name: asyncio.run(_seconds(given.others, hangs_s, patience_s))
-        for name, (hangs_s, patience_s) in ways.items()
-    }
+    turns: dict[str, list[_Turn]] = {name: [] for name in _WAYS}
+    for _ in range(given.repeats):
+        for name, way in _WAYS.items():
+            turns[name].append(asyncio.run(_turn(way, given.others, given.timeout_s)))
     rows = [[f"{given.others:,} answers", "seconds", "/ alone", "wrong", "the one that hangs"]]
-    for name, (seconds, wrong, hung) in took.items():
-        rows.append([name, f"{seconds:.2f}", f"{seconds / took['alone'][0]:.2f}", str(wrong), hung])
+    alone_s = median(turn.took_s for turn in turns["alone"])
+    for name, done in turns.items():
+        took_s = median(turn.took_s for turn in done)
+        hung = " ".join(sorted({turn.hung for turn in done}))
+        late = f"{hung}, at most {max(turn.hung_s for turn in done):.2f} s" if hung else ""
+        wrong = sum(turn.wrong for turn in done)
+        rows.append([name, f"{took_s:.2f}", f"{took_s / alone_s:.2f}", str(wrong), late])
     show(rows)
     show_load()
-    return int(any(wrong for _, wrong, _ in took.values()))
+    return int(any(turn.wrong for done in turns.values() for turn in done))
 
 
-async def _seconds(others: int, hangs_s: float | None, patience_s: float) -> tuple[float, int, str]:
-    """How long the others took, how many of them were not right, and what became of the one."""
-    pool = ScorerPool(max_workers=_WORKERS, patience_s=patience_s)
+async def _turn(way: _Way, others: int, timeout_s: float) -> _Turn:
+    """How long the others took, how many were not right, and what became of the one, and when."""
+    pool = ScorerPool(max_workers=_WORKERS, patience=way.patience)
     try:
         await _right(pool, 2 * _WORKERS)
-        hung = None
-        if hangs_s is not None:
-            hung = asyncio.create_task(pool.run("math", _HANGING, timeout_s=hangs_s))
-            await asyncio.sleep(0)
-        began_s = time.perf_counter()
-        right = await _right(pool, others)
-        took_s = time.perf_counter() - began_s
-        if hung is None:
-            return took_s, others - right, ""
-        return took_s, others - right, str(getattr(await hung, "kind", "scored"))
+        await asyncio.sleep(_LULL_S)
+        hung = asyncio.create_task(_hung(pool, timeout_s)) if way.hangs else None
+        await asyncio.sleep(0)
+        with _busy_program() if way.is_beside_a_program else nullcontext():
+            began_s = time.perf_counter()
+            right = await _right(pool, others)
+            took_s = time.perf_counter() - began_s
+        return _Turn(took_s, others - right, *(("", 0.0) if hung is None else await hung))
     finally:
         await pool.aclose()
+
+
+async def _hung(pool: ScorerPool, timeout_s: float) -> tuple[str, float]:
+    began_s = time.perf_counter()
+    outcome = await pool.run("math", _HANGING, timeout_s=timeout_s)
+    return str(getattr(outcome, "kind", "scored")), time.perf_counter() - began_s
+
+
+@contextmanager
+def _busy_program() -> Iterator[None]:
+    """A program that does nothing but take the time of a core."""
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as program:
+        time.sleep(0.2)
+        try:
+            yield
+        finally:
+            program.kill()
 
 
 async def _right(pool: ScorerPool, count: int) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 import zerowait
 from zerowait.engine.pool import ScorerPool
+from zerowait.engine.slots import Patience
 from zerowait.errors import ClosedError
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
@@ -351,6 +352,52 @@ def test_a_process_stands_in_for_the_one_that_a_hanging_rule_keeps(rule, hanging
     assert was_hung
     assert {outcome.value for outcome in outcomes} == {1.0}
     assert hung.kind is FailureKind.CANCELLED
+
+
+def test_a_process_is_made_ready_after_the_first_use_of_a_rule_and_takes_over_without_a_start():
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(start_s=1e6, lull_s=0.0))
+        await pool.run("math", Sample("", "5", "5"))
+        await asyncio.sleep(0.01)  # a lull
+        hung = asyncio.create_task(pool.run("math", HANGING, timeout_s=1000))
+        others = [
+            asyncio.create_task(pool.run("math", Sample("", f"{n}", f"{n}"))) for n in range(50)
+        ]
+        _, waiting = await asyncio.wait(others, timeout=60)
+        children = multiprocessing_children()
+        await pool.aclose()
+        return waiting, [await each for each in others], await hung, children
+
+    waiting, outcomes, hung, children = asyncio.run(main())
+    assert not waiting
+    assert {outcome.value for outcome in outcomes} == {1.0}
+    assert hung.kind is FailureKind.CANCELLED
+    assert len(children) == 2
+    assert not any(child.is_alive() for child in children)
+
+
+def test_a_pool_that_closes_while_it_makes_a_process_ready_leaves_none():
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(lull_s=0.0))
+        outcome = await pool.run("math", Sample("", "5", "5"))
+        await asyncio.sleep(0.05)
+        await pool.aclose()
+        return outcome
+
+    assert asyncio.run(main()).value == 1.0
+    assert multiprocessing_children() == []
+
+
+def test_no_process_is_made_ready_for_a_user_s_function():
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(lull_s=0.0))
+        await pool.run("pool_functions:length", sample())
+        await asyncio.sleep(0.2)
+        children = multiprocessing_children()
+        await pool.aclose()
+        return children
+
+    assert len(asyncio.run(main())) == 1
 
 
 def test_nobody_stands_in_for_a_user_s_function_which_may_hold_a_gpu():

@@ -2,15 +2,23 @@
 
 import asyncio
 
-from zerowait.engine.slots import Slots
+import pytest
+
+from zerowait.engine.slots import Patience, Slots
 from zerowait.testing import virtually
 
 
-def endings(*works, regular="ab", stand_ins="yz", patience_s=0.5):
+def slots_of(regular, stand_ins, ready=""):
+    return Slots(
+        regular, stand_ins, is_ready=lambda each: each in ready, patience=Patience(0.125, 0.5)
+    )
+
+
+def endings(*works, regular="ab", stand_ins="yz", ready=""):
     """Who ended each of `works`, (begins at, seconds, may be replaced), and when, in order."""
 
     async def main():
-        slots = Slots(regular, stand_ins, patience_s=patience_s)
+        slots = slots_of(regular, stand_ins, ready)
         done = []
 
         async def one(begin_s, seconds, may_be_replaced):
@@ -41,6 +49,18 @@ def test_those_who_wait_get_a_stand_in_after_the_patience():
     assert done[0][1] - done[2][1] == -0.5
 
 
+def test_a_stand_in_that_is_ready_takes_over_sooner():
+    works = [(0, 100.0, True), (0, 0.25, True)]
+    assert endings(*works, regular="a", stand_ins="z", ready="z")[0] == ("z", 0.375)
+    assert endings(*works, regular="a", stand_ins="z")[0] == ("z", 0.75)
+
+
+@pytest.mark.parametrize("ready", "xyz")
+def test_of_several_stand_ins_the_one_that_is_ready_takes_over(ready):
+    works = [(0, 100.0, True), (0, 0.25, True)]
+    assert endings(*works, regular="a", stand_ins="xyz", ready=ready)[0][0] == ready
+
+
 def test_where_nobody_waits_nobody_stands_in_until_somebody_does():
     done = endings((0, 100.0, True), (10.25, 0.25, True), regular="a")
     assert [worker for worker, _ in done] == ["z", "a"]
@@ -66,7 +86,7 @@ def test_who_was_replaced_is_the_next_to_stand_in():
 
 def test_a_cancelled_wait_leaves_the_worker_to_the_next():
     async def main():
-        slots = Slots("a", "z", patience_s=0.5)
+        slots = slots_of("a", "z")
 
         async def hold(seconds):
             async with slots.stint() as stint:

@@ -2,7 +2,8 @@
 
 Each slot is one worker process that is asked one thing at a time. So a deadline starts when the
 worker begins and never while a sample waits for a slot, and ending one worker disturbs no other.
-While a rule of ours takes long, another process stands in for the one that it keeps.
+While a rule of ours takes long, another process stands in for the one that it keeps; one is kept
+ready for that, from the first lull on.
 Importing the user's module has a deadline of its own.
 """
 
@@ -17,7 +18,8 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from zerowait.engine.microbatch import MicroBatches, Take
-from zerowait.engine.slots import Slots
+from zerowait.engine.slots import Patience, Slots
+from zerowait.engine.spare import Spare
 from zerowait.engine.worker import Growth, Worker, in_time, start_worker
 from zerowait.errors import ClosedError
 from zerowait.scorers import is_user_function, remote, selected
@@ -25,6 +27,7 @@ from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 _LAST_WORDS_S = 0.25  # pebble reports most deaths, and how, within 0.1 s
 _ORPHAN_S = 5.0  # past its deadline a worker without a parent ends by itself
+_PATIENCE = Patience()
 _CLOSED = Abstain(FailureKind.CANCELLED, "the scorer pool was closed")
 _Reply: TypeAlias = bytes | list[bytes] | Abstain
 """Bytes say for all that was asked what went wrong, or, empty, that nothing did."""
@@ -38,8 +41,8 @@ class ScorerPool:
         take_lists: the functions that want lists; they get together what waits for them.
         load_timeout_s: how long a worker may take to import the module of a scorer.
         leak_bytes: a worker that has grown so much since its first calls is replaced between two.
-        patience_s: how long a rule of ours may keep a process that others wait for, until another
-            process stands in for it; a thousand ordinary answers take less.
+        patience: how long a rule of ours may keep a process that others wait for, until another
+            process stands in for it.
 
     Raises:
         ValueError: `max_workers` is less than 1.
@@ -52,7 +55,7 @@ class ScorerPool:
         take_lists: Collection[str] = (),
         load_timeout_s: float = 120.0,
         leak_bytes: int = 1 << 30,
-        patience_s: float = 0.5,
+        patience: Patience = _PATIENCE,
     ) -> None:
         if max_workers < 1:
             raise ValueError(f"max_workers must be at least 1, not {max_workers}")
@@ -61,7 +64,10 @@ class ScorerPool:
         self._take_lists = frozenset(take_lists)
         made = [_Slot(self._threads, load_timeout_s, leak_bytes) for _ in range(2 * max_workers)]
         self._every_slot = made
-        self._slots = Slots(made[:max_workers], made[max_workers:], patience_s=patience_s)
+        regular, stand_ins = made[:max_workers], made[max_workers:]
+        self._slots = Slots(regular, stand_ins, is_ready=self._is_ready, patience=patience)
+        self._spare = Spare(self._slots, self._prepare)
+        self._rules: set[str] = set()
         self._batches = MicroBatches(self._judge)
         self._closed = False
 
@@ -104,6 +110,7 @@ class ScorerPool:
             for slot in self._every_slot:
                 group.create_task(slot.aclose())
         await self._batches.aclose()
+        await self._spare.aclose()
         self._threads.shutdown(wait=False)
 
     async def _judge(self, target: str, take: Take, timeout_s: float) -> list[Outcome] | Abstain:
@@ -112,8 +119,22 @@ class ScorerPool:
             if not works:
                 return []
             # A user's function may hold a GPU, a model or a lock: never more of it than was asked.
-            begins = _nothing if is_user_function(target) else stint.begins
-            return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=begins)
+            if is_user_function(target):
+                return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=_nothing)
+            self._rules.add(target)
+            try:
+                return await stint.worker.judge(
+                    target, works, timeout_s=timeout_s, begins=stint.begins
+                )
+            finally:
+                if not self._closed:
+                    self._spare.after_work()
+
+    def _is_ready(self, slot: _Slot) -> bool:
+        return slot.has_loaded(self._rules)
+
+    async def _prepare(self, slot: _Slot) -> None:
+        await slot.prepare(self._rules)
 
 
 class _Slot:
@@ -144,11 +165,9 @@ class _Slot:
 
         `begins` is called when the scorer is loaded and its work begins.
         """
-        if target not in self._loaded:
-            fault = await self._ask(remote.load, target, timeout_s=self._load_timeout_s)
-            if fault:
-                return fault if isinstance(fault, Abstain) else remote.refusal(fault)
-            self._loaded.add(target)
+        fault = await self._load(target)
+        if fault:
+            return fault if isinstance(fault, Abstain) else remote.refusal(fault)
         begins()
         replies = await self._ask(remote.answer_many, target, works, timeout_s=timeout_s)
         if isinstance(replies, Abstain):
@@ -159,6 +178,16 @@ class _Slot:
             return remote.refusal(replies)
         return [remote.unpacked(reply) for reply in replies]
 
+    def has_loaded(self, targets: Collection[str]) -> bool:
+        """Whether the worker runs and can begin at once with each of `targets`."""
+        return self._worker is not None and self._loaded.issuperset(targets)
+
+    async def prepare(self, targets: Collection[str]) -> None:
+        """Start the worker and load `targets`; what is in the way is told to whoever needs them."""
+        for target in sorted(targets):
+            if await self._load(target):
+                return
+
     async def aclose(self) -> None:
         """End the worker and whatever is still ending."""
         self._closed = True
@@ -168,6 +197,15 @@ class _Slot:
         self._retire()
         if self._stopping:
             await asyncio.wait(set(self._stopping))
+
+    async def _load(self, target: str) -> _Reply:
+        """What is in the way of `target`; nothing once it is loaded."""
+        if target in self._loaded:
+            return b""
+        fault = await self._ask(remote.load, target, timeout_s=self._load_timeout_s)
+        if not fault:
+            self._loaded.add(target)
+        return fault
 
     async def _ask(
         self, function: Callable[..., Any], target: str, *work: list[bytes], timeout_s: float

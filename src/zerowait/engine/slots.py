@@ -3,11 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long a worker may keep others waiting.
+
+    Args:
+        ready_s: until a stand-in that is ready takes over; a hundred ordinary answers take less.
+        start_s: until one does that has to be started first; a thousand ordinary answers take less.
+        lull_s: how long after work one is made ready, if nobody waits.
+    """
+
+    ready_s: float = 0.05
+    start_s: float = 0.5
+    lull_s: float = 1.0
 
 
 class Stint(Generic[T]):
@@ -22,12 +38,14 @@ class Stint(Generic[T]):
         self.worker = worker
         self.is_replaced = False
         self._slots = slots
+        self._began_s = 0.0
         self._watch: asyncio.TimerHandle | None = None
 
     def begins(self) -> None:
         """From now on, whoever waits gets a stand-in for this worker when it takes too long."""
-        self.ends()
-        self._watch = asyncio.get_running_loop().call_later(self._slots.patience_s, self._look)
+        loop = asyncio.get_running_loop()
+        self._began_s = loop.time()
+        self._watch = loop.call_later(self._slots.patience.ready_s, self._look)
 
     def ends(self) -> None:
         """Nobody needs a stand-in for this worker any more."""
@@ -35,9 +53,11 @@ class Stint(Generic[T]):
             self._watch.cancel()
 
     def _look(self) -> None:
-        self.is_replaced = self._slots.replace()
-        if not self.is_replaced:  # nobody waits, or every stand-in is at work: look again
-            self.begins()
+        loop = asyncio.get_running_loop()
+        is_late = loop.time() - self._began_s >= self._slots.patience.start_s
+        self.is_replaced = self._slots.replace(any_of_them=is_late)
+        if not self.is_replaced:  # nobody waits, or no stand-in is free: look again
+            self._watch = loop.call_later(self._slots.patience.ready_s, self._look)
 
 
 class Slots(Generic[T]):
@@ -49,11 +69,20 @@ class Slots(Generic[T]):
     Args:
         regular: the workers.
         stand_ins: at work only for one of `regular` that takes too long.
-        patience_s: when that is.
+        is_ready: whether a stand-in can begin at once.
+        patience: how long those who wait do so until a stand-in takes over.
     """
 
-    def __init__(self, regular: Sequence[T], stand_ins: Sequence[T], *, patience_s: float) -> None:
-        self.patience_s = patience_s
+    def __init__(
+        self,
+        regular: Sequence[T],
+        stand_ins: Sequence[T],
+        *,
+        is_ready: Callable[[T], bool],
+        patience: Patience,
+    ) -> None:
+        self.patience = patience
+        self._is_ready = is_ready
         self._idle = list(regular)
         self._stand_ins = list(stand_ins)
         self._free = asyncio.Semaphore(len(regular))
@@ -78,10 +107,34 @@ class Slots(Generic[T]):
                 self._idle.append(stint.worker)
                 self._free.release()
 
-    def replace(self) -> bool:
-        """Let a stand-in work for good in some worker's place; False if nobody waits for one."""
-        if not (self._waiting and self._stand_ins):
+    def replace(self, *, any_of_them: bool) -> bool:
+        """Let a stand-in work for good in some worker's place; False if there is no need or none.
+
+        Args:
+            any_of_them: also one that is not ready.
+        """
+        if not self._waiting:
             return False
-        self._idle.append(self._stand_ins.pop())
+        ready = [each for each in self._stand_ins if self._is_ready(each)]
+        able = ready or (self._stand_ins if any_of_them else [])
+        if not able:
+            return False
+        chosen = able[-1]
+        self._stand_ins.remove(chosen)
+        self._idle.append(chosen)
         self._free.release()
         return True
+
+    @property
+    def may_prepare(self) -> bool:
+        """Whether nobody waits, and of the stand-ins that are free none is ready."""
+        is_any_ready = any(map(self._is_ready, self._stand_ins))
+        return bool(self._stand_ins) and not is_any_ready and not self._waiting
+
+    async def prepare(self, how: Callable[[T], Awaitable[None]]) -> None:
+        """Let `how` make a stand-in ready, which takes no work meanwhile."""
+        stand_in = self._stand_ins.pop()
+        try:
+            await how(stand_in)
+        finally:
+            self._stand_ins.append(stand_in)
