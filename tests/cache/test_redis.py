@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -43,10 +44,13 @@ def entry(number=0, created=None):
     return Entry(f"reply {number}".encode(), b'{"v":1}', "quality", "m", "fp", created)
 
 
+@contextmanager
 def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """A port at which only the server of the test may listen: nobody is given one that is held."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 class Redis:
@@ -76,9 +80,10 @@ class Redis:
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    running = Redis(tmp_path_factory.mktemp("redis"), free_port())
-    yield running
-    running.stop()
+    with free_port() as port:
+        running = Redis(tmp_path_factory.mktemp("redis"), port)
+        yield running
+        running.stop()
 
 
 @pytest.fixture
@@ -195,8 +200,6 @@ def test_something_else_at_our_key_is_an_error_and_can_be_replaced(url):
 
 @needs_redis
 def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path):
-    server = Redis(tmp_path, free_port(), "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
-
     async def use(store):
         await store.put("k", entry(1))
         big = msgspec.structs.replace(entry(2), reply=b"x" * 500_000)
@@ -209,10 +212,13 @@ def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path):
             await fill()
         return await store.get("k")
 
-    try:
-        assert with_store(server.url, use).reply == b"reply 1"
-    finally:
-        server.stop()
+    with free_port() as port:
+        full = ("--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+        server = Redis(tmp_path, port, *full)
+        try:
+            assert with_store(server.url, use).reply == b"reply 1"
+        finally:
+            server.stop()
 
 
 class Absences:
@@ -235,12 +241,12 @@ class Absences:
 
 @needs_redis
 def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_works(tmp_path):
-    port = free_port()
-    server = Redis(tmp_path, port)
+    server = None
 
-    async def main():
+    async def main(port):
         nonlocal server
         heard = Absences()
+        server = Redis(tmp_path, port)
         store = RedisStore(server.url, pause_s=0.01, listener=heard)
         await store.put("k", entry(1))
         server.stop()
@@ -255,10 +261,11 @@ def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_w
         await store.aclose()
         return found, heard
 
-    try:
-        found, heard = asyncio.run(main())
-    finally:
-        server.stop()
+    with free_port() as port:
+        try:
+            found, heard = asyncio.run(main(port))
+        finally:
+            server.stop()
     assert found.reply == b"reply 3"
     assert heard.told == [StoreFailed, StoreReturned]
     assert "left alone until it answers again" in heard.events[0].why
@@ -292,6 +299,11 @@ class Line:
         below.close()
         writer.close()
 
+    async def hears_what_nobody_answers(self):
+        self.heard.clear()
+        while not self.heard:  # noqa: ASYNC110 - heard in another task
+            await asyncio.sleep(0.001)
+
     async def _pass_on(self, above, writer):
         while answer := await above.read(65536):
             if not self.silent:
@@ -299,16 +311,18 @@ class Line:
 
 
 @needs_redis
-def test_a_redis_that_falls_silent_is_left_alone_and_used_again_when_it_answers(server):
-    async def main():
+def test_a_redis_that_falls_silent_is_left_alone_and_used_again_when_it_answers(server, leaping):
+    async def main(leap):
         heard = Absences()
         async with Line(server) as line:
-            store = RedisStore(line.url, timeout_s=0.1, pause_s=0.01, listener=heard)
+            store = RedisStore(line.url, timeout_s=60, pause_s=0.01, listener=heard)
             await store.put("k", entry(1))
             line.silent = True
             # more than one round trip holds: those behind it do not wait for one of their own
             gets = [asyncio.create_task(store.get(str(n))) for n in range(1500)]
             puts = [asyncio.create_task(store.put(str(n), entry(n))) for n in range(1500)]
+            await line.hears_what_nobody_answers()
+            leap(60)
             await asyncio.wait([*gets, *puts])
             failures = {type(task.exception()) for task in (*gets, *puts)}
             line.heard.clear()
@@ -319,12 +333,13 @@ def test_a_redis_that_falls_silent_is_left_alone_and_used_again_when_it_answers(
                     await store.put(str(number), entry(number))
             asked, told = bytes(line.heard), heard.told
             line.silent = False
+            leap(60)  # the end of a sign of life that was asked for meanwhile
             await heard.back.wait()
             found = await store.get("k")
             await store.aclose()
             return failures, asked, told, found, heard
 
-    failures, asked, told, found, heard = asyncio.run(main())
+    failures, asked, told, found, heard = leaping(main)
     assert failures == {StoreAwayError}
     assert b"GET" not in asked
     assert b"SET\r" not in asked
@@ -469,26 +484,29 @@ def scored(url, wire):
 
 
 @needs_redis
-def test_a_run_goes_on_without_a_redis_that_falls_silent_and_says_so_once(server):
+def test_a_run_goes_on_without_a_redis_that_falls_silent_and_says_so_once(server, leaping):
     wire, heard = Wire(), Absences()
 
-    async def main():
+    async def main(leap):
         async with (
             Line(server) as line,
             Engine(
-                judged_by(f"{line.url}?socket_timeout=0.1"), transport=wire, listener=heard
+                judged_by(f"{line.url}?socket_timeout=50"), transport=wire, listener=heard
             ) as engine,
         ):
             line.silent = True
-            values = []
+            first = asyncio.create_task(engine.score(Sample("q", "first")))
+            await line.hears_what_nobody_answers()
+            leap(50)
+            values = [(await first).value]
             for batch in range(5):
                 rows = [Sample("q", f"a {batch} {i}") for i in range(20)]
                 values += [reward.value for reward in await engine.score_all(rows)]
             return values, engine.stats()
 
-    values, stats = asyncio.run(main())
-    assert values == [7] * 100
-    assert wire.sent == 100
+    values, stats = leaping(main)
+    assert values == [7] * 101
+    assert wire.sent == 101
     assert heard.told == [StoreFailed]
     assert stats.store_failures == 1
 
@@ -530,9 +548,8 @@ def test_a_redis_that_refuses_us_is_one_clear_line_without_the_password(server, 
 
 @needs_redis
 def test_nobody_there_is_one_clear_line_without_the_password():
-    url = f"redis://me:{PASSWORD}@127.0.0.1:{free_port()}/0"
-    with pytest.raises(ConfigError) as caught:
-        asyncio.run(open_store(Cache(url=url)))
+    with free_port() as port, pytest.raises(ConfigError) as caught:
+        asyncio.run(open_store(Cache(url=f"redis://me:{PASSWORD}@127.0.0.1:{port}/0")))
     assert "does not answer" in str(caught.value)
     assert "planted" not in str(caught.value)
 

@@ -154,10 +154,12 @@ def told(hub, count):
     return sorted(hub.given_up.get(timeout=30) for _ in range(count))
 
 
-def await_rewards(buffer, queue, *uids):
+def await_rewards(buffer, queue, *uids, partition="train"):
+    """Their rewards are known afterwards, however little time the buffer gives to those of others."""
     keys = [key for _, key in queue.tags if "_" in key and key.split("_")[0] in uids]
-    buffer.rows.read("train", keys)
-    buffer.rows.wait(keys)
+    buffer.rows.read(partition, keys)
+    while not buffer.rows.known(keys):
+        buffer.redeemer.wait_for_news(0.05)
 
 
 def values(buffer, batch):
@@ -218,6 +220,7 @@ def test_validation_waits_no_longer_than_it_was_told(queue, opened):
     rollout = Rollout(queue)
     rollout.add([judged(1)], [NEVER], partition="val")
     buffer = opened(rollout, redeem_s=0.2)
+    await_rewards(buffer, queue, "g0", partition="val")
     batch, _ = buffer.sample(1, "val", 2)
     assert {buffer.rows.reward(key).value for key in batch.keys} == {1.0, None}
 
