@@ -17,7 +17,7 @@ def zerowait(tmp_path):
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=110,
             check=False,
             env=os.environ | options.pop("env", {}),
             **options,

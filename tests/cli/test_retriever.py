@@ -37,12 +37,12 @@ def test_an_index_is_served_until_a_signal(index):
         request = urllib.request.Request(
             url, json.dumps({"queries": ["Peru"]}).encode(), {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=20) as reply:
+        with urllib.request.urlopen(request, timeout=60) as reply:
             assert json.load(reply) == {
                 "result": [[{"id": "a", "contents": "Lima\nLima is in Peru."}]]
             }
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.stdout.close()
@@ -53,7 +53,7 @@ def asked(url, query):
     request = urllib.request.Request(
         url, json.dumps({"queries": [query]}).encode(), {"Content-Type": "application/json"}
     )
-    with urllib.request.urlopen(request, timeout=20) as reply:
+    with urllib.request.urlopen(request, timeout=60) as reply:
         return [document["id"] for document in json.load(reply)["result"][0]]
 
 
@@ -80,7 +80,7 @@ def test_an_index_is_built_under_a_server_that_takes_it_when_told(tmp_path):
         assert "was not opened anew" in process.stderr.readline()
         assert asked(url, "Lima") == ["new"]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.stdout.close()

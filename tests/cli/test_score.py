@@ -26,7 +26,7 @@ def write_config(path, url, **parts):
         "judges": {
             "q": {"endpoints": [{"base_url": url, "model": "m"}], "verdict": {"integer": [1, 10]}}
         },
-        "traffic": {"concurrency": 16},
+        "traffic": {"concurrency": 16, "hedge": "off"},
         "cache": {"path": str(path.parent / "judgements.db")},
     } | parts
     path.write_text(json.dumps(config))  # JSON is YAML
@@ -96,7 +96,7 @@ def test_interrupted_and_run_again_it_asks_for_each_distinct_request_once_in_tot
             assert first.poll() is None, first.communicate()
             time.sleep(0.01)
         first.send_signal(signal.SIGINT)
-        _, said = first.communicate(timeout=30)
+        _, said = first.communicate(timeout=60)
         assert first.returncode == 130
         assert "Traceback" not in said
         assert said.endswith("interrupted; run the same command again to go on where it was\n")

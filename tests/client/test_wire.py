@@ -88,7 +88,7 @@ def ask_all(judge, count, *, limit=12, **traffic):
             transport=transport,
             lanes=Lanes(Traffic(), limiter=limiter),
             well_formed=well_formed,
-            traffic=Traffic(**traffic),
+            traffic=Traffic(hedge="off", **traffic),
             jitter=Hasty(),
         )
         try:

@@ -25,7 +25,7 @@ REWARD = {
         "quality": {"judge": "q", "weight": 0.02},
         "length": {"shape": "median_band", "scale": 0.1},
     },
-    "traffic": {"concurrency": 32, "timeout_s": 10, "deadline_s": 60, "group_deadline_s": 120},
+    "traffic": {"concurrency": 32, "timeout_s": 60, "deadline_s": 300, "group_deadline_s": 600},
     "cache": "off",
     "prices": {"fake": {"input": 1.0, "output": 2.0}},
     "on_failure": "neutral",

@@ -29,9 +29,10 @@ class RetrieverProcess:
     """``zerowait retriever serve`` on a port of its own, which can be killed and started again."""
 
     def __init__(self, index):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+        self._held = socket.socket()  # so that nobody else is given the port while it is down
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._held.bind(("127.0.0.1", 0))
+        port = self._held.getsockname()[1]
         self.url = f"http://127.0.0.1:{port}/retrieve"
         self._command = [*SERVE, str(index), "--port", str(port)]
         self._process = None
@@ -43,9 +44,13 @@ class RetrieverProcess:
     def kill(self):
         if self._process is not None:
             self._process.kill()
-            self._process.wait(20)
+            self._process.wait(60)
             self._process.stdout.close()
             self._process = None
+
+    def close(self):
+        self.kill()
+        self._held.close()
 
 
 @contextmanager
@@ -86,7 +91,7 @@ def world(tmp_path_factory):
     retriever = RetrieverProcess(folder / "index")
     retriever.start()
     yield SimpleNamespace(policy=made.policy, retriever=retriever)
-    retriever.kill()
+    retriever.close()
 
 
 def train(folder, world, recipes, *, mode, steps, **retriever):

@@ -119,8 +119,10 @@ def test_dumps_show_what_each_reward_is_made_of(tickets):
     assert row["score"] == pytest.approx(parts)
 
 
-def test_a_step_waits_for_its_judges_behind_its_own_work_only(tickets):
-    for step in tickets.steps[1:]:
-        worked = step["timing_s/old_log_prob"]
-        assert step["reward/exposed_reward_s"] <= max(0, STRAGGLER_S - worked) + 3
-        assert step["timing_s/gen"] < STRAGGLER_S
+@pytest.mark.parametrize("step", range(1, STEPS + 1))
+def test_responses_are_there_before_the_last_of_them_is_judged(tickets, step):
+    """The rollout lasts less long than its judgements, the latest of which takes ten seconds."""
+    trained = [r for r in tickets.records if (r.sample.split, r.sample.step) == ("train", step)]
+    judged_s = max(r.settled_at for r in trained) - min(r.submitted_at for r in trained)
+    assert judged_s > STRAGGLER_S
+    assert tickets.steps[step]["timing_s/gen"] < judged_s

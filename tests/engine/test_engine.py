@@ -400,7 +400,7 @@ def test_closing_with_a_drain_lets_paid_answers_reach_the_cache(tmp_path):
         batch = asyncio.create_task(engine.score_all(rows(6)))
         await wire.busy.wait()
         batch.cancel()
-        await engine.aclose(drain_s=5)
+        await engine.aclose(drain_s=60)
 
     asyncio.run(interrupted())
     assert len(wire.bodies) == 2

@@ -37,7 +37,7 @@ def judged(judge, cache="off", **traffic):
                 "verdict": {"integer": [1, 10]},
             }
         },
-        "traffic": {"attempts": 1} | traffic,
+        "traffic": {"attempts": 1, "hedge": "off"} | traffic,  # a copy of what is late counts, too
         "cache": cache,
     }
 

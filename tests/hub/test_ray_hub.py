@@ -58,7 +58,7 @@ judges:
   q:
     endpoints: [{{base_url: "{judge.url}", model: m}}]
     verdict: {{integer: [1, 10]}}
-traffic: {{concurrency: {concurrency}}}
+traffic: {{concurrency: {concurrency}, hedge: "off"}}
 cache: {{path: {tmp_path / name}.db}}
 """
     )
