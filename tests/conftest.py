@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import os
+import socket
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,23 @@ def usual_collector():
     yield
     gc.unfreeze()
     gc.set_threshold(*before)
+
+
+@pytest.fixture(scope="session")
+def hold_port():
+    """``with hold_port() as port``: only servers of the test listen there, also after a death.
+
+    Whoever asks the system for any port is given one that nobody holds, and so another one.
+    """
+
+    @contextmanager
+    def held():
+        with socket.socket() as holder:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            holder.bind(("127.0.0.1", 0))
+            yield holder.getsockname()[1]
+
+    return held
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):

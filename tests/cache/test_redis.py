@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from contextlib import contextmanager
 
 import msgspec
 import pytest
@@ -44,15 +43,6 @@ def entry(number=0, created=None):
     return Entry(f"reply {number}".encode(), b'{"v":1}', "quality", "m", "fp", created)
 
 
-@contextmanager
-def free_port():
-    """A port at which only the server of the test may listen: nobody is given one that is held."""
-    with socket.socket() as held:
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        yield held.getsockname()[1]
-
-
 class Redis:
     """A redis-server of our own."""
 
@@ -79,8 +69,8 @@ class Redis:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory):
-    with free_port() as port:
+def server(tmp_path_factory, hold_port):
+    with hold_port() as port:
         running = Redis(tmp_path_factory.mktemp("redis"), port)
         yield running
         running.stop()
@@ -199,7 +189,7 @@ def test_something_else_at_our_key_is_an_error_and_can_be_replaced(url):
 
 
 @needs_redis
-def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path):
+def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path, hold_port):
     async def use(store):
         await store.put("k", entry(1))
         big = msgspec.structs.replace(entry(2), reply=b"x" * 500_000)
@@ -212,7 +202,7 @@ def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path):
             await fill()
         return await store.get("k")
 
-    with free_port() as port:
+    with hold_port() as port:
         full = ("--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
         server = Redis(tmp_path, port, *full)
         try:
@@ -240,7 +230,9 @@ class Absences:
 
 
 @needs_redis
-def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_works(tmp_path):
+def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_works(
+    tmp_path, hold_port
+):
     server = None
 
     async def main(port):
@@ -261,7 +253,7 @@ def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_w
         await store.aclose()
         return found, heard
 
-    with free_port() as port:
+    with hold_port() as port:
         try:
             found, heard = asyncio.run(main(port))
         finally:
@@ -547,8 +539,8 @@ def test_a_redis_that_refuses_us_is_one_clear_line_without_the_password(server, 
 
 
 @needs_redis
-def test_nobody_there_is_one_clear_line_without_the_password():
-    with free_port() as port, pytest.raises(ConfigError) as caught:
+def test_nobody_there_is_one_clear_line_without_the_password(hold_port):
+    with hold_port() as port, pytest.raises(ConfigError) as caught:
         asyncio.run(open_store(Cache(url=f"redis://me:{PASSWORD}@127.0.0.1:{port}/0")))
     assert "does not answer" in str(caught.value)
     assert "planted" not in str(caught.value)

@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -26,13 +25,9 @@ OBSERVED = re.compile(rf"\n\n<information>.*?</information>\n\n|{re.escape(INVAL
 
 
 class RetrieverProcess:
-    """``zerowait retriever serve`` on a port of its own, which can be killed and started again."""
+    """``zerowait retriever serve`` on a port of the test, which can be killed and started again."""
 
-    def __init__(self, index):
-        self._held = socket.socket()  # so that nobody else is given the port while it is down
-        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._held.bind(("127.0.0.1", 0))
-        port = self._held.getsockname()[1]
+    def __init__(self, index, port):
         self.url = f"http://127.0.0.1:{port}/retrieve"
         self._command = [*SERVE, str(index), "--port", str(port)]
         self._process = None
@@ -47,10 +42,6 @@ class RetrieverProcess:
             self._process.wait(60)
             self._process.stdout.close()
             self._process = None
-
-    def close(self):
-        self.kill()
-        self._held.close()
 
 
 @contextmanager
@@ -84,14 +75,15 @@ def seen(run, over, sign):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world(tmp_path_factory, hold_port):
     folder = tmp_path_factory.mktemp("search")
     made = make_tiny_search(folder)
     build_index(Path(made.corpus), folder / "index")
-    retriever = RetrieverProcess(folder / "index")
-    retriever.start()
-    yield SimpleNamespace(policy=made.policy, retriever=retriever)
-    retriever.close()
+    with hold_port() as port:
+        retriever = RetrieverProcess(folder / "index", port)
+        retriever.start()
+        yield SimpleNamespace(policy=made.policy, retriever=retriever)
+        retriever.kill()
 
 
 def train(folder, world, recipes, *, mode, steps, **retriever):

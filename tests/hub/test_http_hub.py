@@ -335,10 +335,12 @@ def test_two_processes_share_limit_single_flight_and_cache(tmp_path, client):
     assert again == values + others[30:]
 
 
-def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(tmp_path, client):
-    with FakeJudge(Script(latency=Latency(0.05))) as judge:
+def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(
+    tmp_path, client, hold_port
+):
+    with hold_port() as port, FakeJudge(Script(latency=Latency(0.05))) as judge:
         config = written(tmp_path, judge, 8)
-        with served(config) as (process, url):
+        with served(config, port) as (process, url):
             clients = [client(url, 0, 100), client(url, 100, 200)]
             asyncio.run(until(lambda: judge.seen.answered >= 50))
             process.kill()
@@ -347,7 +349,7 @@ def test_a_killed_service_is_started_again_and_nothing_committed_is_asked_twice(
             (committed,) = database.execute("SELECT count(*) FROM replies").fetchone()
         health(judge.url.removesuffix("/v1"))  # whose answer comes after all that was sent before
         sent = judge.seen.requests
-        with served(config, port=url.rsplit(":", 1)[1]) as (_, same_url):
+        with served(config, port) as (_, same_url):
             assert same_url == url
             assert [len(finished(one)) for one in clients] == [100, 100]
         assert 0 < committed < 200
@@ -361,11 +363,11 @@ def replies(path):
 
 
 def test_two_processes_and_a_service_that_is_killed_never_spend_more_than_one_budget(
-    tmp_path, client
+    tmp_path, client, hold_port
 ):
     """A cent, with far more in flight than it pays for; what was reserved at the kill is spent."""
     usd_per_token, nano = 25e-6, 10**9
-    with FakeJudge(Script(latency=Latency(0.05))) as judge:
+    with hold_port() as port, FakeJudge(Script(latency=Latency(0.05))) as judge:
         settings = judged(
             judge, {"path": str(tmp_path / "j.db")}, concurrency=1024, budget_usd=0.01
         )
@@ -374,12 +376,12 @@ def test_two_processes_and_a_service_that_is_killed_never_spend_more_than_one_bu
         settings["on_failure"] = {"budget": {"value": 0}}
         config = tmp_path / "reward.yaml"
         config.write_text(json.dumps(settings))
-        with served(config) as (process, url):
+        with served(config, port) as (process, url):
             clients = [client(url, 0, 600), client(url, 600, 1200)]
             asyncio.run(until(lambda: len(replies(tmp_path / "j.db")) >= 20))
             process.kill()
             process.wait()
-        with served(config, port=url.rsplit(":", 1)[1]):
+        with served(config, port):
             values = [*finished(clients[0]), *finished(clients[1])]
         asked = judge.seen.requests
     with sqlite3.connect(tmp_path / "spend.db") as ledger:

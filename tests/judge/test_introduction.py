@@ -135,7 +135,7 @@ def test_an_ordinary_remark_behind_the_verdict_leaves_it(said):
     assert parse(f"Score: 7{said}", ONE_TO_TEN).value == 7.0
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("piece", ["with ", "would ", "if, ", "for example, score: 7, ", "with would\nscore: 7\n", "here is ", "example ", "as the response says "])  # fmt: skip
 def test_no_introduction_repeated_many_times_makes_the_reader_slow(piece):
     parse(f"{piece * 20_000}\nScore: 7", ONE_TO_TEN)

@@ -136,7 +136,7 @@ def test_digits_on_both_sides_of_a_control_token_are_not_one_number(token):
     assert told(f"Score: 7{token}\n") == 7.0
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     "piece",
     [

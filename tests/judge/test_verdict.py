@@ -141,7 +141,7 @@ def test_a_reason_before_the_last_line_never_changes_its_verdict(before, value):
     assert said(outcome) in (value, "unparseable")
 
 
-@pytest.mark.timeout(20)  # a reader that is not linear takes minutes
+@pytest.mark.timeout(60)  # a reader that is not linear takes minutes
 @pytest.mark.parametrize(
     "piece",
     [

@@ -91,7 +91,7 @@ def test_many_at_a_time_share_the_loop_and_not_each_others_time(monitored):
             ]
         return [work.result()["monitor"] for work in works]
 
-    with FakeJudge(Script(latency=Latency(0.1)), answer=says("yes")) as judge:
+    with FakeJudge(Script(latency=Latency(0.5)), answer=says("yes")) as judge:
         monitored(judge)
         assert None not in asyncio.run(all_of_them())
         assert judge.seen.peak_in_flight > 1

@@ -233,7 +233,7 @@ def test_a_value_counts_as_the_user_said_and_raise_raises():
 @pytest.mark.parametrize("use_async_io", [True, False])
 def test_a_judge_that_hangs_ends_at_the_batchs_deadline_and_the_policy_decides(use_async_io):
     with FakeJudge(Script(faults=(Hang(always=True),))) as judge:
-        given = settings(judge, deadline_s=0.2, use_async_io=use_async_io)
+        given = settings(judge, deadline_s=1.0, use_async_io=use_async_io)
         with manager(given) as rewards:
             told = rewards(batch(["a", "b"]), return_dict=True)["reward_extra_info"]
     assert told["quality_abstained"] == ["timeout", ""]
@@ -379,7 +379,7 @@ def test_a_forked_child_opens_its_own():
 @pytest.mark.parametrize("use_async_io", [True, False])
 def test_whoever_waits_long_is_told_how_far_it_is(use_async_io, monkeypatch, capsys):
     monkeypatch.setattr(progress, "_LINE_EVERY_S", 0.02)
-    with FakeJudge(Script(latency=Latency(0.2))) as judge:
+    with FakeJudge(Script(latency=Latency(1.0))) as judge:
         rewards = manager(settings(judge, use_async_io=use_async_io))
         rewards(batch(["a"]))
         rewards.shutdown_workers()
