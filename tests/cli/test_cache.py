@@ -63,10 +63,10 @@ def path(tmp_path):
     return tmp_path / "judgements.db"
 
 
-def test_stats_names_every_judge_and_model_with_their_entries(path, zerowait):
+def test_stats_names_every_judge_and_model_with_their_entries(path, zerowait_process):
     fill(path, {f"a{i}": entry(i) for i in range(3)})
     fill(path, {f"b{i}": entry(i, judge="strict", model="big") for i in range(2)})
-    done = zerowait("cache", "stats", path)
+    done = zerowait_process("cache", "stats", path)
     assert done.returncode == 0, done.stderr
     assert "5 entries" in done.stdout
     assert re.search(r"quality\s+m\s+3\s", done.stdout)
@@ -108,12 +108,12 @@ def test_a_cache_that_is_not_there_is_an_error_and_is_not_made(path, zerowait, a
     assert not path.exists()
 
 
-def test_a_damaged_cache_is_one_clear_line(path, zerowait):
+def test_a_damaged_cache_is_one_clear_line(path, zerowait_process):
     fill(path, {str(i): entry(i) for i in range(50)})
     with path.open("r+b") as file:
         file.seek(4096)
         file.write(b"\xff" * (path.stat().st_size - 4096))
-    done = zerowait("cache", "stats", path)
+    done = zerowait_process("cache", "stats", path)
     assert done.returncode == 1
     assert done.stderr.startswith(f"zerowait: the cache {path} failed (")
     assert len(done.stderr.splitlines()) == 1
@@ -243,18 +243,18 @@ def test_a_span_or_size_that_says_nothing_is_refused(path, zerowait, option, val
     assert count(path) == 1
 
 
-def test_what_is_exported_and_imported_is_the_same_to_the_byte(path, zerowait, tmp_path):
+def test_what_is_exported_and_imported_is_the_same_to_the_byte(path, zerowait_process, tmp_path):
     entries = {f"k{i}": entry(i) for i in range(300)}
     entries["unicode"] = entry(0, reply='{"content": "7 von 10 schön\u2028\\n"}'.encode())
     entries["no text"] = entry(0, reply=b"\xff\xfe\x00")
     fill(path, entries)
     out, other = tmp_path / "out.jsonl", tmp_path / "other.db"
-    done = zerowait("cache", "export", path, out)
+    done = zerowait_process("cache", "export", path, out)
     assert done.returncode == 0, done.stderr
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     assert len(out.read_bytes().splitlines()) == 302
     assert json.loads(out.read_bytes().splitlines()[0])["verdict"]["value"] == 7
-    done = zerowait("cache", "import", other, out)
+    done = zerowait_process("cache", "import", other, out)
     assert done.returncode == 0, done.stderr
     assert "302 entries imported, 0 there already" in done.stdout
     assert held(other, entries) == entries

@@ -66,9 +66,9 @@ def test_passages_in_parquet_become_documents(zerowait, tmp_path):
     assert line == {"id": "0", "contents": "Lima\nIn Peru."}
 
 
-def test_articles_become_a_corpus_and_two_sets_of_questions(zerowait, tmp_path):
+def test_articles_become_a_corpus_and_two_sets_of_questions(zerowait_process, tmp_path):
     (tmp_path / "s.json").write_text(json.dumps(SUMMARIES))
-    done = zerowait("data", "wiki", "out", "--summaries=s.json", "--held-out=1")
+    done = zerowait_process("data", "wiki", "out", "--summaries=s.json", "--held-out=1")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "out/corpus.jsonl: 2 documents",

@@ -41,12 +41,12 @@ def config(tmp_path):
     return write
 
 
-def test_a_judge_that_obeys_the_response_is_found_out(config, zerowait):
+def test_a_judge_that_obeys_the_response_is_found_out(config, zerowait_process):
     with FakeJudge(Script(obeys=True)) as judge:
         file = config({"q": [judge.url]}, prices={"m": {"input": 1, "output": 2}})
-        shown = zerowait("doctor", "judge", file, "-q")
-        told = zerowait("doctor", "judge", file, "--json", "-q")
-        allowed = zerowait("doctor", "judge", file, "-q", "--allow", "0.9")
+        shown = zerowait_process("doctor", "judge", file, "-q")
+        told = zerowait_process("doctor", "judge", file, "--json", "-q")
+        allowed = zerowait_process("doctor", "judge", file, "-q", "--allow", "0.9")
         asked = judge.seen.requests
     assert shown.returncode == told.returncode == 1
     assert allowed.returncode == 0

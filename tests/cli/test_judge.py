@@ -25,10 +25,10 @@ def test_a_fake_judge_says_what_it_was_asked_when_it_ends(start_zerowait):
     assert said.startswith("2 requests, 2 answered, 1 different, 1 asked again although answered")
 
 
-def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(zerowait):
+def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(zerowait_process):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = zerowait("judge", "--fake", "--port", port)
+        ended = zerowait_process("judge", "--fake", "--port", port)
     assert ended.returncode == 2
     assert ended.stderr == (
         f"zerowait: --port {port}: no judge can listen at 127.0.0.1:{port}: "

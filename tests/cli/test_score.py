@@ -112,11 +112,11 @@ def test_interrupted_and_run_again_it_asks_for_each_distinct_request_once_in_tot
         assert seen.requests <= 512 + 2 * 16
 
 
-def test_parquet_in_parquet_out(tmp_path, zerowait):
+def test_parquet_in_parquet_out(tmp_path, zerowait_process):
     pq.write_table(pa.Table.from_pylist(questions(4)), tmp_path / "rows.parquet")
     with FakeJudge() as judge:
         config = write_config(tmp_path / "reward.yaml", judge.url)
-        done = zerowait("score", "rows.parquet", "-c", config)
+        done = zerowait_process("score", "rows.parquet", "-c", config)
     assert done.returncode == 0, done.stderr
     rows = pq.read_table(tmp_path / "rows.rewards.parquet").to_pylist()
     assert [row["reward"] > 1 for row in rows] == [True] * 4
@@ -223,20 +223,20 @@ def test_standard_output_that_cannot_be_written_is_one_clear_line(tmp_path, star
     assert (process.returncode, said) == (2, "zerowait: No space left on device\n")
 
 
-def test_a_terminal_that_knows_ascii_only_gets_escapes(tmp_path, zerowait):
+def test_a_terminal_that_knows_ascii_only_gets_escapes(tmp_path, zerowait_process):
     write_rows(tmp_path / "Größe.jsonl", questions(2))
     (tmp_path / "reward.yaml").write_text(RULE)
     ascii_only = {"PYTHONIOENCODING": "ascii"}
-    done = zerowait("score", "Größe.jsonl", "-c", "reward.yaml", "-q", env=ascii_only)
+    done = zerowait_process("score", "Größe.jsonl", "-c", "reward.yaml", "-q", env=ascii_only)
     assert done.returncode == 0, done.stderr
     assert "Gr\\xf6\\xdfe.rewards.jsonl: 2 rows" in done.stdout
 
 
-def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait):
+def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait_process):
     write_rows(tmp_path / "rows.jsonl", questions(2))
     (tmp_path / "reward.yaml").write_text(RULE)
     options = ["--config=~/reward.yaml", "--out=~/out.jsonl"]
-    done = zerowait("score", "rows.jsonl", *options, "-q", env={"HOME": str(tmp_path)})
+    done = zerowait_process("score", "rows.jsonl", *options, "-q", env={"HOME": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert len(read_rows(tmp_path / "out.jsonl")) == 2
 

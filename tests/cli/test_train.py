@@ -148,8 +148,8 @@ def test_a_training_that_verl_resumes_goes_on_with_its_record(project, capsys):
 
 
 @pytest.mark.e2e
-def test_a_dry_run_prints_the_composed_configuration_with_every_override(project, zerowait):
-    done = zerowait(
+def test_a_dry_run_prints_the_composed_configuration_with_every_override(project, zerowait_process):
+    done = zerowait_process(
         "train", "recipe.yaml", "--dry-run", "trainer.total_training_steps=7", "+reward.mine=1"
     )
     assert done.returncode == 0, done.stderr
@@ -158,8 +158,8 @@ def test_a_dry_run_prints_the_composed_configuration_with_every_override(project
     assert "name: zerowait" in done.stdout
 
 
-def test_a_setting_that_keeps_verl_from_loading_us_is_named(project, zerowait):
-    done = zerowait("train", "recipe.yaml", env={"VERL_USE_EXTERNAL_PLUGINS": "none"})
+def test_a_setting_that_keeps_verl_from_loading_us_is_named(project, zerowait_process):
+    done = zerowait_process("train", "recipe.yaml", env={"VERL_USE_EXTERNAL_PLUGINS": "none"})
     assert done.returncode == 2
     assert "VERL_USE_EXTERNAL_PLUGINS=none keeps verl from loading zerowait" in done.stderr
 

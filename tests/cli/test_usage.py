@@ -26,7 +26,7 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(zerowait, arguments, s
 
 
 @pytest.mark.parametrize("arguments", [[], ["cache"], ["doctor"]])
-def test_a_command_without_what_it_should_do_shows_its_help(zerowait, arguments):
-    done = zerowait(*arguments)
+def test_a_command_without_what_it_should_do_shows_its_help(zerowait_process, arguments):
+    done = zerowait_process(*arguments)
     assert done.returncode == 2
     assert "Usage: zerowait" in done.stdout + done.stderr
