@@ -73,8 +73,9 @@ def examples(word):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working folder, with the files that snippets name."""
+    """The working folder, with the files that snippets name, and the home of their cache."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
     pages = [page.read_text() for page in PAGES]
     judges = next(text for text in pages if "helpful.json" in text)
