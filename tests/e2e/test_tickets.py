@@ -119,10 +119,12 @@ def test_dumps_show_what_each_reward_is_made_of(tickets):
     assert row["score"] == pytest.approx(parts)
 
 
-@pytest.mark.parametrize("step", range(1, STEPS + 1))
-def test_responses_are_there_before_the_last_of_them_is_judged(tickets, step):
-    """The rollout lasts less long than its judgements, the latest of which takes ten seconds."""
-    trained = [r for r in tickets.records if (r.sample.split, r.sample.step) == ("train", step)]
-    judged_s = max(r.settled_at for r in trained) - min(r.submitted_at for r in trained)
-    assert judged_s > STRAGGLER_S
-    assert tickets.steps[step]["timing_s/gen"] < judged_s
+def test_responses_are_there_before_the_last_of_them_is_judged(tickets):
+    """The rollout of a step with a straggler lasts less long than the judgements of the step."""
+    judged_s = {}
+    for step in range(1, STEPS + 1):
+        rows = [r for r in tickets.records if (r.sample.split, r.sample.step) == ("train", step)]
+        judged_s[step] = max(r.settled_at for r in rows) - min(r.submitted_at for r in rows)
+    late = {step: seconds for step, seconds in judged_s.items() if seconds > STRAGGLER_S}
+    assert late
+    assert all(tickets.steps[step]["timing_s/gen"] < seconds for step, seconds in late.items())
