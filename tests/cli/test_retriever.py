@@ -97,15 +97,8 @@ def test_an_index_is_built_under_a_server_that_takes_it_when_told(tmp_path):
         (["serve", "nowhere"], "holds no index"),
     ],
 )
-def test_a_mistake_is_one_clear_line_and_exit_code_2(tmp_path, arguments, complaint):
-    done = subprocess.run(
-        [*COMMAND, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        cwd=tmp_path,
-    )
+def test_a_mistake_is_one_clear_line_and_exit_code_2(zerowait, arguments, complaint):
+    done = zerowait("retriever", *arguments)
     assert done.returncode == 2
     assert complaint in done.stderr
     assert done.stderr.count("\n") == 1

@@ -79,7 +79,7 @@ def test_a_second_run_asks_nothing_again_whatever_the_order_of_its_rows(tmp_path
 
 
 def test_a_judge_that_turns_many_away_changes_no_value():
-    script = Script(faults=(Status(status=503, first=1, retry_after_s=0.01),))
+    script = Script(faults=(Status(status=503, first=1, share=0.5, retry_after_s=0.01),))
     with FakeJudge(script) as judge, zerowait.open(config(judge, PAIRS)) as rewards:
         samples = group("g", 6)
         assert [reward.value for reward in rewards.score(samples)] == places(samples)
