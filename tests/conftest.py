@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 # Real processes, real servers and real models: seconds each, where a unit test takes milliseconds.
 WIRE = frozenset({"chaos", "cli", "hub", "recipes", "testing", "verl"})
@@ -42,7 +42,11 @@ WIRE_FILES = frozenset(
 # The machine may be busy: a property says what holds, not how fast.
 # In CI the same examples each time: what a change is told there is about the change.
 settings.register_profile(
-    "zerowait", deadline=None, max_examples=50, derandomize="CI" in os.environ
+    "zerowait",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=50,
+    derandomize="CI" in os.environ,
 )
 settings.load_profile("zerowait")
 

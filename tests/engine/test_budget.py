@@ -11,7 +11,7 @@ import textwrap
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait import Abstain, ConfigError, Engine, Sample
@@ -300,7 +300,7 @@ def test_a_truncated_answer_and_the_longer_one_after_it_are_both_paid():
     assert (settled.prompt_tokens, stats.prompt_tokens) == (400, 400)
 
 
-@settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), share=st.floats(0.05, 1.2))
 def test_the_settled_spend_never_exceeds_the_budget_whatever_happens_to_1024_in_flight(seed, share):
     """Random latencies, bills, refusals, errors and cancellations, all at once."""

@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.errors import ConfigError
@@ -312,7 +312,6 @@ PIECES = st.sampled_from(
     room=st.integers(1, 400),
     longest=st.integers(1, 60),
 )
-@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_sampled_and_observed_tokens_in_order_are_the_training_tokens(turns, name, room, longest):
     model = Scripted(*turns, tokens=TOKENIZERS[name]())
     episode = model.run(room=room, max_turns=3, max_turn_length=longest)
