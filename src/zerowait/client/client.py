@@ -126,7 +126,8 @@ class JudgeClient:
                     return ended
                 await self._wait(course)
                 slot = self._routes.limiter(course).slot(again=course.sends > 0)
-                if not await self._queue(course, self._admitted(course, slot)):
+                at_once = self._has_claim(course) and slot.try_enter()
+                if not at_once and not await self._queue(course, self._admitted(course, slot)):
                     continue
                 try:
                     if not self._routes.is_of_use(course) or self._routes.lost_claim(course):
@@ -168,7 +169,8 @@ class JudgeClient:
         """How the judgement ended with this attempt, or None if it has to be sent again now."""
         road = self._routes.road(course)
         breaker = road.lane.breaker
-        if not await self._queue(course, self._claim(course, has_slot=True)):
+        has_claim = self._has_claim(course, has_slot=True)
+        if not has_claim and not await self._queue(course, self._claim(course, has_slot=True)):
             return None
         claim, course.claim = course.claim or Claim(0.0), None
         if course.sends == 0 and course.sent is not None:
@@ -217,18 +219,23 @@ class JudgeClient:
 
     async def _admitted(self, course: Course, slot: Slot) -> Literal[True]:
         """The endpoint's queues are behind it: it has its share of the quota, and its slot."""
-        await self._claim(course)
+        if course.claim is None:
+            await self._claim(course)
         await slot.enter()
         return True
 
     async def _claim(self, course: Course, *, has_slot: bool = False) -> Literal[True]:
         """Reserve the judgement's share of the endpoint's quota for one send."""
-        if course.claim is not None:
-            return True
         quota = self._routes.road(course).lane.quota
-        claim = quota.try_claim(course.body, has_slot=has_slot)
-        course.claim = claim or await quota.claim(course.body, has_slot=has_slot)
+        course.claim = await quota.claim(course.body, has_slot=has_slot)
         return True
+
+    def _has_claim(self, course: Course, *, has_slot: bool = False) -> bool:
+        """Whether it has its share of the quota already, or gets it without waiting."""
+        if course.claim is None:
+            quota = self._routes.road(course).lane.quota
+            course.claim = quota.try_claim(course.body, has_slot=has_slot)
+        return course.claim is not None
 
     def _body(self, course: Course) -> bytes:
         """The request as the endpoint asked now wants it: its name of the model, its API."""

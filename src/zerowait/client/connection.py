@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import zlib
 from collections.abc import Callable
 from typing import Final, cast
@@ -40,6 +41,9 @@ class Connection(asyncio.Protocol):
         self._body: list[bytes] = []
         self._received_bytes = 0
         self._has_head = self._has_ended = self._has_served = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._rings_s = self._due_s = math.inf  # the timer rings, and the request has to be over
+        self._timeout_s = math.inf
 
     @property
     def is_usable(self) -> bool:
@@ -69,15 +73,14 @@ class Connection(asyncio.Protocol):
         self._received_bytes = 0
         self._has_head = self._has_ended = False
         self._wire.write(request)
-        timer = self._loop.call_later(timeout_s - spent_s, self._expire, timeout_s)
+        self._expire_in(timeout_s, spent_s)
         try:
             outcome = await answer
         except BaseException:
             self._answer = None
             self.abort()
             raise
-        finally:
-            timer.cancel()
+        self._due_s = math.inf
         if isinstance(outcome, TransportError):
             raise outcome
         self._has_served = True
@@ -88,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._has_ended = False
         if self._answer is not None:
             self._end(self._failure(why))
+        self._stop_timer()
         if self._wire is not None:
             self._wire.abort()
 
@@ -112,6 +116,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The loop has closed it."""
         self._wire = None
+        self._stop_timer()
         if self._answer is not None:
             if exc is not None:
                 cause = getattr(exc, "strerror", None)
@@ -160,8 +165,36 @@ class Connection(asyncio.Protocol):
                 return ReplyTooLongError()
         return Reply(self._parser.get_status_code(), self._headers, body)
 
-    def _expire(self, timeout_s: float) -> None:
-        self._end(self._failure(f"no complete reply in {timeout_s:g} s", FailureKind.TIMEOUT))
+    def _expire_in(self, timeout_s: float, spent_s: float) -> None:
+        """The request has so long. A timer that rings earlier, for one before, then goes on.
+
+        So a connection in use has one timer for many requests, which all together set it once.
+        """
+        self._timeout_s = timeout_s
+        self._due_s = self._loop.time() + timeout_s - spent_s
+        if self._due_s < self._rings_s:
+            self._stop_timer()
+            self._set_timer()
+
+    def _set_timer(self) -> None:
+        self._rings_s = self._due_s
+        self._timer = self._loop.call_at(self._due_s, self._ring)
+
+    def _stop_timer(self) -> None:
+        self._rings_s = math.inf
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer, self._rings_s = None, math.inf
+        if self._due_s == math.inf:
+            return
+        if self._due_s > self._loop.time():
+            self._set_timer()
+            return
+        why = f"no complete reply in {self._timeout_s:g} s"
+        self._end(self._failure(why, FailureKind.TIMEOUT))
         self.abort()
 
     def _end(self, outcome: Reply | TransportError) -> None:

@@ -183,11 +183,14 @@ class Limiter:
             for call in self._at_spare:
                 call()
 
+    def _try_acquire(self) -> bool:
+        if self._held.now >= self.limit or self._returning or self._waiters:
+            return False
+        self._take()
+        return True
+
     async def _acquire(self, *, again: bool) -> None:
         line = self._returning if again else self._waiters
-        if self._held.now < self.limit and not self.waiting:
-            self._take()
-            return
         waiter = asyncio.get_running_loop().create_future()
         line[waiter] = None
         try:
@@ -237,8 +240,14 @@ class Slot:
         await self.enter()
         return self
 
+    def try_enter(self) -> bool:
+        """Hold the slot without waiting; False: none is free, or somebody waits for one already."""
+        return self._limiter._try_acquire()
+
     async def enter(self) -> None:
         """Wait until the slot is held; it has to be released."""
+        if self.try_enter():
+            return
         clock = asyncio.get_running_loop().time
         asked_s = clock()
         await self._limiter._acquire(again=self._again)

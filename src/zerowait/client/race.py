@@ -8,6 +8,7 @@ from collections.abc import Callable
 from zerowait.client.limiter import Slot
 from zerowait.client.port import TransportError
 from zerowait.client.quota import Claim
+from zerowait.client.scope import Scope
 from zerowait.client.sender import Permit, Result, Road, Sender
 from zerowait.client.watch import Line, Watch
 from zerowait.events import RequestHedged
@@ -36,7 +37,7 @@ class Race:
         self._timeout_s = timeout_s
         self._sent_s = 0.0
         self._tasks: dict[asyncio.Task[Result], float] = {}  # and how late each was sent
-        self._scope: asyncio.Timeout | None = None
+        self._scope: Scope | None = None
         self._won: asyncio.Task[Result] | None = None
 
     async def run(self, permit: Permit, watch: Watch) -> Result:
@@ -71,23 +72,19 @@ class Race:
         """What came of the first send, or of the copy that was answered before."""
         timeout_s = self._timeout_s()
         try:
-            async with asyncio.timeout(None) as self._scope:
+            with Scope() as self._scope:
                 return await self._sender.send(self._road, self.body, permit, timeout_s=timeout_s)
-        except TimeoutError:
-            self._won = next((task for task in self._tasks if _is_answer(task)), None)
-            if self._won is None:
-                raise
-            return self._won.result()
         finally:
             self._scope = None
+        self._won = next(filter(_is_answer, self._tasks))
+        return self._won.result()
 
     def _copy_ended(self, task: asyncio.Task[Result], permit: Permit) -> None:
         permit.slot.release()
         if permit.claim.is_ahead:
             self._road.lane.quota.give_back(permit.claim)
         if _is_answer(task) and self._scope is not None:
-            scope, self._scope = self._scope, None
-            scope.reschedule(asyncio.get_running_loop().time())
+            self._scope.end()
 
     async def _best_copy(self) -> asyncio.Task[Result] | None:
         """The first copy that is answered, or None when none is."""

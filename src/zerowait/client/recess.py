@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from zerowait.client.breaker import Breaker
+from zerowait.client.scope import Scope
 
 T = TypeVar("T")
 _NEXT_PROBE_S: Final = 1.0
@@ -17,29 +18,25 @@ class Exits:
     """The way out of an endpoint's queues, for all who stand there when it is left alone."""
 
     def __init__(self) -> None:
-        self._waits: dict[asyncio.Timeout, None] = {}
+        self._scopes: dict[Scope, None] = {}
         self._at_news: list[Callable[[], None]] = []
 
     async def of(self, waiting: Awaitable[T]) -> T | None:
         """What `waiting` gives, or None: the endpoint was left alone, and it was cancelled."""
-        wait = asyncio.timeout(None)
-        self._waits[wait] = None
+        scope = Scope()
+        self._scopes[scope] = None
         try:
-            async with wait:
+            with scope:
                 return await waiting
-        except TimeoutError:
-            if not wait.expired():
-                raise
-            return None
         finally:
-            self._waits.pop(wait, None)
+            self._scopes.pop(scope, None)
+        return None
 
     def open(self) -> None:
         """Let everybody out, in the order in which they came."""
-        now_s = asyncio.get_running_loop().time()
-        waits, self._waits = self._waits, {}  # once each: it may open again before they are out
-        for wait in waits:
-            wait.reschedule(now_s)
+        scopes, self._scopes = self._scopes, {}
+        for scope in scopes:
+            scope.end()
 
     def when_news(self, call: Callable[[], None]) -> None:
         """Call `call` each time when the endpoint is back, or nothing more comes from it."""
