@@ -33,6 +33,7 @@ WIRE_FILES = frozenset(
         "scorers/test_memory.py",
         "search/test_retriever.py",
         "search/test_retriever_dense.py",
+        "search/test_retriever_server.py",
         "test_ci.py",
         "test_docs.py",
         "test_serving.py",

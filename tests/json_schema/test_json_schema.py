@@ -175,7 +175,7 @@ def tree(branches):
 def test_branches_that_lead_back_to_themselves_double_no_time(branches, end):
     """Looking again for each way that leads to a value takes 2 to the power of its depth."""
     schema = checked(tree(branches))
-    faults = schema.faults(chain(40, end))
+    faults = schema.faults(chain(30, end))
     assert all(fault.place == ("t",) * len(fault.place) for fault in faults)
     assert "depth" not in {fault.keyword for fault in faults}
 

@@ -26,7 +26,7 @@ A_B = VerdictRule(choice=["A", "B", "tie"])
 verdicts = st.integers(1, 10)
 tops = st.integers(0, 1000).filter(lambda top: top != 10)
 words = st.text("bcdfghklmnpqrtvwxyz", min_size=3, max_size=9)  # no word of English
-few = settings(deadline=None, max_examples=40)
+few = settings(deadline=None, max_examples=20)
 
 
 def is_verdict(text, rule=ONE_TO_TEN):
@@ -217,7 +217,7 @@ INVISIBLE = {chr(c) for c in (0x180F, *range(0xFE00, 0xFE10), *range(0xE0100, 0x
 
 
 @given(mark=st.sampled_from([mark for mark in MARKS if mark not in INVISIBLE]), v=verdicts)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_a_digit_that_is_struck_through_or_circled_is_no_verdict(mark, v):
     for form in ("Score: {}", "{}", '{{"score": "{}"}}', "Score: {}/10", "Good.\n{}"):
         assert not is_verdict(form.format(f"{v}{mark}"))
@@ -241,7 +241,7 @@ def test_of_several_different_objects_none_is_the_verdict(join, two):
     | st.sampled_from(["max", "rubric", "example", "previous", "user", "response", "limits"]),
     v=verdicts,
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 def test_a_number_in_an_object_counts_only_where_the_objects_name_is_no_other(key, v):
     wrapping = {
         "result",

@@ -54,7 +54,7 @@ FORMS = [
 # Thoughts that name a verdict, as drafts do.
 DRAFTS = ["Score: {}", "I weigh it.\nScore: {}\n", "I weigh it.\n\n{}\n", "Is it\n{}/10\nor less?", '{{"score": {}}}\n']  # fmt: skip
 verdicts = st.integers(1, 10)
-few = settings(deadline=None, max_examples=25)
+few = settings(deadline=None, max_examples=15)
 
 
 def body(text, finish="stop"):
