@@ -37,7 +37,8 @@ class ScorerPool:
     """Runs scorers by name in worker processes, started when first needed; belongs to one loop.
 
     Args:
-        max_workers: worker processes at most, and as many again while rules of ours take long.
+        max_workers: worker processes at most, and as many again while rules of ours take long; one
+            of those is kept ready once a rule of ours was used.
         take_lists: the functions that want lists; they get together what waits for them.
         load_timeout_s: how long a worker may take to import the module of a scorer.
         leak_bytes: a worker that has grown so much since its first calls is replaced between two.

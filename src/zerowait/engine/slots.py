@@ -16,12 +16,12 @@ class Patience:
     """How long a worker may keep others waiting.
 
     Args:
-        ready_s: until a stand-in that is ready takes over; a hundred ordinary answers take less.
+        ready_s: until a stand-in that is ready takes over; an ordinary answer takes a tenth of it.
         start_s: until one does that has to be started first; a thousand ordinary answers take less.
         lull_s: how long after work one is made ready, if nobody waits.
     """
 
-    ready_s: float = 0.05
+    ready_s: float = 0.02
     start_s: float = 0.5
     lull_s: float = 1.0
 
