@@ -466,7 +466,7 @@ def test_the_synchronous_face_returns_a_future_at_once_and_scores_in_order():
     with zerowait.open(settings) as rewards:
         future = rewards.submit(Sample("q", "Paris", "Paris"))
         batch = rewards.score([Sample("q", "Paris", "Paris"), Sample("q", "Rome", "Paris")])
-        assert future.result(10).value == 1
+        assert future.result(60).value == 1
         assert [reward.value for reward in batch] == [1, 0]
         assert rewards.stats().settled == 3
     with pytest.raises(ClosedError):
