@@ -215,6 +215,20 @@ def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_e
     assert asyncio.run(main()) == 2
 
 
+@pytest.mark.parametrize("before_s", [60.0, 0.05])
+def test_a_request_has_its_own_time_on_a_connection_that_served_another(serving, before_s):
+    async def main():
+        async with serving(OK, "hang") as (wire, transport):
+            async with asyncio.timeout(5.0):
+                await transport.send(wire.request, timeout_s=before_s)
+                error = await failure(transport, wire.request, timeout_s=0.2)
+            return error, wire.connections
+
+    error, connections = asyncio.run(main())
+    assert error.detail == "no complete reply in 0.2 s"
+    assert connections == 1
+
+
 @pytest.mark.parametrize(
     "step", ["hang", (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "hang")]
 )

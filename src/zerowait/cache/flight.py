@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
@@ -115,7 +116,7 @@ class SingleFlight(Generic[T]):
         flight = self._flights[key] = _Flight()
         task = flight.task = asyncio.get_running_loop().create_task(work(flight.mark_sent))
         self._tasks[task] = flight
-        task.add_done_callback(lambda ended: self._land(key, flight, ended))
+        task.add_done_callback(partial(self._land, key, flight))
         return flight
 
     def _land(self, key: str, flight: _Flight[T], task: asyncio.Task[T]) -> None:

@@ -115,7 +115,6 @@ class JudgeClient:
                 the time in our queues never counts. Default: ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
         """
-        clock = asyncio.get_running_loop().time
         allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
         course = Course(body, allowed_s, sent)
         self._routes.begin(course)
@@ -132,7 +131,7 @@ class JudgeClient:
                 try:
                     if not self._routes.is_of_use(course) or self._routes.lost_claim(course):
                         continue
-                    course.begin(clock())
+                    course.begin(asyncio.get_running_loop().time())
                     ended = await self._ask_in_lane(course, slot)
                 finally:
                     slot.release()
@@ -211,10 +210,10 @@ class JudgeClient:
 
     async def _queue(self, course: Course, admission: Awaitable[Literal[True]]) -> bool:
         """Whether `admission` came; the endpoint was left alone before if not."""
-        clock = asyncio.get_running_loop().time
-        asked_s = clock()
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
         admitted = await self._routes.road(course).lane.exits.of(admission)
-        course.queued(clock() - asked_s)
+        course.queued(loop.time() - asked_s)
         return admitted is not None
 
     async def _admitted(self, course: Course, slot: Slot) -> Literal[True]:

@@ -189,18 +189,19 @@ class Limiter:
         self._take()
         return True
 
-    async def _acquire(self, *, again: bool) -> None:
-        line = self._returning if again else self._waiters
+    def _stand(self, *, again: bool) -> asyncio.Future[None]:
+        """A place in line, which is done when the slot is held."""
         waiter = asyncio.get_running_loop().create_future()
-        line[waiter] = None
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            if waiter.done() and not waiter.cancelled():
-                self._release()  # granted just as the caller was cancelled
-            else:
-                line.pop(waiter, None)
-            raise
+        (self._returning if again else self._waiters)[waiter] = None
+        return waiter
+
+    def _left(self, waiter: asyncio.Future[None]) -> None:
+        """Whoever stood there was cancelled."""
+        if waiter.done() and not waiter.cancelled():
+            self._release()  # granted just as the caller was cancelled
+        else:
+            self._returning.pop(waiter, None)
+            self._waiters.pop(waiter, None)
 
     def _take(self) -> None:
         self._held.add(1)
@@ -248,10 +249,15 @@ class Slot:
         """Wait until the slot is held; it has to be released."""
         if self.try_enter():
             return
-        clock = asyncio.get_running_loop().time
-        asked_s = clock()
-        await self._limiter._acquire(again=self._again)
-        self.queue_s = clock() - asked_s
+        loop = asyncio.get_running_loop()
+        asked_s = loop.time()
+        waiter = self._limiter._stand(again=self._again)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._limiter._left(waiter)
+            raise
+        self.queue_s = loop.time() - asked_s
 
     async def __aexit__(
         self,

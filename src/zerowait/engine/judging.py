@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Self
 
 import msgspec
@@ -203,7 +204,7 @@ class Bench:
         if hot is not None:
             return hot, False
         flight = f"validation {question.key}" if self._apart else question.key
-        settled, joined = await self._flights.run(flight, lambda sent: self._settle(question, sent))
+        settled, joined = await self._flights.run(flight, partial(self._settle, question))
         if joined and settled.reply and settled.read is not question.read:
             # another judge asks the very same and looks for something else in the answer
             settled = msgspec.structs.replace(

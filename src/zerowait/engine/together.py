@@ -13,6 +13,7 @@ from zerowait.types import Sample
 T = TypeVar("T")
 
 _TURN: Final = 64
+_CANCELLED: Final = "something that was waited for was cancelled from elsewhere"
 
 
 async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -40,7 +41,13 @@ async def worked_off(
 
     async def work() -> None:
         while todo:
-            await _not_cancelled(one(todo.popleft()))
+            try:
+                await one(todo.popleft())
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                raise ClosedError(_CANCELLED) from None
             if len(todo) % _TURN == 0:
                 await asyncio.sleep(0)  # what is done without waiting keeps nobody waiting
 
@@ -51,16 +58,6 @@ async def worked_off(
                 tasks.create_task(work())
                 count += 1
             await asyncio.sleep(0)
-
-
-async def _not_cancelled(work: Coroutine[Any, Any, None]) -> None:
-    try:
-        await work
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
-        raise ClosedError("something that was waited for was cancelled from elsewhere") from None
 
 
 def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
