@@ -86,6 +86,9 @@ _ANNOUNCES = re.compile(
     r"\b(?:example|format|form|template|sample|instructions?|illustration|rubric|scale|other|previous)"
     r"\b"
 )
+_ANNOUNCING = ("here", "following", "below", " line")
+"""One of these is in each text that `_ANNOUNCES` finds something in."""
+
 _ONLY_MARKS = re.compile(r"[\s*_`~=|#>-]*+(?:json|text|markdown)?[ \t]*+\Z")
 _SENTENCE_ENDS = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!vs)[.!?。][ \t\"')\]]")
 _FINISHED = (".", "!", "。")
@@ -114,7 +117,7 @@ def introduced(text: str, start: int) -> bool:
 def _introduces(before: str) -> bool:
     """Whether the line `before` a claim makes somebody else's, or nobody's, verdict of it."""
     if before.endswith(_FINISHED):
-        return _ANNOUNCES.search(before) is not None
+        return _announces(before)
     if _INTRODUCES.search(before) or _HEADS_EXAMPLE.match(before):
         return True
     said = before.rstrip(" \t*_`")
@@ -125,13 +128,20 @@ def _introduces(before: str) -> bool:
     return not named or any(known.search(said) for known in (_SAYS, _OTHERWISE, _RECITES))
 
 
+def _announces(line: str) -> bool:
+    """Whether the line says that an example comes."""
+    if not any(map(line.__contains__, _ANNOUNCING)):  # known ten times sooner
+        return False
+    return _ANNOUNCES.search(line) is not None
+
+
 def finished_before(text: str, start: int) -> bool:
     """Whether what stands above the line at `start` is a whole sentence, or nothing.
 
     What does not end with a full stop may be a heading or a question, and the value its answer.
     """
     before = line_before(text, start).rstrip(" \t*_`\"')]}|")
-    return not before or (before.endswith(_FINISHED) and _ANNOUNCES.search(before) is None)
+    return not before or (before.endswith(_FINISHED) and not _announces(before))
 
 
 def line_before(text: str, start: int) -> str:

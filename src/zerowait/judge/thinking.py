@@ -83,7 +83,7 @@ def spoken(text: str) -> Spoken:
     """
     if _HARMONY.match(text) or _CHANNEL in text:
         return _final_message(text)
-    if not any(mark in text for mark in _MARKED) and not _HEADING.match(text):
+    if not any(map(text.__contains__, _MARKED)) and not _HEADING.match(text):
         return Spoken(text)
     answer, before = _after_marks(text)
     plain = None if answer is None else _CONTROL_TOKEN.sub(" ", answer)

@@ -30,6 +30,12 @@ _GIVES = re.compile(
     """,
     re.VERBOSE,
 )
+_VERBS = (
+    *(" rate ", " give ", " score ", " grade ", " assign ", " award "),
+    *(" deserves ", " earns ", " gets ", " merits ", " receives "),
+)
+"""One of these is in each text that `_GIVES` finds something in."""
+
 _RESULT = re.compile(r"[\s.!?;]\[result\]:?[ \t]*+(?=[0-9])")
 _BECAUSE = re.compile(r"[*_`]*[,;]?[ ](?:-[ ]|—[ ]?)?(?:because|since|as|due[ ]to)\b")
 _OPENS = re.compile(r"[\s#]*")
@@ -38,7 +44,10 @@ _LINES = re.compile(r"\n[\s#>*_-]*+(?=[0-9])")
 
 def given_claims(text: str, reader: Reader, skip: Spans) -> Iterator[Claim]:
     """The numbers that sentences of `text` give; `text` is as in `claims.text_claims`."""
-    for match in chain(_GIVES.finditer(text), _RESULT.finditer(text)):
+    # looking for a word first takes a tenth of the time, and most texts have none
+    gives = _GIVES.finditer(text) if any(map(text.__contains__, _VERBS)) else ()
+    results = _RESULT.finditer(text) if "[result]" in text else ()
+    for match in chain(gives, results):
         if is_within(match.start(), skip) or introduced(text, match.start() + 1):
             continue
         reading = reader.at(text, match.end())
