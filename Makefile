@@ -2,11 +2,12 @@
 # Both make their own virtual environment. Choices:
 #   PYTHON=python3.12            the interpreter (3.11 or 3.12: what verl supports)
 #   TORCH=torch==2.13.0          the torch to install where PYTHON has none of its own
-#   WORKERS=2                    processes that run tests; one of them has the end-to-end runs
+#   WORKERS=3                    processes that run tests; one of them has the end-to-end runs
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 VENV ?= .venv
-WORKERS ?= 2
+# A third of the time a test waits for a process or a server: three keep two cores busy
+WORKERS ?= 3
 BIN := $(VENV)/bin
 
 # A package index that hiccups is asked again
