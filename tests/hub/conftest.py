@@ -2,29 +2,39 @@ import os
 import signal
 import time
 import urllib.request
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 
 @pytest.fixture
-def kill():
-    """Kills a process; returns when it has ended and `judge` has counted all that it was sent."""
+def dying():
+    """``with dying(pid, judge)``: the process stands still, and is killed at the end.
 
-    def killed(pid, judge):
-        os.kill(pid, signal.SIGKILL)
-        while not has_ended(pid):
-            time.sleep(0.001)
-        # what was sent before this question arrives before it
-        urllib.request.urlopen(judge.url.removesuffix("/v1") + "/healthz").close()
+    Meanwhile nothing more is committed, `judge` has counted all that it was sent, and nobody has
+    started the process again.
+    """
 
-    return killed
+    @contextmanager
+    def stopped(pid, judge):
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            while not stands_still(pid):
+                time.sleep(0.001)
+            # what was sent before this question arrives before it
+            urllib.request.urlopen(judge.url.removesuffix("/v1") + "/healthz").close()
+            yield
+        finally:
+            os.kill(pid, signal.SIGKILL)
+
+    return stopped
 
 
-def has_ended(pid):
-    """Also where nobody has waited for it yet."""
+def stands_still(pid):
+    """Whether each of its threads does."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        stats = [stat.read_text() for stat in Path(f"/proc/{pid}/task").glob("*/stat")]
     except (FileNotFoundError, ProcessLookupError):
-        return True
-    return state in "ZX"
+        return False
+    return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)

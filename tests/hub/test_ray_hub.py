@@ -181,7 +181,7 @@ def test_the_hub_survives_the_worker_that_created_it(tmp_path, workers):
             ray.get(lost, timeout=LONG_S)
 
 
-def test_a_killed_hub_comes_back_and_asks_only_for_what_was_not_committed(tmp_path, workers, kill):
+def test_a_killed_hub_comes_back_and_asks_only_for_what_was_not_committed(tmp_path, workers, dying):
     with fake(0.1) as judge:
         config = settings(tmp_path, judge, concurrency=16)
         with hub_named("phoenix", config) as hub:
@@ -191,8 +191,8 @@ def test_a_killed_hub_comes_back_and_asks_only_for_what_was_not_committed(tmp_pa
                 for w, one in enumerate(workers[:2])
             ]
             until(lambda: judge.seen.answered >= 60)
-            kill(pid_of(hub), judge)
-            safe, sent = committed(config), judge.seen.requests
+            with dying(pid_of(hub), judge):
+                safe, sent = committed(config), judge.seen.requests
             done = ray.get(halves, timeout=LONG_S)
             stats = asyncio.run(hub.stats())
             assert [len(values) for values in done] == [100, 100]

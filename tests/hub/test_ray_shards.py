@@ -193,7 +193,7 @@ def test_rows_of_a_group_meet_whichever_process_they_come_from(tmp_path, workers
 
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_killed_shard_comes_back_and_asks_only_for_what_was_not_committed(
-    tmp_path, workers, victim, kill
+    tmp_path, workers, victim, dying
 ):
     name = f"phoenix{victim}"
     with FakeJudge(Script(latency=Latency(0.1))) as judge:
@@ -207,9 +207,9 @@ def test_a_killed_shard_comes_back_and_asks_only_for_what_was_not_committed(
             until(lambda: judge.seen.answered >= 40)
             actor = ray.get_actor(names(name, 4)[victim])
             pid = ray.get(actor.__ray_call__.remote(lambda _: os.getpid()), timeout=LONG_S)
-            kill(pid, judge)
-            safe = committed(tmp_path)
-            lost = judge.seen.requests - safe  # and what the other shards have under way
+            with dying(pid, judge):
+                safe = committed(tmp_path)
+                lost = judge.seen.requests - safe  # and what the other shards have under way
             done = ray.get(halves, timeout=LONG_S)
             assert [len(values) for values in done] == [100, 100]
         assert judge.seen.distinct_bodies == 200

@@ -115,7 +115,7 @@ def test_rows_are_judged_before_anybody_fetches_them_and_asked_once(tmp_path, na
 
 
 def test_a_hub_that_died_between_deposit_and_redemption_loses_nothing(
-    tmp_path, named, worker, kill
+    tmp_path, named, worker, dying
 ):
     named("mortal")
     with FakeJudge(Script(latency=Latency(0.2))) as judge:
@@ -124,8 +124,8 @@ def test_a_hub_that_died_between_deposit_and_redemption_loses_nothing(
         ray.get(worker.deposit.remote(config, "mortal"), timeout=LONG_S)
         until(lambda: judge.seen.answered >= 10)
         pid = hub._first._actor.__ray_call__.remote(lambda _: os.getpid())
-        kill(ray.get(pid, timeout=LONG_S), judge)
-        lost = judge.seen.requests - committed(tmp_path / "reward.db")
+        with dying(ray.get(pid, timeout=LONG_S), judge):
+            lost = judge.seen.requests - committed(tmp_path / "reward.db")
         values = asyncio.run(redeemed(hub))
         assert all(value is not None for value in values)
         assert judge.seen.distinct_bodies == ROWS
