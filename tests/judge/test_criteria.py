@@ -1,7 +1,6 @@
 """Several criteria in one reply: every one is named with one verdict, or there is none."""
 
 import re
-import unicodedata
 
 import pytest
 from hypothesis import given
@@ -100,9 +99,10 @@ def test_the_reasons_are_kept_wherever_they_stand(reply, why):
 def test_the_form_that_is_asked_for_is_read_after_any_reasons(logic, tool_use, reasons):
     lines = re.findall(r"^\w+: N$", FORM.asked(reason_first=True), re.MULTILINE)
     reply = "\n".join(lines).replace("N", str(logic), 1).replace("N", str(tool_use), 1)
-    announces = unicodedata.normalize("NFKC", reasons).rstrip().endswith(":")  # something else
-    if "<" not in reasons and "{" not in reasons and not announces:
-        assert said(f"{reasons}\n\n{reply}") == {"logic": logic, "tool_use": tool_use}
+    if "<" not in reasons and "{" not in reasons:
+        # the last words may say that somebody else speaks: these do not
+        said_so = f"{reasons}\nSo much for the reasons.\n\n{reply}"
+        assert said(said_so) == {"logic": logic, "tool_use": tool_use}
 
 
 PIECES = [
