@@ -96,3 +96,17 @@ def test_a_pool_that_closes_before_the_lull_makes_nothing_ready():
 async def worker_of(slots):
     async with slots.stint() as stint:
         return stint.worker
+
+
+def test_where_the_last_stand_in_was_needed_meanwhile_none_is_made_ready():
+    prepared = []
+
+    async def how(stand_in):
+        prepared.append(stand_in)
+
+    async def main():
+        slots = Slots("a", "", is_ready=lambda _: False, patience=Patience())
+        await slots.prepare(how)
+
+    virtually(main())
+    assert prepared == []

@@ -133,6 +133,8 @@ class Slots(Generic[T]):
 
     async def prepare(self, how: Callable[[T], Awaitable[None]]) -> None:
         """Let `how` make a stand-in ready, which takes no work meanwhile."""
+        if not self._stand_ins:  # the last one was needed since it was looked
+            return
         stand_in = self._stand_ins.pop()
         try:
             await how(stand_in)
