@@ -29,3 +29,19 @@ def test_whoever_gives_a_list_up_is_told_of_no_error():
         return work.cancelled()
 
     assert asyncio.run(main())
+
+
+def test_the_first_of_a_long_list_is_under_way_while_few_others_have_begun():
+    """A judge would wait idle for its first request while the whole list is made ready."""
+    begun, begun_when_first_was_sent = [], []
+
+    async def one(item):
+        begun.append(item)
+        for _ in range(5):  # as a connection is made
+            await asyncio.sleep(0)
+        if item == 0:
+            begun_when_first_was_sent.append(len(begun))
+
+    asyncio.run(worked_off(range(2000), one, at_once=2000))
+    assert sorted(begun) == list(range(2000))
+    assert begun_when_first_was_sent[0] <= 128

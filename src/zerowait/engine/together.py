@@ -13,6 +13,7 @@ from zerowait.types import Sample
 T = TypeVar("T")
 
 _TURN: Final = 64
+_BEGUN: Final = 16
 _CANCELLED: Final = "something that was waited for was cancelled from elsewhere"
 
 
@@ -29,7 +30,7 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 async def worked_off(
     items: Iterable[T], one: Callable[[T], Coroutine[Any, Any, None]], *, at_once: int
 ) -> None:
-    """Do `one` for every item, in order, in ever more tasks up to `at_once`.
+    """Do `one` for every item, in order, in up to `at_once` tasks, of which some begin each turn.
 
     A task goes on to the next item, so that only those who wait need a task each.
 
@@ -54,10 +55,10 @@ async def worked_off(
     async with asyncio.TaskGroup() as tasks:
         count = 0
         while todo and count < at_once:
-            for _ in range(min(max(_TURN, count), len(todo), at_once - count)):
+            for _ in range(min(_BEGUN, len(todo), at_once - count)):
                 tasks.create_task(work())
                 count += 1
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # to connect takes some turns, and nothing is sent before
 
 
 def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
