@@ -1,6 +1,7 @@
 """What belongs together: every item of a list has its end, and no end goes unnoticed."""
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -45,3 +46,26 @@ def test_the_first_of_a_long_list_is_under_way_while_few_others_have_begun():
     asyncio.run(worked_off(range(2000), one, at_once=2000))
     assert sorted(begun) == list(range(2000))
     assert begun_when_first_was_sent[0] <= 128
+
+
+@pytest.mark.parametrize("at_once", [2, 2048])
+def test_a_list_that_is_answered_from_memory_keeps_nobody_waiting(at_once):
+    """Beside it, replies of judges arrive and a trainer's other calls want an answer."""
+    done, done_by_turn = [], [0]
+
+    async def one(item):
+        done.append(item)
+
+    async def others(work):
+        while not work.done():
+            done_by_turn.append(len(done))
+            await asyncio.sleep(0)
+
+    async def main():
+        work = asyncio.create_task(worked_off(range(20_000), one, at_once=at_once))
+        await others(work)
+
+    asyncio.run(main())
+    assert done == list(range(20_000))
+    in_a_turn = [after - before for before, after in itertools.pairwise(done_by_turn)]
+    assert max(in_a_turn) <= 128

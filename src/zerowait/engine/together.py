@@ -12,8 +12,8 @@ from zerowait.types import Sample
 
 T = TypeVar("T")
 
-_TURN: Final = 64
 _BEGUN: Final = 16
+_EACH: Final = 4
 _CANCELLED: Final = "something that was waited for was cancelled from elsewhere"
 
 
@@ -32,15 +32,18 @@ async def worked_off(
 ) -> None:
     """Do `one` for every item, in order, in up to `at_once` tasks, of which some begin each turn.
 
-    A task goes on to the next item, so that only those who wait need a task each.
+    A task goes on to the next item, so that only those who wait need a task each. What is done
+    without waiting keeps nobody waiting: a turn of the loop is for a few items.
 
     Raises:
         ClosedError: an item ended by a cancellation that nobody here asked for. A group of tasks
             takes that for an end like any other, and the item would be missing without a word.
     """
     todo = deque(items)
+    resting = 0
 
     async def work() -> None:
+        nonlocal resting
         while todo:
             try:
                 await one(todo.popleft())
@@ -49,13 +52,15 @@ async def worked_off(
                 if task is None or task.cancelling():
                     raise
                 raise ClosedError(_CANCELLED) from None
-            if len(todo) % _TURN == 0:
-                await asyncio.sleep(0)  # what is done without waiting keeps nobody waiting
+            if len(todo) % _EACH == 0:
+                resting += 1
+                await asyncio.sleep(0)
+                resting -= 1
 
     async with asyncio.TaskGroup() as tasks:
         count = 0
         while todo and count < at_once:
-            for _ in range(min(_BEGUN, len(todo), at_once - count)):
+            for _ in range(min(_BEGUN - resting, len(todo), at_once - count)):
                 tasks.create_task(work())
                 count += 1
             await asyncio.sleep(0)  # to connect takes some turns, and nothing is sent before
