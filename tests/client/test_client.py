@@ -226,6 +226,24 @@ def test_a_call_that_is_cancelled_before_its_send_gives_its_quota_back():
     assert answer.queue_s == 0.0
 
 
+def test_a_call_whose_caller_fails_at_the_first_send_gives_its_quota_back():
+    """A share that is reserved and never sent would keep the others out for good."""
+    traffic = Traffic(rpm=600.0)
+    asker = client(Scripted(GOOD), lanes=Lanes(traffic), traffic=traffic)
+
+    def fails():
+        raise OSError("the disk is full")
+
+    async def main():
+        for _ in range(20):
+            with pytest.raises(OSError, match="disk"):
+                await asker.ask(b"{}", sent=fails)
+        return await asker.ask(b"{}")
+
+    answer, _ = virtually(main())
+    assert answer.queue_s == 0.0
+
+
 def test_the_timeout_of_an_attempt_runs_from_its_own_send():
     transport = Scripted(TIMEOUT, TIMEOUT, GOOD)
     traffic = Traffic(timeout_s=10.0, deadline_s=300.0)

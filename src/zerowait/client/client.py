@@ -171,9 +171,9 @@ class JudgeClient:
         has_claim = self._has_claim(course, has_slot=True)
         if not has_claim and not await self._queue(course, self._claim(course, has_slot=True)):
             return None
-        claim, course.claim = course.claim or Claim(0.0), None
         if course.sends == 0 and course.sent is not None:
             course.sent()
+        claim, course.claim = course.claim or Claim(0.0), None
         course.sends += 1
         permit = Permit(slot, claim, course.queue_s if course.sends == 1 else 0.0)
         breaker.asked(asyncio.get_running_loop().time())
