@@ -376,6 +376,29 @@ def test_a_process_is_made_ready_after_the_first_use_of_a_rule_and_takes_over_wi
     assert not any(child.is_alive() for child in children)
 
 
+def test_a_rule_that_cannot_be_loaded_keeps_no_process_from_being_ready_for_the_others():
+    """As that for mathematics where its extra is not installed, beside a pattern that hangs."""
+
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(start_s=1e6, lull_s=0.0))
+        await pool.run("a_rule_that_is_not_there", sample())
+        options = {"pattern": "(a+)+b"}
+        await pool.run("regex", Sample("", "ab"), options=options)
+        await asyncio.sleep(0.01)  # a lull
+        hung = asyncio.create_task(
+            pool.run("regex", Sample("", "a" * 60), options=options, timeout_s=1000)
+        )
+        other = asyncio.create_task(pool.run("regex", Sample("", "ab"), options=options))
+        await asyncio.wait({other}, timeout=60)
+        was_hung = not hung.done()
+        await pool.aclose()
+        return was_hung, await other
+
+    was_hung, outcome = asyncio.run(main())
+    assert was_hung
+    assert outcome.value == 1.0
+
+
 def test_a_pool_that_closes_while_it_makes_a_process_ready_leaves_none():
     async def main():
         pool = ScorerPool(max_workers=1, patience=Patience(lull_s=0.0))

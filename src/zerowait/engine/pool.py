@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from zerowait.engine.microbatch import MicroBatches, Take
-from zerowait.engine.slots import Patience, Slots
+from zerowait.engine.slots import Patience, Slots, Stint
 from zerowait.engine.spare import Spare
 from zerowait.engine.worker import Growth, Worker, in_time, start_worker
 from zerowait.errors import ClosedError
@@ -122,14 +122,17 @@ class ScorerPool:
             # A user's function may hold a GPU, a model or a lock: never more of it than was asked.
             if is_user_function(target):
                 return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=_nothing)
-            self._rules.add(target)
+            begins = partial(self._begins, target, stint)
             try:
-                return await stint.worker.judge(
-                    target, works, timeout_s=timeout_s, begins=stint.begins
-                )
+                return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=begins)
             finally:
                 if not self._closed:
                     self._spare.after_work()
+
+    def _begins(self, rule: str, stint: Stint[_Slot]) -> None:
+        """A worker has loaded `rule`, as a stand-in has to: one that nobody can load stops none."""
+        self._rules.add(rule)
+        stint.begins()
 
     def _is_ready(self, slot: _Slot) -> bool:
         return slot.has_loaded(self._rules)
