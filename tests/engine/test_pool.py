@@ -423,6 +423,23 @@ def test_no_process_is_made_ready_for_a_user_s_function():
     assert len(asyncio.run(main())) == 1
 
 
+def test_a_user_s_function_which_may_hold_a_gpu_is_not_loaded_again_beside_a_rule_that_hangs():
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(start_s=0.0))
+        before = await pool.run("pool_functions:pid", sample())
+        hanging, options = Sample("", "a" * 40), {"pattern": "(a+)+b"}
+        hung = asyncio.create_task(pool.run("regex", hanging, options=options, timeout_s=1000))
+        beside = [await pool.run("pool_functions:pid", sample()) for _ in range(3)]
+        was_hung = not hung.done()
+        await pool.aclose()
+        return was_hung, {outcome.detail["pid"] for outcome in (before, *beside)}
+
+    was_hung, pids = asyncio.run(main())
+    assert was_hung
+    assert len(pids) == 1
+    assert multiprocessing_children() == []
+
+
 def test_nobody_stands_in_for_a_user_s_function_which_may_hold_a_gpu():
     async def main():
         pool = ScorerPool(max_workers=1)

@@ -37,8 +37,9 @@ class ScorerPool:
     """Runs scorers by name in worker processes, started when first needed; belongs to one loop.
 
     Args:
-        max_workers: worker processes at most, and as many again while rules of ours take long; one
-            of those is kept ready once a rule of ours was used.
+        max_workers: how many work at once, and as many again while rules of ours take long; one of
+            those is kept ready once a rule of ours was used. Users' functions and rules of ours
+            have processes of their own.
         take_lists: the functions that want lists; they get together what waits for them.
         load_timeout_s: how long a worker may take to import the module of a scorer.
         leak_bytes: a worker that has grown so much since its first calls is replaced between two.
@@ -60,12 +61,16 @@ class ScorerPool:
     ) -> None:
         if max_workers < 1:
             raise ValueError(f"max_workers must be at least 1, not {max_workers}")
-        # for each worker, and for each that may stand in for one: starting it, and ending another
-        self._threads = ThreadPoolExecutor(4 * max_workers, thread_name_prefix="zerowait-pool")
+        # for each process of rules, of stand-ins and of functions: starting it, and ending another
+        self._threads = ThreadPoolExecutor(6 * max_workers, thread_name_prefix="zerowait-pool")
         self._take_lists = frozenset(take_lists)
-        made = [_Slot(self._threads, load_timeout_s, leak_bytes) for _ in range(2 * max_workers)]
+        made = [_Slot(self._threads, load_timeout_s, leak_bytes) for _ in range(3 * max_workers)]
         self._every_slot = made
-        regular, stand_ins = made[:max_workers], made[max_workers:]
+        regular, stand_ins = made[:max_workers], made[max_workers : 2 * max_workers]
+        # A user's function may hold a GPU, a model or a lock: never more of it than was asked, so
+        # none of it in what stands in for a rule. Who stands in does so for a rule that is at work,
+        # so that there are never more functions at once than these.
+        self._of_users = made[2 * max_workers :]
         self._slots = Slots(regular, stand_ins, is_ready=self._is_ready, patience=patience)
         self._spare = Spare(self._slots, self._prepare)
         self._rules: set[str] = set()
@@ -119,9 +124,12 @@ class ScorerPool:
             works = take()
             if not works:
                 return []
-            # A user's function may hold a GPU, a model or a lock: never more of it than was asked.
             if is_user_function(target):
-                return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=_nothing)
+                slot = self._of_users.pop()
+                try:
+                    return await slot.judge(target, works, timeout_s=timeout_s, begins=_nothing)
+                finally:
+                    self._of_users.append(slot)
             begins = partial(self._begins, target, stint)
             try:
                 return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=begins)
