@@ -83,9 +83,11 @@ NUMBER = re.compile(
 )
 # A tag inside a sentence is only mentioned; one at the edge of a line, or with the answer right
 # behind it, ends what was thought, and so does any other where the text begins with its opening.
+# What stands before its name may be in full width, and behind it there may be attributes.
 TAG = (
-    r"(?:[a-z0-9]+[:_-])?(?:think|thought|reasoning|reflection|analysis|scratchpad|cot|monologue|chain)"
-    r"(?:ing|s|_of_thought)?(?:[ _-]\w*)?>"
+    r"(?:[a-z0-9\uff10-\uff19\uff21-\uff3a\uff41-\uff5a]+[:_-])?"
+    r"(?:think|thought|reasoning|reflection|analysis|scratchpad|cot|monologue|chain)"
+    r"(?:ing|s|_of_thought)?(?:[ _-]\w*)?(?:\s[^<>\n]*)?>"
 )
 TOKEN = "|".join(
     (
