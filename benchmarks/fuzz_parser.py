@@ -115,9 +115,12 @@ GIVES = re.compile(
     re.IGNORECASE,
 )
 OPENING_GROUND = re.compile(
-    r"\W*(?:/|out of\b|of\b|von\b|sur\b|on an?\b|because\b|since\b|as\b|due to\b)"
-    r"|[\"']\s*:\s*true\b",
+    r"[\W_]*(?:/|out of\b|of\b|von\b|sur\b|on an?\b|because\b|since\b|as\b|due to\b)",
     re.IGNORECASE,
+)
+IS_TRUE = re.compile(r"[\"']\s*:\s*true\b", re.IGNORECASE)
+RANGE = re.compile(
+    rf"[ \t]*(?:-[ \t]*\d|(?:to\b|or\b|至|到|或)[ \t]*(?:\d|{WORD.pattern}))", re.IGNORECASE
 )
 UNITS = re.compile(
     r"(?:/|out of|of|von|sur)[\s*_`]*[\d.]+|%|points?|pts|stars?|[分点점]|</?[a-z_]+>"
@@ -151,32 +154,35 @@ def is_named(text: str, given: float | str, rule: VerdictRule) -> bool:
     """Whether a reader finds `given` in `text` as the judge's verdict."""
     text = seen(text)
     if isinstance(given, str):
-        word = re.escape(unicodedata.normalize("NFKC", given))
-        places = [
-            match
-            for match in re.finditer(rf"(?<!{LETTER}){word}(?!{LETTER})", text, re.IGNORECASE)
-            if not re.search(r"\bnot[ \t]*\Z", text[: match.start()], re.IGNORECASE)
-        ]
-        labels = LABELS + CHOICE_LABELS
-    else:
-        high = (rule.integer or rule.number or (0, 0))[1]
-        text = WORD.sub(lambda word: str(WORDS.index(word[0].lower())), text)
-        places = [
-            match
-            for match in NUMBER.finditer(text)
-            if float(match[0]) == given and not _is_spoilt(text, match, high)
-        ]
-        labels = LABELS
+        return _is_word_named(text, unicodedata.normalize("NFKC", given))
+    high = (rule.integer or rule.number or (0, 0))[1]
+    in_digits = WORD.sub(lambda word: str(WORDS.index(word[0].lower())), text)
     return any(
-        _is_alone(text, match)
-        or _has_label(text, match, labels)
-        or GIVES.search(text[max(0, match.start() - 160) : match.start()])
-        or (
-            not re.search(r"[^\W_]", text[: match.start()])
-            and OPENING_GROUND.match(text, match.end())
-        )
-        for match in places
+        _is_verdict(written, match, LABELS)
+        for written in (text, in_digits)
+        for match in NUMBER.finditer(written)
+        if float(match[0]) == given and not _is_spoilt(written, match, high)
     )
+
+
+def _is_word_named(text: str, given: str) -> bool:
+    pattern = rf"(?<!{LETTER}){re.escape(given)}(?!{LETTER})"
+    return any(
+        _is_verdict(text, match, LABELS + CHOICE_LABELS)
+        or (text[: match.start()].endswith(('"', "'")) and IS_TRUE.match(text, match.end()))
+        for match in re.finditer(pattern, text, re.IGNORECASE)
+        if not re.search(r"\bnot[ \t]*\Z", text[: match.start()], re.IGNORECASE)
+    )
+
+
+def _is_verdict(text: str, match: re.Match[str], labels: list[str]) -> bool:
+    """Whether what stands there stands for itself, or is said to be the verdict."""
+    if _is_alone(text, match) or _has_label(text, match, labels):
+        return True
+    if GIVES.search(text[max(0, match.start() - 160) : match.start()]):
+        return True
+    begins = not re.search(r"[^\W_]", text[: match.start()])
+    return begins and OPENING_GROUND.match(text, match.end()) is not None
 
 
 def _is_spoilt(text: str, match: re.Match[str], high: float) -> bool:
@@ -189,7 +195,7 @@ def _is_spoilt(text: str, match: re.Match[str], high: float) -> bool:
         return True
     if re.match(r"[ \t]*%", after) and high != 100:
         return True
-    return re.match(r"[ \t]*(?:-|to\b|or\b|至|到|或)[ \t]*\d", after) is not None
+    return RANGE.match(after) is not None
 
 
 def _is_alone(text: str, match: re.Match[str]) -> bool:
