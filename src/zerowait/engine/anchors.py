@@ -162,12 +162,15 @@ class _Watched:
         """Wait until nobody would have to wait for us; not for ever, or drift would go unseen.
 
         It looks again and again: slots and quota become free in many places, and only a
-        measurement that is under way looks.
+        measurement that is under way looks. It waits before the first look too: a job that begins
+        when its engine opens has not lined up yet.
         """
         lanes, clock = self._lanes, asyncio.get_running_loop().time
         give_up_at = clock() + _PATIENCE_S
-        while (lanes.waiting or lanes.in_flight >= lanes.limit) and clock() < give_up_at:  # noqa: ASYNC110
+        is_crowded = True
+        while is_crowded and clock() < give_up_at:
             await asyncio.sleep(_LOOK_EVERY_S)
+            is_crowded = lanes.waiting > 0 or lanes.in_flight >= lanes.limit
 
     def _compare(self, shares: list[float | None]) -> None:
         self._measurements += 1

@@ -19,21 +19,20 @@ _JUDGED = (
     r"(?:it|this(?:[ ]one)?|(?:this|the)[ ](?:response|answer|reply|solution|output|essay|text))"
 )
 _OF = r"(?P<of>(?:(?:final|overall|total)[ ])?(?:score|rating|grade|mark)[ ]of[ ])?"
+_RATES = ("rate", "give", "score", "grade", "assign", "award")
+_EARNS = ("deserves", "earns", "gets", "merits", "receives")
 _GIVES = re.compile(
     rf"""
     [\n.!?;,] [\s*_\#>-]*+
     (?: (?:so|thus|therefore|hence|overall|finally|and|in[ ](?:summary|conclusion)) ,?[ ] )?
     (?: i(?:'d|'ll|[ ]would|[ ]will)? [ ] (?:(?:therefore|thus|hence)[ ])?
-        (?:rate|give|score|grade|assign|award) [ ] (?:{_JUDGED}[ ])?
-      | {_JUDGED} [ ] (?:deserves|earns|gets|merits|receives) [ ] )
+        (?:{"|".join(_RATES)}) [ ] (?:{_JUDGED}[ ])?
+      | {_JUDGED} [ ] (?:{"|".join(_EARNS)}) [ ] )
     (?:(?:an?|at|as)[ ])? {_OF} (?=[*_`\[(]*+(?:[0-9]|[a-z]{{3,5}}\b))
     """,
     re.VERBOSE,
 )
-_VERBS = (
-    *(" rate ", " give ", " score ", " grade ", " assign ", " award "),
-    *(" deserves ", " earns ", " gets ", " merits ", " receives "),
-)
+_VERBS = tuple(f" {verb} " for verb in (*_RATES, *_EARNS))
 """One of these is in each text that `_GIVES` finds something in."""
 
 _RESULT = re.compile(r"[\s.!?;]\[result\]:?[ \t]*+(?=[0-9])")
