@@ -328,7 +328,7 @@ def test_two_processes_share_limit_single_flight_and_cache(tmp_path, client):
             first, second = client(url, 0, 60), client(url, 30, 90)
             values, others = finished(first), finished(second)
             again = finished(client(url, 0, 90))
-        assert judge.seen.peak_in_flight <= 8
+        assert 1 < judge.seen.peak_in_flight <= 8
         assert judge.seen.distinct_bodies == 90
         assert set(judge.seen.asked_per_body.values()) == {1}
     assert values[30:] == others[:30]
