@@ -62,7 +62,8 @@ def _run(file: Path, config: str, out: Path | None, columns: dict[str, str], *, 
         try:
             results = _score(rewards, samples, partial, quiet=quiet)
         except KeyboardInterrupt:
-            _drain(rewards, loaded.traffic.timeout_s)
+            if not loaded.cache.is_off:  # else nobody could use what they bring
+                _drain(rewards, loaded.traffic.timeout_s)
             raise
         groups = [sample.group for sample in samples]
         results = settle_groups(results, groups, loaded.on_failure.quorum)

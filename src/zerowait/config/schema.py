@@ -242,6 +242,11 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_bytes: int | None = None
     max_age_days: float | None = None
 
+    @property
+    def is_off(self) -> bool:
+        """Whether replies are kept nowhere."""
+        return self.path is None and self.url is None
+
     def __repr__(self) -> str:  # a password in the URL must not reach a log through a repr
         where = f"path={self.path!r}" if self.url is None else "url=<hidden>"
         return f"Cache({where}, max_bytes={self.max_bytes}, max_age_days={self.max_age_days})"
