@@ -23,12 +23,13 @@ VERDICT = {"integer": [1, 10]}
 
 
 class Run(msgspec.Struct, frozen=True):
-    """What `count` judgements took."""
+    """What `count` judgements took, from `began_s` on the clock that all processes share."""
 
     count: int
     wall_s: float
     cpu_s: float
     stats: Stats | None = None
+    began_s: float = 0.0
 
     @property
     def cpu_ms(self) -> float:
@@ -61,13 +62,13 @@ def through_engine(
     async def main() -> Run:
         async with Engine(config) as engine:
             for _ in range(rounds):
-                began = time.perf_counter(), time.process_time()
+                began = clocks()
                 rewards = await engine.score_all(samples)
-                ended = time.perf_counter(), time.process_time()
+                ended = clocks()
             lost = sum(reward.abstained for reward in rewards)
             if lost:
                 raise SystemExit(f"{lost} of {count} judgements were not reached")
-            return Run(count, ended[0] - began[0], ended[1] - began[1], engine.stats())
+            return run_of(count, began, ended, engine.stats())
 
     return _run(main())
 
@@ -143,13 +144,28 @@ def question(number: int) -> dict[str, Any]:
     return {"model": "m", "messages": messages, "max_tokens": 1024, "temperature": 0}
 
 
+def clocks() -> tuple[float, float]:
+    """The time on the clock that all processes share, and this process's CPU time, in seconds."""
+    return time.monotonic(), time.process_time()
+
+
+def run_of(
+    count: int,
+    began: tuple[float, float],
+    ended: tuple[float, float],
+    stats: Stats | None = None,
+) -> Run:
+    """What `count` judgements took between two looks at the `clocks`."""
+    return Run(count, ended[0] - began[0], ended[1] - began[1], stats, began[0])
+
+
 async def _all_at_once(one: Callable[[int], Coroutine[Any, Any, Any]], count: int) -> Run:
-    began = time.perf_counter(), time.process_time()
+    began = clocks()
     async with asyncio.TaskGroup() as tasks:
         for number in range(count):
             tasks.create_task(one(number))
-    ended = time.perf_counter(), time.process_time()
-    return Run(count, ended[0] - began[0], ended[1] - began[1])
+    ended = clocks()
+    return run_of(count, began, ended)
 
 
 def _run(main: Coroutine[Any, Any, Run]) -> Run:

@@ -24,6 +24,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from serving import cpu_s
+
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 CLIENTS = 2
 RESPONSE = "The capital is Paris, because the question asks for it. " * 20
@@ -125,12 +127,6 @@ def report(name: str, pids: Sequence[int], rows: int, hand_in: Callable[[], None
 def parts(rows: int) -> list[tuple[int, int]]:
     """The rows of each client."""
     return [(c * rows // CLIENTS, (c + 1) * rows // CLIENTS) for c in range(CLIENTS)]
-
-
-def cpu_s(pid: int) -> float:
-    """User and system time of a process, all its threads, in seconds."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def written(folder: Path, judge: str, name: str, shards: int = 1) -> Path:
