@@ -47,8 +47,10 @@ class Redis:
     """A redis-server of our own."""
 
     def __init__(self, folder, port, *options):
-        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
         self.name = f"redis://127.0.0.1:{port}/0"
+        # it has a minute for an answer, however busy the machine is
+        patient = "socket_timeout=60&socket_connect_timeout=60"
+        self.url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0?{patient}"
         settings = ["--save", "", "--requirepass", PASSWORD, "--bind", "127.0.0.1"]
         self.process = subprocess.Popen(
             [SERVER, "--port", str(port), "--dir", str(folder), *settings, *options],
@@ -161,15 +163,15 @@ def test_an_entry_lives_for_the_rest_of_its_age_and_is_not_served_beyond_it(url)
 
     async def use(store):
         await store.put("fresh", entry(1, created=now))
-        await store.put("half", entry(2, created=now - 50))
-        await store.put("gone", entry(3, created=now - 200))
+        await store.put("half", entry(2, created=now - 500))
+        await store.put("gone", entry(3, created=now - 2000))
         left = [await store._client.pttl(PREFIX + key) for key in ("fresh", "half")]
         await asyncio.sleep(0.01)
         return left, await store.get("gone"), await store.get("half")
 
-    (fresh, half), gone, found = with_store(url, use, limits=Limits(max_age_s=100))
-    assert 90_000 < fresh <= 100_000
-    assert 40_000 < half <= 50_000
+    (fresh, half), gone, found = with_store(url, use, limits=Limits(max_age_s=1000))
+    assert 900_000 < fresh <= 1_000_000
+    assert 400_000 < half <= 500_000
     assert gone is None
     assert found.reply == b"reply 2"
     # a shorter age than the one it was kept with

@@ -1,9 +1,8 @@
 """A budget under ``zerowait score``, with a process that is killed on the way."""
 
 import json
-import signal
 import sqlite3
-import time
+from concurrent.futures import Future
 
 from zerowait.client import nano_usd
 from zerowait.testing import FakeJudge, Latency, Script
@@ -17,6 +16,20 @@ def account(path):
     row = connection.execute("SELECT spent, reserved FROM budgets").fetchone()
     connection.close()
     return row
+
+
+class Fatal:
+    """Answers every request, and kills the process in `run` while it waits for the 20th answer."""
+
+    def __init__(self):
+        self.run = Future()
+        self.asked = 0
+
+    def __call__(self, body):
+        self.asked += 1
+        if self.asked == 20:
+            self.run.result(60).kill()
+        return "7"
 
 
 def billed_tokens(path):
@@ -34,7 +47,8 @@ def test_a_killed_and_resumed_run_never_costs_more_than_its_budget(
     rows.write_text(
         "".join(json.dumps({"prompt": "q", "response": f"a {i}"}) + "\n" for i in range(400))
     )
-    with FakeJudge(Script(latency=Latency(median_s=0.05))) as judge:
+    fatal = Fatal()
+    with FakeJudge(Script(latency=Latency(median_s=0.05)), answer=fatal) as judge:
         config = tmp_path / "reward.yaml"
         endpoint = {"base_url": judge.url, "model": "m"}
         # JSON is YAML
@@ -56,10 +70,7 @@ def test_a_killed_and_resumed_run_never_costs_more_than_its_budget(
             )
         )
         first = start_zerowait("score", rows, "-c", config, "-q")
-        while judge.seen.answered < 20:
-            assert first.poll() is None, first.communicate()
-            time.sleep(0.005)
-        first.send_signal(signal.SIGKILL)
+        fatal.run.set_result(first)
         first.communicate()
         _, lost = account(tmp_path / "spend.db")
         second = zerowait("score", rows, "-c", config, "-q")

@@ -78,7 +78,7 @@ def test_one_that_is_not_there_ends_the_command_before_a_model_is_loaded(project
 
 @pytest.mark.parametrize("spelled", ["search.retriever.url", "+search.retriever.url"])
 def test_the_address_on_the_command_line_is_the_one_that_counts(project, base, spelled):
-    dead = {"retriever": {"url": "http://127.0.0.1:9/retrieve", "deadline_s": 0.2}}
+    dead = {"retriever": {"url": "http://127.0.0.1:9/retrieve"}}
     check(project, dead, {spelled: f"{base}/retrieve"})
     with pytest.raises(ConfigError, match="status 404"):
         check(project, {"retriever": {"url": f"{base}/retrieve"}}, {spelled: f"{base}/x"})

@@ -218,10 +218,23 @@ def test_a_response_of_the_wrong_form_never_becomes_a_number():
     assert set(outcomes(rewards)) == {"http_error", "unparseable"}
 
 
-def test_a_response_that_hangs_or_breaks_is_asked_for_again():
-    script = Script(faults=(Hang(share=0.5, sent="half", first=1), Reset(share=0.5, first=1)))
-    with FakeJudge(script) as judge:
+def test_a_response_that_hangs_or_breaks_is_asked_for_again(leaping):
+    faults = Hang(share=0.5, sent="half", first=1), Reset(share=0.5, first=1)
+
+    def broken_ones_are_answered():
+        seen = judge.seen
+        return (seen.by_fault, seen.answered, seen.in_flight) == ({"reset": 2}, 2, 2)
+
+    async def scenario(leap):
         endpoint = {"base_url": judge.url, "api": "responses"}
-        rewards, stats = scored(configuration(endpoint, timeout_s=1.0), rows(8))
+        async with Engine(configuration(endpoint, timeout_s=60.0)) as engine:
+            scoring = asyncio.create_task(engine.score_all(rows(4)))
+            while not broken_ones_are_answered():  # noqa: ASYNC110 - the judge has its own loop
+                await asyncio.sleep(0.002)
+            leap(60)
+            return await scoring, engine.stats()
+
+    with FakeJudge(Script(seed=2, faults=faults)) as judge:
+        rewards, stats = leaping(scenario)
     assert all(isinstance(value, float) for value in outcomes(rewards))
-    assert stats.retries > 0
+    assert stats.retries >= 4
