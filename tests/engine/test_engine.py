@@ -31,7 +31,7 @@ def config(**parts):
 
 
 class Wire:
-    """Replies with `script(body)`: (seconds, status, content)."""
+    """Replies with `script(body)`: (seconds, status, content), once it may."""
 
     def __init__(self, script, pace=1):
         self.script = script
@@ -40,6 +40,8 @@ class Wire:
         self.in_flight = self.peak = 0
         self.closed = False
         self.busy = asyncio.Event()
+        self.may_reply = asyncio.Event()
+        self.may_reply.set()
 
     async def send(self, request, *, timeout_s):
         self.bodies.append(request.body)
@@ -50,6 +52,7 @@ class Wire:
         try:
             after_s, status, content = self.script(request.body.decode())
             await asyncio.sleep(after_s * self.pace)
+            await self.may_reply.wait()
         finally:
             self.in_flight -= 1
         body = b'{"choices": [{"message": {"content": "%s"}}]}' % content.encode()
@@ -392,14 +395,17 @@ def test_a_cancelled_caller_does_not_take_the_answer_from_another():
 
 def test_closing_with_a_drain_lets_paid_answers_reach_the_cache(tmp_path):
     settings = config(cache={"path": str(tmp_path / "j.db")}, traffic={"concurrency": 2})
-    wire = Wire(seven, pace=0.2)
+    wire = Wire(seven, pace=0)
 
     async def interrupted():
+        wire.may_reply.clear()
         engine = Engine(settings, transport=wire)
         await engine.__aenter__()
         batch = asyncio.create_task(engine.score_all(rows(6)))
         await wire.busy.wait()
         batch.cancel()
+        await asyncio.wait({batch})
+        asyncio.get_running_loop().call_soon(wire.may_reply.set)  # when it is closing
         await engine.aclose(drain_s=60)
 
     asyncio.run(interrupted())

@@ -17,7 +17,8 @@ from zerowait.engine.ranks import rank_correlation, rank_sum_z, ranks
 from zerowait.events import HealthAlarm, RewardSettled
 from zerowait.types import Abstain, Reward, Sample, Score
 
-SEEDS = st.integers(0, 2**32)
+# What chance draws is the same on every run: one step in thousands lets a fault pass unnoticed.
+SEEDS = pytest.mark.parametrize("seed", range(20))
 
 
 def sound_row(chance, *, skill=0.4, lost=0.03):
@@ -55,17 +56,16 @@ def test_sound_steps_raise_an_alarm_in_fewer_than_one_of_a_hundred():
     assert len(alarms) < 3, alarms
 
 
-@settings(max_examples=20)
-@given(SEEDS)
+@SEEDS
 def test_equal_rewards_are_told(seed):
     rows = [row._replace(value=0.5) for row in sound_step(random.Random(seed), 64)]
     assert kinds(rows)[0] == "all_equal"
 
 
-@settings(max_examples=20)
-@given(SEEDS, st.sampled_from([1, 10]))
-def test_a_judge_that_always_says_the_same_is_told(seed, end):
+@SEEDS
+def test_a_judge_that_always_says_the_same_is_told(seed):
     chance = random.Random(seed)
+    end = chance.choice([1, 10])
     rows = [
         row._replace(judged={"quality": end if chance.random() < 0.99 else 5})
         for row in sound_step(chance)
@@ -79,10 +79,10 @@ def test_nan_from_a_function_is_told_with_its_component():
     assert [(each.component, each.why) for each in found] == [("mine", "for 1 of 1 responses")]
 
 
-@settings(max_examples=20)
-@given(SEEDS, st.floats(0.15, 0.85))
-def test_lengths_of_two_kinds_are_told(seed, share):
+@SEEDS
+def test_lengths_of_two_kinds_are_told(seed):
     chance = random.Random(seed)
+    share = chance.uniform(0.15, 0.85)
     rows = [
         row._replace(length=round(chance.gauss(20, 2) if index < share * 256 else row.length * 3))
         for index, row in enumerate(sound_step(chance))
@@ -90,8 +90,7 @@ def test_lengths_of_two_kinds_are_told(seed, share):
     assert "bimodal_length" in kinds(rows)
 
 
-@settings(max_examples=20)
-@given(SEEDS)
+@SEEDS
 def test_a_judge_against_the_rules_is_told(seed):
     chance = random.Random(seed)
     rows = [
@@ -101,10 +100,10 @@ def test_a_judge_against_the_rules_is_told(seed):
     assert "judge_disagrees" in kinds(rows)
 
 
-@settings(max_examples=20)
-@given(SEEDS, st.sampled_from([-1.0, 1.0]))
-def test_a_jump_of_the_mean_is_told(seed, by):
+@SEEDS
+def test_a_jump_of_the_mean_is_told(seed):
     chance = random.Random(seed)
+    by = chance.choice([-1.0, 1.0])
     past = sound_past(chance)
     rows = [
         row._replace(value=None if row.value is None else row.value + by)
@@ -122,11 +121,11 @@ def test_the_rounding_of_a_mean_that_stays_the_same_is_no_jump(value, counts):
     assert kinds(now, [step_mean(rows) for rows in past]) == ["all_equal"]
 
 
-@settings(max_examples=20)
-@given(SEEDS, st.floats(0.25, 0.75))
-def test_right_or_wrong_one_response_to_a_prompt_raises_nothing(seed, skill):
+@SEEDS
+def test_right_or_wrong_one_response_to_a_prompt_raises_nothing(seed):
     """Rewards of 0 and 1 are two values, and n = 1 is no group: neither is a fault."""
     chance = random.Random(seed)
+    skill = chance.uniform(0.25, 0.75)
 
     def step():
         right = [float(chance.random() < skill) for _ in range(128)]
@@ -136,8 +135,7 @@ def test_right_or_wrong_one_response_to_a_prompt_raises_nothing(seed, skill):
     assert kinds(step(), past) == []
 
 
-@settings(max_examples=20)
-@given(SEEDS)
+@SEEDS
 def test_escaping_the_judge_by_length_is_told(seed):
     rows = [
         row._replace(value=None, abstained=True) if row.length > 600 else row
@@ -146,8 +144,7 @@ def test_escaping_the_judge_by_length_is_told(seed):
     assert "abstains_by_length" in kinds(rows)
 
 
-@settings(max_examples=20)
-@given(SEEDS)
+@SEEDS
 def test_escaping_the_judge_with_wrong_answers_is_told(seed):
     chance = random.Random(seed)
     rows = [

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 from collections import Counter
 from itertools import count
 
@@ -107,11 +106,10 @@ def rubric(tmp_path):
 
 
 @pytest.fixture
-def nobody():
-    """The address of a judge that is not there."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return {"base_url": f"http://127.0.0.1:{free.getsockname()[1]}/v1", "model": "gone"}
+def nobody(hold_port):
+    """The address of a judge that is not there, nor anybody else while the test runs."""
+    with hold_port() as port:
+        yield {"base_url": f"http://127.0.0.1:{port}/v1", "model": "gone"}
 
 
 # ---- JSON schema

@@ -2,6 +2,7 @@
 
 import re
 import string
+import unicodedata
 from fractions import Fraction
 
 import pytest
@@ -91,7 +92,8 @@ def test_a_number_is_read_back_however_it_was_written(number, method):
 @given(anything)
 def test_a_text_contains_its_own_words(text):
     for word in text.split():
-        assert contains_words(text, word)
+        is_seen = any(unicodedata.category(char) != "Cf" for char in word)
+        assert contains_words(text, word) == is_seen
 
 
 @given(tags)

@@ -105,13 +105,12 @@ def test_a_port_in_use_is_an_error_and_leaves_no_thread():
         assert len(threads()) == 1
 
 
-def test_the_next_judge_may_take_the_port_of_the_last(client):
-    with FakeJudge() as judge:
-        url = judge.url
-        client.ask(url, "a")
-    with FakeJudge(port=int(url.rsplit(":", 1)[1].removesuffix("/v1"))) as judge:
-        assert judge.url == url
-        assert client.ask(url, "a").status == 200
+def test_the_next_judge_may_take_the_port_of_the_last(client, hold_port):
+    with hold_port() as port:
+        for _ in range(2):
+            with FakeJudge(port=port) as judge:
+                assert judge.url == f"http://127.0.0.1:{port}/v1"
+                assert client.ask(judge.url, "a").status == 200
 
 
 def test_an_answer_that_raises_is_a_500_and_an_error_of_the_test(client):
