@@ -3,7 +3,9 @@
 import asyncio
 import gc
 import os
+import signal
 import socket
+import threading
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,6 +78,60 @@ def hold_port():
             yield holder.getsockname()[1]
 
     return held
+
+
+class Gate:
+    """``FakeJudge(hold=Gate(9))`` answers nine requests, and the others when the gate is opened."""
+
+    def __init__(self, through=0):
+        self._through = through
+        self._opened = threading.Event()
+
+    async def __call__(self, body):
+        self._through -= 1
+        if self._through < 0:
+            while not self._opened.is_set():  # noqa: ASYNC110 - opened in another thread
+                await asyncio.sleep(0.005)
+
+    def open(self):
+        self._opened.set()
+
+
+@pytest.fixture(scope="session")
+def gate():
+    """``gate(9)``: what is done with nine answers stands still then, however late one looks."""
+    return Gate
+
+
+@pytest.fixture(scope="session")
+def under_ray():
+    """``with under_ray():`` a Ray of this process, with two processors."""
+
+    @contextmanager
+    def running(tries=3):
+        import ray
+
+        before = signal.getsignal(signal.SIGTERM)  # Ray takes it and does not give it back
+        try:
+            for left in reversed(range(tries)):
+                try:
+                    ray.init(
+                        num_cpus=2,
+                        include_dashboard=False,
+                        log_to_driver=False,
+                        configure_logging=False,
+                    )
+                    break
+                except Exception:  # its node has 30 s to come up, which is little if all are busy
+                    ray.shutdown()
+                    if not left:
+                        raise
+            yield
+        finally:
+            ray.shutdown()
+            signal.signal(signal.SIGTERM, before)
+
+    return running
 
 
 class LeapingLoop(asyncio.SelectorEventLoop):

@@ -146,9 +146,9 @@ def test_a_worker_that_lost_its_session_hands_its_rows_in_again_and_gets_their_v
             await asyncio.sleep(0)
             sessions.submit("back", [(n, rows[n]) for n in (1, 2, 3)], [])
             results = {}
-            while len(results) < 3:
-                results |= dict(await sessions.collect("back"))
-            results |= dict(await sessions.collect("stays"))
+            for name, count in (("back", 3), ("stays", 4)):
+                while len(results) < count:
+                    results |= dict(await sessions.collect(name))
             return [results[n].value for n in range(4)]
 
     with FakeJudge() as judge:

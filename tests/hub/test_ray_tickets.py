@@ -24,13 +24,10 @@ ROWS = 40
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster():
+def cluster(under_ray):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    before = signal.getsignal(signal.SIGTERM)  # Ray takes it and does not give it back
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
-    yield
-    ray.shutdown()
-    signal.signal(signal.SIGTERM, before)
+    with under_ray():
+        yield
 
 
 def row(number):
@@ -115,21 +112,23 @@ def test_rows_are_judged_before_anybody_fetches_them_and_asked_once(tmp_path, na
 
 
 def test_a_hub_that_died_between_deposit_and_redemption_loses_nothing(
-    tmp_path, named, worker, dying
+    tmp_path, named, worker, gate
 ):
     named("mortal")
-    with FakeJudge(Script(latency=Latency(0.2))) as judge:
+    held = gate(10)
+    with FakeJudge(hold=held) as judge:
         config = settings(tmp_path, judge)
         hub = RayTickets(config, record=None, name="mortal")
         ray.get(worker.deposit.remote(config, "mortal"), timeout=LONG_S)
-        until(lambda: judge.seen.answered >= 10)
+        until(lambda: (committed(tmp_path / "reward.db"), judge.seen.in_flight) == (10, 8))
         pid = hub._first._actor.__ray_call__.remote(lambda _: os.getpid())
-        with dying(ray.get(pid, timeout=LONG_S), judge):
-            lost = judge.seen.requests - committed(tmp_path / "reward.db")
+        os.kill(ray.get(pid, timeout=LONG_S), signal.SIGKILL)
+        until(lambda: judge.seen.cancelled_by_client == 8)
+        held.open()
         values = asyncio.run(redeemed(hub))
         assert all(value is not None for value in values)
         assert judge.seen.distinct_bodies == ROWS
-        assert judge.seen.repeats <= lost
+        assert judge.seen.requests == ROWS + 8
 
 
 def test_whoever_hands_in_learns_what_is_wrong_with_the_configuration(tmp_path, named):

@@ -125,6 +125,37 @@ def test_an_answer_that_raises_is_a_500_and_an_error_of_the_test(client):
         ask()
 
 
+def test_an_answer_that_is_held_back_keeps_no_other_waiting(client):
+    told = threading.Event()
+
+    async def hold(body):
+        if "late" in str(body):
+            await client.until(told.is_set)
+
+    async def scenario(judge):
+        late = asyncio.create_task(client.post_all(judge.url, [client.chat("late")], at_once=1))
+        await client.until(lambda: judge.seen.in_flight == 1)
+        (soon,) = await client.post_all(judge.url, [client.chat("soon")], at_once=1)
+        waits = judge.seen.in_flight
+        told.set()
+        return soon.status, waits, (await late)[0].status
+
+    with FakeJudge(hold=hold) as judge:
+        assert asyncio.run(scenario(judge)) == (200, 1, 200)
+
+
+def test_what_fails_while_it_holds_an_answer_back_is_an_error_of_the_test(client):
+    async def hold(body):
+        raise LookupError("nothing to wait for")
+
+    def ask():
+        with FakeJudge(hold=hold) as judge:
+            assert client.ask(judge.url, "a").status == 500
+
+    with pytest.raises(LookupError, match="nothing to wait for"):
+        ask()
+
+
 def test_an_answer_that_raises_does_not_hide_the_error_of_the_test(client):
     def answer(body):
         raise LookupError

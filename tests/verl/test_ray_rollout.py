@@ -1,6 +1,5 @@
 """The rollout server as Ray runs it: what reaches it while many wait to be answered."""
 
-import signal
 import sys
 import warnings
 from types import SimpleNamespace
@@ -32,15 +31,10 @@ class Letters:
 
 
 @pytest.fixture(scope="module")
-def cluster():
-    before = signal.getsignal(signal.SIGTERM)  # Ray takes it and does not give it back
+def cluster(under_ray):
     ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    try:
-        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    with under_ray():
         yield
-    finally:
-        ray.shutdown()
-        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.fixture

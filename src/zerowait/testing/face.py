@@ -17,7 +17,7 @@ from zerowait.config.endpoint import Api
 from zerowait.testing.asks import BadRequestError, understood
 from zerowait.testing.capacity import Gate
 from zerowait.testing.draws import body_key
-from zerowait.testing.plan import Answer, planned
+from zerowait.testing.plan import Answer, Hold, planned
 from zerowait.testing.replies import Reply, failed, models
 from zerowait.testing.script import Script
 from zerowait.testing.tally import Question, Tally
@@ -50,11 +50,18 @@ class Face:
     """Answers HTTP requests according to a script; belongs to one loop."""
 
     def __init__(
-        self, script: Script, tally: Tally, *, answer: Answer | None, api_key: str | None
+        self,
+        script: Script,
+        tally: Tally,
+        *,
+        answer: Answer | None,
+        hold: Hold | None = None,
+        api_key: str | None,
     ) -> None:
         self._script = script
         self._tally = tally
         self._answer = answer
+        self._hold = hold
         self._expected = None if api_key is None else api_key.encode()
         self._gate = Gate(script.capacity)
         self._visitors: set[asyncio.Task[Any]] = set()
@@ -138,9 +145,11 @@ class Face:
         visit.question.admitted += 1
         try:
             reply = planned(self._script, ask, key, visit.question.admitted, self._answer)
+            if self._hold is not None:
+                await self._hold(ask.body)
         except Exception as error:  # noqa: BLE001 - the test's own function; raised again by close()
             self.crash = self.crash or error
-            return failed(500, f"the answer function raised {type(error).__name__}")
+            return failed(500, f"the test's own function raised {type(error).__name__}")
         if reply.latency_s:
             await asyncio.sleep(reply.latency_s * self._gate.slowdown())
         return reply

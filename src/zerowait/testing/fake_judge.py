@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from zerowait.errors import ClosedError
 from zerowait.testing.face import Face, listening
-from zerowait.testing.plan import Answer
+from zerowait.testing.plan import Answer, Hold
 from zerowait.testing.script import Script
 from zerowait.testing.tally import Seen, Tally
 
@@ -32,6 +32,9 @@ class FakeJudge:
         answer: the content of a reply, from the request's decoded body; in place of the script's
             verdict. It is called on the judge's thread and must not block. What it raises is
             answered with 500 and raised again when the judge is closed.
+        hold: awaited with a request's decoded body before its latency begins, on the judge's loop,
+            so that a test can keep answers back until the state that it looks at is reached. What
+            it raises is treated likewise.
         api_key: any other key, sent as ``Authorization: Bearer`` or ``api-key``, gets a 401.
         host: the address it listens on.
         port: 0 takes a free one.
@@ -51,12 +54,13 @@ class FakeJudge:
         script: Script = _PLAIN,
         *,
         answer: Answer | None = None,
+        hold: Hold | None = None,
         api_key: str | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         self._tally = Tally()
-        self._face = Face(script, self._tally, answer=answer, api_key=api_key)
+        self._face = Face(script, self._tally, answer=answer, hold=hold, api_key=api_key)
         self._address = host, port
         self._thread = threading.Thread(target=self._run, name="zerowait-fake-judge")
         self._port: Future[int] = Future()

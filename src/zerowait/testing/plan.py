@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -37,6 +37,8 @@ from zerowait.testing.verdicts import (
 
 Answer: TypeAlias = Callable[[dict[str, Any]], str]
 """A test's own judge: from the request's decoded body to the content of the reply."""
+Hold: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
+"""What a test lets a request wait for: given the request's decoded body."""
 
 
 def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | None = None) -> Reply:
