@@ -65,7 +65,9 @@ def judge():
         yield running
 
 
-def train(folder: Path, assets, judge, *, devices: int, steps: int, reward=REWARD, **parts):
+def train(
+    folder: Path, assets, judge, *, devices: int, steps: int, reward=REWARD, variables=None, **parts
+):
     """A finished training run of the tiny policy: its records and verl's own dumps."""
     endpoint = {"base_url": judge.url, "model": "fake"}
     judges = {"q": {"endpoints": [endpoint], "verdict": {"integer": [1, 10]}, "max_tokens": 64}}
@@ -88,7 +90,7 @@ def train(folder: Path, assets, judge, *, devices: int, steps: int, reward=REWAR
         "schedule": {"logger": ["console", "file"]},
         **parts,
     }
-    return run_recipe(folder, recipe)
+    return run_recipe(folder, recipe, **(variables or {}))
 
 
 def run_recipe(folder: Path, recipe, **variables):

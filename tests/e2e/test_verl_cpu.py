@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, environment, merged
+from zerowait.verl.overrides import arguments, base_overrides, environment, merged
+from zerowait.verl.training_setup import TrainingSetup
 
 HARD_LIMIT_S = 480
 REWARD = """

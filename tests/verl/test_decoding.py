@@ -157,6 +157,10 @@ def test_prompts_beyond_the_limit_are_read_in_portions(model):
     assert requests[2].token_ids == slow_greedy(model, PROMPTS[2], 10)[0]
 
 
+def ids(text):
+    return [ord(letter) - ord("a") for letter in text]
+
+
 def test_a_response_ends_with_its_stop_token(model):
     free = request(PROMPTS[0], temperature=0)
     decode_all(model, [free])
@@ -182,6 +186,31 @@ def test_a_response_ends_with_the_token_that_completes_a_stop_text(model, tokeni
     done = request(PROMPTS[0], temperature=0, stop_texts=(text[2:5],), decode=tokenizer.decode)
     decode_all(model, [done])
     assert tokenizer.decode(done.token_ids) == text[: text.index(text[2:5]) + 3]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "written", "finish"),
+    [
+        pytest.param("xcd", "e", "stop", id="begun in the part that was aborted"),
+        pytest.param("xc", "de", "stop", id="begun there with one letter"),
+        pytest.param("xcde", "fg", "", id="whole in the prompt"),
+        pytest.param("xcde", "fcde", "stop", id="whole in the prompt and once more"),
+        pytest.param("cd" + "x" * 40, "e", "", id="begun too early"),
+        pytest.param("x", "cde" + "y" * 40, "stop", id="of its own"),
+    ],
+)
+def test_a_response_that_goes_on_completes_a_stop_text_that_its_first_part_began(
+    tokenizer, prompt, written, finish
+):
+    """verl asks for the rest of an aborted response with the first part behind the prompt."""
+    going_on = request(ids(prompt), stop_texts=("cde",), decode=tokenizer.decode, max_tokens=64)
+    for token in ids(written):
+        going_on.accept(token, -1.0)
+        if going_on.finish:
+            break
+    assert going_on.finish == finish
+    if finish:
+        assert tokenizer.decode(going_on.token_ids).endswith("e")
 
 
 def test_a_response_taken_out_goes_on_where_it_was(model):

@@ -1,3 +1,4 @@
+import importlib
 import json
 from pathlib import Path
 
@@ -7,8 +8,9 @@ from hydra import compose, initialize_config_dir
 
 from zerowait.errors import ConfigError
 from zerowait.verl.launch import compose_arguments, setup_of
-from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, environment, merged
+from zerowait.verl.overrides import arguments, base_overrides, environment, merged
 from zerowait.verl.recipe import load_recipe
+from zerowait.verl.training_setup import TrainingSetup
 
 CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")
 
@@ -53,6 +55,92 @@ def test_a_cluster_is_joined_and_its_processes_learn_the_platform():
     assert config.ray_kwargs.ray_init.address == "auto"
     assert config.ray_kwargs.ray_init.num_cpus is None
     assert config.ray_kwargs.ray_init.runtime_env.env_vars.VERL_PLATFORM == "cpu"
+
+
+def separate_recipe(tmp_path, *, resources=(), **parts):
+    path = tmp_path / "recipe.yaml"
+    recipe = {
+        "model": {"path": "m"},
+        "data": {"train": ["t"], "validation": ["v"], "batch": 8},
+        "algorithm": {"steps": 3},
+        "trainer": {"mode": "zerowait_separate_async"},
+        "reward": {"components": {"answer": {"scorer": "qa_em"}}},
+        "resources": dict(resources),
+    }
+    path.write_text(json.dumps(recipe | parts))
+    return load_recipe(path)
+
+
+def separate(recipe, device):
+    command = compose_arguments(recipe, setup_of(recipe, device), {})
+    with initialize_config_dir(config_dir=CONFIG, version_base=None):
+        return compose("ppo_trainer", overrides=command)
+
+
+@pytest.mark.parametrize("mode", ["separate_async", "zerowait_separate_async"])
+def test_rollouts_on_the_cpu_get_a_logical_device_of_their_own_and_weights_over_gloo(
+    tmp_path, mode
+):
+    config = separate(separate_recipe(tmp_path, trainer={"mode": mode}), "cpu")
+    rollout = config.actor_rollout_ref.rollout
+    assert (rollout.n_gpus_per_node, rollout.nnodes) == (1, 1)
+    assert config.trainer.n_gpus_per_node == 1
+    assert config.ray_kwargs.ray_init.num_gpus == 2
+    assert rollout.checkpoint_engine.backend == "gloo"
+    registers = rollout.checkpoint_engine.custom_backend_module
+    assert importlib.import_module(registers).BACKEND == "gloo"
+    assert config.trainer.v1.separate_async.parameter_sync_step == 1
+    assert config.actor_rollout_ref.actor.ppo_mini_batch_size == config.data.train_batch_size
+
+
+def test_a_step_of_several_updates_has_as_many_prompts_as_verl_asks_for(tmp_path):
+    recipe = separate_recipe(
+        tmp_path,
+        trainer={"mode": "separate_async", "updates_per_sync": 4},
+        resources={"rollout_devices": 6, "rollout_nodes": 2, "devices": 8},
+    )
+    config = separate(recipe, "cuda")
+    rollout = config.actor_rollout_ref.rollout
+    assert (rollout.n_gpus_per_node, rollout.nnodes) == (6, 2)
+    updates = config.trainer.v1.separate_async.parameter_sync_step
+    assert updates == 4
+    mini = config.actor_rollout_ref.actor.ppo_mini_batch_size
+    assert config.data.train_batch_size == updates * mini == 8
+
+
+@pytest.mark.parametrize(
+    ("engine", "chosen", "backend"),
+    [
+        ("transformers", "auto", "gloo"),
+        ("vllm", "auto", "nccl"),
+        ("transformers", "nccl", "nccl"),
+        ("vllm", "gloo", "gloo"),
+    ],
+)
+def test_weights_go_over_nccl_where_a_fast_engine_rolls_out_or_it_is_chosen(
+    tmp_path, engine, chosen, backend
+):
+    recipe = separate_recipe(
+        tmp_path, rollout={"engine": engine}, resources={"weight_transfer": chosen}
+    )
+    transfer = separate(recipe, "cuda").actor_rollout_ref.rollout.checkpoint_engine
+    assert transfer.backend == backend
+    assert (transfer.custom_backend_module is None) == (backend == "nccl")
+
+
+@pytest.mark.parametrize(
+    ("parts", "says"),
+    [
+        ({"resources": {"weight_transfer": "nccl"}}, "is nccl, which needs a GPU.*write gloo"),
+        (
+            {"trainer": {"mode": "separate_async", "updates_per_sync": 2}},
+            "updates_per_sync must be 1 on the CPU",
+        ),
+    ],
+)
+def test_what_verl_cannot_do_on_a_cpu_is_refused(tmp_path, parts, says):
+    with pytest.raises(ConfigError, match=says):
+        setup_of(separate_recipe(tmp_path, **parts), "cpu")
 
 
 def test_validation_comes_before_the_first_step_and_after_the_last_one():

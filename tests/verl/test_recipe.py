@@ -47,6 +47,16 @@ def written(tmp_path, section, changes):
         ("resources", "devices", 0, "must be at least 1"),
         ("resources", "nodes", 0, "must be at least 1"),
         ("resources", "reward_workers", 0, "must be at least 1"),
+        ("resources", "rollout_devices", 0, "must be at least 1"),
+        (
+            "resources",
+            "rollout_devices",
+            2,
+            "is read with trainer: {mode: zerowait_separate_async}",
+        ),
+        ("resources", "rollout_nodes", 2, "or separate_async only, where rollouts have devices"),
+        ("resources", "weight_transfer", "gloo", "of their own"),
+        ("trainer", "updates_per_sync", 2, "is read in separate_async and zerowait_separate_async"),
         ("schedule", "save_every", -1, "must be at least 0"),
         ("schedule", "logger", ["console", "tensorbord"], "did you mean 'tensorboard'?"),
         ("algorithm", "steps", 10**15, "must be at most 1e+09"),
@@ -64,6 +74,14 @@ def test_a_number_that_cannot_be_is_named_with_file_line_and_key(
         load_recipe(path)
     assert str(caught.value).startswith(f"{path}:{line}: {section}.{key} ")
     assert says in str(caught.value)
+
+
+def test_a_steps_prompts_are_shared_out_evenly_among_its_updates(tmp_path):
+    path = written(tmp_path, "trainer", {"mode": "separate_async", "updates_per_sync": 4})
+    with pytest.raises(
+        ConfigError, match=r"updates_per_sync is 4, which does not divide data\.batch"
+    ):
+        load_recipe(path)
 
 
 @pytest.mark.parametrize("name", ["../../x", "/etc/x", "..", ".x", "a/b", "a\nb", "x" * 61])

@@ -18,8 +18,9 @@ from zerowait.errors import ConfigError, did_you_mean
 from zerowait.verl.hydra_syntax import flattened, given_twice, read
 from zerowait.verl.ignored_keys import examine
 from zerowait.verl.log import Log
-from zerowait.verl.overrides import TrainingSetup, arguments, base_overrides, merged
+from zerowait.verl.overrides import arguments, base_overrides, merged
 from zerowait.verl.recipe import Recipe
+from zerowait.verl.training_setup import TrainingSetup
 
 LOG = "train.log"
 ROLLOUTS = "rollouts"
@@ -65,7 +66,8 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
         device=device,
         devices=resources.devices,
         nodes=resources.nodes,
-        engine="transformers" if recipe.rollout.engine == "auto" else recipe.rollout.engine,
+        **_separate(recipe),
+        engine=_engine(recipe),
         backend=resources.backend,
         flash_attention=recipe.model.flash_attention and device == "cuda",
         prompt_key=data.prompt_key,
@@ -90,17 +92,44 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
     )
 
 
+def _engine(recipe: Recipe) -> Literal["transformers", "vllm", "sglang"]:
+    return "transformers" if recipe.rollout.engine == "auto" else recipe.rollout.engine
+
+
+def _separate(recipe: Recipe) -> dict[str, Any]:
+    """What is only there where rollouts have devices of their own."""
+    trainer, resources = recipe.trainer, recipe.resources
+    if not trainer.is_separate:
+        return {}
+    transfer = resources.weight_transfer
+    if transfer == "auto":
+        transfer = "gloo" if _engine(recipe) == "transformers" else "nccl"
+    return {
+        "rollout_devices": resources.rollout_devices or 1,
+        "rollout_nodes": resources.rollout_nodes or 1,
+        "updates_per_sync": trainer.updates_per_sync or 1,
+        "weight_transfer": transfer,
+    }
+
+
 def _refuse_what_needs_a_gpu(recipe: Recipe) -> None:
     for key, value, instead in (
         (("rollout", "engine"), recipe.rollout.engine, "transformers"),
         (("resources", "backend"), recipe.resources.backend, "fsdp2"),
+        (("resources", "weight_transfer"), recipe.resources.weight_transfer, "gloo"),
     ):
-        if value in ("vllm", "sglang", "megatron"):
+        if value in ("vllm", "sglang", "megatron", "nccl"):
             recipe.source.fail(
                 key,
                 f"is {value}, which needs a GPU, and this runs on the CPU: leave it out, or write "
                 f"{instead}",
             )
+    if (recipe.trainer.updates_per_sync or 1) > 1:
+        recipe.source.fail(
+            ("trainer", "updates_per_sync"),
+            "must be 1 on the CPU: for further updates verl copies the weights before them to the "
+            "host's memory, where they are already, so that its copy changes with them",
+        )
 
 
 def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:

@@ -10,3 +10,6 @@ BUILT_ON: Final = {
     "zerowait_separate_async": "separate_async",
 }
 """Our modes, in ``trainer.v1.trainer_mode``, and the mode of verl's that each is built on."""
+
+SEPARATE: Final = ("separate_async", "zerowait_separate_async")
+"""The modes whose rollouts have devices of their own."""

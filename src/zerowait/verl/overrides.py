@@ -9,89 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Literal
-
-import msgspec
 
 from zerowait.errors import ConfigError
 from zerowait.verl.hydra_syntax import written
+from zerowait.verl.training_setup import TrainingSetup
 
 DATASET = "pkg://zerowait.verl.dataset"
+WEIGHT_TRANSFER = "zerowait.verl.checkpoint_engine"
 _BUCKET_MEGABYTES = 256
 _RAY_CPUS = 16
-
-
-class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of verl's trainer needs to know.
-
-    Args:
-        model_path: a folder in Hugging Face format.
-        train_files, val_files: Parquet or JSONL files in verl's columns.
-        device: where it runs. devices: GPUs per node, or logical devices on the CPU.
-        nodes: machines.
-        engine: verl's rollout: ours, or one that needs a GPU.
-        backend: what shards the models for training.
-        prompt_key: the column of chat messages.
-        prompts: per step. responses: per prompt. val_responses: per prompt in validation.
-        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses end there.
-        steps: training steps. learning_rate: of AdamW.
-        temperature: of training responses; validation is greedy.
-        estimator: verl's advantage estimator.
-        kl_loss: coefficient of the KL term in the loss; 0 needs no reference model.
-        micro_batch: sequences per forward and backward pass on one device, at full length; of
-            shorter ones there are more.
-        half_precision: compute in bfloat16; None does so on GPUs only.
-        flash_attention: whether the flash-attn package is there for the trainer.
-        validate_every, save_every: in steps; 0 is never. Validation also runs before the first
-            step and after the last.
-        name: of the run. folder: where checkpoints go. logger: verl's trackers.
-        seed: of data order and sampling.
-        reward_workers, agent_workers, storage_units: verl's helper processes, about 0.4 GB each.
-        ray_address: a running cluster; None starts Ray on this machine.
-    """
-
-    model_path: str
-    train_files: list[str]
-    val_files: list[str]
-    device: Literal["cpu", "cuda"] = "cpu"
-    devices: int = 1
-    nodes: int = 1
-    engine: Literal["transformers", "vllm", "sglang"] = "transformers"
-    backend: Literal["fsdp2", "megatron"] = "fsdp2"
-    prompt_key: str = "prompt"
-    prompts: int = 4
-    responses: int = 4
-    val_responses: int = 1
-    max_prompt_tokens: int = 512
-    max_response_tokens: int = 512
-    steps: int = 10
-    learning_rate: float = 1e-6
-    temperature: float = 1.0
-    estimator: str = "grpo"
-    kl_loss: float = 0.0
-    micro_batch: int = 8
-    half_precision: bool | None = None
-    flash_attention: bool = False
-    validate_every: int = 0
-    save_every: int = 0
-    name: str = "run"
-    folder: str = "runs"
-    logger: tuple[str, ...] = ("console",)
-    seed: int = 0
-    reward_workers: int = 1
-    agent_workers: int = 1
-    storage_units: int = 1
-    ray_address: str | None = None
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest prompt and response together."""
-        return self.max_prompt_tokens + self.max_response_tokens
-
-    @property
-    def bfloat16(self) -> bool:
-        """Whether actor and rollout compute in bfloat16."""
-        return self.device == "cuda" if self.half_precision is None else self.half_precision
 
 
 def environment(setup: TrainingSetup) -> dict[str, str]:
@@ -116,7 +42,7 @@ def environment(setup: TrainingSetup) -> dict[str, str]:
 
 def threads(setup: TrainingSetup) -> int:
     """Threads for each of the processes that compute."""
-    return max(1, len(os.sched_getaffinity(0)) // setup.devices)
+    return max(1, len(os.sched_getaffinity(0)) // (setup.devices + setup.rollout_devices))
 
 
 def base_overrides(setup: TrainingSetup) -> dict[str, object]:
@@ -131,6 +57,7 @@ def base_overrides(setup: TrainingSetup) -> dict[str, object]:
         **_actor(setup),
         **_critic(setup),
         **_rollout(setup),
+        **_separate(setup),
         **_trainer(setup),
         **_ray(setup),
     }
@@ -191,7 +118,7 @@ def _actor(setup: TrainingSetup) -> dict[str, object]:
     overrides: dict[str, object] = {
         "algorithm.adv_estimator": setup.estimator,
         f"{actor}.optim.lr": setup.learning_rate,
-        f"{actor}.ppo_mini_batch_size": setup.prompts,
+        f"{actor}.ppo_mini_batch_size": setup.prompts // setup.updates_per_sync,
         # By tokens, not by rows: a number of rows has to divide the batch of every device.
         f"{actor}.use_dynamic_bsz": True,
         f"{actor}.ppo_max_token_len_per_gpu": setup.micro_batch * setup.longest,
@@ -261,6 +188,22 @@ def _rollout(setup: TrainingSetup) -> dict[str, object]:
     return overrides
 
 
+def _separate(setup: TrainingSetup) -> dict[str, object]:
+    """Rollouts on devices of their own, and how new weights get to them."""
+    if not setup.rollout_devices:
+        return {}
+    rollout = "actor_rollout_ref.rollout"
+    overrides: dict[str, object] = {
+        f"{rollout}.n_gpus_per_node": setup.rollout_devices,
+        f"{rollout}.nnodes": setup.rollout_nodes,
+        "trainer.v1.separate_async.parameter_sync_step": setup.updates_per_sync,
+        f"{rollout}.checkpoint_engine.backend": setup.weight_transfer,
+    }
+    if setup.weight_transfer == "gloo":
+        overrides[f"{rollout}.checkpoint_engine.custom_backend_module"] = WEIGHT_TRANSFER
+    return overrides
+
+
 def _trainer(setup: TrainingSetup) -> dict[str, object]:
     return {
         "reward.num_workers": setup.reward_workers,
@@ -292,6 +235,7 @@ def _ray(setup: TrainingSetup) -> dict[str, object]:
     overrides: dict[str, object] = {f"+{init}.include_dashboard": False}
     if setup.device == "cpu":
         # Logical numbers: verl reserves several CPUs per device, and counts devices as GPUs.
-        overrides[f"{init}.num_cpus"] = _RAY_CPUS + 8 * setup.devices
-        overrides[f"+{init}.num_gpus"] = setup.devices
+        devices = setup.devices + setup.rollout_devices
+        overrides[f"{init}.num_cpus"] = _RAY_CPUS + 8 * devices
+        overrides[f"+{init}.num_gpus"] = devices
     return overrides

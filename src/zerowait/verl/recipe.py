@@ -12,7 +12,9 @@ from zerowait.config import FailurePolicy, RewardConfig, Source, build, read_con
 from zerowait.errors import ConfigError
 from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
+from zerowait.verl.modes import SEPARATE
 from zerowait.verl.recipe_parts import (
+    SEPARATE_ONLY,
     Algorithm,
     Data,
     Model,
@@ -87,6 +89,7 @@ def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = No
         if key not in tree:
             source.fail((key,), "is missing")
     parts = {key: build(source, (key,), kind) for key, kind in _PARTS.items() if key in tree}
+    _devices_fit_the_mode(source, parts)
     reward, reward_path = _reward(source, path)
     _every_policy_caused_failure_was_chosen(reward)
     name = _name(source, path)
@@ -101,6 +104,26 @@ def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = No
         **parts,
     }
     return Recipe(**recipe)
+
+
+def _devices_fit_the_mode(source: Source, parts: dict[str, Any]) -> None:
+    """Rollouts have devices of their own in some modes only, and share each step's prompts out."""
+    trainer, resources = parts.get("trainer", Trainer()), parts.get("resources", Resources())
+    given = [name for name in SEPARATE_ONLY if getattr(resources, name) is not None]
+    given += ["weight_transfer"] if resources.weight_transfer != "auto" else []
+    if given and not trainer.is_separate:
+        source.fail(
+            ("resources", given[0]),
+            f"is read with trainer: {{mode: {SEPARATE[-1]}}} or {SEPARATE[0]} only, where rollouts "
+            "have devices of their own",
+        )
+    updates, batch = trainer.updates_per_sync or 1, parts["data"].batch
+    if batch % updates:
+        source.fail(
+            ("trainer", "updates_per_sync"),
+            f"is {updates}, which does not divide data.batch: {batch} prompts of a step are shared "
+            "out evenly among its updates",
+        )
 
 
 def _reward(source: Source, path: Path) -> tuple[RewardConfig, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -11,7 +11,7 @@ from zerowait.errors import did_you_mean
 from zerowait.verl.estimators import ESTIMATORS, not_run
 from zerowait.verl.known import LOGGERS
 from zerowait.verl.limits import MAX_ABSTAINED, REDEEM_S, check_limits
-from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.modes import BUILT_ON, SEPARATE
 
 _MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
 
@@ -123,6 +123,8 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             600.
         max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond
             it ``zerowait`` stops training; default 0.5. verl's own trainers cannot be stopped.
+        updates_per_sync: in the modes ``separate_async``, updates of the policy in a step, after
+            which its rollouts get the new weights; default 1.
     """
 
     mode: Literal[
@@ -135,12 +137,17 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = "sync"
     redeem_s: float | None = None
     max_abstained: float | None = None
+    updates_per_sync: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("redeem_s", "max_abstained"):
             if getattr(self, name) is not None and not self.gives_tickets:
                 raise ValueError(f"{name} is read in {' and '.join(BUILT_ON)} only: {_NO_STOP}")
         check_limits(redeem_s=self.waited_s, max_abstained=self.ceiling)
+        if self.updates_per_sync is not None:
+            _count("updates_per_sync", self.updates_per_sync)
+            if not self.is_separate:
+                raise ValueError(f"updates_per_sync is read in {' and '.join(SEPARATE)} only")
 
     @property
     def waited_s(self) -> float:
@@ -157,6 +164,14 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Whether rewards are fetched when a step needs them."""
         return self.mode in BUILT_ON
 
+    @property
+    def is_separate(self) -> bool:
+        """Whether rollouts have devices of their own."""
+        return self.mode in SEPARATE
+
+
+SEPARATE_ONLY: Final = ("rollout_devices", "rollout_nodes")
+
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where it runs.
@@ -165,6 +180,11 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         device: ``auto`` takes the GPU if there is one.
         backend: what shards the models for training; ``megatron`` needs GPUs and its own packages.
         devices: GPUs per node, or logical devices on the CPU. nodes: machines.
+        rollout_devices, rollout_nodes: the same for rollouts in the trainer modes
+            ``separate_async``, where they have devices of their own; default 1.
+        weight_transfer: how new weights get to those: ``gloo`` is ours and runs anywhere; ``nccl``
+            is verl's and needs GPUs and the package cupy. ``auto`` takes it where ``vllm`` or
+            ``sglang`` roll out.
         reward_workers: verl's reward processes; they only pass samples on to the hub.
         ray_address: a running cluster; None starts Ray on this machine.
     """
@@ -173,12 +193,16 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     backend: Literal["fsdp2", "megatron"] = "fsdp2"
     devices: int = 1
     nodes: int = 1
+    rollout_devices: int | None = None
+    rollout_nodes: int | None = None
+    weight_transfer: Literal["auto", "gloo", "nccl"] = "auto"
     reward_workers: int = 1
     ray_address: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("devices", "nodes", "reward_workers"):
-            _count(name, getattr(self, name))
+        for name in ("devices", "nodes", "reward_workers", *SEPARATE_ONLY):
+            if getattr(self, name) is not None:
+                _count(name, getattr(self, name))
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -102,7 +102,21 @@ class Generation:
             self.finish = "length"
 
     def _wrote_stop_text(self) -> bool:
+        """Whether the last token completed one.
+
+        It may have begun in the prompt, which ends with the first part of a response that was
+        aborted and is gone on with.
+        """
         if not self.sampling.stop_texts or self._decode is None:
             return False
-        tail = self._decode(self.token_ids[-_TAIL_TOKENS:])
-        return any(text in tail for text in self.sampling.stop_texts)
+        tail = self._tail()
+        now = self._decode(tail)
+        found = [text for text in self.sampling.stop_texts if text in now]
+        if not found or len(tail) <= len(self.token_ids):
+            return bool(found)
+        before = self._decode(tail[:-1])
+        return any(now.count(text) > before.count(text) for text in found)
+
+    def _tail(self) -> list[int]:
+        missing = _TAIL_TOKENS - len(self.token_ids)
+        return (self.prompt_ids[-missing:] if missing > 0 else []) + self.token_ids[-_TAIL_TOKENS:]
