@@ -185,6 +185,7 @@ def test_python_runs_as_printed(folder, page, text, capsys):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("page", "text"), [block for block in blocks("python") if "import ray" in block.values[1]]
 )
@@ -195,7 +196,7 @@ def test_python_under_ray_runs_as_printed(folder, page, text):
         env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -2,6 +2,7 @@
 
 import operator
 import sys
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,8 @@ def test_a_server_that_ends_without_a_word_is_not_waited_for():
 
 def test_a_server_that_says_nothing_is_given_up(monkeypatch):
     monkeypatch.setattr(serving, "START_S", 0.0)
-    with pytest.raises(RuntimeError, match="said nothing for 0 s"), serving.quick_judge():
+    silent = serving.in_process(operator.call, Connection.recv)
+    with pytest.raises(RuntimeError, match="said nothing for 0 s"), silent:
         pass
 
 

@@ -116,6 +116,7 @@ def test_a_recipe_and_its_reward_are_valid(name):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", BOTH)
 def test_a_dry_run_composes_verls_configuration_and_reaches_no_judge(name, tmp_path):
     shutil.copytree(RECIPES / name, tmp_path / "recipes" / name)
@@ -132,7 +133,7 @@ def test_a_dry_run_composes_verls_configuration_and_reaches_no_judge(name, tmp_p
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=280,
         check=False,
         env=os.environ,
     )

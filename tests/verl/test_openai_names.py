@@ -22,11 +22,13 @@ def seven(_body):
     return "Score: 7"
 
 
-def test_a_batch_is_submitted_at_once_and_identical_requests_are_asked_once():
-    with FakeJudge(Script(latency=Latency(1.0)), answer=seven) as judge:
+def test_a_batch_is_submitted_at_once_and_identical_requests_are_asked_once(gate):
+    held = gate()
+    with FakeJudge(answer=seven, hold=held) as judge:
         with AsyncOpenAIManager(settings(judge)) as manager:
             future = manager.submit(SAMPLES)
             assert not future.done()
+            held.open()
             rewards = future.result()
         assert judge.seen.requests == 3
     assert [reward.value for reward in rewards] == [pytest.approx(0.7)] * 6
