@@ -71,6 +71,11 @@ async def echo(asked):
     return web.Response(body=reply_body(found, scores=True))
 
 
+def patient(url, **options):
+    """What should answer has a minute for it, and another for what is asked again."""
+    return RetrieverSettings(url=url, timeout_s=60.0, deadline_s=120.0, **options)
+
+
 def texts(results):
     return [r if isinstance(r, Failed) else [p.contents for p in r] for r in results]
 
@@ -184,7 +189,7 @@ def test_a_port_that_is_taken_is_a_configuration_error(index):
 
 def test_queries_at_the_same_time_leave_together_and_are_asked_once(index):
     async def scenario():
-        async with server(echo) as (url, seen), Retriever(RetrieverSettings(url=url)) as retriever:
+        async with server(echo) as (url, seen), Retriever(patient(url)) as retriever:
             async with asyncio.TaskGroup() as tasks:
                 asked = [tasks.create_task(retriever.find([f"q{n % 4}"])) for n in range(64)]
             again = await retriever.find(["q1", "q9"])
@@ -201,7 +206,7 @@ def test_our_client_and_our_server_understand_each_other(index):
     async def scenario():
         async with (
             serving_index(index, port=0) as url,
-            Retriever(RetrieverSettings(url=url, topk=1)) as retriever,
+            Retriever(patient(url, topk=1)) as retriever,
         ):
             return await retriever.find(["capital of Norway", "nothing like it"])
 
@@ -215,7 +220,7 @@ def test_a_fault_that_passes_is_asked_again(fault):
     async def scenario():
         async with (
             server(fault, echo) as (url, seen),
-            Retriever(RetrieverSettings(url=url)) as retriever,
+            Retriever(patient(url)) as retriever,
         ):
             return await retriever.find(["q"]), seen
 
@@ -231,7 +236,7 @@ def test_one_query_that_the_server_refuses_takes_no_other_with_it():
         return await echo(asked)
 
     async def scenario():
-        async with server(picky) as (url, seen), Retriever(RetrieverSettings(url=url)) as retriever:
+        async with server(picky) as (url, seen), Retriever(patient(url)) as retriever:
             return await retriever.find(["a", "bad", "b", "c"]), seen
 
     found, seen = asyncio.run(scenario())
@@ -272,7 +277,7 @@ def test_a_failure_is_not_remembered():
     async def scenario():
         async with (
             server(404, echo) as (url, _),
-            Retriever(RetrieverSettings(url=url)) as retriever,
+            Retriever(patient(url)) as retriever,
         ):
             return await retriever.find(["q"]), await retriever.find(["q"])
 
@@ -290,7 +295,7 @@ def test_closing_ends_every_wait_and_refuses_what_comes_after():
             await asyncio.Event().wait()
 
         async with server(hang) as (url, _):
-            retriever = Retriever(RetrieverSettings(url=url))
+            retriever = Retriever(patient(url))
             waiting = asyncio.create_task(retriever.find(["q"]))
             await came.wait()
             await retriever.aclose()
@@ -306,7 +311,7 @@ def test_closing_ends_every_wait_and_refuses_what_comes_after():
 
 def test_a_cancelled_caller_leaves_the_others_their_answer():
     async def scenario():
-        async with server(echo) as (url, _), Retriever(RetrieverSettings(url=url)) as retriever:
+        async with server(echo) as (url, _), Retriever(patient(url)) as retriever:
             first = asyncio.create_task(retriever.find(["q"]))
             second = asyncio.create_task(retriever.find(["q"]))
             await asyncio.sleep(0)

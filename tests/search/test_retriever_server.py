@@ -104,7 +104,9 @@ def test_our_client_reads_every_server_of_search_r1(form, count):
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/retrieve"
         try:
-            async with Retriever(RetrieverSettings(url=url)) as retriever:
+            async with Retriever(
+                RetrieverSettings(url=url, timeout_s=60.0, deadline_s=60.0)
+            ) as retriever:
                 return await retriever.find([f"q{n}" for n in range(count)])
         finally:
             await runner.cleanup()
@@ -118,7 +120,7 @@ def test_a_request_that_is_under_way_is_answered_before_the_server_stops():
 
     async def main():
         async with ClientSession() as session:
-            async with serving_index(index, port=0) as url:
+            async with serving_index(index, port=0, drain_s=60.0) as url:
                 asking = asyncio.create_task(session.post(url, json={"queries": ["a"]}))
                 await asyncio.to_thread(index.came.wait, 60)
                 asyncio.get_running_loop().call_soon(index.may_go_on.set)
@@ -216,11 +218,10 @@ def test_our_client_reads_in_parts_what_the_transport_would_not_read_whole(tmp_p
     build_index(tmp_path / "c.jsonl", tmp_path / "index")
 
     async def main(index):
-        async with (
-            serving_index(index, port=0) as url,
-            Retriever(RetrieverSettings(url=url, topk=1)) as retriever,
-        ):
-            return await retriever.find([f"word{n}" for n in range(16)])
+        async with serving_index(index, port=0) as url:
+            patient = RetrieverSettings(url=url, topk=1, timeout_s=60.0, deadline_s=110.0)
+            async with Retriever(patient) as retriever:
+                return await retriever.find([f"word{n}" for n in range(16)])
 
     with open_index(tmp_path / "index") as index:
         found = asyncio.run(main(index))

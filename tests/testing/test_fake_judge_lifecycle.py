@@ -3,7 +3,12 @@
 import asyncio
 import gc
 import signal
+import socket
+import sys
 import threading
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import aiohttp
@@ -50,6 +55,34 @@ def test_closing_ends_the_requests_that_wait_for_their_time(client):
         return task.result()
 
     assert asyncio.run(work()).error
+
+
+def test_who_connects_while_it_closes_leaves_no_socket_behind(client, monkeypatch):
+    """asyncio's own loop, as where uvloop is not installed, closes nothing by itself."""
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    gc.collect()
+    is_busy, may_go_on = threading.Event(), threading.Event()
+
+    def answer(_):
+        is_busy.set()
+        assert may_go_on.wait(60)
+        return "7"
+
+    with FakeJudge(answer=answer) as judge, ThreadPoolExecutor(2) as pool:
+        port = int(judge.url.rsplit(":", 1)[1].removesuffix("/v1"))
+        pool.submit(client.ask, judge.url, "a")
+        assert is_busy.wait(60)
+        late = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
+        closing = pool.submit(judge.close)
+        while not judge._stop.done():
+            time.sleep(0.001)
+        may_go_on.set()
+        closing.result(60)
+    for link in late:
+        link.close()
+    with warnings.catch_warnings(record=True, action="always") as told:
+        gc.collect()
+    assert told == []
 
 
 def test_it_runs_in_async_with_and_leaves_no_thread(client):

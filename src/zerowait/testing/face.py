@@ -24,6 +24,7 @@ from zerowait.testing.tally import Question, Tally
 
 _BACKLOG = 4096  # a thousand clients may connect at once; the usual 128 makes them wait a second
 _LARGEST_BODY_BYTES = 256 * 2**20
+_TURNS_TO_ACCEPT = 3
 _LINGER_NOT_AT_ALL = struct.pack("ii", 1, 0)
 _PAGES = ("/v1/models", "/healthz", "/stats")
 _APIS: Final[dict[str, Api]] = {
@@ -229,6 +230,9 @@ async def listening(face: Face, host: str, port: int) -> AsyncIterator[int]:
         yield site.port
     finally:
         face.close()
+        # asyncio's own loop never closes a connection that is being accepted when its server closes
+        for _ in range(_TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)
         await runner.cleanup()
 
 
