@@ -480,13 +480,12 @@ def scored(url, wire):
 @needs_redis
 def test_a_run_goes_on_without_a_redis_that_falls_silent_and_says_so_once(server, leaping):
     wire, heard = Wire(), Absences()
+    patient = "socket_timeout=50&socket_connect_timeout=50"
 
     async def main(leap):
         async with (
             Line(server) as line,
-            Engine(
-                judged_by(f"{line.url}?socket_timeout=50"), transport=wire, listener=heard
-            ) as engine,
+            Engine(judged_by(f"{line.url}?{patient}"), transport=wire, listener=heard) as engine,
         ):
             line.silent = True
             first = asyncio.create_task(engine.score(Sample("q", "first")))

@@ -63,7 +63,7 @@ def test_a_judge_that_cannot_be_reached_through_its_faults_is_not_called_sound(c
     with FakeJudge(
         Script(obeys=True, faults=(Status(status=500, always=True, share=1.0),))
     ) as judge:
-        file = config({"q": [judge.url]}, traffic={"attempts": 1, "deadline_s": 5})
+        file = config({"q": [judge.url]}, traffic={"attempts": 1, "concurrency": 82})
         done = zerowait("doctor", "judge", file, "-q")
     assert done.returncode == 3
     heading, line = done.stdout.strip().splitlines()

@@ -148,6 +148,7 @@ def test_a_training_that_verl_resumes_goes_on_with_its_record(project, capsys):
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(300)
 def test_a_dry_run_prints_the_composed_configuration_with_every_override(project, zerowait_process):
     done = zerowait_process(
         "train", "recipe.yaml", "--dry-run", "trainer.total_training_steps=7", "+reward.mine=1"
