@@ -76,7 +76,10 @@ def test_requests_beyond_the_batch_wait_their_turn(model):
     with_loop(model, work, limits=Limits(rows=2))
 
 
-def test_an_abort_hands_over_what_was_written_at_once(model):
+@pytest.mark.parametrize("reject", [False, True])
+def test_an_abort_hands_over_what_was_written_at_once(model, reject):
+    """What has not begun waits for the resume: it would only come back, and count as interrupted."""
+
     async def work(loop):
         running, waiting = request(PROMPTS[0], max_tokens=400), request(PROMPTS[1])
         async with asyncio.TaskGroup() as group:
@@ -84,10 +87,13 @@ def test_an_abort_hands_over_what_was_written_at_once(model):
             await until(lambda: loop.stats.steps > 3)
             group.create_task(loop.generate(waiting))
             await asyncio.sleep(0)
-            assert await loop.abort(reject=False) == 2
-        assert running.finish == waiting.finish == "aborted"
+            assert await loop.abort(reject=reject) == 1 + reject
+            assert waiting.finish == ("aborted" if reject else "")
+            loop.accept_again()
+        assert running.finish == "aborted"
         assert 3 < len(running.token_ids) < 400
         assert len(running.log_probs) == len(running.token_ids)
+        assert waiting.finish == ("aborted" if reject else "length")
 
     with_loop(model, work, limits=Limits(rows=1))
 

@@ -114,18 +114,21 @@ class DecodingLoop:
         self._waiting.extendleft(reversed(self._batch.take_all()))
 
     async def abort(self, *, reject: bool) -> int:
-        """End every response where it is, and hold new ones back until ``resume("abort")``.
+        """End every response that has begun where it is, and hold the others back.
+
+        They wait until ``resume("abort")``, and the weights that are there then write all of them.
 
         Args:
-            reject: answer new requests as aborted at once instead of holding them back.
+            reject: end these, too, and answer new requests as aborted at once.
 
         Returns:
             How many responses were ended.
         """
         self._rejecting = reject
         await self.pause("abort")
-        ended = [*self._batch.take_all(), *self._waiting]
-        self._waiting.clear()
+        here = [*self._batch.take_all(), *self._waiting]
+        ended = [generation for generation in here if reject or generation.token_ids]
+        self._waiting = deque(() if reject else (one for one in here if not one.token_ids))
         for generation in ended:
             generation.finish = "aborted"
         self._settle(ended)

@@ -179,7 +179,7 @@ class TransformersServer:
             self._loop.resume("sleep")
 
     async def abort_all_requests(self, *, reject_request: bool = False) -> dict[str, int]:
-        """End every response where it is; new requests wait, or are turned away, until a resume."""
+        """End every response that has begun; others wait, or are turned away, until a resume."""
         return {"aborted_count": await self._loop.abort(reject=reject_request)}
 
     async def resume_generation(self) -> None:
