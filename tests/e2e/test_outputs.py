@@ -9,7 +9,7 @@ import pytest
 
 from zerowait.types import Score
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 LOOPS = Path(__file__).parent / "watching"
 LAST_TOKENS = 5
 DEADLINE_S = 600

@@ -18,7 +18,7 @@ from zerowait.search.index import build_index
 from zerowait.search.passages import FAILED, INVALID
 from zerowait.verl.tiny_search import make_tiny_search
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 SERVE = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever", "serve"]
 WATCHING = Path(__file__).parent / "watching"
 OBSERVED = re.compile(rf"\n\n<information>.*?</information>\n\n|{re.escape(INVALID)}", re.DOTALL)

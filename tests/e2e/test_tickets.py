@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from zerowait.testing import FakeJudge, Latency, Script
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 STRAGGLER_S = 10.0
 STEPS = 2
 MEASURED = ("original_score", "quality_reward", "length_penalty", "response_length")

@@ -11,7 +11,7 @@ import pytest
 from zerowait.observe import summarise
 from zerowait.types import Abstain
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 
 def scored_again(run, tmp_path):

@@ -28,7 +28,7 @@ from zerowait.verl.launch import (
 from zerowait.verl.overrides import environment
 from zerowait.verl.recipe import load_recipe, parse_override
 from zerowait.verl.resume import resumed_step, validates_first
-from zerowait.verl.taken_ports import started_past_taken_ports
+from zerowait.verl.starts import started_again
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -68,7 +68,7 @@ def train(
             bar.advance(max(0, step - done))
             done = max(done, step)
 
-        code = started_past_taken_ports(
+        code = started_again(
             lambda: run_trainer(command, env=environment(setup), folder=folder, on_step=on_step),
             folder=folder,
             has_begun=lambda: done > 0,

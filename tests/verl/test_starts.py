@@ -1,14 +1,15 @@
-"""A training that another one's port kept from beginning is started again, and no other is."""
+"""A training that bad luck kept from beginning is started again, and no other is."""
 
 import pytest
 
 from zerowait.verl.launch import LOG
-from zerowait.verl.taken_ports import started_past_taken_ports
+from zerowait.verl.starts import started_again
 
-TAKEN = [
+MISFORTUNES = [
     "RuntimeError: The server socket has failed to listen: EADDRINUSE, port: 44071",
     "OSError: [Errno 98] Address already in use",
     "zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:4')",
+    "Exception: The current node timed out during startup. This could happen because some of",
 ]
 
 
@@ -21,18 +22,18 @@ def started(folder, *runs, begun=False):
         (folder / LOG).write_text(log)
         return code
 
-    code = started_past_taken_ports(run, folder=folder, has_begun=lambda: begun, tell=told.append)
+    code = started_again(run, folder=folder, has_begun=lambda: begun, tell=told.append)
     return code, len(runs) - len(left), len(told)
 
 
-@pytest.mark.parametrize("log", TAKEN)
-def test_a_taken_port_costs_a_start_and_not_the_training(tmp_path, log):
+@pytest.mark.parametrize("log", MISFORTUNES)
+def test_it_costs_a_start_and_not_the_training(tmp_path, log):
     lines = log + "\nsomething behind it" * 100
     assert started(tmp_path, (lines, 1), ("step:1 - ", 0)) == (0, 2, 1)
 
 
 def test_after_three_starts_it_is_given_up(tmp_path):
-    assert started(tmp_path, *[(TAKEN[0], 1)] * 9) == (1, 3, 2)
+    assert started(tmp_path, *[(MISFORTUNES[0], 1)] * 9) == (1, 3, 2)
 
 
 def test_what_failed_for_another_reason_is_not_started_again(tmp_path):
@@ -40,8 +41,8 @@ def test_what_failed_for_another_reason_is_not_started_again(tmp_path):
 
 
 def test_what_had_begun_is_not_started_again(tmp_path):
-    assert started(tmp_path, (TAKEN[0], 1), ("", 0), begun=True) == (1, 1, 0)
+    assert started(tmp_path, (MISFORTUNES[0], 1), ("", 0), begun=True) == (1, 1, 0)
 
 
 def test_what_ended_well_is_not_started_again(tmp_path):
-    assert started(tmp_path, (TAKEN[0], 0), ("", 1)) == (0, 1, 0)
+    assert started(tmp_path, (MISFORTUNES[0], 0), ("", 1)) == (0, 1, 0)
