@@ -21,6 +21,7 @@ from zerowait.verl.tiny_search import make_tiny_search
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 SERVE = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever", "serve"]
 WATCHING = Path(__file__).parent / "watching"
+PAUSE = "pause"
 OBSERVED = re.compile(rf"\n\n<information>.*?</information>\n\n|{re.escape(INVALID)}", re.DOTALL)
 
 
@@ -46,14 +47,21 @@ class RetrieverProcess:
 
 @contextmanager
 def an_outage(retriever, run):
-    """Killed once a search of the first step was answered, back once one was not."""
-    over = threading.Event()
+    """Killed once a search of the first step was answered, back once one was not.
+
+    However long it takes to come back, the training goes on no further meanwhile.
+    """
+    over, pause = threading.Event(), run.with_name(PAUSE)
 
     def come_and_go():
         if seen(run, over, lambda episode: episode["searches"] > episode["failed_searches"]):
             retriever.kill()
             seen(run, over, lambda episode: episode["failed_searches"] > 0)
-            retriever.start()
+            pause.touch()
+            try:
+                retriever.start()
+            finally:
+                pause.unlink()
 
     watcher = threading.Thread(target=come_and_go)
     watcher.start()
@@ -119,6 +127,7 @@ def train(folder, world, recipes, *, mode, steps, **retriever):
         recipe,
         VERL_USE_EXTERNAL_MODULES="zerowait.verl.plugin,watched_loss",
         WATCHED_LOSS=str(losses),
+        WATCHED_PAUSE=str(folder / PAUSE),
         PYTHONPATH=os.pathsep.join([str(WATCHING), os.environ.get("PYTHONPATH", "")]),
     )
     done.losses = [json.loads(line) for line in losses.read_text().splitlines()]
