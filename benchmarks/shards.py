@@ -1,6 +1,6 @@
 """How long a batch takes against the ideal, N x latency / C, when a hub of several processes asks.
 
-python benchmarks/shards.py [--shards 4] [--workers 8] [--latency 0.2] [--rounds 3] [2000]
+python benchmarks/shards.py [--concurrency 2000] [--shards 4 8] [--workers 8] [--latency 0.2]
 
 Workers hand in the rows of a batch together, a group's rows through different ones, as verl's
 reward workers do; the hub's actors share the one limit C. Everybody is started and has asked a few
@@ -114,7 +114,7 @@ def arguments() -> argparse.Namespace:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("concurrency", nargs="*", type=int, default=[2000])
+    options.add_argument("--concurrency", type=int, nargs="+", default=[2000], help="C")
     options.add_argument("--shards", type=int, nargs="+", default=[4], help="actors of the hub")
     options.add_argument("--workers", type=int, default=8, help="processes that hand in rows")
     options.add_argument("--latency", type=float, default=0.2, help="of every answer, in seconds")

@@ -288,3 +288,15 @@ def test_a_cancelled_caller_gives_its_place_in_the_hub_up(tmp_path, gate):
 
             asyncio.run(asyncio.wait_for(scenario(), LONG_S))
         assert judge.seen.requests == 1
+
+
+def test_where_nobody_can_connect_to_the_hub_rows_go_by_calls(tmp_path, monkeypatch):
+    async def no_route(*_):
+        raise OSError("no route to host")
+
+    with fake() as judge:
+        config = settings(tmp_path, judge)
+        with hub_named("behind", config) as hub:
+            monkeypatch.setattr(asyncio, "open_connection", no_route)
+            assert None not in asyncio.run(rewards(hub, range(20)))
+        assert judge.seen.distinct_bodies == 20

@@ -13,6 +13,8 @@ from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Ask, Settled, Stats
 from zerowait.errors import ClosedError, ConfigError
 from zerowait.hub.balance import Balance
+from zerowait.hub.channel import Door
+from zerowait.hub.entrance import Entrance
 from zerowait.hub.job import JobHub
 from zerowait.hub.peers import Peer, Peers
 from zerowait.hub.sessions import Result, Sessions
@@ -42,6 +44,7 @@ class HubActor:
         config: path of the reward configuration. record: the folder for the record, or None.
         index: which of the hub's shards it is; the first one divides the limits among them.
         dial: the link to the shard at an index, where the configuration asks for several.
+        host: the address at which sessions may connect; None: they have calls alone.
     """
 
     def __init__(
@@ -50,6 +53,8 @@ class HubActor:
         record: str | None,
         index: int = 0,
         dial: Callable[[int], Peer] | None = None,
+        *,
+        host: str | None = None,
     ) -> None:
         self._config = config
         self._record = None if record is None else Path(record)
@@ -58,6 +63,7 @@ class HubActor:
         self._sessions: Sessions[Item, Outcome] = Sessions(
             self._work, beat_s=BEAT_S, silence_s=SILENCE_S
         )
+        self._entrance = Entrance(self._sessions, host)
         self._opening = asyncio.Lock()
         self._hub: JobHub | None = None
         self._shards = 1
@@ -87,10 +93,15 @@ class HubActor:
             )
         return self._shards
 
-    async def join(self, config: str, session: str, shards: int | None = None) -> None:
-        """Begin a session with an open hub; raises as `ready` does."""
+    async def join(self, config: str, session: str, shards: int | None = None) -> Door | None:
+        """Begin a session with an open hub; raises as `ready` does.
+
+        Returns:
+            Where the session may connect, instead of `submit` and `collect`.
+        """
         await self.ready(config, shards)
         self._sessions.join(session)
+        return await self._entrance.door()
 
     async def give_up(self, tickets: list[str]) -> None:
         """See `JobHub.give_up`."""
@@ -126,6 +137,7 @@ class HubActor:
     async def aclose(self, drain_s: float) -> None:
         """Close the hub for everybody; see `JobHub.aclose`."""
         self._closed = True
+        self._entrance.close()
         async with self._opening:
             balancing, self._balancing = self._balancing, None
             if balancing is not None:

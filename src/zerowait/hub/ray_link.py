@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import uuid
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -17,7 +19,10 @@ from zerowait.engine.collector import collect_rarely
 from zerowait.errors import HubLostError, ZerowaitError
 from zerowait.hub.actor import BEAT_S, HubActor
 from zerowait.hub.balance import GoneError
+from zerowait.hub.channel import SECRET_CHARS, Channel, connected
+from zerowait.hub.courier import Way, converse
 from zerowait.hub.desk import Desk
+from zerowait.hub.ray_calls import Calls
 from zerowait.hub.shares import Report
 
 T = TypeVar("T")
@@ -87,15 +92,20 @@ class HubProcess(HubActor):
     """The hub as Ray keeps it, in a process with nothing else in it."""
 
     def __init__(self, *arguments: Any) -> None:
+        import ray
+
         collect_rarely()
-        super().__init__(*arguments)
+        # rows do not travel in the clear where Ray's own messages do not
+        host = None if _encrypted() else ray.util.get_node_ip_address()
+        super().__init__(*arguments, host=host)
 
 
 class Link(Generic[T, R]):
     """From one process to one actor of a hub, through the actor's restarts.
 
-    A call of a Ray actor costs more than a judgement, so items are handed in and collected by the
-    batch: whatever gathered while the last call was under way.
+    A call of a Ray actor costs more than a judgement, so calls only begin a session, and items
+    travel over a connection to the actor's process. Where none can be made, they are handed in and
+    collected by the batch: whatever gathered while the last call was under way.
 
     Args:
         site: where the hub lives.
@@ -108,6 +118,7 @@ class Link(Generic[T, R]):
         self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk[T, R]] = WeakKeyDictionary()
         self._couriers: WeakKeyDictionary[Desk[T, R], asyncio.Task[None]] = WeakKeyDictionary()
         self._actor: Any = None
+        self._connects = True
         self.shards: int | None = None
 
     def connect(self) -> Any:
@@ -184,17 +195,17 @@ class Link(Generic[T, R]):
         await asyncio.sleep(0)  # whoever started us is about to wait at the desk
         while desk.waiting:
             desk.again()
-            session = uuid.uuid4().hex
             try:
                 actor = self._actor or await asyncio.to_thread(self.connect)
-                joined = actor.join.remote(self._site.config, session, self.shards)
-                await self._answer(joined)
-                lost.found()
-                await self._converse(actor, desk, session)
+                async with self._session(actor) as way:
+                    lost.found()
+                    await converse(way, desk)
             except ray.exceptions.RayActorError as error:
                 if lost.too_long():
                     desk.fail(self._lost(error))
                 await self._reconnect()
+            except TimeoutError:
+                desk.fail(self._lost(None))
             except ZerowaitError as error:
                 desk.fail(error)
             except BaseException as error:
@@ -202,44 +213,33 @@ class Link(Generic[T, R]):
                 raise
             await asyncio.sleep(0)  # those who got an answer leave the desk
 
-    async def _converse(self, actor: Any, desk: Desk[T, R], session: str) -> None:
-        """Hands in and collects until nobody has waited for a while, or the session is over.
+    @asynccontextmanager
+    async def _session(self, actor: Any) -> AsyncGenerator[Way[T, R], None]:
+        """A session over a connection, or by calls where there is no way to the hub's port."""
+        import ray
 
-        Raises:
-            RayActorError: the hub's process is gone.
-            HubLostError: it said nothing for ``patience_s``.
-        """
-        writing = asyncio.create_task(self._write(actor, desk, session))
-        collecting: asyncio.Task[Any] | None = None
+        name = secrets.token_hex(SECRET_CHARS // 2)
+        door = await self._answer(actor.join.remote(self._site.config, name, self.shards))
+        channel: Channel[T, R] | None = None
         try:
-            while not writing.done():
-                if collecting is None:
-                    answer = self._answer(
-                        actor.collect.remote(session), BEAT_S + self._site.patience_s
-                    )
-                    collecting = asyncio.create_task(answer)
-                await asyncio.wait({collecting, writing}, return_when=asyncio.FIRST_COMPLETED)
-                if collecting.done():
-                    results, collecting = collecting.result(), None
-                    if results is None or not (results or desk.waiting):
-                        return
-                    desk.settle(results)
-            writing.result()
+            if door is not None and self._connects:
+                channel = await connected(
+                    door,
+                    name,
+                    dumps=ray.cloudpickle.dumps,
+                    beat_s=BEAT_S,
+                    silence_s=BEAT_S + self._site.patience_s,
+                )
+                self._connects = channel is not None
+            yield channel or Calls(actor, name, self._answer)
         finally:
-            tasks = {writing} if collecting is None else {writing, collecting}
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            actor.leave.remote(session)
+            if channel is not None:
+                channel.close()
+            actor.leave.remote(name)
 
-    async def _write(self, actor: Any, desk: Desk[T, R], session: str) -> None:
-        """Hands in what is posted; returns when the session is over."""
-        known = True
-        while known:
-            items, given_up = await desk.batch()
-            known = await self._answer(actor.submit.remote(session, items, given_up))
-
-    async def _answer(self, reference: Any, patience_s: float | None = None) -> Any:
+    async def _answer(
+        self, reference: Any, patience_s: float | None = None, *, more_s: float = 0.0
+    ) -> Any:
         """What the hub answers to one call; what it raises is raised here.
 
         Raises:
@@ -248,7 +248,7 @@ class Link(Generic[T, R]):
         import ray
 
         try:
-            async with asyncio.timeout(patience_s or self._site.patience_s):
+            async with asyncio.timeout((patience_s or self._site.patience_s) + more_s):
                 return await asyncio.wrap_future(reference.future())
         except TimeoutError:
             raise self._lost(None) from None
@@ -302,6 +302,11 @@ def _near_the_head() -> Any:
         if "node:__internal_head__" in node["Resources"]:
             return NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
     return "DEFAULT"
+
+
+def _encrypted() -> bool:
+    """Whether Ray's processes talk over TLS."""
+    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
 
 
 def absolute(path: str) -> str:

@@ -64,6 +64,10 @@ class Sessions(Generic[T, R]):
         """Sessions that are not over."""
         return len(self._sessions)
 
+    def __contains__(self, name: str) -> bool:
+        """Whether there is such a session."""
+        return name in self._sessions
+
     def join(self, name: str) -> None:
         """Begin a session."""
         loop = asyncio.get_running_loop()
@@ -89,9 +93,14 @@ class Sessions(Generic[T, R]):
                 call.cancel()
         return True
 
-    async def collect(self, name: str) -> list[Result[R]] | None:
-        """What has come since the last time; empty after `beat_s`, None when it is over."""
-        session = self._heard(name)
+    async def collect(self, name: str, *, heard: bool = True) -> list[Result[R]] | None:
+        """What has come since the last time; empty after `beat_s`, None when it is over.
+
+        Args:
+            name: of the session.
+            heard: whether it is the process itself that asks, which is a sign of its life.
+        """
+        session = self._heard(name) if heard else self._sessions.get(name)
         if session is None:
             return None
         try:

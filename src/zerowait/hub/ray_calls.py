@@ -1,0 +1,37 @@
+"""A session with a hub that is held by calls of its actor: where it cannot be connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from zerowait.hub.actor import BEAT_S
+from zerowait.hub.sessions import Result
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Calls(Generic[T, R]):
+    """See `zerowait.hub.courier.Way`.
+
+    Args:
+        actor: of the hub. name: of the session.
+        answer: waits for a call's answer, and for so many seconds more than for others.
+    """
+
+    def __init__(self, actor: Any, name: str, answer: Callable[..., Awaitable[Any]]) -> None:
+        self._actor = actor
+        self._name = name
+        self._answer = answer
+
+    async def submit(self, items: list[tuple[int, T]], given_up: list[int]) -> bool:
+        """Hand in and give up; False when the session is over."""
+        known: bool = await self._answer(self._actor.submit.remote(self._name, items, given_up))
+        return known
+
+    async def collect(self) -> list[Result[R]] | None:
+        """What has come, or nothing, as a sign of life; None when the session is over."""
+        call = self._actor.collect.remote(self._name)
+        results: list[Result[R]] | None = await self._answer(call, more_s=BEAT_S)
+        return results

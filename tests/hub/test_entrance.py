@@ -1,0 +1,186 @@
+"""Sessions over connections: real sockets, and nobody in who does not know a session's name."""
+
+import asyncio
+import pickle
+from contextlib import asynccontextmanager
+
+import pytest
+
+from zerowait.errors import ClosedError, ZerowaitError
+from zerowait.hub.channel import Door, connected, message
+from zerowait.hub.courier import converse
+from zerowait.hub.desk import Desk
+from zerowait.hub.entrance import Entrance
+from zerowait.hub.sessions import Sessions
+
+NAME = "n" * 32
+HERE = "127.0.0.1"
+
+
+class Hub:
+    """Gives back what it is given, and holds what is to be held until it is given up."""
+
+    def __init__(self, *, beat_s=10.0, silence_s=300.0):
+        self.given_up = asyncio.Event()
+        self.beat_s = beat_s
+        self.sessions = Sessions(self.work, beat_s=beat_s, silence_s=silence_s)
+        self.entrance = Entrance(self.sessions, HERE)
+
+    async def work(self, item):
+        if item == "refuse":
+            raise ClosedError("closed")
+        if item == "hold":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.given_up.set()
+        return item
+
+    @asynccontextmanager
+    async def channel(self, name=NAME, silence_s=60.0):
+        door = await self.entrance.door()
+        assert door is not None
+        channel = await connected(
+            door, name, dumps=pickle.dumps, beat_s=self.beat_s, silence_s=silence_s
+        )
+        try:
+            yield channel
+        finally:
+            channel.close()
+
+    async def left(self):
+        while len(self.sessions):  # noqa: ASYNC110 - a session tells nobody that it is over
+            await asyncio.sleep(0)
+        self.entrance.close()
+
+
+async def results_of(channel, count):
+    results = []
+    while len(results) < count:
+        results += await channel.collect()
+    return dict(results)
+
+
+def test_everybody_gets_their_own_result_over_one_connection():
+    async def scenario():
+        hub, desk = Hub(), Desk()
+        hub.sessions.join(NAME)
+        async with hub.channel() as channel:
+            carrying = asyncio.create_task(converse(channel, desk))
+            async with asyncio.TaskGroup() as tasks:
+                waiting = [tasks.create_task(desk.result("x" * n)) for n in range(1000)]
+            results = [one.result() for one in waiting]
+            with pytest.raises(ClosedError, match="closed"):
+                await desk.result("refuse")
+            carrying.cancel()
+            await asyncio.wait({carrying})
+        await hub.left()
+        return results
+
+    assert [len(result) for result in asyncio.run(scenario())] == list(range(1000))
+
+
+def test_who_knows_no_session_is_not_listened_to():
+    async def scenario():
+        hub = Hub()
+        hub.sessions.join(NAME)
+        async with hub.channel("m" * 32) as stranger:
+            await stranger.submit([(1, "hold")], [])
+            assert await stranger.collect() is None
+        async with hub.channel() as channel:
+            await channel.submit([(1, "mine")], [])
+            assert await results_of(channel, 1) == {1: "mine"}
+        await hub.left()
+
+    asyncio.run(scenario())
+
+
+def test_what_a_process_asked_for_is_given_up_when_its_connection_ends():
+    async def scenario():
+        hub = Hub()
+        hub.sessions.join(NAME)
+        async with hub.channel() as channel:
+            await channel.submit([(1, "hold"), (2, "quick")], [])
+            assert await results_of(channel, 1) == {2: "quick"}
+        await hub.given_up.wait()
+        await hub.left()
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_only_listens_is_no_silent_one():
+    async def scenario():
+        hub = Hub(beat_s=0.05, silence_s=1.0)
+        hub.sessions.join(NAME)
+        async with hub.channel() as channel:
+            for _ in range(40):  # signs of life of the hub, 2 s of them
+                assert await channel.collect() == []
+            await channel.submit([(1, "still here")], [])
+            assert await results_of(channel, 1) == {1: "still here"}
+        await hub.left()
+
+    asyncio.run(scenario())
+
+
+def test_a_process_that_says_nothing_is_gone():
+    async def scenario():
+        hub = Hub(beat_s=0.05, silence_s=0.3)
+        hub.sessions.join(NAME)
+        door = await hub.entrance.door()
+        reader, writer = await asyncio.open_connection(door.host, door.port)
+        writer.write(NAME.encode() + message(pickle.dumps(([(1, "hold")], []))))
+        await hub.given_up.wait()
+        await reader.read()  # to the end of the connection
+        writer.close()
+        await hub.left()
+
+    asyncio.run(scenario())
+
+
+def test_a_hub_that_says_nothing_is_noticed():
+    async def scenario():
+        hub = Hub()
+        hub.sessions.join(NAME)
+        async with hub.channel(silence_s=0.05) as channel:
+            with pytest.raises(TimeoutError):
+                await channel.collect()
+        await hub.left()
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_the_hub_cannot_read_is_an_error_for_its_sender():
+    async def scenario():
+        hub = Hub()
+        hub.sessions.join(NAME)
+        door = await hub.entrance.door()
+        unreadable = pickle.dumps(([], [])).replace(b"\x80", b"\x00", 1)
+        channel = await connected(
+            door, NAME, dumps=lambda _: unreadable, beat_s=10.0, silence_s=60.0
+        )
+        await channel.submit([(1, "lost")], [])
+        with pytest.raises(ZerowaitError, match="cannot read what it was sent"):
+            await channel.collect()
+        channel.close()
+        await hub.left()
+
+    asyncio.run(scenario())
+
+
+def test_there_is_no_door_without_an_address_and_none_after_closing():
+    async def scenario():
+        hub = Hub()
+        opened = await hub.entrance.door()
+        hub.entrance.close()
+        nowhere = Entrance(hub.sessions, "192.0.2.1")  # an address that no machine has
+        unreachable = await connected(opened, NAME, dumps=pickle.dumps, beat_s=10.0, silence_s=60.0)
+        return opened, [
+            await hub.entrance.door(),
+            await Entrance(hub.sessions, None).door(),
+            await nowhere.door(),
+            unreachable,
+        ]
+
+    opened, others = asyncio.run(scenario())
+    assert isinstance(opened, Door)
+    assert others == [None] * 4
