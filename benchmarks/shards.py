@@ -42,6 +42,7 @@ from serving import START_S, cpu_s, show_load
 
 from zerowait import Sample
 from zerowait.cli.tables import show
+from zerowait.config.traffic import MOST_SHARDS
 from zerowait.engine.collector import collect_rarely
 from zerowait.hub.ray import RayHub
 
@@ -121,7 +122,11 @@ def arguments() -> argparse.Namespace:
     options.add_argument("--rounds", type=int, default=3)
     cpus = os.cpu_count() or 1
     options.add_argument("--judges", type=int, default=max(1, cpus // 4), help="processes")
-    return options.parse_args()
+    given = options.parse_args()
+    for shards in given.shards:
+        if not 1 <= shards <= MOST_SHARDS:
+            options.error(f"--shards must be from 1 to {MOST_SHARDS}, not {shards}")
+    return given
 
 
 def row(name: str, batch: Batch, rounds: Sequence[Measured]) -> list[str]:
