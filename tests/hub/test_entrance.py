@@ -21,7 +21,7 @@ class Hub:
     """Gives back what it is given, and holds what is to be held until it is given up."""
 
     def __init__(self, *, beat_s=10.0, silence_s=300.0):
-        self.given_up = asyncio.Event()
+        self.begun, self.given_up = asyncio.Event(), asyncio.Event()
         self.beat_s = beat_s
         self.sessions = Sessions(self.work, beat_s=beat_s, silence_s=silence_s)
         self.entrance = Entrance(self.sessions, HERE)
@@ -30,6 +30,7 @@ class Hub:
         if item == "refuse":
             raise ClosedError("closed")
         if item == "hold":
+            self.begun.set()
             try:
                 await asyncio.Event().wait()
             finally:
@@ -108,33 +109,39 @@ def test_what_a_process_asked_for_is_given_up_when_its_connection_ends():
     asyncio.run(scenario())
 
 
-def test_a_process_that_only_listens_is_no_silent_one():
-    async def scenario():
-        hub = Hub(beat_s=0.05, silence_s=1.0)
+def test_a_process_that_only_listens_is_no_silent_one(leaping):
+    async def scenario(leap):
+        hub = Hub(beat_s=10.0, silence_s=300.0)
         hub.sessions.join(NAME)
         async with hub.channel() as channel:
-            for _ in range(40):  # signs of life of the hub, 2 s of them
-                assert await channel.collect() == []
+            for _ in range(40):  # signs of life of the hub, 400 s of them
+                sign = asyncio.create_task(channel.collect())
+                while not sign.done():
+                    await asyncio.sleep(0.001)
+                    leap(1)
+                assert sign.result() == []
             await channel.submit([(1, "still here")], [])
             assert await results_of(channel, 1) == {1: "still here"}
         await hub.left()
 
-    asyncio.run(scenario())
+    leaping(scenario)
 
 
-def test_a_process_that_says_nothing_is_gone():
-    async def scenario():
-        hub = Hub(beat_s=0.05, silence_s=0.3)
+def test_a_process_that_says_nothing_is_gone(leaping):
+    async def scenario(leap):
+        hub = Hub(beat_s=10.0, silence_s=300.0)
         hub.sessions.join(NAME)
         door = await hub.entrance.door()
         reader, writer = await asyncio.open_connection(door.host, door.port)
         writer.write(NAME.encode() + message(pickle.dumps(([(1, "hold")], []))))
+        await hub.begun.wait()
+        leap(300)
         await hub.given_up.wait()
         await reader.read()  # to the end of the connection
         writer.close()
         await hub.left()
 
-    asyncio.run(scenario())
+    leaping(scenario)
 
 
 def test_a_hub_that_says_nothing_is_noticed():
