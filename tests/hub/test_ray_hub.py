@@ -18,8 +18,8 @@ from zerowait.errors import HubLostError, ZerowaitError  # noqa: E402
 from zerowait.hub.ray import RayHub  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-LONG_S = 120
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+LONG_S = 300
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -19,8 +19,8 @@ from zerowait.hub.ray import RayHub  # noqa: E402
 from zerowait.hub.records import read_rewards, read_stats  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-LONG_S = 120
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+LONG_S = 300
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,8 +18,8 @@ from zerowait.hub.ray_tickets import RayTickets  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
 from zerowait.verl.role import in_reward_worker  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
-LONG_S = 120
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+LONG_S = 300
 ROWS = 40
 
 

@@ -15,7 +15,7 @@ with warnings.catch_warnings():
 from .conftest import small_model
 from .test_rollout_server import GREEDY, PROMPT, rollout
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 LONG_S = 120
 MANY = 1_500
 """More than Ray gives an actor at a time when it is told nothing, and more than verl asks for."""
