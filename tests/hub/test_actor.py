@@ -8,6 +8,7 @@ import pytest
 from zerowait import ConfigError, Sample
 from zerowait.errors import ClosedError
 from zerowait.hub.actor import HubActor
+from zerowait.hub.parcels import packed
 from zerowait.hub.tickets import Deposit, Redemption
 from zerowait.types import Reward
 
@@ -22,6 +23,10 @@ def config(tmp_path):
     return str(path)
 
 
+def parcel(items):
+    return packed(items, [], dumps=pickle.dumps)
+
+
 async def collected(actor, count, session="me"):
     """So many results; a busy machine may take longer for them than one call waits."""
     results = []
@@ -34,7 +39,7 @@ def test_a_session_hands_in_and_collects(config):
     async def scenario():
         actor = HubActor(config, None)
         await actor.join(config, "me")
-        assert await actor.submit("me", [(5, ROW)], [])
+        assert await actor.submit("me", parcel([(5, ROW)]))
         [(number, streamed)] = await collected(actor, 1)
         settled = (await actor.stats()).settled
         await actor.leave("me")
@@ -101,7 +106,7 @@ def test_the_last_counts_are_on_the_record_when_it_closes(config, tmp_path):
     async def scenario():
         actor = HubActor(config, str(record))
         await actor.join(config, "me")
-        await actor.submit("me", [(n, ROW) for n in range(3)], [])
+        await actor.submit("me", parcel((n, ROW) for n in range(3)))
         await collected(actor, 3)
         await actor.aclose(0.0)
 
@@ -128,7 +133,7 @@ def test_one_session_hands_in_rows_and_tickets_and_fetches_what_another_handed_i
 
     async def worked(actor, session, items):
         await actor.join(str(path), session)
-        await actor.submit(session, list(enumerate(items)), [])
+        await actor.submit(session, parcel(enumerate(items)))
         results = await collected(actor, len(items), session)
         return [result for _, result in sorted(results)]
 

@@ -6,11 +6,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from zerowait.errors import ClosedError, ZerowaitError
+from zerowait.errors import ClosedError, DataError
 from zerowait.hub.channel import Door, connected, message
 from zerowait.hub.courier import converse
 from zerowait.hub.desk import Desk
 from zerowait.hub.entrance import Entrance
+from zerowait.hub.parcels import packed
 from zerowait.hub.sessions import Sessions
 
 NAME = "n" * 32
@@ -27,6 +28,8 @@ class Hub:
         self.entrance = Entrance(self.sessions, HERE)
 
     async def work(self, item):
+        if item == "unpicklable result":
+            return Unpicklable()
         if item == "refuse":
             raise ClosedError("closed")
         if item == "hold":
@@ -47,7 +50,8 @@ class Hub:
         try:
             yield channel
         finally:
-            channel.close()
+            if channel is not None:
+                channel.close()
 
     async def left(self):
         while len(self.sessions):  # noqa: ASYNC110 - a session tells nobody that it is over
@@ -86,8 +90,7 @@ def test_who_knows_no_session_is_not_listened_to():
         hub = Hub()
         hub.sessions.join(NAME)
         async with hub.channel("m" * 32) as stranger:
-            await stranger.submit([(1, "hold")], [])
-            assert await stranger.collect() is None
+            assert stranger is None
         async with hub.channel() as channel:
             await channel.submit([(1, "mine")], [])
             assert await results_of(channel, 1) == {1: "mine"}
@@ -133,7 +136,7 @@ def test_a_process_that_says_nothing_is_gone(leaping):
         hub.sessions.join(NAME)
         door = await hub.entrance.door()
         reader, writer = await asyncio.open_connection(door.host, door.port)
-        writer.write(NAME.encode() + message(pickle.dumps(([(1, "hold")], []))))
+        writer.write(NAME.encode() + message(packed([(1, "hold")], [], dumps=pickle.dumps)))
         await hub.begun.wait()
         leap(300)
         await hub.given_up.wait()
@@ -156,22 +159,81 @@ def test_a_hub_that_says_nothing_is_noticed():
     asyncio.run(scenario())
 
 
-def test_a_message_that_the_hub_cannot_read_is_an_error_for_its_sender():
+def test_a_process_that_was_stopped_for_long_hears_what_the_hub_said_meanwhile(leaping):
+    async def scenario(leap):
+        hub = Hub(beat_s=10.0)
+        hub.sessions.join(NAME)
+        async with hub.channel(silence_s=130.0) as channel:
+            sign = asyncio.create_task(channel.collect())
+            await asyncio.sleep(0.001)
+            leap(200)
+            assert await sign == []
+            await channel.submit([(1, "still here")], [])
+            assert await results_of(channel, 1) == {1: "still here"}
+        await hub.left()
+
+    leaping(scenario)
+
+
+class Unimportable:
+    """As a class of the user's that only the process that asks can import."""
+
+    def __reduce__(self):
+        return pickle.loads, (b"\x80\x04cnowhere\nC\n.",)
+
+
+class Unpicklable:
+    """As a lock or an open file."""
+
+    def __reduce__(self):
+        raise TypeError("not this one")
+
+
+@pytest.mark.parametrize(
+    ("item", "why"),
+    [
+        (Unpicklable(), "cannot be sent to another process: TypeError: not this one"),
+        (Unimportable(), "cannot read it: ModuleNotFoundError: No module named 'nowhere'"),
+        ("unpicklable result", "cannot be sent to another process: TypeError: not this one"),
+    ],
+)
+def test_what_cannot_travel_fails_alone_and_says_why(item, why):
     async def scenario():
         hub = Hub()
         hub.sessions.join(NAME)
-        door = await hub.entrance.door()
-        unreadable = pickle.dumps(([], [])).replace(b"\x80", b"\x00", 1)
-        channel = await connected(
-            door, NAME, dumps=lambda _: unreadable, beat_s=10.0, silence_s=60.0
-        )
-        await channel.submit([(1, "lost")], [])
-        with pytest.raises(ZerowaitError, match="cannot read what it was sent"):
-            await channel.collect()
-        channel.close()
+        async with hub.channel() as channel:
+            await channel.submit([(1, "before"), (2, item), (3, "after")], [])
+            results = await results_of(channel, 3)
+            await channel.submit([(4, "later")], [])
+            results |= await results_of(channel, 1)
         await hub.left()
+        return results
 
-    asyncio.run(scenario())
+    results = asyncio.run(scenario())
+    error = results.pop(2)
+    assert isinstance(error, DataError)
+    assert why in str(error)
+    assert results == {1: "before", 3: "after", 4: "later"}
+
+
+def test_a_process_does_not_read_what_a_stranger_sends_from_where_the_hub_was():
+    unpickled = []
+
+    class Trap:
+        def __reduce__(self):
+            return unpickled.append, ("trapped",)
+
+    async def stranger(_, writer):
+        writer.write(b"s" * 32 + message(pickle.dumps(Trap())))
+        writer.close()
+
+    async def scenario():
+        async with await asyncio.start_server(stranger, HERE, 0) as server:
+            door = Door(HERE, server.sockets[0].getsockname()[1], "h" * 32)
+            return await connected(door, NAME, dumps=pickle.dumps, beat_s=10.0, silence_s=60.0)
+
+    assert asyncio.run(scenario()) is None
+    assert unpickled == []
 
 
 def test_there_is_no_door_without_an_address_and_none_after_closing():

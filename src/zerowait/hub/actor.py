@@ -16,6 +16,7 @@ from zerowait.hub.balance import Balance
 from zerowait.hub.channel import Door
 from zerowait.hub.entrance import Entrance
 from zerowait.hub.job import JobHub
+from zerowait.hub.parcels import unpacked
 from zerowait.hub.peers import Peer, Peers
 from zerowait.hub.sessions import Result, Sessions
 from zerowait.hub.shares import Report
@@ -108,11 +109,9 @@ class HubActor:
         if self._hub is not None:
             self._hub.give_up(tickets)
 
-    async def submit(
-        self, session: str, items: list[tuple[int, Item]], given_up: list[int]
-    ) -> bool:
-        """See `Sessions.submit`."""
-        return self._sessions.submit(session, items, given_up)
+    async def submit(self, session: str, parcel: bytes) -> bool:
+        """See `Sessions.submit`; `packed` makes the parcel."""
+        return self._sessions.submit(session, *unpacked(parcel))
 
     async def collect(self, session: str) -> list[Result[Outcome]] | None:
         """See `Sessions.collect`."""

@@ -1,19 +1,18 @@
 """A process's connection to a hub: a row travels over it for a tenth of what an actor's call costs.
 
 Messages are pickled, as they are in calls. Whoever connects has to name a session first, which is
-a secret that only calls of the actor hand out; nothing is unpickled before.
+a secret that only calls of the actor hand out, and the hub answers with a secret of its own, so
+that neither side unpickles what a stranger sent.
 """
 
 from __future__ import annotations
 
 import asyncio
-import pickle
-from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from zerowait.errors import ZerowaitError
+from zerowait.hub.parcels import Pickles, packed, unpacked
 from zerowait.hub.sessions import Result
 
 T = TypeVar("T")
@@ -22,15 +21,24 @@ R = TypeVar("R")
 SECRET_CHARS: Final = 32
 REST_S: Final = 0.001
 """After a message; what gathers meanwhile is one message, and what comes alone is not late."""
-_LENGTH_BYTES: Final = 4
+_LENGTH_BYTES: Final = 8
 _CONNECT_S: Final = 5.0
+_SIGN_S: Final = 30.0
+_LOOKS: Final = 4
+"""At the time without a message, before it is too long: a process that was stopped looks once."""
 
 
 class Door(msgspec.Struct, frozen=True):
-    """Where a hub can be connected to."""
+    """Where a hub can be connected to.
+
+    Args:
+        host, port: of the hub's process.
+        sign: what it answers to whoever names a session, so that nobody else is taken for it.
+    """
 
     host: str
     port: int
+    sign: str
 
 
 async def received(reader: asyncio.StreamReader) -> bytes | None:
@@ -54,7 +62,7 @@ class Channel(Generic[T, R]):
         reader, writer: the connection.
         dumps: pickles what is handed in.
         beat_s: a hub that hears nothing for much longer ends the session.
-        silence_s: how long the hub may say nothing.
+        silence_s: how long the hub may say nothing while this process could have heard it.
     """
 
     def __init__(
@@ -62,7 +70,7 @@ class Channel(Generic[T, R]):
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         *,
-        dumps: Callable[[Any], bytes],
+        dumps: Pickles,
         beat_s: float,
         silence_s: float,
     ) -> None:
@@ -70,15 +78,19 @@ class Channel(Generic[T, R]):
         self._writer = writer
         self._dumps = dumps
         self._beat_s = beat_s
-        self._silence_s = silence_s
-        self._clock = asyncio.get_running_loop().time
-        self._said_at = self._clock()
+        self._loop = asyncio.get_running_loop()
+        self._said_at = self._loop.time()
+        self._look_s = silence_s / _LOOKS
+        self._looks = 0
+        self._timer = self._loop.call_later(self._look_s, self._look)
+        self.heard = False
+        """Whether the hub said anything at all."""
 
     async def submit(self, items: list[tuple[int, T]], given_up: list[int]) -> bool:
         """Hand in and give up; False where the connection is over."""
-        self._said_at = self._clock()
+        self._said_at = self._loop.time()
         try:
-            self._writer.write(message(self._dumps((items, given_up))))
+            self._writer.write(message(packed(items, given_up, dumps=self._dumps)))
             await self._writer.drain()
         except OSError:
             return False
@@ -90,26 +102,34 @@ class Channel(Generic[T, R]):
 
         Raises:
             TimeoutError: the hub said nothing for too long.
-            ZerowaitError: it could not read what it was sent.
         """
-        async with asyncio.timeout(self._silence_s):
-            body = await received(self._reader)
+        body = await received(self._reader)
+        if body is None and self._looks > _LOOKS:
+            raise TimeoutError
         if body is None:
             return None
-        if self._clock() - self._said_at >= self._beat_s:
+        self.heard, self._looks = True, 0
+        if self._loop.time() - self._said_at >= self._beat_s:
             await self.submit([], [])
-        results: list[Result[R]] | ZerowaitError = pickle.loads(body)  # noqa: S301 - from our hub
-        if isinstance(results, ZerowaitError):
-            raise results
+        results: list[Result[R]] = unpacked(body)[0]
         return results
 
     def close(self) -> None:
         """End the connection, and the session with it."""
-        self._writer.close()
+        self._timer.cancel()
+        self._writer.transport.abort()  # a hub that reads no more would keep what is left to send
+
+    def _look(self) -> None:
+        """Time counts while this process runs: the hub may have spoken to one that was stopped."""
+        self._looks += 1
+        if self._looks > _LOOKS:
+            self.close()
+        else:
+            self._timer = self._loop.call_later(self._look_s, self._look)
 
 
 async def connected(
-    door: Door, secret: str, *, dumps: Callable[[Any], bytes], beat_s: float, silence_s: float
+    door: Door, secret: str, *, dumps: Pickles, beat_s: float, silence_s: float
 ) -> Channel[Any, Any] | None:
     """The session of that name over a connection; None where there is no way to the hub's port."""
     try:
@@ -117,5 +137,16 @@ async def connected(
             reader, writer = await asyncio.open_connection(door.host, door.port)
     except OSError:  # a TimeoutError is one, too
         return None
-    writer.write(secret.encode())
+    known = False
+    try:
+        writer.write(secret.encode())
+        async with asyncio.timeout(_SIGN_S):
+            known = await reader.readexactly(SECRET_CHARS) == door.sign.encode()
+    except (asyncio.IncompleteReadError, OSError):
+        return None
+    finally:
+        if not known:
+            writer.transport.abort()
+    if not known:
+        return None
     return Channel(reader, writer, dumps=dumps, beat_s=beat_s, silence_s=silence_s)

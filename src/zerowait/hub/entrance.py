@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import pickle
+import secrets
 from typing import Final, Generic, TypeVar
 
-from zerowait.errors import ZerowaitError
 from zerowait.hub.channel import REST_S, SECRET_CHARS, Door, message, received
+from zerowait.hub.parcels import packed, unpacked
 from zerowait.hub.sessions import Sessions
 
 T = TypeVar("T")
@@ -30,6 +31,7 @@ class Entrance(Generic[T, R]):
     def __init__(self, sessions: Sessions[T, R], host: str | None) -> None:
         self._sessions = sessions
         self._host = host
+        self._sign = secrets.token_hex(SECRET_CHARS // 2)
         self._server: asyncio.Server | None = None
         self._opening = asyncio.Lock()
 
@@ -44,7 +46,7 @@ class Entrance(Generic[T, R]):
                     self._host = None
         if self._server is None or self._host is None:
             return None
-        return Door(self._host, self._server.sockets[0].getsockname()[1])
+        return Door(self._host, self._server.sockets[0].getsockname()[1], self._sign)
 
     def close(self) -> None:
         """Let nobody in any more; those who are connected stay until they leave."""
@@ -57,36 +59,32 @@ class Entrance(Generic[T, R]):
         if name not in self._sessions:
             writer.close()
             return
+        writer.write(self._sign.encode())
         writing = asyncio.create_task(self._write(name, writer))
         try:
             await self._read(name, reader)
-        except Exception as error:  # noqa: BLE001 - a class, say, that nobody here can import
-            _log.exception("a message cannot be read")
-            what = f"the hub cannot read what it was sent ({type(error).__name__}: {error})"
-            writer.write(message(pickle.dumps(ZerowaitError(what))))
         finally:
             self._sessions.leave(name)
             writing.cancel()
-            writer.close()
+            writer.transport.abort()
 
     async def _read(self, name: str, reader: asyncio.StreamReader) -> None:
         """Begins what is handed in, until the connection or the session is over."""
         while (body := await received(reader)) is not None:
-            items, given_up = pickle.loads(body)  # noqa: S301 - from a member of the job
-            if not self._sessions.submit(name, items, given_up):
+            if not self._sessions.submit(name, *unpacked(body)):
                 return
 
     async def _write(self, name: str, writer: asyncio.StreamWriter) -> None:
         """Sends what has come, until the connection or the session is over."""
         try:
             while (results := await self._sessions.collect(name, heard=False)) is not None:
-                writer.write(message(pickle.dumps(results)))
+                writer.write(message(packed(results, (), dumps=pickle.dumps)))
                 await writer.drain()
                 await asyncio.sleep(REST_S)
         except OSError:
             return  # the reading side sees it, too
         finally:
-            writer.close()
+            writer.transport.abort()
 
 
 async def _named(reader: asyncio.StreamReader) -> str:

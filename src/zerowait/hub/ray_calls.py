@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from zerowait.hub.actor import BEAT_S
+from zerowait.hub.parcels import Pickles, packed
 from zerowait.hub.sessions import Result
 
 T = TypeVar("T")
 R = TypeVar("R")
+
+
+Answer: TypeAlias = Callable[..., Awaitable[Any]]
+"""Waits for a call's answer, and for so many seconds more than for others."""
 
 
 class Calls(Generic[T, R]):
@@ -17,17 +22,20 @@ class Calls(Generic[T, R]):
 
     Args:
         actor: of the hub. name: of the session.
-        answer: waits for a call's answer, and for so many seconds more than for others.
+        answer: see there.
+        dumps: pickles what is handed in.
     """
 
-    def __init__(self, actor: Any, name: str, answer: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, actor: Any, name: str, answer: Answer, *, dumps: Pickles) -> None:
+        self._dumps = dumps
         self._actor = actor
         self._name = name
         self._answer = answer
 
     async def submit(self, items: list[tuple[int, T]], given_up: list[int]) -> bool:
         """Hand in and give up; False when the session is over."""
-        known: bool = await self._answer(self._actor.submit.remote(self._name, items, given_up))
+        parcel = packed(items, given_up, dumps=self._dumps)
+        known: bool = await self._answer(self._actor.submit.remote(self._name, parcel))
         return known
 
     async def collect(self) -> list[Result[R]] | None:

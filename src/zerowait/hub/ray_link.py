@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import secrets
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -19,10 +16,9 @@ from zerowait.engine.collector import collect_rarely
 from zerowait.errors import HubLostError, ZerowaitError
 from zerowait.hub.actor import BEAT_S, HubActor
 from zerowait.hub.balance import GoneError
-from zerowait.hub.channel import SECRET_CHARS, Channel, connected
-from zerowait.hub.courier import Way, converse
+from zerowait.hub.courier import converse
 from zerowait.hub.desk import Desk
-from zerowait.hub.ray_calls import Calls
+from zerowait.hub.ray_ways import Ways
 from zerowait.hub.shares import Report
 
 T = TypeVar("T")
@@ -118,7 +114,7 @@ class Link(Generic[T, R]):
         self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk[T, R]] = WeakKeyDictionary()
         self._couriers: WeakKeyDictionary[Desk[T, R], asyncio.Task[None]] = WeakKeyDictionary()
         self._actor: Any = None
-        self._connects = True
+        self._ways = Ways(silence_s=BEAT_S + site.patience_s)
         self.shards: int | None = None
 
     def connect(self) -> Any:
@@ -197,7 +193,8 @@ class Link(Generic[T, R]):
             desk.again()
             try:
                 actor = self._actor or await asyncio.to_thread(self.connect)
-                async with self._session(actor) as way:
+                joined = (self._site.config, self.shards)
+                async with self._ways.session(actor, *joined, answer=self._answer) as way:
                     lost.found()
                     await converse(way, desk)
             except ray.exceptions.RayActorError as error:
@@ -212,30 +209,6 @@ class Link(Generic[T, R]):
                 desk.fail(HubLostError(f"the handle on the hub broke: {type(error).__name__}"))
                 raise
             await asyncio.sleep(0)  # those who got an answer leave the desk
-
-    @asynccontextmanager
-    async def _session(self, actor: Any) -> AsyncGenerator[Way[T, R], None]:
-        """A session over a connection, or by calls where there is no way to the hub's port."""
-        import ray
-
-        name = secrets.token_hex(SECRET_CHARS // 2)
-        door = await self._answer(actor.join.remote(self._site.config, name, self.shards))
-        channel: Channel[T, R] | None = None
-        try:
-            if door is not None and self._connects:
-                channel = await connected(
-                    door,
-                    name,
-                    dumps=ray.cloudpickle.dumps,
-                    beat_s=BEAT_S,
-                    silence_s=BEAT_S + self._site.patience_s,
-                )
-                self._connects = channel is not None
-            yield channel or Calls(actor, name, self._answer)
-        finally:
-            if channel is not None:
-                channel.close()
-            actor.leave.remote(name)
 
     async def _answer(
         self, reference: Any, patience_s: float | None = None, *, more_s: float = 0.0

@@ -75,9 +75,12 @@ class Sessions(Generic[T, R]):
         self._sessions[name] = session
         session.timer = loop.call_later(self._silence_s, self._check, name)
 
-    def submit(self, name: str, items: Iterable[tuple[int, T]], given_up: Iterable[int]) -> bool:
+    def submit(
+        self, name: str, items: Iterable[tuple[int, T | ZerowaitError]], given_up: Iterable[int]
+    ) -> bool:
         """Begin to work on `items`, and give up the calls of which nobody wants the result.
 
+        An error in place of an item is what comes of it.
         False when the session is over, and everything has to be handed in again in another.
         """
         session = self._heard(name)
@@ -118,10 +121,10 @@ class Sessions(Generic[T, R]):
         if session is not None:
             session.end()
 
-    async def _settle(self, session: _Session[R], number: int, item: T) -> None:
+    async def _settle(self, session: _Session[R], number: int, item: T | ZerowaitError) -> None:
         result: R | ZerowaitError
         try:
-            result = await self._work(item)
+            result = item if isinstance(item, ZerowaitError) else await self._work(item)
         except ZerowaitError as error:
             result = error
         except Exception as error:  # noqa: BLE001 - logged, and the caller is told

@@ -1,0 +1,121 @@
+"""Where rows go by calls of the hub's actor, and where over a connection; without Ray's processes."""
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+
+import pytest
+
+pytest.importorskip("ray")
+
+from zerowait.hub.channel import Channel, Door
+from zerowait.hub.entrance import Entrance
+from zerowait.hub.parcels import unpacked
+from zerowait.hub.ray_calls import Calls
+from zerowait.hub.ray_ways import Ways
+from zerowait.hub.sessions import Sessions
+
+HERE = "127.0.0.1"
+
+
+class Method:
+    def __init__(self, method):
+        self._method = method
+
+    def remote(self, *arguments):
+        return asyncio.create_task(self._method(*arguments))
+
+
+class Actor:
+    """A hub that gives back what it is given, behind a door of its own or another one."""
+
+    def __init__(self, door=None):
+        self._sessions = Sessions(self._work, beat_s=10.0, silence_s=300.0)
+        self._entrance = Entrance(self._sessions, HERE)
+        self._door = door
+        self.join, self.submit = Method(self._join), Method(self._submit)
+        self.collect, self.leave = Method(self._sessions.collect), Method(self._leave)
+
+    async def left(self):
+        while len(self._sessions):  # noqa: ASYNC110 - a session tells nobody that it is over
+            await asyncio.sleep(0)
+        self._entrance.close()
+
+    async def _join(self, _config, name, _shards):
+        self._sessions.join(name)
+        return self._door or await self._entrance.door()
+
+    async def _submit(self, name, parcel):
+        return self._sessions.submit(name, *unpacked(parcel))
+
+    async def _leave(self, name):
+        self._sessions.leave(name)
+
+    async def _work(self, item):
+        return item
+
+
+@asynccontextmanager
+async def slammed(came, says=b""):
+    """The door to a port at which somebody else listens, and lets each who `came` go at once."""
+
+    async def slam(_, writer):
+        came.append(1)
+        writer.write(says)
+        writer.close()
+
+    async with await asyncio.start_server(slam, HERE, 0) as server:
+        yield Door(HERE, server.sockets[0].getsockname()[1], "h" * 32)
+
+
+async def answer(call, *, more_s=0.0):
+    async with asyncio.timeout(30 + more_s):
+        return await call
+
+
+async def asked(ways, actor):
+    """How the session was held, and what came of a row; None where the session was over."""
+    async with ways.session(actor, "reward.yaml", None, answer=answer) as way:
+        handed_in = await way.submit([(1, "row")], [])
+        return type(way), await way.collect() if handed_in else None
+
+
+BY_CALLS, CONNECTED = (Calls, [(1, "row")]), (Channel, [(1, "row")])
+
+
+def test_a_door_that_leads_nowhere_is_tried_once_until_the_hub_is_started_again(caplog):
+    async def scenario():
+        ways, came, again = Ways(silence_s=60.0), [], Actor()
+        async with slammed(came) as door:
+            results = [await asked(ways, Actor(door)) for _ in range(3)]
+        connected = await asked(ways, again)
+        await again.left()
+        return came, results, connected
+
+    with caplog.at_level(logging.WARNING):
+        assert asyncio.run(scenario()) == ([1], [BY_CALLS] * 3, CONNECTED)
+    [warning] = [one for one in caplog.records if one.name.startswith("zerowait")]
+    assert "rows go there by calls" in warning.getMessage()
+
+
+def test_rows_go_by_calls_where_connections_are_made_and_cut_before_the_hub_is_heard():
+    async def scenario():
+        ways = Ways(silence_s=60.0)
+        async with slammed([], says=b"h" * 32) as door:
+            behind = Actor(door)
+            return (await asked(ways, behind))[1], await asked(ways, behind)
+
+    assert asyncio.run(scenario()) == (None, BY_CALLS)
+
+
+def test_a_row_that_cannot_travel_fails_alone_by_calls_too():
+    async def scenario():
+        async with slammed([]) as door:
+            session = Ways(silence_s=60.0).session(Actor(door), "c", None, answer=answer)
+            async with session as way:
+                await way.submit([(1, "row"), (2, (n for n in ()))], [])
+                return dict(await way.collect())
+
+    results = asyncio.run(scenario())
+    assert results[1] == "row"
+    assert "cannot be sent to another process: TypeError: cannot pickle" in str(results[2])
