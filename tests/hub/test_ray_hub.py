@@ -1,12 +1,14 @@
 """One hub for all Ray workers of a job: real Ray, real processes, real kills."""
 
 import asyncio
+import gc
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
+import weakref
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -300,3 +302,19 @@ def test_where_nobody_can_connect_to_the_hub_rows_go_by_calls(tmp_path, monkeypa
             monkeypatch.setattr(asyncio, "open_connection", no_route)
             assert None not in asyncio.run(rewards(hub, range(20)))
         assert judge.seen.distinct_bodies == 20
+
+
+def test_a_loop_that_is_over_leaves_nothing_behind(tmp_path):
+    loops = []
+
+    async def scenario(hub):
+        loops.append(weakref.ref(asyncio.get_running_loop()))
+        await rewards(hub, range(3))
+
+    with fake() as judge, hub_named("often", settings(tmp_path, judge)) as hub:
+        asyncio.run(hub.ready())
+        for _ in range(4):
+            asyncio.run(scenario(hub))
+        gc.collect()
+        left = [loop for loop in loops[:-1] if loop() is not None]
+    assert left == []

@@ -117,7 +117,9 @@ class Channel(Generic[T, R]):
     def close(self) -> None:
         """End the connection, and the session with it."""
         self._timer.cancel()
-        self._writer.transport.abort()  # a hub that reads no more would keep what is left to send
+        if not self._loop.is_closed():
+            # a hub that reads no more would keep what is left to send
+            self._writer.transport.abort()
 
     def _look(self) -> None:
         """Time counts while this process runs: the hub may have spoken to one that was stopped."""

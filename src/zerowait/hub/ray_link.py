@@ -7,7 +7,6 @@ import os
 import random
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -111,8 +110,8 @@ class Link(Generic[T, R]):
     def __init__(self, site: Site, index: int) -> None:
         self._site = site
         self._index = index
-        self._desks: WeakKeyDictionary[asyncio.AbstractEventLoop, Desk[T, R]] = WeakKeyDictionary()
-        self._couriers: WeakKeyDictionary[Desk[T, R], asyncio.Task[None]] = WeakKeyDictionary()
+        self._desks: dict[asyncio.AbstractEventLoop, Desk[T, R]] = {}
+        self._couriers: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
         self._actor: Any = None
         self._ways = Ways(silence_s=BEAT_S + site.patience_s)
         self.shards: int | None = None
@@ -129,10 +128,14 @@ class Link(Generic[T, R]):
             ZerowaitError: as the hub raised it.
             HubLostError: it was gone or silent for longer than ``patience_s``.
         """
-        desk = self._desks.setdefault(asyncio.get_running_loop(), Desk())
-        courier = self._couriers.get(desk)
+        loop = asyncio.get_running_loop()
+        desk = self._desks.get(loop)
+        if desk is None:
+            self._forget_closed()
+            desk = self._desks[loop] = Desk()
+        courier = self._couriers.get(loop)
         if courier is None or courier.done():
-            self._couriers[desk] = asyncio.create_task(self._serve(desk))
+            self._couriers[loop] = asyncio.create_task(self._serve(desk))
         return await desk.result(item)
 
     async def call(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
@@ -164,6 +167,13 @@ class Link(Generic[T, R]):
         import ray
 
         ray.kill(self._actor)
+
+    def _forget_closed(self) -> None:
+        """Lets go of loops that are over; weak references would not, as a desk holds its loop."""
+        for loop in list(self._desks):
+            if loop.is_closed():
+                self._desks.pop(loop, None)
+                self._couriers.pop(loop, None)
 
     async def _at_once(self, method: str, *arguments: Any) -> Any:
         """The actor's answer, if it is there now; creates none.
