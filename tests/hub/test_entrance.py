@@ -22,12 +22,14 @@ class Hub:
     """Gives back what it is given, and holds what is to be held until it is given up."""
 
     def __init__(self, *, beat_s=10.0, silence_s=300.0):
+        self.worked_on, self.results = [], 0
         self.begun, self.given_up = asyncio.Event(), asyncio.Event()
         self.beat_s = beat_s
         self.sessions = Sessions(self.work, beat_s=beat_s, silence_s=silence_s)
         self.entrance = Entrance(self.sessions, HERE)
 
     async def work(self, item):
+        self.worked_on.append(item)
         if item == "unpicklable result":
             return Unpicklable()
         if item == "refuse":
@@ -38,7 +40,12 @@ class Hub:
                 await asyncio.Event().wait()
             finally:
                 self.given_up.set()
+        self.results += 1
         return item
+
+    async def done(self, count):
+        while self.results < count:  # noqa: ASYNC110 - work tells nobody that it is done
+            await asyncio.sleep(0)
 
     @asynccontextmanager
     async def channel(self, name=NAME, silence_s=60.0):
@@ -110,6 +117,26 @@ def test_what_a_process_asked_for_is_given_up_when_its_connection_ends():
         await hub.left()
 
     asyncio.run(scenario())
+
+
+def test_what_was_on_its_way_when_a_connection_was_cut_arrives_by_the_next_and_is_done_once():
+    async def scenario():
+        hub, first, second = Hub(), "1" * 32, "2" * 32
+        hub.sessions.join(first)
+        async with hub.channel(first) as channel:
+            await channel.submit([(1, "arrives"), (2, "hold")], [])
+            assert await results_of(channel, 1) == {1: "arrives"}
+            await channel.submit([(3, "on its way"), (4, "nobody's")], [])
+            await hub.done(3)
+        hub.sessions.join(second, first)
+        async with hub.channel(second) as channel:
+            await channel.submit([(3, "on its way"), (5, "new")], [4])
+            assert await results_of(channel, 2) == {3: "on its way", 5: "new"}
+            hub.sessions.leave(second)
+        await hub.left()
+        return hub.worked_on
+
+    assert asyncio.run(scenario()) == ["arrives", "hold", "on its way", "nobody's", "new"]
 
 
 def test_a_process_that_only_listens_is_no_silent_one(leaping):

@@ -32,7 +32,7 @@ class Actor:
     def __init__(self, door=None):
         self._sessions = Sessions(self._work, beat_s=10.0, silence_s=300.0)
         self._entrance = Entrance(self._sessions, HERE)
-        self._door = door
+        self.door, self.afters = door, []
         self.join, self.submit = Method(self._join), Method(self._submit)
         self.collect, self.leave = Method(self._sessions.collect), Method(self._leave)
 
@@ -41,9 +41,10 @@ class Actor:
             await asyncio.sleep(0)
         self._entrance.close()
 
-    async def _join(self, _config, name, _shards):
-        self._sessions.join(name)
-        return self._door or await self._entrance.door()
+    async def _join(self, _config, name, _shards, after):
+        self.afters.append(after)
+        self._sessions.join(name, after)
+        return self.door or await self._entrance.door()
 
     async def _submit(self, name, parcel):
         return self._sessions.submit(name, *unpacked(parcel))
@@ -75,7 +76,7 @@ async def answer(call, *, more_s=0.0):
 
 async def asked(ways, actor):
     """How the session was held, and what came of a row; None where the session was over."""
-    async with ways.session(actor, "reward.yaml", None, answer=answer) as way:
+    async with ways.session(actor, "reward.yaml", None, "", answer=answer) as (_, way):
         handed_in = await way.submit([(1, "row")], [])
         return type(way), await way.collect() if handed_in else None
 
@@ -108,11 +109,34 @@ def test_rows_go_by_calls_where_connections_are_made_and_cut_before_the_hub_is_h
     assert asyncio.run(scenario()) == (None, BY_CALLS)
 
 
+def test_a_session_whose_connection_was_cut_is_left_to_the_next_and_others_are_left_at_once():
+    async def scenario():
+        ways, names, actor = Ways(silence_s=60.0), [], Actor()
+
+        async def leave(name):
+            names.append(name)
+
+        actor.leave = Method(leave)
+        async with slammed([], says=b"h" * 32) as door:
+            actor.door = door
+            async with ways.session(actor, "c", None, "", answer=answer) as (cut, way):
+                assert await way.collect() is None
+            actor.door = None
+            async with ways.session(actor, "c", None, cut, answer=answer) as (name, _):
+                pass
+        await actor.left()
+        return actor.afters, names == [name], cut
+
+    afters, others_left, cut = asyncio.run(scenario())
+    assert afters == ["", cut]
+    assert others_left
+
+
 def test_a_row_that_cannot_travel_fails_alone_by_calls_too():
     async def scenario():
         async with slammed([]) as door:
-            session = Ways(silence_s=60.0).session(Actor(door), "c", None, answer=answer)
-            async with session as way:
+            session = Ways(silence_s=60.0).session(Actor(door), "c", None, "", answer=answer)
+            async with session as (_, way):
                 await way.submit([(1, "row"), (2, (n for n in ()))], [])
                 return dict(await way.collect())
 

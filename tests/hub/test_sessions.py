@@ -107,6 +107,36 @@ def test_a_call_that_was_given_up_is_cancelled_and_brings_no_result(sessions, ju
     assert judge.given_up == ["2"]
 
 
+@pytest.mark.parametrize(
+    ("end", "rewarded_s"), [(Sessions.cut, 1), (Sessions.leave, 2)], ids=["cut", "left"]
+)
+def test_what_was_sent_and_did_not_arrive_is_kept_where_a_session_is_cut(sessions, end, rewarded_s):
+    async def scenario():
+        sessions.join("a")
+        sessions.submit("a", [(1, row(1))], [])
+        sent = numbers(await sessions.collect("a", heard=False))
+        end(sessions, "a")
+        sessions.join("b", "a")
+        sessions.submit("b", [(1, row(1))], [])
+        return sent + numbers(await sessions.collect("b"))
+
+    assert virtually(scenario()) == ([1, 1], rewarded_s)
+
+
+def test_what_is_kept_of_a_session_that_was_cut_is_forgotten_in_the_end(sessions):
+    async def scenario():
+        sessions.join("a")
+        sessions.submit("a", [(1, row(1))], [])
+        await sessions.collect("a", heard=False)
+        sessions.cut("a")
+        await asyncio.sleep(SILENCE_S)
+        sessions.join("b", "a")
+        sessions.submit("b", [(1, row(1))], [])
+        await sessions.collect("b")
+
+    assert virtually(scenario())[1] == SILENCE_S + 2
+
+
 def test_a_silent_session_is_ended_and_no_other(sessions, judge):
     async def scenario():
         sessions.join("dead")

@@ -94,14 +94,16 @@ class HubActor:
             )
         return self._shards
 
-    async def join(self, config: str, session: str, shards: int | None = None) -> Door | None:
-        """Begin a session with an open hub; raises as `ready` does.
+    async def join(
+        self, config: str, session: str, shards: int | None = None, after: str = ""
+    ) -> Door | None:
+        """Begin a session with an open hub; see `Sessions.join`, and `ready` for what is raised.
 
         Returns:
             Where the session may connect, instead of `submit` and `collect`.
         """
         await self.ready(config, shards)
-        self._sessions.join(session)
+        self._sessions.join(session, after)
         return await self._entrance.door()
 
     async def give_up(self, tickets: list[str]) -> None:

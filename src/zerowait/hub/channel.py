@@ -83,16 +83,25 @@ class Channel(Generic[T, R]):
         self._look_s = silence_s / _LOOKS
         self._looks = 0
         self._timer = self._loop.call_later(self._look_s, self._look)
+        self._arrived: list[int] = []
         self.heard = False
         """Whether the hub said anything at all."""
+        self.over = False
+        """Whether the connection ended, and not by `close`."""
 
     async def submit(self, items: list[tuple[int, T]], given_up: list[int]) -> bool:
-        """Hand in and give up; False where the connection is over."""
+        """Hand in and give up, which includes what has arrived; False where it is over.
+
+        Raises:
+            TimeoutError: as `collect` does.
+        """
         self._said_at = self._loop.time()
+        arrived, self._arrived = self._arrived, []
         try:
-            self._writer.write(message(packed(items, given_up, dumps=self._dumps)))
+            self._writer.write(message(packed(items, given_up + arrived, dumps=self._dumps)))
             await self._writer.drain()
         except OSError:
+            self._end()
             return False
         await asyncio.sleep(REST_S)
         return True
@@ -104,14 +113,14 @@ class Channel(Generic[T, R]):
             TimeoutError: the hub said nothing for too long.
         """
         body = await received(self._reader)
-        if body is None and self._looks > _LOOKS:
-            raise TimeoutError
         if body is None:
+            self._end()
             return None
         self.heard, self._looks = True, 0
+        results: list[Result[R]] = unpacked(body)[0]
         if self._loop.time() - self._said_at >= self._beat_s:
             await self.submit([], [])
-        results: list[Result[R]] = unpacked(body)[0]
+        self._arrived += [number for number, _ in results]
         return results
 
     def close(self) -> None:
@@ -120,6 +129,11 @@ class Channel(Generic[T, R]):
         if not self._loop.is_closed():
             # a hub that reads no more would keep what is left to send
             self._writer.transport.abort()
+
+    def _end(self) -> None:
+        if self._looks > _LOOKS:
+            raise TimeoutError
+        self.over = True
 
     def _look(self) -> None:
         """Time counts while this process runs: the hub may have spoken to one that was stopped."""

@@ -64,7 +64,7 @@ class Entrance(Generic[T, R]):
         try:
             await self._read(name, reader)
         finally:
-            self._sessions.leave(name)
+            self._sessions.cut(name)
             writing.cancel()
             writer.transport.abort()
 

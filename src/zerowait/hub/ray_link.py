@@ -198,13 +198,15 @@ class Link(Generic[T, R]):
         import ray
 
         lost = _Lost(self._site.patience_s)
+        before = ""
         await asyncio.sleep(0)  # whoever started us is about to wait at the desk
         while desk.waiting:
             desk.again()
             try:
                 actor = self._actor or await asyncio.to_thread(self.connect)
-                joined = (self._site.config, self.shards)
-                async with self._ways.session(actor, *joined, answer=self._answer) as way:
+                joined = (self._site.config, self.shards, before)
+                async with self._ways.session(actor, *joined, answer=self._answer) as session:
+                    before, way = session
                     lost.found()
                     await converse(way, desk)
             except ray.exceptions.RayActorError as error:

@@ -29,9 +29,11 @@ class Ways:
 
     @asynccontextmanager
     async def session(
-        self, actor: Any, config: str, shards: int | None, *, answer: Answer
-    ) -> AsyncGenerator[Way[Any, Any], None]:
-        """A new session; see `HubActor.join` for `config` and `shards`, and `Calls` for `answer`.
+        self, actor: Any, config: str, shards: int | None, after: str, *, answer: Answer
+    ) -> AsyncGenerator[tuple[str, Way[Any, Any]], None]:
+        """The name of a new session, and how it is held.
+
+        See `HubActor.join` for `config`, `shards` and `after`, and `Calls` for `answer`.
 
         A door behind which nobody was heard is tried once: an actor that was started again has
         another.
@@ -40,7 +42,7 @@ class Ways:
 
         name = secrets.token_hex(SECRET_CHARS // 2)
         dumps = ray.cloudpickle.dumps
-        door: Door | None = await answer(actor.join.remote(config, name, shards))
+        door: Door | None = await answer(actor.join.remote(config, name, shards, after))
         channel: Channel[Any, Any] | None = None
         try:
             if door is not None and door != self._avoided:
@@ -49,13 +51,14 @@ class Ways:
                 )
                 if channel is None:
                     self._avoid(door)
-            yield channel or Calls(actor, name, answer, dumps=dumps)
+            yield name, channel or Calls(actor, name, answer, dumps=dumps)
             if door is not None and channel is not None and not channel.heard:
                 self._avoid(door)
         finally:
             if channel is not None:
                 channel.close()
-            actor.leave.remote(name)
+            if channel is None or not channel.over:
+                actor.leave.remote(name)
 
     def _avoid(self, door: Door) -> None:
         self._avoided = door

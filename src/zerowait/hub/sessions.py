@@ -24,9 +24,15 @@ class _Session(Generic[R]):
     def __init__(self, now: float) -> None:
         self.calls: dict[int, asyncio.Task[None]] = {}
         self.results: list[Result[R]] = []
+        self.sent: dict[int, R | ZerowaitError] = {}  # and perhaps on the way
+        self.kept: dict[int, R | ZerowaitError] = {}  # for calls of the session before
         self.any = asyncio.Event()
         self.heard_at = now
         self.timer: asyncio.TimerHandle | None = None
+
+    def settle(self, number: int, result: R | ZerowaitError) -> None:
+        self.results.append((number, result))
+        self.any.set()
 
     def end(self) -> None:
         if self.timer is not None:
@@ -59,6 +65,7 @@ class Sessions(Generic[T, R]):
         self._beat_s = beat_s
         self._silence_s = silence_s
         self._sessions: dict[str, _Session[R]] = {}
+        self._undelivered: dict[str, dict[int, R | ZerowaitError]] = {}
 
     def __len__(self) -> int:
         """Sessions that are not over."""
@@ -68,10 +75,12 @@ class Sessions(Generic[T, R]):
         """Whether there is such a session."""
         return name in self._sessions
 
-    def join(self, name: str) -> None:
-        """Begin a session."""
+    def join(self, name: str, after: str = "") -> None:
+        """Begin a session, which gets what did not arrive in `after`, the one before."""
         loop = asyncio.get_running_loop()
         session: _Session[R] = _Session(loop.time())
+        self.cut(after)
+        session.kept = self._undelivered.pop(after, {})
         self._sessions[name] = session
         session.timer = loop.call_later(self._silence_s, self._check, name)
 
@@ -87,10 +96,14 @@ class Sessions(Generic[T, R]):
         if session is None:
             return False
         for number, item in items:
-            if number not in session.calls:
+            if number in session.kept:
+                session.settle(number, session.kept.pop(number))
+            elif number not in session.calls:
                 task = asyncio.create_task(self._settle(session, number, item))
                 session.calls[number] = task
         for number in given_up:
+            session.sent.pop(number, None)
+            session.kept.pop(number, None)
             call = session.calls.pop(number, None)
             if call is not None:
                 call.cancel()
@@ -101,7 +114,8 @@ class Sessions(Generic[T, R]):
 
         Args:
             name: of the session.
-            heard: whether it is the process itself that asks, which is a sign of its life.
+            heard: whether it is the process itself that asks, which is a sign of its life; what is
+                sent without that is kept until it is given up, or the session is cut.
         """
         session = self._heard(name) if heard else self._sessions.get(name)
         if session is None:
@@ -113,6 +127,8 @@ class Sessions(Generic[T, R]):
             pass
         session.any.clear()
         results, session.results = session.results, []
+        if not heard:
+            session.sent.update(results)
         return results
 
     def leave(self, name: str) -> None:
@@ -120,6 +136,19 @@ class Sessions(Generic[T, R]):
         session = self._sessions.pop(name, None)
         if session is not None:
             session.end()
+        self._undelivered.pop(name, None)
+
+    def cut(self, name: str) -> None:
+        """End a session, whose process may begin another for what is left of this one."""
+        session = self._sessions.pop(name, None)
+        if session is None:
+            return
+        session.end()
+        undelivered = session.sent | session.kept | dict(session.results)
+        if undelivered:
+            self._undelivered[name] = undelivered
+            loop = asyncio.get_running_loop()
+            loop.call_later(self._silence_s, self._undelivered.pop, name, None)
 
     async def _settle(self, session: _Session[R], number: int, item: T | ZerowaitError) -> None:
         result: R | ZerowaitError
@@ -131,8 +160,7 @@ class Sessions(Generic[T, R]):
             _log.exception("a call failed in the hub")
             result = ZerowaitError(f"the hub failed ({type(error).__name__}): see its log")
         session.calls.pop(number, None)
-        session.results.append((number, result))
-        session.any.set()
+        session.settle(number, result)
 
     def _heard(self, name: str) -> _Session[R] | None:
         session = self._sessions.get(name)
