@@ -1,7 +1,6 @@
 """Where rows go by calls of the hub's actor, and where over a connection; without Ray's processes."""
 
 import asyncio
-import logging
 from contextlib import asynccontextmanager
 
 import pytest
@@ -81,6 +80,10 @@ async def asked(ways, actor):
         return type(way), await way.collect() if handed_in else None
 
 
+def warnings_of(caplog):
+    return [one.getMessage() for one in caplog.records if one.name.startswith("zerowait")]
+
+
 BY_CALLS, CONNECTED = (Calls, [(1, "row")]), (Channel, [(1, "row")])
 
 
@@ -93,20 +96,34 @@ def test_a_door_that_leads_nowhere_is_tried_once_until_the_hub_is_started_again(
         await again.left()
         return came, results, connected
 
-    with caplog.at_level(logging.WARNING):
-        assert asyncio.run(scenario()) == ([1], [BY_CALLS] * 3, CONNECTED)
-    [warning] = [one for one in caplog.records if one.name.startswith("zerowait")]
-    assert "rows go there by calls" in warning.getMessage()
+    assert asyncio.run(scenario()) == ([1], [BY_CALLS] * 3, CONNECTED)
+    [warning] = warnings_of(caplog)
+    assert "rows go there by calls" in warning
 
 
-def test_rows_go_by_calls_where_connections_are_made_and_cut_before_the_hub_is_heard():
+def test_rows_go_by_calls_where_connections_are_made_and_cut_before_the_hub_is_heard(caplog):
     async def scenario():
-        ways = Ways(silence_s=60.0)
-        async with slammed([], says=b"h" * 32) as door:
+        ways, came = Ways(silence_s=60.0), []
+        async with slammed(came, says=b"h" * 32) as door:
             behind = Actor(door)
-            return (await asked(ways, behind))[1], await asked(ways, behind)
+            cut = (await asked(ways, behind))[1]
+            return cut, [await asked(ways, behind) for _ in range(3)], came
 
-    assert asyncio.run(scenario()) == (None, BY_CALLS)
+    assert asyncio.run(scenario()) == (None, [BY_CALLS] * 3, [1])
+    [_] = warnings_of(caplog)
+
+
+def test_nobody_is_warned_where_a_hub_that_was_killed_cut_the_connection(caplog):
+    async def scenario():
+        ways, again = Ways(silence_s=60.0), Actor()
+        async with slammed([], says=b"h" * 32) as door:
+            cut = (await asked(ways, Actor(door)))[1]
+        connected = await asked(ways, again)
+        await again.left()
+        return cut, connected
+
+    assert asyncio.run(scenario()) == (None, CONNECTED)
+    assert warnings_of(caplog) == []
 
 
 def test_a_session_whose_connection_was_cut_is_left_to_the_next_and_others_are_left_at_once():

@@ -25,6 +25,7 @@ class Ways:
 
     def __init__(self, *, silence_s: float) -> None:
         self._silence_s = silence_s
+        self._doubted: Door | None = None
         self._avoided: Door | None = None
 
     @asynccontextmanager
@@ -45,6 +46,8 @@ class Ways:
         door: Door | None = await answer(actor.join.remote(config, name, shards, after))
         channel: Channel[Any, Any] | None = None
         try:
+            if door is not None and door == self._doubted:
+                self._avoid(door)  # it was not the hub's end that cut the connection
             if door is not None and door != self._avoided:
                 channel = await connected(
                     door, name, dumps=dumps, beat_s=BEAT_S, silence_s=self._silence_s
@@ -52,8 +55,8 @@ class Ways:
                 if channel is None:
                     self._avoid(door)
             yield name, channel or Calls(actor, name, answer, dumps=dumps)
-            if door is not None and channel is not None and not channel.heard:
-                self._avoid(door)
+            if channel is not None and not channel.heard:
+                self._doubted = door
         finally:
             if channel is not None:
                 channel.close()
@@ -61,7 +64,7 @@ class Ways:
                 actor.leave.remote(name)
 
     def _avoid(self, door: Door) -> None:
-        self._avoided = door
+        self._doubted, self._avoided = None, door
         _log.warning(
             "no connection to the hub at %s:%d lasts, so rows go there by calls of its actor, "
             "which costs more CPU time",
