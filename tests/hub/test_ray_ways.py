@@ -29,29 +29,30 @@ class Actor:
     """A hub that gives back what it is given, behind a door of its own or another one."""
 
     def __init__(self, door=None):
-        self._sessions = Sessions(self._work, beat_s=10.0, silence_s=300.0)
-        self._entrance = Entrance(self._sessions, HERE)
-        self.door, self.afters = door, []
+        self.sessions = Sessions(self._work, beat_s=10.0, silence_s=300.0)
+        self._entrance = Entrance(self.sessions, HERE)
+        self.door, self.afters, self.worked = door, [], asyncio.Event()
         self.join, self.submit = Method(self._join), Method(self._submit)
-        self.collect, self.leave = Method(self._sessions.collect), Method(self._leave)
+        self.collect, self.leave = Method(self.sessions.collect), Method(self._leave)
 
     async def left(self):
-        while len(self._sessions):  # noqa: ASYNC110 - a session tells nobody that it is over
+        while len(self.sessions):  # noqa: ASYNC110 - a session tells nobody that it is over
             await asyncio.sleep(0)
         self._entrance.close()
 
     async def _join(self, _config, name, _shards, after):
         self.afters.append(after)
-        self._sessions.join(name, after)
+        self.sessions.join(name, after)
         return self.door or await self._entrance.door()
 
     async def _submit(self, name, parcel):
-        return self._sessions.submit(name, *unpacked(parcel))
+        return self.sessions.submit(name, *unpacked(parcel))
 
     async def _leave(self, name):
-        self._sessions.leave(name)
+        self.sessions.leave(name)
 
     async def _work(self, item):
+        self.worked.set()
         return item
 
 
@@ -147,6 +148,22 @@ def test_a_session_whose_connection_was_cut_is_left_to_the_next_and_others_are_l
     afters, others_left, cut = asyncio.run(scenario())
     assert afters == ["", cut]
     assert others_left
+
+
+def test_a_session_by_calls_that_the_hub_ended_is_left_to_the_next_as_well():
+    async def scenario():
+        async with slammed([]) as door:
+            ways, actor = Ways(silence_s=60.0), Actor(door)
+            async with ways.session(actor, "c", None, "", answer=answer) as (name, way):
+                await way.submit([(1, "row")], [])
+                await actor.worked.wait()
+                actor.sessions.cut(name)  # as it does where it heard nothing for long
+                assert await way.collect() is None
+            async with ways.session(actor, "c", None, name, answer=answer) as (_, way):
+                await way.submit([(1, "another row")], [])
+                return await way.collect()
+
+    assert asyncio.run(scenario()) == [(1, "row")]
 
 
 def test_a_row_that_cannot_travel_fails_alone_by_calls_too():

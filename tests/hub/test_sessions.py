@@ -137,6 +137,19 @@ def test_what_is_kept_of_a_session_that_was_cut_is_forgotten_in_the_end(sessions
     assert virtually(scenario())[1] == SILENCE_S + 2
 
 
+def test_what_a_process_did_not_collect_while_it_was_stopped_is_kept_for_its_next_session(sessions):
+    async def scenario():
+        sessions.join("a")
+        sessions.submit("a", [(1, row(1))], [])
+        await asyncio.sleep(SILENCE_S + 1)
+        over = "a" not in sessions
+        sessions.join("b", "a")
+        sessions.submit("b", [(1, row(1))], [])
+        return over, numbers(await sessions.collect("b"))
+
+    assert virtually(scenario()) == ((True, [1]), SILENCE_S + 1)
+
+
 def test_a_silent_session_is_ended_and_no_other(sessions, judge):
     async def scenario():
         sessions.join("dead")

@@ -31,15 +31,19 @@ class Calls(Generic[T, R]):
         self._actor = actor
         self._name = name
         self._answer = answer
+        self.over = False
+        """Whether the hub ended the session."""
 
     async def submit(self, items: list[tuple[int, T]], given_up: list[int]) -> bool:
         """Hand in and give up; False when the session is over."""
         parcel = packed(items, given_up, dumps=self._dumps)
         known: bool = await self._answer(self._actor.submit.remote(self._name, parcel))
+        self.over = self.over or not known
         return known
 
     async def collect(self) -> list[Result[R]] | None:
         """What has come, or nothing, as a sign of life; None when the session is over."""
         call = self._actor.collect.remote(self._name)
         results: list[Result[R]] | None = await self._answer(call, more_s=BEAT_S)
+        self.over = self.over or results is None
         return results

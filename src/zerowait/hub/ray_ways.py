@@ -45,6 +45,7 @@ class Ways:
         dumps = ray.cloudpickle.dumps
         door: Door | None = await answer(actor.join.remote(config, name, shards, after))
         channel: Channel[Any, Any] | None = None
+        over = False
         try:
             if door is not None and door == self._doubted:
                 self._avoid(door)  # it was not the hub's end that cut the connection
@@ -54,13 +55,16 @@ class Ways:
                 )
                 if channel is None:
                     self._avoid(door)
-            yield name, channel or Calls(actor, name, answer, dumps=dumps)
+            way: Channel[Any, Any] | Calls[Any, Any]
+            way = channel or Calls(actor, name, answer, dumps=dumps)
+            yield name, way
+            over = way.over
             if channel is not None and not channel.heard:
                 self._doubted = door
         finally:
             if channel is not None:
                 channel.close()
-            if channel is None or not channel.over:
+            if not over:
                 actor.leave.remote(name)
 
     def _avoid(self, door: Door) -> None:

@@ -174,4 +174,4 @@ class Sessions(Generic[T, R]):
         if loop.time() < over_at:
             session.timer = loop.call_at(over_at, self._check, name)
         else:
-            self.leave(name)
+            self.cut(name)
