@@ -232,15 +232,19 @@ class Link(Generic[T, R]):
         """
         import ray
 
+        answer = asyncio.wrap_future(reference.future())
         try:
-            async with asyncio.timeout((patience_s or self._site.patience_s) + more_s):
-                return await asyncio.wrap_future(reference.future())
-        except TimeoutError:
-            raise self._lost(None) from None
+            # a timeout would rather fire than see what came while this process stood still
+            await asyncio.wait({answer}, timeout=(patience_s or self._site.patience_s) + more_s)
+            if not answer.done():
+                raise self._lost(None)
+            return answer.result()
         except ray.exceptions.RayTaskError as error:
             if isinstance(error.cause, ZerowaitError):
                 raise error.cause from None
             raise
+        finally:
+            answer.cancel()
 
     async def _reconnect(self) -> None:
         """Looks the actor up again, or creates it anew where it died with its creator."""
