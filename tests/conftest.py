@@ -42,6 +42,11 @@ WIRE_FILES = frozenset(
     }
 )
 
+# A shell lets what it starts in the background ignore SIGINT, and so would the commands that tests
+# start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 # The machine may be busy: a property says what holds, not how fast.
 # The same examples each time: what a change is told is about the change. PROPERTIES=random pytest
 # looks for others.
