@@ -28,7 +28,7 @@ class LoopStats(msgspec.Struct, frozen=True, kw_only=True):
     """What was done so far.
 
     Args:
-        responses: finished ones, aborted ones included.
+        responses: finished ones; those that were aborted do not count.
         tokens: written.
         steps: forward passes that wrote a token for every row.
         admissions: how often requests joined the batch.
