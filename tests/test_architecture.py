@@ -59,12 +59,6 @@ def imported_layers(module: Path) -> set[str]:
     return found
 
 
-def code_lines(node: ast.AST) -> int:
-    """Lines of a function without its docstring."""
-    body = node.body[1:] if ast.get_docstring(node) else node.body
-    return (body[-1].end_lineno - body[0].lineno + 1) if body else 0
-
-
 def test_imports_only_point_down():
     upwards = {
         str(module.relative_to(SOURCE)): above
@@ -72,21 +66,6 @@ def test_imports_only_point_down():
         if (above := imported_layers(module) - MAY_IMPORT[layer(module)] - {layer(module)})
     }
     assert upwards == {}
-
-
-def test_modules_stay_small():
-    lines = {str(module.relative_to(SOURCE)): module.read_text().count("\n") for module in MODULES}
-    assert {module: count for module, count in lines.items() if count > 320} == {}
-
-
-def test_functions_stay_small():
-    lines = {
-        f"{module.relative_to(SOURCE)}:{node.name}": code_lines(node)
-        for module in MODULES
-        for node in ast.walk(parsed(module))
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    }
-    assert {function: count for function, count in lines.items() if count > 42} == {}
 
 
 def test_the_public_names_are_exactly_the_ones_listed():
