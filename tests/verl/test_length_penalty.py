@@ -246,16 +246,26 @@ def test_lengths_are_the_tokens_that_the_model_wrote():
     assert told["reward_extra_info"]["response_length"] == [3, 3]
 
 
-def test_without_a_mask_several_turns_need_somebody_who_counted():
+def test_without_a_mask_several_turns_need_somebody_who_says_what_the_model_wrote():
+    """A count says how long the model's text is, and not which of it."""
     rewards = manager(settings())
     with rewards:
-        with pytest.raises(ConfigError, match="model_tokens"):
-            rewards(batch(["aaaa"], __num_turns__=[4]))
+        for said in ({}, {"model_tokens": 2}):
+            with pytest.raises(ConfigError, match="agent_loop_manager_class"):
+                rewards(batch(["aabb"], __num_turns__=[4], tool_extra_fields=[said]))
         told = rewards(
-            batch(["aaaa"], __num_turns__=[4], tool_extra_fields=[{"model_tokens": 2}]),
+            batch(["bbaa"], __num_turns__=[4], tool_extra_fields=[{"response_mask": [1, 1, 0, 0]}]),
             return_dict=True,
         )
     assert told["reward_extra_info"]["response_length"] == [2]
+    assert told["reward_extra_info"]["original_score"] == [0]  # the a is a tool's
+
+
+@pytest.mark.parametrize(("masks", "score"), [([1, 1, 0, 0], 0), ([0, 0, 1, 1], 1)])
+def test_a_batch_is_judged_by_the_models_own_text(masks, score):
+    with manager(settings()) as rewards:
+        told = rewards(batch(["bbaa"], masks=[masks + [0] * (WIDTH - 4)]), return_dict=True)
+    assert told["reward_extra_info"]["original_score"] == [score]
 
 
 def test_an_empty_response_is_a_response():

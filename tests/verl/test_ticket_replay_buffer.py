@@ -86,6 +86,9 @@ class Rollout:
                 info = value.info if own else ticket(sample)
                 columns = {
                     "rm_scores": torch.nested.as_nested_tensor([row], layout=torch.jagged),
+                    "response_mask": torch.nested.as_nested_tensor(
+                        [torch.ones(3, dtype=torch.long)], layout=torch.jagged
+                    ),
                     "extra_fields": NonTensorStack({"reward_extra_info": info, "kept": 1}),
                 }
                 tag = [{"status": "success", "global_steps": 1}]

@@ -14,7 +14,10 @@ with warnings.catch_warnings():
         AgentLoopWorker,
     )
 
+from msgspec import structs
+
 from zerowait.errors import ConfigError, DataError
+from zerowait.scorers.qa_em import qa_em
 from zerowait.verl.trajectory import sample_of
 
 ROW = {
@@ -67,8 +70,8 @@ def sent(outputs, **columns):
     return handle.batch
 
 
-def sample(outputs, *, shaped=False, **columns):
-    return sample_of(sent(outputs, **columns), Letters(), shaped=shaped)
+def sample(outputs, **columns):
+    return sample_of(sent(outputs, **columns), Letters())
 
 
 def test_a_trajectory_of_one_output_is_its_response_and_the_rows_columns():
@@ -92,15 +95,17 @@ def test_a_trajectory_of_one_output_is_its_response_and_the_rows_columns():
 def test_of_several_outputs_the_last_is_judged_whole_whatever_the_others_are(outputs):
     """verl pads prompts and responses apart, and its mask not as either."""
     last = outputs[-1][1]
-    one = sample([output(*texts) for texts in outputs], shaped=True)
+    one = sample([output(*texts) for texts in outputs])
     assert one.response == last
     assert one.response_tokens == len(last)
 
 
 def test_of_several_outputs_the_last_says_how_long_the_response_is_and_how_the_episode_went():
     first = output("p", "a first output", model_tokens=14, episode={"searches": 1})
-    last = output("p", "last", turns=6, model_tokens=3, episode={"searches": 2})
-    one = sample([first, last], shaped=True)
+    last = output(
+        *("p", "last"), turns=6, model_tokens=3, episode={"searches": 2}, judged_whole=True
+    )
+    one = sample([first, last])
     assert one.response_tokens == 3
     assert one.extra == {"level": 3, "episode": {"searches": 2}}
 
@@ -119,3 +124,37 @@ def test_a_gold_answer_that_is_no_mapping_is_told_with_its_row_and_column(found)
 def test_extra_columns_that_are_no_mapping_are_told_with_their_row_and_column():
     with pytest.raises(DataError, match=r"response u_2: column 'extra_info' .*not str 'train'"):
         sample([output("p", "r")], extra_info="train")
+
+
+CALLED = "<call>x[tool: <answer>Paris</answer>]so: Lyon"
+BY_MODEL = [1] * 7 + [0] * 30 + [1] * 8  # not the tool's text between its brackets
+
+
+def test_what_a_tool_wrote_is_not_judged_and_stands_in_the_transcript():
+    one = sample([output("p", CALLED, turns=4, response_mask=BY_MODEL)])
+    assert one.response == "<call>x\nso: Lyon"
+    assert one.response_tokens == 15
+    assert one.extra == {"level": 3, "transcript": CALLED}
+
+
+def test_an_answer_that_only_a_tool_wrote_earns_nothing():
+    one = sample([output("p", CALLED, turns=4, response_mask=BY_MODEL)])
+    whole = structs.replace(one, response=CALLED)
+    asked = (structs.replace(sample, ground_truth=["Paris"]) for sample in (one, whole))
+    assert [qa_em(sample).value for sample in asked] == [0, 1]
+
+
+def test_a_loop_whose_environment_cannot_write_tags_is_judged_whole():
+    one = sample([output("p", CALLED, turns=4, response_mask=BY_MODEL, judged_whole=True)])
+    assert (one.response, one.response_tokens, one.extra) == (CALLED, 15, {"level": 3})
+
+
+@pytest.mark.parametrize("said", [{}, {"model_tokens": 3}, {"episode": {"searches": 1}}])
+def test_turns_of_others_without_a_mask_are_an_error_and_no_reward(said):
+    with pytest.raises(ConfigError, match=r"5 turns, .*agent_loop_manager_class=zerowait.*mask"):
+        sample([output("p", CALLED, turns=5, **said)])
+
+
+def test_a_model_that_wrote_every_token_of_many_turns_needs_no_mask():
+    one = sample([output("p", "all mine", turns=6, model_tokens=8)])
+    assert (one.response, one.response_tokens) == ("all mine", 8)

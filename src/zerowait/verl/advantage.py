@@ -10,6 +10,7 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
+from zerowait.verl.response_mask import last_written
 from zerowait.verl.settlement import Fate
 
 _FILLED = {"token_level_rewards": 0.0, "rollout_is_weights": 1.0}
@@ -85,15 +86,22 @@ def optional_fields(algorithm: Any) -> list[str]:
 
 
 def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
-    """Write each row's reward where verl expects it: at the last token of its response."""
+    """Write each row's reward to the last token that the model wrote, and 0 to all others.
+
+    Without such a token, as one output of several may be, it stands at the end, where it counts in
+    the sums of a row and pushes nothing.
+    """
     if not values:
         return
     keys = list(values)
-    old = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=["rm_scores"])
+    fields = ["rm_scores", "response_mask"]
+    old = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=fields)
     rows = []
-    for row, value in zip(old["rm_scores"].unbind(), values.values(), strict=True):
+    masks = old["response_mask"].unbind()
+    for row, mask, value in zip(old["rm_scores"].unbind(), masks, values.values(), strict=True):
         scores = torch.zeros_like(row)
-        scores[-1] = value
+        place = last_written(mask.tolist())
+        scores[-1 if place is None else place] = value
         rows.append(scores)
     _put(partition_id, keys, {"rm_scores": rows})
 

@@ -20,9 +20,10 @@ from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from zerowait.hub.ray import RayHub
 from zerowait.hub.ray_tickets import RayTickets
+from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.episode_metrics import episode_info
 from zerowait.verl.rows import extra_info
-from zerowait.verl.streaming_rules import check_streaming, has_shape
+from zerowait.verl.streaming_rules import check_streaming
 from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
 from zerowait.verl.trajectory import sample_of
 
@@ -47,12 +48,12 @@ class RewardManager(RewardManagerBase):
         super().__init__(config, tokenizer, compute_score)
         del reward_router_address, reward_model_tokenizer
         settings = settings_in(config)
+        check_agent_loop(config)
         self._hub: RayHub | RayTickets
         if gives_tickets(config):
-            self._shaped = has_shape(settings.config)
             self._hub = RayTickets(settings.config, record=settings.record)
         else:
-            self._shaped = check_streaming(settings.config, config)
+            check_streaming(settings.config, config)
             self._hub = RayHub(settings.config, record=settings.record)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
@@ -60,7 +61,7 @@ class RewardManager(RewardManagerBase):
 
         The score is finite in training; in a validation of which nothing was judged it is NaN.
         """
-        sample = sample_of(data, self.tokenizer, shaped=self._shaped)
+        sample = sample_of(data, self.tokenizer)
         if isinstance(self._hub, RayTickets):
             await self._hub.deposit(sample)
             return {"reward_score": PLACEHOLDER, "reward_extra_info": ticket(sample)}

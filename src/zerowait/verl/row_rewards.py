@@ -14,11 +14,12 @@ from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from zerowait.errors import ConfigError, JudgementError
 from zerowait.hub.tickets import ticket_of
-from zerowait.types import Reward, Sample
+from zerowait.types import FailureKind, Reward, Sample
 from zerowait.verl.advantage import write_scores
 from zerowait.verl.episode_metrics import episode_info
 from zerowait.verl.own_rewards import check_own
 from zerowait.verl.redeemer import Redeemer
+from zerowait.verl.response_mask import NOTHING_WRITTEN, last_written
 from zerowait.verl.rows import MODEL_TOKENS, extra_info
 from zerowait.verl.settlement import Settled, settle
 from zerowait.verl.siblings import ended
@@ -160,6 +161,25 @@ class RowRewards:
     def validated(self) -> list[Reward | None]:
         """Of each session whose infos were written, its reward, in the order of verl's table."""
         return [self.reward(key) for key in self._validated]
+
+    def abstain_without_tokens(self, partition_id: str, keys: Sequence[str]) -> None:
+        """Let sessions abstain in which the model wrote no token: no reward can stand anywhere."""
+        told = {key: sample for key in keys if (sample := self._samples.get(key)) is not None}
+        if not told:
+            return
+        data = tq.kv_batch_get(
+            keys=list(told), partition_id=partition_id, select_fields=["response_mask"]
+        )
+        masks = zip(told.values(), data["response_mask"].unbind(), strict=True)
+        wrote = {ticket_of(s) for s, mask in masks if last_written(mask.tolist()) is not None}
+        for ticket in {ticket_of(sample) for sample in told.values()} - wrote:
+            known = self._rewards[ticket]
+            if known.value is None:
+                continue
+            why = f"reward: {FailureKind.BAD_INPUT}: {NOTHING_WRITTEN}"
+            lost = msgspec.structs.replace(known, value=None, policy="neutral", why=why)
+            self._rewards[ticket] = lost
+            self.step.abstained[_reason(lost)] += 1
 
     def check_lengths(self, partition_id: str, keys: Sequence[str]) -> None:
         """Raise a ConfigError when a response was shaped by a length that is not its mask's.

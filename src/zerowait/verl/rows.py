@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Abstain, Outcome, Reward, Score
+from zerowait.verl.response_mask import RESPONSE_MASK, own_text
 
 MODEL_TOKENS: Final = "model_tokens"
 """Where an agent loop says, in ``extra_fields``, how many tokens of a response the model wrote."""
 EPISODE: Final = "episode"
 """Where an agent loop may say, in ``extra_fields``, how its episode went: scorers and rubrics find
 it under the same name in the sample's ``extra``."""
+WHOLE: Final = "judged_whole"
+"""Where an agent loop says, in ``extra_fields``, that the whole response is judged, because what
+others wrote in it cannot pass for the model's own."""
+TRANSCRIPT: Final = "transcript"
+"""Where a sample's ``extra`` has the whole response, when others wrote a part of it."""
+MANAGER: Final = "zerowait.verl.agent_loops.AgentLoopManager"
+"""The agent loop manager whose workers tell the mask of every response."""
 
 
 def truth_in(columns: Mapping[str, Any], where: str) -> Any:
@@ -48,29 +56,77 @@ def _no_mapping(where: str, column: str, found: Any, example: str) -> str:
     return f"{where}: column {column!r} has to be a mapping such as {example}, not {shown}"
 
 
-def model_tokens(columns: Mapping[str, Any], written: int, *, shaped: bool) -> int:
-    """Tokens that the model wrote: the agent loop's count, or all where it wrote every one.
+class Written(NamedTuple):
+    """What is judged of a response.
+
+    Args:
+        text: that the model wrote.
+        tokens: how many of them the model wrote.
+        extra: ``transcript``, the whole response, where others wrote a part of it.
+    """
+
+    text: str
+    tokens: int
+    extra: dict[str, str]
+
+
+def written_by_model(
+    columns: Mapping[str, Any],
+    tokens: Sequence[Any],
+    decode: Callable[[Any], str],
+    *,
+    mask: Sequence[int] | None = None,
+) -> Written:
+    """The model's own text of a response, by its mask; the whole where nobody else wrote in it.
+
+    Args:
+        columns: of the row; ``tool_extra_fields`` is what its agent loop said.
+        tokens: of the response, without padding.
+        decode: text of tokens.
+        mask: of the response, where the batch has it; else the agent loop's.
 
     Raises:
-        ConfigError: a shape needs the count, other tokens are among the `written`, and nobody says
-            how many.
+        ConfigError: others wrote a part of the response, and there is no mask.
     """
-    told = plain(columns.get("tool_extra_fields") or {}).get(MODEL_TOKENS)
-    if told is not None:
-        return int(told)
+    said = _said(columns)
+    if mask is None:
+        mask = said.get(RESPONSE_MASK)
+    count = said.get(MODEL_TOKENS)
+    if mask is None:
+        count = len(tokens) if count is None else int(count)
+        if not said.get(WHOLE):
+            _refuse_turns_of_others(columns, count, len(tokens))
+        return Written(decode(tokens), count, {})
+    mask = [int(bit) for bit in mask[: len(tokens)]]
+    count = sum(mask) if count is None else int(count)
+    whole = decode(tokens)
+    if said.get(WHOLE) or all(mask):
+        return Written(whole, count, {})
+    return Written(own_text(tokens, mask, decode), count, {TRANSCRIPT: whole})
+
+
+def _refuse_turns_of_others(columns: Mapping[str, Any], count: int, written: int) -> None:
     turns = columns.get("__num_turns__")
-    if shaped and turns is not None and int(turns) > 2:
-        raise ConfigError(
-            "a shape counts the tokens that the model wrote, and this agent loop does not say "
-            f"how many those are: put {MODEL_TOKENS!r} into AgentLoopOutput.extra_fields"
-        )
-    return written
+    if turns is None or int(turns) <= 2 or (MODEL_TOKENS in _said(columns) and count == written):
+        return
+    raise ConfigError(
+        f"a response has {int(turns)} turns, and nothing says which of its tokens the model wrote: "
+        "what a tool wrote would be rewarded. Set actor_rollout_ref.rollout.agent."
+        f"agent_loop_manager_class={MANAGER}, or put the response's mask into "
+        f"AgentLoopOutput.extra_fields[{RESPONSE_MASK!r}]"
+    )
+
+
+def _said(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the agent loop put into its ``extra_fields``."""
+    said = columns.get("tool_extra_fields")
+    return said if isinstance(said, Mapping) else {}
 
 
 def episode_in(columns: Mapping[str, Any]) -> dict[str, Any]:
     """What the agent loop says of its episode, as a part of a sample's ``extra``; or nothing."""
-    told = plain(columns.get("tool_extra_fields") or {}).get(EPISODE)
-    return {} if told is None else {EPISODE: told}
+    told = _said(columns).get(EPISODE)
+    return {} if told is None else {EPISODE: plain(told)}
 
 
 def extra_info(reward: Reward, *, stand_in: str = "") -> dict[str, Any]:

@@ -37,8 +37,9 @@ from zerowait.search import (
     Turn,
     settings_from,
 )
+from zerowait.verl.agent_loop_output import placed
 from zerowait.verl.policy_tokens import PolicyTokens, control_tokens, message_ends
-from zerowait.verl.rows import EPISODE, MODEL_TOKENS
+from zerowait.verl.rows import EPISODE, MODEL_TOKENS, WHOLE
 from zerowait.verl.turn_reports import TurnReports, was_aborted
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}
@@ -147,7 +148,7 @@ class SearchAgentLoop(AgentLoopBase):
         return {"stop": list(STOP_TEXTS), kept: True}
 
     def _output(self, episode: Episode, reports: TurnReports) -> AgentLoopOutput:
-        return AgentLoopOutput(
+        output = AgentLoopOutput(
             prompt_ids=list(episode.prompt),
             response_ids=episode.response,
             response_mask=episode.mask,
@@ -163,11 +164,13 @@ class SearchAgentLoop(AgentLoopBase):
                 **reports.fields,
                 MODEL_TOKENS: episode.model_tokens,
                 EPISODE: account(episode),
+                WHOLE: True,  # what was found cannot write tags or control tokens
                 # what verl's own loops always have
                 "turn_scores": [],
                 "tool_rewards": [],
             },
         )
+        return placed(output)
 
 
 def _up_to(routed_experts: Any, episode: Episode) -> Any:

@@ -124,6 +124,7 @@ class TicketTrainer(PPOTrainer):
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
         self._rows.wait(batch.keys)
+        self._rows.abstain_without_tokens(batch.partition_id, batch.keys)
         self._rows.check_ceiling()
         self._rows.check_own(batch.partition_id, batch.keys)
         if self._shaped:

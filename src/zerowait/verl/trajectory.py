@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from zerowait.errors import ConfigError
 from zerowait.types import Sample
-from zerowait.verl.rows import episode_in, extra_in, model_tokens, plain, truth_in
+from zerowait.verl.rows import episode_in, extra_in, plain, truth_in, written_by_model
 
 SPLIT: Final = "split"
 GROUP_SIZE: Final = "group_size"
 
 
-def sample_of(outputs: Any, tokenizer: Any, *, shaped: bool) -> Sample:
-    """What is rewarded of a trajectory: its last output, whole, as verl's own managers do.
+def sample_of(outputs: Any, tokenizer: Any) -> Sample:
+    """What is rewarded of a trajectory: what the model wrote in its last output.
 
     Every output of the trajectory gets this reward.
 
     Args:
         outputs: verl's `DataProto` of the trajectory, a row for each output.
         tokenizer: of the policy.
-        shaped: whether a reward depends on the response's length.
 
     Raises:
-        ConfigError: the rows carry no stamps, or as `model_tokens`.
+        ConfigError: the rows carry no stamps, or as `written_by_model`.
         DataError: as `truth_in` and `extra_in`.
     """
     row = outputs[-1]
@@ -37,15 +37,16 @@ def sample_of(outputs: Any, tokenizer: Any, *, shaped: bool) -> Sample:
             "rows carry no split and group size: set data.custom_cls.path="
             "pkg://zerowait.verl.dataset data.custom_cls.name=RewardDataset"
         )
-    written = _written(row)
+    tokens = row.batch["responses"][: _length(row)]
+    written = written_by_model(columns, tokens, partial(tokenizer.decode, skip_special_tokens=True))
     return Sample(
         prompt=plain(columns["raw_prompt"]),
-        response=tokenizer.decode(row.batch["responses"][:written], skip_special_tokens=True),
+        response=written.text,
         ground_truth=truth_in(columns, where),
         data_source=str(columns.get("data_source", "")),
         group=str(columns["uid"]),
-        response_tokens=model_tokens(columns, written, shaped=shaped),
-        extra=_without_stamps(extra) | episode_in(columns),
+        response_tokens=written.tokens,
+        extra=written.extra | _without_stamps(extra) | episode_in(columns),
         id=name,
         group_size=int(extra[GROUP_SIZE]),
         split=str(extra[SPLIT]),
@@ -53,7 +54,7 @@ def sample_of(outputs: Any, tokenizer: Any, *, shaped: bool) -> Sample:
     )
 
 
-def _written(row: Any) -> int:
+def _length(row: Any) -> int:
     """How many tokens the response has.
 
     verl sends several outputs padded on the right, prompts too, and its mask begins at each row's

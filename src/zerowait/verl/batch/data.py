@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
+
 from zerowait.errors import DataError
-from zerowait.types import Reward, Sample, Score
+from zerowait.types import FailureKind, Reward, Sample, Score
 from zerowait.verl.batch.settings import RULE
-from zerowait.verl.rows import extra_in, extra_info, model_tokens, plain, truth_in
+from zerowait.verl.response_mask import NOTHING_WRITTEN, last_written
+from zerowait.verl.rows import extra_in, extra_info, plain, truth_in, written_by_model
 
 
 def samples_of(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> list[Sample]:
     """The rows of a `DataProto` as samples; rows with the same ``uid`` are a group.
 
-    Lengths are the tokens that the model wrote: by ``response_mask`` where the batch has one.
+    Texts and lengths are those of the model: by ``response_mask`` where the batch has one.
 
     Raises:
         DataError: there is no ``uid`` and the rewards are `shaped`; or as `truth_in`, `extra_in`.
-        ConfigError: as `model_tokens`.
+        ConfigError: as `written_by_model`.
     """
     written, columns = written_tokens(data), data.non_tensor_batch
     if shaped and "uid" not in columns:
@@ -29,7 +33,7 @@ def samples_of(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> l
     rows = []
     for index, length in enumerate(written):
         row = {name: column[index] for name, column in columns.items()}
-        rows.append(_sample(data, index, row, tokenizer, (source_key, length, shaped)))
+        rows.append(_sample(data, index, row, tokenizer, (source_key, length)))
     return rows
 
 
@@ -39,18 +43,39 @@ def written_tokens(data: Any) -> list[int]:
     return [int(n) for n in data.batch["attention_mask"][:, -response.shape[-1] :].sum(-1)]
 
 
-def as_tensor(data: Any, rewards: Sequence[Reward]) -> Any:
-    """Rewards as float32 (batch, response_length): each at its response's last valid token.
+def with_a_place(data: Any, rewards: Sequence[Reward]) -> list[Reward]:
+    """The rewards; one abstains when its response's mask has no token, where it could stand."""
+    why = f"reward: {FailureKind.BAD_INPUT}: {NOTHING_WRITTEN}"
+    masks = (_mask(data, index) for index in range(len(rewards)))
+    return [
+        msgspec.structs.replace(reward, value=None, policy="neutral", why=why)
+        if mask is not None and reward.value is not None and last_written(mask) is None
+        else reward
+        for mask, reward in zip(masks, rewards, strict=True)
+    ]
 
-    A row without a value is NaN there, everything else 0; an empty response has its at the first.
+
+def as_tensor(data: Any, rewards: Sequence[Reward]) -> Any:
+    """Rewards as float32 (batch, response_length): each at the last token that the model wrote.
+
+    By ``response_mask`` where the batch has one, else the response's last valid token. A row
+    without a value is NaN there, everything else 0; without any token it is at the first.
     """
     import torch
 
     scores = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
     for index, (length, reward) in enumerate(zip(written_tokens(data), rewards, strict=True)):
-        value = torch.nan if reward.value is None else reward.value
-        scores[index, max(length - 1, 0)] = value
+        mask = _mask(data, index)
+        place = length - 1 if mask is None else last_written(mask)
+        scores[index, max(place or 0, 0)] = torch.nan if reward.value is None else reward.value
     return scores
+
+
+def _mask(data: Any, index: int) -> list[int] | None:
+    if "response_mask" not in data.batch.keys():  # noqa: SIM118 - a TensorDict iterates over rows
+        return None
+    mask: list[int] = data.batch["response_mask"][index].tolist()
+    return mask
 
 
 def as_columns(rewards: Sequence[Reward]) -> dict[str, list[Any]]:
@@ -71,22 +96,20 @@ def logged(reward: Reward) -> dict[str, Any]:
 
 
 def _sample(
-    data: Any, index: int, row: Mapping[str, Any], tokenizer: Any, how: tuple[str, int, bool]
+    data: Any, index: int, row: Mapping[str, Any], tokenizer: Any, how: tuple[str, int]
 ) -> Sample:
-    source_key, written, shaped = how
-    mask = data.batch["response_mask"][index] if "response_mask" in data.batch.keys() else None  # noqa: SIM118
+    source_key, length = how
+    tokens = data.batch["responses"][index][:length]
+    decode = partial(tokenizer.decode, skip_special_tokens=True)
+    written = written_by_model(row, tokens, decode, mask=_mask(data, index))
     return Sample(
         prompt=_prompt(data, index, row, tokenizer),
-        response=tokenizer.decode(
-            data.batch["responses"][index][:written], skip_special_tokens=True
-        ),
+        response=written.text,
         ground_truth=truth_in(row, f"row {index} of the batch"),
         data_source=str(row.get(source_key, "")),
         group=str(row["uid"]) if "uid" in row else f"#{index}",
-        response_tokens=model_tokens(row, written, shaped=shaped)
-        if mask is None
-        else int(mask.sum()),
-        extra=extra_in(row, f"row {index} of the batch"),
+        response_tokens=written.tokens,
+        extra=written.extra | extra_in(row, f"row {index} of the batch"),
         id=f"{row.get('uid', '')}_{index}",
         split="validation" if data.meta_info.get("validate") else "train",
     )

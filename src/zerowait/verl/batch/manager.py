@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from zerowait.types import Reward, Sample, prompt_text
-from zerowait.verl.batch.data import as_columns, as_tensor, samples_of
+from zerowait.verl.batch.data import as_columns, as_tensor, samples_of, with_a_place
 from zerowait.verl.batch.opened import Opened
 from zerowait.verl.batch.rule import Function
 from zerowait.verl.batch.settings import LengthPenaltyConfig
@@ -66,8 +66,8 @@ class LengthPenaltyRewardManager:
         """The rewards of a `DataProto`.
 
         Returns:
-            A float32 tensor (batch, response_length) with each reward at the last valid token of
-            its response, NaN where it abstained and no policy made it a number. With
+            A float32 tensor (batch, response_length) with each reward at the last token that the
+            model wrote, NaN where it abstained and no policy made it a number. With
             `return_dict`, a mapping of ``reward_tensor`` to that, and of ``reward_extra_info`` to
             lists with an entry for each row: the parts of the reward, lengths, and ``abstained``.
 
@@ -80,7 +80,7 @@ class LengthPenaltyRewardManager:
         )
         if self._function is not None:
             samples = self._function.into(samples)
-        rewards = self._opened.score(samples)
+        rewards = with_a_place(data, self._opened.score(samples))
         self._examine(samples, rewards)
         scores = as_tensor(data, rewards)
         if not return_dict:

@@ -1,0 +1,49 @@
+"""Whether rewards will stand on, and be given for, tokens that the model wrote."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from zerowait.errors import ConfigError
+from zerowait.verl.rows import MANAGER
+
+_KEY: Final = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
+_LAST_IS_THE_MODELS: Final = "single_turn_agent"
+_OURS: Final = "search"
+
+
+def check_agent_loop(config: Any) -> None:
+    """Raise a ConfigError for an agent loop whose responses others may write in, without a mask.
+
+    verl's own worker puts the reward on the last token, whoever wrote it, where estimators such as
+    ``gae`` and ``reinforce_plus_plus`` multiply it away, and gives the reward manager the text of
+    tools as if it were the model's.
+
+    Args:
+        config: verl's whole configuration.
+    """
+    agent = config.actor_rollout_ref.rollout.get("agent") or {}
+    loop = str(agent.get("default_agent_loop") or _LAST_IS_THE_MODELS)
+    if loop in (_LAST_IS_THE_MODELS, _OURS):
+        return
+    manager = agent.get("agent_loop_manager_class")
+    if manager and (str(manager) == MANAGER or _is_ours(str(manager))):
+        return
+    found = f"{manager} is not derived from it" if manager else "it is not set"
+    raise ConfigError(
+        f"the agent loop {loop!r} may end a response with tokens of a tool, or have them in it: "
+        "verl would put the reward on a token that is not trained on, and what the tool wrote "
+        f"would be judged. {_KEY} has to be {MANAGER}, which knows what the model wrote; {found}"
+    )
+
+
+def _is_ours(name: str) -> bool:
+    from verl.utils.import_utils import load_class_from_fqn
+
+    from zerowait.verl.agent_loops import AgentLoopManager
+
+    try:
+        found = load_class_from_fqn(name, "AgentLoopManager")
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(f"{_KEY}={name} cannot be loaded: {error}") from None
+    return isinstance(found, type) and issubclass(found, AgentLoopManager)

@@ -1,0 +1,56 @@
+"""verl's agent loop workers, with rewards and judged text kept to the tokens that the model wrote.
+
+Chosen with ``actor_rollout_ref.rollout.agent.agent_loop_manager_class=
+zerowait.verl.agent_loops.AgentLoopManager``, as ``zerowait train`` does. verl itself puts a
+trajectory's reward on the last token of its response, whoever wrote that, and gives reward managers
+no mask.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
+from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
+
+from zerowait.verl.agent_loop_output import placed
+from zerowait.verl.response_mask import NOTHING_WRITTEN, RESPONSE_MASK, last_written
+
+_LOG = logging.getLogger(__name__)
+
+
+class Worker(AgentLoopWorkerTQ.__ray_actor_class__):
+    """verl's worker, for any agent loop."""
+
+    async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> None:  # noqa: FBT001 - verl's face
+        outputs = output if isinstance(output, list) else [output]
+        await super()._agent_loop_postprocess([placed(one) for one in outputs], validate, **kwargs)
+
+    async def _compute_score(
+        self, outputs: Sequence[AgentLoopOutput], kwargs: dict[str, Any]
+    ) -> None:
+        """As verl's; the reward manager finds each output's mask in its ``extra_fields``."""
+        theirs = [one.extra_fields for one in outputs]
+        for one in outputs:
+            one.extra_fields = {**one.extra_fields, RESPONSE_MASK: list(one.response_mask)}
+        try:
+            await super()._compute_score(outputs, kwargs=kwargs)
+        finally:
+            for one, fields in zip(outputs, theirs, strict=True):
+                scored = one.extra_fields.get("reward_extra_info")
+                one.extra_fields = fields
+                if scored is not None:
+                    fields["reward_extra_info"] = scored
+        if all(last_written(one.response_mask) is None for one in outputs):
+            _LOG.warning("%s_%s: %s", kwargs.get("uid"), kwargs.get("session_id"), NOTHING_WRITTEN)
+
+
+class AgentLoopManager(AgentLoopManagerTQ):
+    """verl's manager of such workers; to be derived from where one of your own is needed."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.agent_loop_workers_class = ray.remote(Worker)
