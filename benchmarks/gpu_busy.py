@@ -53,7 +53,7 @@ class Run(msgspec.Struct, frozen=True):
     generation_s: float
     window_s: float
     update_s: float
-    exposed_s: float
+    exposed_s: float | None
     tokens: float
     abstained: int
     busy: float | None
@@ -85,7 +85,8 @@ def row(mode: str, run: Run) -> str:
     """A line of the table, with the abstentions if there are any."""
     numbers = (run.step_s, run.generation_s, run.window_s, run.update_s, run.exposed_s)
     busy = f"{run.busy:.0f}" if run.busy is not None else "-"
-    cells = [mode, *(f"{number:.2f}" for number in numbers), f"{run.tokens:.0f}", busy]
+    shown = ("-" if number is None else f"{number:.2f}" for number in numbers)
+    cells = [mode, *shown, f"{run.tokens:.0f}", busy]
     note = f"  {run.abstained} abstained" if run.abstained else ""
     return "".join(f"{cell:>10}" for cell in cells) + note
 
@@ -262,16 +263,14 @@ def summary(out: Path, shares: list[float]) -> Run:
     def mean(*names: str) -> float:
         return fmean(sum(step.get(f"timing_s/{name}", 0.0) for name in names) for step in logged)
 
-    # verl's own trainer waits while it gathers the batch: what its last response's reward took.
-    waited = [step.exposed_s for step in recorded]
-    if all(EXPOSED in step for step in logged):
-        waited = [step[EXPOSED] for step in logged]
+    # verl's own trainers wait for rewards and rollouts at once, and measure neither by itself.
+    waited = [step[EXPOSED] for step in logged if EXPOSED in step]
     return Run(
         step_s=mean("step"),
         generation_s=mean("gen"),
         window_s=mean("old_log_prob", "ref"),
         update_s=mean("update_actor"),
-        exposed_s=fmean(waited),
+        exposed_s=fmean(waited) if waited else None,
         tokens=fmean(step.response_tokens or 0.0 for step in recorded),
         abstained=sum(step.rows - step.scored for step in recorded),
         busy=fmean(shares) if shares else None,

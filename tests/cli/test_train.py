@@ -5,11 +5,12 @@ import json
 import pytest
 
 from zerowait.cli.preflight import check_recipe
-from zerowait.cli.train import begin_record
+from zerowait.cli.train import _ended, begin_record
 from zerowait.errors import ConfigError
 from zerowait.testing import FakeJudge
-from zerowait.verl.launch import compose_arguments, setup_of
+from zerowait.verl.launch import _steps, compose_arguments, setup_of
 from zerowait.verl.recipe import load_recipe
+from zerowait.verl.steps import steps_of
 
 RECIPE = """\
 name: test
@@ -129,6 +130,90 @@ def test_an_override_that_would_bypass_the_rewards_is_refused(project, zerowait)
     done = zerowait("train", "recipe.yaml", "reward.reward_model.enable=True")
     assert done.returncode == 2
     assert "never asks the reward manager" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("overrides", "recipe", "says"),
+    [
+        (["trainer.total_epochs=1"], "steps: 4", "total_epochs=1 ends the training after 2 steps"),
+        (["+trainer.total_epochs=1"], "steps: 4", "algorithm.steps is 4"),
+        (["trainer.total_epochs=3", "data.train_max_samples=2"], "steps: 4", "after 3 steps"),
+        (["trainer.total_epochs=2", "data.train_batch_size=3"], "steps: 4", "after 2 steps"),
+        (
+            ["trainer.total_epochs=2", "trainer.total_training_steps=5"],
+            "steps: 4",
+            "trainer.total_training_steps is 5",
+        ),
+        ([], "steps: 4}\nverl: {trainer.total_epochs: 1", "total_epochs=1 ends"),
+        ([], "steps: 4}\nverl: {trainer: {total_epochs: 1}", "total_epochs=1 ends"),
+        ([], "steps: 4}\nverl: {trainer.total_training_steps: 2", "algorithm.steps is 4"),
+    ],
+)
+def test_limits_of_the_steps_that_contradict_each_other_are_an_error(
+    project, zerowait, overrides, recipe, says
+):
+    (project / "train.jsonl").write_text((json.dumps(ROW) + "\n") * 4)
+    change(project / "recipe.yaml", "steps: 1", recipe)
+    done = zerowait("train", "recipe.yaml", *overrides)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("overrides", "steps", "epochs"),
+    [
+        ({}, 4, 4),
+        ({"trainer.total_epochs": "2"}, 4, 2),  # of two steps each
+        ({"trainer.total_training_steps": "7"}, 7, 7),
+        ({"trainer.total_training_steps": "null", "trainer.total_epochs": "3"}, 6, 3),
+    ],
+)
+def test_the_steps_that_are_asked_for_are_those_that_verl_will_make(
+    project, overrides, steps, epochs
+):
+    (project / "train.jsonl").write_text((json.dumps(ROW) + "\n") * 4)
+    change(project / "recipe.yaml", "steps: 1", "steps: 4")
+    recipe = load_recipe(project / "recipe.yaml")
+    check_recipe(recipe, overrides, connect=False)
+    assert steps_of(recipe, overrides, rows=4) == steps
+    command = compose_arguments(recipe, setup_of(recipe, "cpu"), overrides)
+    assert f"trainer.total_epochs={epochs}" in command
+
+
+@pytest.mark.parametrize(
+    ("done", "says"),
+    [(4, "4 steps"), (2, "ended after step 2, and 4 were asked for"), (0, "told of no step")],
+)
+def test_the_last_step_that_was_trained_is_told(done, says):
+    assert says in _ended(done, 4)
+
+
+def test_what_zerowait_says_in_the_trainers_processes_reaches_the_terminal():
+    said, written = [], []
+    lines = [
+        "(TaskRunnerV1 pid=7) WARNING:zerowait: a whole batch was sampled in vain\n",
+        "step:1 - reward/mean:0.5\n",
+        "File zerowait/verl/trainer.py\n",
+    ]
+    assert list(_steps(lines, written.append, said.append)) == [1]
+    assert said == ["a whole batch was sampled in vain"]
+    assert written == lines
+
+
+@pytest.mark.parametrize("verdict", ["{pairs: group}", "{rank: group}"])
+@pytest.mark.parametrize("overridden", [False, True])
+def test_a_comparison_of_siblings_is_refused_where_there_are_none(
+    project, zerowait, verdict, overridden
+):
+    change(project / "reward.yaml", "{integer: [1, 10]}", verdict)
+    overrides = ["actor_rollout_ref.rollout.n=1"] if overridden else []
+    if not overridden:
+        change(project / "recipe.yaml", "{n: 2}", "{n: 1}")
+    done = zerowait("train", "recipe.yaml", *overrides)
+    assert done.returncode == 2, done.stderr
+    assert "reward.yaml:3: components.quality compares the responses to one prompt" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
 
 
 def test_a_training_that_verl_resumes_goes_on_with_its_record(project, capsys):

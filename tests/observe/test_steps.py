@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from zerowait.hub import RewardRecord
+from zerowait.hub import RewardRecord, WaitRecord, append_wait, read_waits
 from zerowait.observe import Report, alarms, by_step, comparison, summarise, traffic
 from zerowait.types import Abstain, Reward, Sample, Score
 
@@ -27,9 +27,32 @@ def test_a_step_in_which_nothing_was_judged_has_no_mean_and_not_nought():
     assert step.components == {"quality": None}
 
 
-def test_exposed_time_runs_from_the_last_submission_to_the_last_reward():
-    (step,) = summarise([record(1.0, at=0, settled=9), record(1.0, at=7, settled=8)])
-    assert step.exposed_s == 2
+def test_exposed_time_is_what_the_trainer_measured_and_nothing_that_a_record_tells():
+    """A reward that settles late costs nothing while log-probabilities are computed."""
+    rows = [record(1.0, at=0, settled=9), record(1.0, at=7, settled=8, step=2)]
+    rows.append(record(1.0, split="validation", at=0, settled=5))
+    first, second, validated = (
+        next(s for s in summarise(rows, {1: 0.25}) if (s.split, s.step) == place)
+        for place in (("train", 1), ("train", 2), ("validation", 1))
+    )
+    assert (first.exposed_s, second.exposed_s, validated.exposed_s) == (0.25, None, None)
+
+
+def test_what_the_trainer_waited_is_read_by_step_and_the_last_time_counts(tmp_path):
+    for step, exposed_s in ((1, 0.5), (2, 0.1), (2, 0.3)):
+        append_wait(tmp_path, WaitRecord(step=step, exposed_s=exposed_s))
+    assert read_waits(tmp_path) == {1: 0.5, 2: 0.3}
+    assert read_waits(tmp_path / "without") == {}
+
+
+def test_a_trainer_that_measured_nothing_waited_for_no_number(report):
+    untold = msgspec.structs.replace(
+        report, training=[msgspec.structs.replace(s, exposed_s=None) for s in report.training]
+    )
+    header, row = by_step(untold)
+    assert row[header.index("exposed_reward_s")] == "-"
+    assert ("exposed_reward_s, all steps", "-") in traffic(untold)
+    assert ("exposed_reward_s, all steps", "1.00") in traffic(report)
 
 
 def test_validation_of_a_step_comes_before_its_training():
@@ -45,7 +68,8 @@ def report(tmp_path):
             record(None, split="validation", step=0),
             record(0.5, step=1),
             record(0.8, split="validation", step=1),
-        ]
+        ],
+        {1: 1.0},
     )
     return Report(
         folder=tmp_path,

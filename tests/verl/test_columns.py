@@ -102,3 +102,31 @@ def test_a_broken_file_is_refused(tmp_path, name):
     broken = tmp_path / name
     broken.write_bytes(b"{not data")
     complaint(broken)
+
+
+@pytest.mark.parametrize("column", ["reward_model", "extra_info"])
+def test_a_mapping_may_be_written_down_as_json(write, column):
+    row = {**ROW, "extra_info": {"index": 3}}
+    check_data_file(write([{**row, column: json.dumps(row[column])}]))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        *(
+            (name, text)
+            for name in ("reward_model", "extra_info")
+            for text in ("4", "{", "[1]", "a")
+        ),
+        ("extra_info", 7),
+        ("extra_info", ["train"]),
+    ],
+)
+def test_text_that_is_no_mapping_is_named_before_anything_starts(write, column, value):
+    text = complaint(write([{**ROW, "extra_info": {"index": 3}}, {**ROW, column: value}][1:]))
+    assert f"row 1: column {column!r} has to be a mapping" in text
+
+
+def test_json_without_a_ground_truth_has_none(write):
+    text = complaint(write([{**ROW, "reward_model": json.dumps({"style": "rule"})}]))
+    assert "'ground_truth'" in text

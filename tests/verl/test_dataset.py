@@ -1,4 +1,5 @@
 import json
+import pickle
 import warnings
 
 import pytest
@@ -179,3 +180,29 @@ def test_extra_columns_come_along_for_rollouts_and_extra_info_for_rewards(config
     row = dataset(config.data.train_files, config)[0]
     assert row["hop"] == 2
     assert row["extra_info"]["level"] == "easy"
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_mappings_that_were_written_down_as_json_are_read(config, tmp_path, split):
+    """Parquet of many a tool has one column of text where others have a struct."""
+    texts = {"reward_model": json.dumps({"ground_truth": ["2", "two"]})}
+    texts["extra_info"] = json.dumps({"index": 7, "level": "easy"})
+    config.data[f"{split}_files"] = [rows(tmp_path / "texts.jsonl", 2, **texts)]
+    made = dataset(config.data[f"{split}_files"], config)
+    row = made[1]
+    assert row["reward_model"] == {"ground_truth": ["2", "two"]}
+    assert row["extra_info"]["level"] == "easy"
+    assert row["extra_info"]["index"] == 1  # both rows say 7
+    assert row["extra_info"]["file_index"] == 7
+    assert row["raw_prompt"][0]["content"] == "1+1?"
+    assert pickle.loads(pickle.dumps(made)).split == made.split
+
+
+def test_mappings_as_json_are_read_where_long_prompts_are_left_out_too(config, tmp_path):
+    config.data.filter_overlong_prompts = True
+    config.data.filter_overlong_prompts_workers = None
+    config.data.max_prompt_length = 3
+    text = json.dumps({"ground_truth": "1"})
+    config.data.train_files = [rows(tmp_path / "texts.jsonl", 2, reward_model=text)]
+    made = dataset(config.data.train_files, config, Words())
+    assert made[0]["reward_model"] == {"ground_truth": "1"}

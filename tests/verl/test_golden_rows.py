@@ -131,7 +131,7 @@ def test_a_golden_episode_has_its_tokens_mask_group_stop_and_rewards_in_verl(nam
     text = "".join(part for part, _ in golden["parts"])
     assert output.response_ids == [ord(c) for c in text]
     assert output.response_mask == [bit for part, bit in golden["parts"] for _ in part]
-    sample = sample_of(batch, letters, shaped=True)
+    sample = sample_of(batch, letters)
     assert sample.response == text
     assert sample.response_tokens == sum(output.response_mask)
     assert (sample.group, sample.group_size) == (golden["group"], 2)
@@ -144,7 +144,7 @@ def test_a_golden_episode_has_its_tokens_mask_group_stop_and_rewards_in_verl(nam
 def test_equal_questions_of_different_prompts_share_no_group(rows, letters):
     groups = defaultdict(list)
     for name in GOLDEN:
-        groups[sample_of(rows[name][1], letters, shaped=True).group].append(name)
+        groups[sample_of(rows[name][1], letters).group].append(name)
     sizes = [len(names) for names in groups.values()]
     assert sizes[:-1] == [2] * (len(sizes) - 1)
     assert sum(sizes) == len(GOLDEN)

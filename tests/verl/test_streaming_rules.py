@@ -89,3 +89,31 @@ def test_more_rows_than_the_workers_hold_waiting_are_refused(tmp_path, mode, bat
     assert check_streaming(path, verl_config(n=4, batch=batch - 1, mode=mode))
     with pytest.raises(ConfigError, match=r"1 reward workers hold 1000: set reward.num_workers=2"):
         check_streaming(path, verl_config(n=4, batch=batch, mode=mode))
+
+
+COMPARED = """
+components: {{best: {{judge: q, weight: {weight}}}, answer: {{scorer: qa_em}}}}
+judges: {{q: {{endpoints: [{{base_url: "http://h/v1", model: m}}], verdict: {verdict}}}}}
+on_failure: raise
+"""
+
+
+@pytest.mark.parametrize(
+    "verdict", ["{pairs: group}", "{rank: group}", "{pairs: group, rounds: 2}"]
+)
+def test_a_judge_that_compares_siblings_needs_some(tmp_path, verdict):
+    path = tmp_path / "reward.yaml"
+    path.write_text(COMPARED.format(verdict=verdict, weight=1))
+    with pytest.raises(ConfigError, match=r"reward.yaml:2: components.best compares .*rollout.n"):
+        check_streaming(path, verl_config(n=1))
+    check_streaming(path, verl_config(n=2))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "weight"),
+    [("{pairs: reference}", 1), ("{integer: [1, 10]}", 1), ("{pairs: group}", 0)],
+)
+def test_what_is_measured_alone_or_counts_nothing_needs_no_siblings(tmp_path, verdict, weight):
+    path = tmp_path / "reward.yaml"
+    path.write_text(COMPARED.format(verdict=verdict, weight=weight))
+    check_streaming(path, verl_config(n=1))

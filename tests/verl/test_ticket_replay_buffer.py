@@ -15,7 +15,7 @@ from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.replay_buffer import with_tickets
 from zerowait.verl.row_rewards import RowRewards
-from zerowait.verl.ticket import ticket
+from zerowait.verl.ticket import TicketSettings, ticket
 
 NEVER = object()
 """A reward that is not known as long as the test runs."""
@@ -127,7 +127,14 @@ def opened():
     running = []
 
     def buffer(
-        rollout, metric=None, *, redeem_s=30.0, max_abstained=1.0, batch=2, kind=ReplayBuffer
+        rollout,
+        metric=None,
+        *,
+        redeem_s=30.0,
+        max_abstained=1.0,
+        batch=2,
+        kind=ReplayBuffer,
+        sampled=100,
     ):
         hub = Hub(rollout.rewards)
 
@@ -140,7 +147,7 @@ def opened():
         made = with_tickets(
             verls_buffer(rollout, metric, batch, kind=kind),
             rows=rows,
-            redeem_s=redeem_s,
+            settings=TicketSettings(config="", redeem_s=redeem_s, max_sampled_batches=sampled),
             prompts=2,
             responses=2,
         )
@@ -373,4 +380,31 @@ def test_a_sampler_of_the_users_own_is_refused():
             pass
 
     with pytest.raises(ConfigError, match="custom_sampler cannot be used"):
-        with_tickets(Own(), rows=None, redeem_s=1, prompts=1, responses=1)
+        with_tickets(Own(), rows=None, settings=None, prompts=1, responses=1)
+
+
+@pytest.mark.parametrize("value", [judged(0), judged(1)])
+@pytest.mark.parametrize("sampled", [1, 3])
+def test_a_step_whose_groups_never_differ_is_told_of_and_stopped(
+    queue, opened, caplog, sampled, value
+):
+    """Two groups make a batch; with a paid judge every further one costs."""
+    rollout = Rollout(queue, refill=[[value, value]])
+    rollout.add([value, value], [value, value])
+    buffer = opened(rollout, "reward", sampled=sampled)
+    with pytest.raises(JudgementError, match=f"max_sampled_batches={sampled} "):
+        buffer.sample(1, "train", 2)
+    assert rollout.refilled <= 2 * 2 * sampled
+    told = [r.getMessage() for r in caplog.records if "sampled in vain" in r.getMessage()]
+    assert len(told) == (sampled > 1)
+
+
+def test_a_step_that_is_filled_in_the_end_goes_on_and_the_next_counts_anew(queue, opened, caplog):
+    same, differ = [judged(1), judged(1)], [judged(1), judged(0)]
+    rollout = Rollout(queue, refill=[same, differ, differ, differ, differ, differ, differ])
+    rollout.add(same, differ)
+    buffer = opened(rollout, "reward", sampled=2)
+    for _ in range(2):
+        batch, _ = buffer.sample(1, "train", 2)
+        assert len({key.split("_")[0] for key in batch.keys}) == 2
+        rollout.add(same, differ)

@@ -19,7 +19,8 @@ from zerowait.verl.columns import check_data_file
 from zerowait.verl.filter_metric import check_filter_metric
 from zerowait.verl.hydra_syntax import flattened, read
 from zerowait.verl.recipe import Recipe
-from zerowait.verl.streaming_rules import refuse_unstreamable
+from zerowait.verl.steps import steps_of
+from zerowait.verl.streaming_rules import refuse_lone_comparison, refuse_unstreamable
 
 _CONNECT_S = 5.0
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken.json")
@@ -35,9 +36,10 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     """
     if not recipe.trainer.gives_tickets:
         refuse_unstreamable(recipe.reward, redraws=recipe.trainer.mode != "sync")
+    overrides = flattened({**recipe.verl, **extra})
+    refuse_lone_comparison(recipe.reward, _responses(recipe, overrides))
     check_reward(recipe.reward, connect=connect)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
-    overrides = flattened({**recipe.verl, **extra})
     if "actor_rollout_ref.model.tokenizer_path" not in overrides:
         check_tokenizer(recipe.path(recipe.model.path), recipe.model.path)
     filtered = "algorithm.filter_groups."
@@ -56,6 +58,8 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
         recipe.source.fail(
             ("data", "batch"), f"is {data.batch}, and the training files have {rows} rows"
         )
+    named = _names(data.train, overrides.get("data.train_files"))
+    steps_of(recipe, extra, rows=rows if len(train) == len(named) else None)
     if connect:
         check_retriever(recipe, {key.lstrip("+"): value for key, value in overrides.items()})
 
@@ -114,9 +118,21 @@ def _files(recipe: Recipe, own: list[str], override: Any) -> list[Path]:
     """The files of this machine; relative ones of an override start where the command runs."""
     if override is None:
         return [recipe.path(file) for file in own]
+    return [Path(name).expanduser() for name in _names(own, override) if "://" not in name]
+
+
+def _names(own: list[str], override: Any) -> list[str]:
+    if override is None:
+        return own
     given = read(override) if isinstance(override, str) else override
-    names = given if isinstance(given, list | tuple) else [given]
-    return [Path(str(name)).expanduser() for name in names if "://" not in str(name)]
+    return list(map(str, given if isinstance(given, list | tuple) else [given]))
+
+
+def _responses(recipe: Recipe, overrides: Mapping[str, Any]) -> int:
+    """To each prompt in training; what is no number is left to verl's own check."""
+    told = overrides.get("actor_rollout_ref.rollout.n", recipe.rollout.n)
+    number = read(told) if isinstance(told, str) else told
+    return number if isinstance(number, int) else recipe.rollout.n
 
 
 def _check_batch(override: Any, rows: int) -> None:

@@ -29,6 +29,7 @@ from zerowait.verl.overrides import environment
 from zerowait.verl.recipe import load_recipe, parse_override
 from zerowait.verl.resume import resumed_step, validates_first
 from zerowait.verl.starts import started_again
+from zerowait.verl.steps import steps_of
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -60,7 +61,8 @@ def train(
         return 0
     folder = Path(loaded.output)
     begin_record(folder, command)
-    with Progress(loaded.algorithm.steps, shown=True, what=f"training {loaded.name}") as bar:
+    steps = steps_of(loaded, extra)
+    with Progress(steps, shown=True, what=f"training {loaded.name}") as bar:
         done = 0
 
         def on_step(step: int) -> None:
@@ -69,17 +71,32 @@ def train(
             done = max(done, step)
 
         code = started_again(
-            lambda: run_trainer(command, env=environment(setup), folder=folder, on_step=on_step),
+            lambda: run_trainer(
+                command, env=environment(setup), folder=folder, on_step=on_step, tell=_tell
+            ),
             folder=folder,
             has_begun=lambda: done > 0,
-            tell=lambda why: print(f"zerowait: {why}", file=sys.stderr),
+            tell=_tell,
         )
     if code != 0:
         print(tail(folder), file=sys.stderr)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
         return 1
-    print(f"{folder}: {loaded.algorithm.steps} steps; zerowait report {folder}")
+    print(f"{folder}: {_ended(done, steps)}; zerowait report {folder}")
     return 0
+
+
+def _tell(word: str) -> None:
+    print(f"zerowait: {word}", file=sys.stderr)
+
+
+def _ended(done: int, steps: int) -> str:
+    """What was trained, by the last step that verl's console told of."""
+    if done >= steps:
+        return f"{done} steps"
+    if done:
+        return f"ended after step {done}, and {steps} were asked for: the data or the epochs ended"
+    return "verl ended, and its console told of no step that it trained in this run"
 
 
 def _needs_verl() -> None:

@@ -17,6 +17,7 @@ from zerowait.types import Reward, Sample
 
 REWARDS = "rewards.jsonl"
 STATS = "stats.jsonl"
+WAITS = "waits.jsonl"
 _STATS_EVERY_S = 1.0
 _TORN = b"\x18\n"
 """Ends a line of which only a part was written: "cancel", which JSON never holds as it is."""
@@ -54,6 +55,18 @@ class StatsRecord(msgspec.Struct, frozen=True, kw_only=True):
     step: int | None
     stats: dict[str, Any]
     hub: str = ""
+
+
+class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of ``waits.jsonl``: how long the trainer waited for the rewards of a training step.
+
+    Args:
+        step: of the training.
+        exposed_s: seconds in which the trainer had nothing else to do, as it measured them.
+    """
+
+    step: int
+    exposed_s: float
 
 
 class Records:
@@ -167,6 +180,32 @@ def read_rewards(folder: Path) -> Iterator[RewardRecord]:
 def read_stats(folder: Path) -> Iterator[StatsRecord]:
     """The counters recorded in `folder`, oldest first."""
     yield from (row for _, row in _read(folder / STATS, StatsRecord))
+
+
+def append_wait(folder: Path, record: WaitRecord) -> None:
+    """Append how long the trainer waited in a step; a step that is done again is the later row.
+
+    Raises:
+        OSError: it was not kept, because the disk is full, say; it names the file.
+    """
+    waits = _Appended(folder / WAITS)
+    try:
+        waits.write(msgspec.json.encode(record))
+    finally:
+        waits.close()
+
+
+def read_waits(folder: Path) -> dict[int, float]:
+    """Seconds that the trainer waited by step; empty where it did not measure them.
+
+    verl's own trainers do not, since they wait for rewards and for rollouts at once.
+
+    Raises:
+        DataError: a line is damaged.
+    """
+    if not (folder / WAITS).exists():
+        return {}
+    return {row.step: row.exposed_s for _, row in _read(folder / WAITS, WaitRecord)}
 
 
 def _read(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:

@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from zerowait.hub.records import REWARDS, STATS
+from zerowait.hub.records import REWARDS, STATS, WAITS
 
 UNDONE: Final = "rewards.undone.jsonl"
 """Where the rewards go that no checkpoint knows of."""
@@ -29,7 +29,7 @@ def begin_anew(folder: Path) -> None:
 
     It stays beside the new one as ``rewards.previous.jsonl``, ``rewards.previous-2.jsonl``, ...
     """
-    for name in (REWARDS, STATS):
+    for name in (REWARDS, STATS, WAITS):
         old = folder / name
         if old.exists():
             old.replace(_unused(old))

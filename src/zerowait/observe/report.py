@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import io
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError, MissingExtraError
-from zerowait.hub import read_rewards, read_stats
+from zerowait.hub import read_rewards, read_stats, read_waits
 from zerowait.observe.hubs import all_hubs
 from zerowait.observe.steps import StepSummary, summarise
 
@@ -51,7 +52,7 @@ def read_report(folder: Path) -> Report:
     Raises:
         DataError: nothing was recorded there.
     """
-    steps = summarise(read_rewards(folder))
+    steps = summarise(read_rewards(folder), read_waits(folder))
     if not steps:
         raise DataError(f"{folder} has no rewards yet")
     return Report(
@@ -116,9 +117,15 @@ def traffic(report: Report) -> list[Row]:
             "abstentions",
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
-        ("exposed_reward_s, all steps", number(sum(s.exposed_s for s in report.training), 2)),
+        ("exposed_reward_s, all steps", number(_waited_s(report), 2)),
         *_anchors(stats),
     ]
+
+
+def _waited_s(report: Report) -> float | None:
+    """How long the trainer waited for rewards in all; None where it did not measure it."""
+    waited = [step.exposed_s for step in report.training if step.exposed_s is not None]
+    return math.fsum(waited) if waited else None
 
 
 def _anchors(stats: dict[str, Any]) -> list[Row]:

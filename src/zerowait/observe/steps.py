@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -20,8 +20,8 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
         reward, reward_std: mean and standard deviation over the scored rows; None without any.
         components: mean value of each component over the rows it judged; None without any.
         abstentions: how often each component abstained for which reason, ``component/kind``.
-        exposed_s: how long rewards were waited for after the step's last row was handed in: the
-            part of the judge's time that nothing else hid.
+        exposed_s: how long the trainer waited for the step's rewards and did nothing else, as it
+            measured it; None where it did not, as verl's own trainers, and in validation.
         response_tokens: mean over all rows that say it.
     """
 
@@ -33,20 +33,38 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     reward_std: float | None
     components: dict[str, float | None]
     abstentions: dict[str, int]
-    exposed_s: float
+    exposed_s: float | None
     response_tokens: float | None
 
 
-def summarise(records: Iterable[RewardRecord]) -> list[StepSummary]:
-    """One summary for each split and step, validation of a step before its training."""
+def summarise(
+    records: Iterable[RewardRecord], waits: Mapping[int, float] | None = None
+) -> list[StepSummary]:
+    """One summary for each split and step, validation of a step before its training.
+
+    Args:
+        records: of the run.
+        waits: seconds that the trainer waited for rewards, by training step.
+    """
     places: dict[tuple[str, int | None], list[RewardRecord]] = {}
     for record in records:
         places.setdefault((record.sample.split, record.sample.step), []).append(record)
     ordered = sorted(places, key=lambda place: (place[1] or 0, place[0] == "train"))
-    return [_summary(split, step, places[split, step]) for split, step in ordered]
+    known = waits or {}
+    return [
+        _summary(
+            split,
+            step,
+            places[split, step],
+            known.get(step) if split == "train" and step is not None else None,
+        )
+        for split, step in ordered
+    ]
 
 
-def _summary(split: str, step: int | None, records: list[RewardRecord]) -> StepSummary:
+def _summary(
+    split: str, step: int | None, records: list[RewardRecord], exposed_s: float | None
+) -> StepSummary:
     values = [r.reward.value for r in records if r.reward.value is not None]
     names = list(records[0].reward.components)
     abstentions: Counter[str] = Counter()
@@ -58,7 +76,6 @@ def _summary(split: str, step: int | None, records: list[RewardRecord]) -> StepS
             elif isinstance(outcome, Abstain):
                 abstentions[f"{name}/{outcome.kind.value}"] += 1
     tokens = [float(t) for r in records if (t := r.sample.response_tokens) is not None]
-    last_submit = max(record.submitted_at for record in records)
     return StepSummary(
         split=split,
         step=step,
@@ -68,7 +85,7 @@ def _summary(split: str, step: int | None, records: list[RewardRecord]) -> StepS
         reward_std=_std(values),
         components={name: mean(judged[name]) for name in judged},
         abstentions=dict(sorted(abstentions.items())),
-        exposed_s=max(0.0, max(r.settled_at for r in records) - last_submit),
+        exposed_s=exposed_s,
         response_tokens=mean(tokens),
     )
 

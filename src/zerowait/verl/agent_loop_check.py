@@ -33,7 +33,7 @@ def check_agent_loop(config: Any) -> None:
     raise ConfigError(
         f"the agent loop {loop!r} may end a response with tokens of a tool, or have them in it: "
         "verl would put the reward on a token that is not trained on, and what the tool wrote "
-        f"would be judged. {_KEY} has to be {MANAGER}, which knows what the model wrote; {found}"
+        f"would be judged. Write +{_KEY}={MANAGER}, which knows what the model wrote; {found}"
     )
 
 

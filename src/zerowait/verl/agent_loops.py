@@ -1,6 +1,6 @@
 """verl's agent loop workers, with rewards and judged text kept to the tokens that the model wrote.
 
-Chosen with ``actor_rollout_ref.rollout.agent.agent_loop_manager_class=
+Chosen with ``+actor_rollout_ref.rollout.agent.agent_loop_manager_class=
 zerowait.verl.agent_loops.AgentLoopManager``, as ``zerowait train`` does. verl itself puts a
 trajectory's reward on the last token of its response, whoever wrote that, and gives reward managers
 no mask.

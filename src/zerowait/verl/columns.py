@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from zerowait.errors import DataError, MissingExtraError, did_you_mean
+from zerowait.verl.rows import extra_in, mapping_in
 
 _ROWS_AT_A_TIME = 1024
 
@@ -63,12 +64,18 @@ def _check_row(file: Path, number: int, row: Mapping[str, Any], prompt_key: str)
         )
     if not all(isinstance(message, dict) and "content" in message for message in messages):
         raise DataError(f"{where}: column {prompt_key!r} has a message without 'content'")
-    truth = row.get("reward_model")
+    truth = mapping_in(row.get("reward_model"))
+    if isinstance(truth, str):
+        raise DataError(
+            f"{where}: column 'reward_model' has to be a mapping such as "
+            f'{{"ground_truth": ...}}, or the same as JSON, not {_kind(truth)}'
+        )
     if not isinstance(truth, dict) or truth.get("ground_truth") is None:
         raise DataError(
             f"{where}: column 'reward_model' has no 'ground_truth': give the gold answer as "
             'reward_model = {"ground_truth": ...}'
         )
+    extra_in(row, where)
 
 
 def _parquet(file: Path, prompt_key: str) -> tuple[list[str], Iterator[dict[str, Any]]]:
@@ -81,7 +88,7 @@ def _parquet(file: Path, prompt_key: str) -> tuple[list[str], Iterator[dict[str,
     except ArrowException as error:
         raise DataError(f"{file}: is not a Parquet file ({error})") from None
     names = list(table.schema_arrow.names)
-    wanted = [name for name in (prompt_key, "reward_model") if name in names]
+    wanted = [name for name in (prompt_key, "reward_model", "extra_info") if name in names]
 
     def rows() -> Iterator[dict[str, Any]]:
         try:

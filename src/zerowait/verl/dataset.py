@@ -14,6 +14,7 @@ What verl 0.9.1 does, as read and run:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.verl.columns import check_data_file
+from zerowait.verl.rows import mapping_in
 
 TRAIN, VALIDATION = "train", "validation"
+_MAPPINGS = ("extra_info", "reward_model")
 _SIZE_OF = {
     TRAIN: "actor_rollout_ref.rollout.n",
     VALIDATION: "actor_rollout_ref.rollout.val_kwargs.n",
@@ -51,6 +54,8 @@ class RewardDataset(RLHFDataset):
             something that verl's rollouts do not do.
     """
 
+    dataframe: Any
+
     def __init__(
         self, data_files: Any, tokenizer: Any, config: Any, *args: Any, **kwargs: Any
     ) -> None:
@@ -64,6 +69,17 @@ class RewardDataset(RLHFDataset):
         super().__init__(data_files, tokenizer, config, *args, **kwargs)
         self._check_lengths(_paths(data_files))
         self._counts_anew = not _unique(self._own_indices())
+
+    def _read_files_and_tokenize(self) -> None:
+        """As verl's; columns that hold mappings as JSON text are read as mappings."""
+        super()._read_files_and_tokenize()
+        texts = {
+            name
+            for name in _MAPPINGS
+            if getattr(self.dataframe.features.get(name), "dtype", "") in ("string", "large_string")
+        }
+        if texts:
+            self.dataframe = self.dataframe.with_transform(partial(_read, names=texts))
 
     def __getitem__(self, item: int) -> dict[str, Any]:
         row: dict[str, Any] = super().__getitem__(item)
@@ -113,6 +129,14 @@ class RewardDataset(RLHFDataset):
                     f"data.max_prompt_length is {self.max_prompt_length}: make it larger, or "
                     "write data.filter_overlong_prompts=True or data.truncation=left"
                 )
+
+
+def _read(rows: dict[str, list[Any]], *, names: set[str]) -> dict[str, list[Any]]:
+    """These rows of a data frame, with the JSON in the columns `names` read."""
+    return {
+        name: [mapping_in(value) for value in column] if name in names else column
+        for name, column in rows.items()
+    }
 
 
 def _unique(indices: list[Any]) -> bool:

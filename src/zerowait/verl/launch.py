@@ -20,12 +20,15 @@ from zerowait.verl.ignored_keys import examine
 from zerowait.verl.log import Log
 from zerowait.verl.overrides import arguments, base_overrides, merged
 from zerowait.verl.recipe import Recipe
+from zerowait.verl.rows import MANAGER
+from zerowait.verl.steps import steps_of
 from zerowait.verl.training_setup import TrainingSetup
 
 LOG = "train.log"
 ROLLOUTS = "rollouts"
 VALIDATION = "validation"
 _STEP = re.compile(r"\bstep:(\d+) - ")
+_SAID = re.compile(r"\bzerowait: (.+)")
 _KILL_AFTER_S = 20.0
 
 
@@ -158,6 +161,8 @@ def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, 
         extra: overrides in Hydra's own syntax, from the command line.
     """
     own = {**base_overrides(setup), **_reward(recipe), **_search(recipe)}
+    # An epoch has at least one step, so the steps always end the run before the epochs do.
+    own["trainer.total_epochs"] = steps_of(recipe, extra)
     composed = merged(own, recipe.verl)
     given = {key.lstrip("+"): value for key, value in extra.items()}
     spelled = {key.lstrip("+"): key for key in [*extra, *composed]}
@@ -172,12 +177,15 @@ def _reward(recipe: Recipe) -> dict[str, object]:
         "+reward.zerowait.redeem_s": trainer.waited_s,
         "+reward.zerowait.max_abstained": trainer.ceiling,
     }
+    sampled = {"+reward.zerowait.max_sampled_batches": trainer.sampled_batches}
     return {
         "reward.reward_manager.name": "zerowait",
+        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class": MANAGER,
         "+reward.zerowait.config": recipe.reward_path,
         "+reward.zerowait.record": str(folder),
         "trainer.v1.trainer_mode": trainer.mode,
         **(tickets if trainer.gives_tickets else {}),
+        **(sampled if trainer.stops_sampling else {}),
         "trainer.rollout_data_dir": str(folder / ROLLOUTS),
         "trainer.validation_data_dir": str(folder / VALIDATION),
     }
@@ -232,11 +240,17 @@ def unfit(error: BaseException) -> str:
 
 
 def run_trainer(
-    command: list[str], *, env: Mapping[str, str], folder: Path, on_step: Callable[[int], None]
+    command: list[str],
+    *,
+    env: Mapping[str, str],
+    folder: Path,
+    on_step: Callable[[int], None],
+    tell: Callable[[str], None] = lambda _: None,
 ) -> int:
     """The exit code of verl's trainer; its output goes to ``train.log`` in `folder`.
 
-    `on_step` is called with each finished step's number. An interrupt is passed on to the trainer,
+    `on_step` is called with each finished step's number, and `tell` with what zerowait says in the
+    trainer's processes. An interrupt is passed on to the trainer,
     which gets 20 s to end.
     """
     # for their owner only: verl's dumps and its log quote prompts and responses
@@ -254,7 +268,7 @@ def run_trainer(
         )
         assert process.stdout is not None  # noqa: S101 - PIPE
         try:
-            for step in _steps(process.stdout, log.write):
+            for step in _steps(process.stdout, log.write, tell):
                 on_step(step)
             return process.wait()
         finally:
@@ -271,9 +285,14 @@ def tail(folder: Path, lines: int = 40) -> str:
     return "\n".join(text.splitlines()[-lines:])
 
 
-def _steps(lines: Iterable[str], write: Callable[[str], Any]) -> Iterable[int]:
+def _steps(
+    lines: Iterable[str], write: Callable[[str], Any], tell: Callable[[str], None]
+) -> Iterable[int]:
     for line in lines:
         write(line)
+        said = _SAID.search(line)
+        if said:
+            tell(said.group(1))
         found = _STEP.search(line)
         if found:
             yield int(found.group(1))

@@ -11,5 +11,9 @@ BUILT_ON: Final = {
 }
 """Our modes, in ``trainer.v1.trainer_mode``, and the mode of verl's that each is built on."""
 
+STOPPED_WHEN_SAMPLING: Final = ("sync", *BUILT_ON)
+"""The modes in which a training that samples for ever can be stopped: in verl's own asynchronous
+ones an error has another prompt drawn."""
+
 SEPARATE: Final = ("separate_async", "zerowait_separate_async")
 """The modes whose rollouts have devices of their own."""

@@ -10,8 +10,8 @@ from zerowait.config.checks import at_least, at_most, not_negative, positive
 from zerowait.errors import did_you_mean
 from zerowait.verl.estimators import ESTIMATORS, not_run
 from zerowait.verl.known import LOGGERS
-from zerowait.verl.limits import MAX_ABSTAINED, REDEEM_S, check_limits
-from zerowait.verl.modes import BUILT_ON, SEPARATE
+from zerowait.verl.limits import MAX_ABSTAINED, MAX_SAMPLED_BATCHES, REDEEM_S, check_limits
+from zerowait.verl.modes import BUILT_ON, SEPARATE, STOPPED_WHEN_SAMPLING
 
 _MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
 
@@ -123,6 +123,9 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             600.
         max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond
             it ``zerowait`` stops training; default 0.5. verl's own trainers cannot be stopped.
+        max_sampled_batches: where ``algorithm.filter_groups`` leaves out groups whose rewards are
+            all equal, so many batches may be sampled for one step before training stops; default
+            20. verl's own asynchronous trainers cannot be stopped.
         updates_per_sync: in the modes ``separate_async``, updates of the policy in a step, after
             which its rollouts get the new weights; default 1.
     """
@@ -137,13 +140,21 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = "sync"
     redeem_s: float | None = None
     max_abstained: float | None = None
+    max_sampled_batches: int | None = None
     updates_per_sync: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("redeem_s", "max_abstained"):
             if getattr(self, name) is not None and not self.gives_tickets:
                 raise ValueError(f"{name} is read in {' and '.join(BUILT_ON)} only: {_NO_STOP}")
-        check_limits(redeem_s=self.waited_s, max_abstained=self.ceiling)
+        if self.max_sampled_batches is not None and not self.stops_sampling:
+            stopped = " and ".join(STOPPED_WHEN_SAMPLING)
+            raise ValueError(f"max_sampled_batches is read in {stopped} only: {_NO_STOP}")
+        check_limits(
+            redeem_s=self.waited_s,
+            max_abstained=self.ceiling,
+            max_sampled_batches=self.sampled_batches,
+        )
         if self.updates_per_sync is not None:
             _count("updates_per_sync", self.updates_per_sync)
             if not self.is_separate:
@@ -158,6 +169,17 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def ceiling(self) -> float:
         """`max_abstained`, or its default."""
         return MAX_ABSTAINED if self.max_abstained is None else self.max_abstained
+
+    @property
+    def sampled_batches(self) -> int:
+        """`max_sampled_batches`, or its default."""
+        told = self.max_sampled_batches
+        return MAX_SAMPLED_BATCHES if told is None else told
+
+    @property
+    def stops_sampling(self) -> bool:
+        """Whether a step that samples for ever can be stopped."""
+        return self.mode in STOPPED_WHEN_SAMPLING
 
     @property
     def gives_tickets(self) -> bool:

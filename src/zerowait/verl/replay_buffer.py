@@ -21,7 +21,9 @@ from zerowait.errors import ConfigError
 from zerowait.verl.own_rewards import own_numbers
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.rows import extra_info
+from zerowait.verl.sampled import SampledBatches
 from zerowait.verl.siblings import tickets_in
+from zerowait.verl.ticket import TicketSettings
 
 _SHORTEST_POLL_S: Final = 0.03
 _LONGEST_POLL_S: Final = 2.0
@@ -40,6 +42,7 @@ class TicketReplayBuffer(ReplayBuffer):
     """
 
     rows: RowRewards
+    sampled: SampledBatches
     redeem_s: float
     rewards_per_step: int
     responses: int
@@ -112,8 +115,16 @@ class TicketReplayBuffer(ReplayBuffer):
             self._signal[uid] = self._shared_value(keys, own)
         if fresh and self.rows.step.rewards >= self.rewards_per_step:
             self.rows.check_ceiling()
+        self._count_replaced(fresh)
         shared = {u: v for u in finished if (v := self._signal[u]) is not None}
         return set(shared), Counter(v for v in shared.values() if not math.isnan(v))
+
+    def _count_replaced(self, fresh: Iterable[str]) -> None:
+        """Tell, and stop, a step that replaces one group after the other."""
+        without = [value for uid in fresh if (value := self._signal[uid]) is not None]
+        if without:
+            why = f"in each group, {self.filter_groups_metric} was the same, as {without[-1]:g}"
+            self.sampled.add(len(without), why=why)
 
     def _shared_value(self, keys: list[str], own: Mapping[str, float | None]) -> float | None:
         """The value that all survivors share; None for a group with a signal.
@@ -176,6 +187,8 @@ class TicketReplayBuffer(ReplayBuffer):
         The order decides about mini-batches and about the last bits of sums: with it a run can be
         repeated.
         """
+        if partition_id != VALIDATION:
+            self.sampled.begin_step()
         for uid in selected_prompt_uids:
             self._signal.pop(uid, None)
             self._held_since.pop(uid, None)
@@ -208,14 +221,19 @@ _OURS: Final = {ReplayBuffer: TicketReplayBuffer, ReplayBufferAsync: AsyncTicket
 
 
 def with_tickets(
-    verls: ReplayBuffer, *, rows: RowRewards, redeem_s: float, prompts: int, responses: int
+    verls: ReplayBuffer,
+    *,
+    rows: RowRewards,
+    settings: TicketSettings,
+    prompts: int,
+    responses: int,
 ) -> TicketReplayBuffer:
     """A buffer with the settings of the one that verl made.
 
     Args:
         verls: verl's own.
         rows: the rewards of its rows.
-        redeem_s: how long one is waited for.
+        settings: how long one is waited for, and how many batches a step may sample.
         prompts: of a step.
         responses: to each prompt.
 
@@ -230,7 +248,8 @@ def with_tickets(
         )
     names = inspect.signature(ReplayBuffer).parameters
     buffer = kind(**{name: getattr(verls, name) for name in names})
-    buffer.rows, buffer.redeem_s = rows, redeem_s
+    buffer.rows, buffer.redeem_s = rows, settings.redeem_s
+    buffer.sampled = SampledBatches(batch=prompts, most=settings.max_sampled_batches)
     buffer.rewards_per_step, buffer.responses = prompts * responses, responses
     buffer.poll_interval = 0.0  # `_wait_for_next_poll` waits for news instead
     return buffer

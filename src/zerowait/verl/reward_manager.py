@@ -22,7 +22,9 @@ from zerowait.hub.ray import RayHub
 from zerowait.hub.ray_tickets import RayTickets
 from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.episode_metrics import episode_info
+from zerowait.verl.modes import STOPPED_WHEN_SAMPLING
 from zerowait.verl.rows import extra_info
+from zerowait.verl.sampled import SampledRows, filters_groups
 from zerowait.verl.streaming_rules import check_streaming
 from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
 from zerowait.verl.trajectory import sample_of
@@ -50,10 +52,13 @@ class RewardManager(RewardManagerBase):
         settings = settings_in(config)
         check_agent_loop(config)
         self._hub: RayHub | RayTickets
+        self._sampled: SampledRows | None = None
         if gives_tickets(config):
             self._hub = RayTickets(settings.config, record=settings.record)
         else:
             check_streaming(settings.config, config)
+            if str(config.trainer.v1.trainer_mode) in STOPPED_WHEN_SAMPLING:
+                self._sampled = _sampled_rows(config, settings.max_sampled_batches)
             self._hub = RayHub(settings.config, record=settings.record)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
@@ -65,8 +70,18 @@ class RewardManager(RewardManagerBase):
         if isinstance(self._hub, RayTickets):
             await self._hub.deposit(sample)
             return {"reward_score": PLACEHOLDER, "reward_extra_info": ticket(sample)}
+        if self._sampled is not None:
+            self._sampled.add(sample)
         streamed = await self._hub.reward(sample)
         info = extra_info(streamed.reward, stand_in=streamed.stand_in) | episode_info(sample)
         # verl has no row without a score; of a validation it takes means, which NaN says are none
         score = math.nan if streamed.value is None else streamed.value
         return {"reward_score": score, "reward_extra_info": info}
+
+
+def _sampled_rows(config: Any, most: int) -> SampledRows | None:
+    """Counts the responses of a step, where verl's trainer replaces groups by their rewards."""
+    if not filters_groups(config.algorithm):
+        return None
+    responses = int(config.data.train_batch_size) * int(config.actor_rollout_ref.rollout.n)
+    return SampledRows(batch=responses, workers=int(config.reward.num_workers), most=most)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Abstain, Outcome, Reward, Score
 from zerowait.verl.response_mask import RESPONSE_MASK, own_text
@@ -31,7 +33,7 @@ def truth_in(columns: Mapping[str, Any], where: str) -> Any:
     """
     if "reward_model" not in columns:
         return None
-    told = plain(columns["reward_model"])
+    told = mapping_in(columns["reward_model"])
     if not isinstance(told, Mapping):
         raise DataError(_no_mapping(where, "reward_model", told, '{"ground_truth": ...}'))
     return told.get("ground_truth")
@@ -43,12 +45,27 @@ def extra_in(columns: Mapping[str, Any], where: str) -> dict[str, Any]:
     Raises:
         DataError: names `where` and the column, which holds something else than a mapping.
     """
-    told = plain(columns.get("extra_info"))
+    told = mapping_in(columns.get("extra_info"))
     if told is None or told != told:  # noqa: PLR0124 - NaN, which data frames put for nothing
         return {}
     if not isinstance(told, dict):
         raise DataError(_no_mapping(where, "extra_info", told, '{"index": 7}'))
     return told
+
+
+def mapping_in(told: Any) -> Any:
+    """What a column holds; a mapping that was written down as JSON text is read.
+
+    >>> mapping_in('{"ground_truth": "4"}'), mapping_in("4")
+    ({'ground_truth': '4'}, '4')
+    """
+    if not isinstance(told, str):
+        return plain(told)
+    try:
+        read = msgspec.json.decode(told)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return told
+    return read if isinstance(read, dict) else told
 
 
 def _no_mapping(where: str, column: str, found: Any, example: str) -> str:
@@ -111,7 +128,7 @@ def _refuse_turns_of_others(columns: Mapping[str, Any], count: int, written: int
         return
     raise ConfigError(
         f"a response has {int(turns)} turns, and nothing says which of its tokens the model wrote: "
-        "what a tool wrote would be rewarded. Set actor_rollout_ref.rollout.agent."
+        "what a tool wrote would be rewarded. Write +actor_rollout_ref.rollout.agent."
         f"agent_loop_manager_class={MANAGER}, or put the response's mask into "
         f"AgentLoopOutput.extra_fields[{RESPONSE_MASK!r}]"
     )

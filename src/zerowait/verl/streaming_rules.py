@@ -38,6 +38,7 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     plan = compile_plan(config)
     check_filter_metric(config, verl_config.algorithm.get("filter_groups"), streaming=True)
     refuse_unstreamable(config, redraws=redraws(verl_config.trainer.v1))
+    refuse_lone_comparison(config, int(verl_config.actor_rollout_ref.rollout.n))
     _refuse_ticket_keys(verl_config)
     check_estimator(verl_config)
     _refuse_neutral_alone(config, verl_config)
@@ -98,6 +99,27 @@ def refuse_unstreamable(config: RewardConfig, *, redraws: bool) -> None:
                 f"is {policy!r}, which verl's own trainers cannot do; they can do "
                 "neutral, raise and {value: x}; trainer: {mode: zerowait} can do it "
                 "(trainer.v1.trainer_mode=zerowait)",
+            )
+
+
+def refuse_lone_comparison(config: RewardConfig, responses: int) -> None:
+    """Raise a ConfigError for a judge that compares siblings where a prompt has one response.
+
+    Args:
+        config: of the rewards.
+        responses: to each prompt, in training.
+    """
+    if responses > 1:
+        return
+    plan = compile_plan(config)
+    counting = {term.name for term in plan.terms if term.factor != 0}
+    for contest in plan.contests:
+        if contest.name in counting:
+            config.fail(
+                ("components", contest.name),
+                "compares the responses to one prompt, and there is one response per prompt "
+                "(rollout.n is 1), so that it would never be measured: sample at least 2, or let "
+                "its judge look at one response at a time",
             )
 
 

@@ -10,13 +10,14 @@ import msgspec
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.ray_tickets import RayTickets
 from zerowait.types import Sample
-from zerowait.verl.limits import MAX_ABSTAINED, REDEEM_S, check_limits
-from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.limits import MAX_ABSTAINED, MAX_SAMPLED_BATCHES, REDEEM_S, check_limits
+from zerowait.verl.modes import BUILT_ON, STOPPED_WHEN_SAMPLING
 
 PLACEHOLDER: Final = 0.0
 """The number in verl's row until its ticket is redeemed; it is never trained on or reported."""
 _FIELD: Final = "ticket"
 _OF_TICKETS: Final = ("redeem_s", "max_abstained")
+_SAMPLED: Final = "max_sampled_batches"
 
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
 _decode = msgspec.msgpack.Decoder(Sample).decode
@@ -32,6 +33,8 @@ class TicketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             from the moment at which the trainer has nothing else to do.
         max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; with more
             of them training stops, because it would learn from noise. 1 never stops.
+        max_sampled_batches: under ``algorithm.filter_groups``, so many batches of groups may be
+            sampled for one step; when none of them made it full, training stops.
 
     Raises:
         ValueError: a number is out of its range.
@@ -41,9 +44,14 @@ class TicketSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     record: str | None = None
     redeem_s: float = REDEEM_S
     max_abstained: float = MAX_ABSTAINED
+    max_sampled_batches: int = MAX_SAMPLED_BATCHES
 
     def __post_init__(self) -> None:
-        check_limits(redeem_s=self.redeem_s, max_abstained=self.max_abstained)
+        check_limits(
+            redeem_s=self.redeem_s,
+            max_abstained=self.max_abstained,
+            max_sampled_batches=self.max_sampled_batches,
+        )
 
 
 def gives_tickets(config: Any) -> bool:
@@ -68,6 +76,13 @@ def settings_in(config: Any) -> TicketSettings:
         if key not in TicketSettings.__struct_fields__:
             hint = did_you_mean(key, TicketSettings.__struct_fields__)
             raise ConfigError(f"there is no key reward.zerowait.{key}{hint}")
+        if key == _SAMPLED and str(config.trainer.v1.trainer_mode) not in STOPPED_WHEN_SAMPLING:
+            raise ConfigError(
+                f"reward.zerowait.{key} is for the trainer modes "
+                f"{', '.join(STOPPED_WHEN_SAMPLING)}, and trainer.v1.trainer_mode is "
+                f"{config.trainer.v1.trainer_mode}, which draws other prompts for ever: leave it "
+                "out, or choose one of them"
+            )
         if key in _OF_TICKETS and not gives_tickets(config):
             raise ConfigError(
                 f"reward.zerowait.{key} is for the trainer modes {', '.join(BUILT_ON)}, and "

@@ -9,6 +9,7 @@ Only hooks of the driver are overridden; nothing of ours runs in a training work
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from transfer_queue import KVBatchMeta
@@ -20,7 +21,9 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.config import load_config
 from zerowait.engine import Stats
+from zerowait.hub import WaitRecord, append_wait
 from zerowait.verl.advantage import advantages, optional_fields, row_sums
+from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.alarm_metrics import alarm_metrics
 from zerowait.verl.episode_metrics import episode_metrics
 from zerowait.verl.estimators import (
@@ -47,7 +50,7 @@ from zerowait.verl.step_metrics import (
     reward_metrics,
     survivors_only,
 )
-from zerowait.verl.streaming_rules import has_shape
+from zerowait.verl.streaming_rules import has_shape, refuse_lone_comparison
 from zerowait.verl.ticket import TicketSettings, check_ticketed, open_tickets, settings_in
 
 
@@ -69,6 +72,8 @@ class TicketTrainer(PPOTrainer):
         check_ticketed(config)
         rewards = load_config(self._settings.config)
         check_filter_metric(rewards, config.algorithm.get("filter_groups"), streaming=False)
+        refuse_lone_comparison(rewards, int(config.actor_rollout_ref.rollout.n))
+        check_agent_loop(config)
         check_estimator(config)
         self._shaped = has_shape(rewards)
         self._priced = all_priced(rewards)
@@ -111,7 +116,7 @@ class TicketTrainer(PPOTrainer):
         return with_tickets(
             super()._build_replay_buffer(),
             rows=self._rows,
-            redeem_s=self._settings.redeem_s,
+            settings=self._settings,
             prompts=self.config.data.train_batch_size,
             responses=self.config.actor_rollout_ref.rollout.n,
         )
@@ -188,6 +193,9 @@ class TicketTrainer(PPOTrainer):
         metrics.update(reward_metrics(reward for _, reward in sessions.values()))
         metrics.update(episode_metrics(sample for sample, _ in sessions.values()))
         metrics["reward/exposed_reward_s"] = self._rows.step.exposed_s
+        if self._settings.record is not None:
+            waited = WaitRecord(step=global_steps, exposed_s=self._rows.step.exposed_s)
+            append_wait(Path(self._settings.record), waited)
         before, self._stats = self._stats, self._redeemer.stats()
         metrics.update(judge_metrics(before, self._stats, priced=self._priced))
         metrics.update(alarm_metrics(self._stats))
