@@ -240,6 +240,30 @@ def test_verls_own_trainer_takes_a_validation_without_a_single_number(n):
     assert metrics[f"val-aux/s/abstained/mean@{n}"] == 1.0
 
 
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_validation_of_which_nothing_was_measured_has_no_mean_and_no_coverage(n):
+    """A judge that compares siblings, as the only component, where a prompt has one response."""
+    unmeasured = Reward(None, {"best": Skipped("one response: nothing to compare")})
+    rows = [extra_info(unmeasured) for _ in range(2)]
+    infos = {name: [row[name] for row in rows] for name in rows[0]} | {"reward": [0.0, 0.0]}
+    uids = ["u", "v"] if n == 1 else ["u", "u"]
+    metrics = bare({})._val_metrics_update(["s"] * 2, uids, infos, [2, 2], expected_acc_counts={})
+    assert math.isnan(metrics["val-core/s/reward/mean"])
+    assert metrics["val-core/s/reward/coverage"] == 0.0
+    assert metrics["val-aux/s/reward/judged"] == 0.0
+    assert not [
+        k for k, v in metrics.items() if k.startswith("val-core") and "/mean" in k and v == 0
+    ]
+
+
+def test_what_is_measured_beside_a_comparison_is_the_rows_value():
+    rows = [extra_info(judged(1.0, None)), extra_info(judged(0.0, None))]
+    infos = {name: [row[name] for row in rows] for name in rows[0]} | {"reward": [1.0, 0.0]}
+    metrics = bare({})._val_metrics_update(["s"] * 2, ["u", "v"], infos, [2, 2])
+    assert metrics["val-core/s/reward/mean"] == 0.5
+    assert metrics["val-core/s/reward/coverage"] == 1.0
+
+
 def test_a_session_that_failed_in_the_rollout_still_counts_as_a_wrong_answer():
     trainer = bare({})
     infos = {"reward": [1.0], "abstained": [0.0], "acc": [1.0]}

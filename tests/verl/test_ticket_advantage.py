@@ -13,7 +13,7 @@ from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.errors import ConfigError, DataError, JudgementError
-from zerowait.types import Abstain, Reward, Sample, Score
+from zerowait.types import Abstain, Reward, Sample, Score, Skipped
 from zerowait.verl.estimators import ESTIMATORS, has_group_baseline, not_run, whitens
 from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.row_rewards import RowRewards
@@ -644,3 +644,13 @@ def test_what_a_row_without_a_reward_does_to_the_loss_is_what_the_manual_says(qu
     else:
         per_row = 1 if mode == "seq-mean-token-mean" else 4
         assert float(loss) == pytest.approx(2 * pushed * per_row / 3)
+
+
+def test_a_reward_of_which_nothing_was_measured_pushes_nothing(queue):
+    """A lone response among failed rollouts, whose judge compares siblings; it stays in the loss."""
+    unmeasured = Reward(None, {"best": Skipped("no siblings")})
+    step = Step(queue, [[unmeasured], [judged(1), judged(0)]], configuration(std=False), size=2)
+    trainer = compute(step)
+    assert step.advantages() == [0, 0.5, -0.5]
+    assert step.field("loss_mask")["u0_0_0"].all()
+    assert trainer._rows.step.abstained == {"nothing was measured": 1}

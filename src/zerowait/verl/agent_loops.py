@@ -25,6 +25,10 @@ _LOG = logging.getLogger(__name__)
 class Worker(AgentLoopWorkerTQ.__ray_actor_class__):
     """verl's worker, for any agent loop."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        # Ray sends what is inherited by value, so that `super` in verl's own would be another class
+        super().__init__(*args, **kwargs)
+
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> None:  # noqa: FBT001 - verl's face
         outputs = output if isinstance(output, list) else [output]
         await super()._agent_loop_postprocess([placed(one) for one in outputs], validate, **kwargs)

@@ -285,4 +285,4 @@ def last_outputs(keys: Sequence[str]) -> list[str]:
 
 def _reason(reward: Reward) -> str:
     """The first component that abstained and the kind of it: ``quality: timeout``."""
-    return ": ".join(reward.why.split(": ")[:2])
+    return ": ".join(reward.why.split(": ")[:2]) or "nothing was measured"

@@ -71,4 +71,5 @@ def settle(
 def _fate(reward: Reward) -> Fate:
     if reward.value is not None:
         return Fate.TRAINED
-    return Fate.NEUTRAL if reward.policy == "neutral" else Fate.MASKED
+    # a reward of which nothing was measured has no policy, and pushes nothing
+    return Fate.MASKED if reward.policy in ("mask", "drop_group") else Fate.NEUTRAL
