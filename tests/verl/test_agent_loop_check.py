@@ -1,11 +1,16 @@
 """Which agent loops may start without the manager that knows what the model wrote."""
 
+import subprocess
+import sys
+
 import pytest
+import ray
 from omegaconf import OmegaConf
+from ray import cloudpickle
 
 from zerowait.errors import ConfigError
 from zerowait.verl.agent_loop_check import check_agent_loop
-from zerowait.verl.agent_loops import AgentLoopManager
+from zerowait.verl.agent_loops import AgentLoopManager, Worker
 from zerowait.verl.rows import MANAGER
 
 
@@ -56,3 +61,20 @@ def test_a_manager_of_ones_own_is_looked_at(monkeypatch):
 
 def test_the_named_manager_is_the_one_there_is():
     assert f"{AgentLoopManager.__module__}.{AgentLoopManager.__name__}" == MANAGER
+
+
+def test_rays_copy_of_the_worker_begins_as_verls_does_in_another_process(tmp_path):
+    """Ray sends what a worker inherits by value, and verl's own class is not to be found by name."""
+    program = tmp_path / "begin.py"
+    program.write_text(
+        "import sys, warnings; warnings.simplefilter('ignore')\n"
+        "from ray import cloudpickle\n"
+        "kind = cloudpickle.loads(open(sys.argv[1], 'rb').read())\n"
+        "try:\n    kind()\nexcept TypeError as error:\n    print(error)\n"
+    )
+    sent = tmp_path / "worker.pickle"
+    sent.write_bytes(cloudpickle.dumps(ray.remote(Worker).__ray_metadata__.modified_class))
+    done = subprocess.run(
+        [sys.executable, program, sent], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert "missing" in done.stdout, done.stderr  # verl's own arguments, and not who `super` is

@@ -344,3 +344,26 @@ def test_a_users_function_that_takes_lists_gets_them_from_calls_of_single_respon
     worth = [row["score"] for row in asyncio.run(all_of_them())]
     assert [bool(score) for score in worth] == [True, True, False, False, False, False]
     assert worth[1] > 1
+
+
+@pytest.mark.parametrize(
+    ("extra", "refused"),
+    [
+        ({"num_turns": 2}, False),
+        ({"num_turns": None}, False),
+        ({"num_turns": 4, "judged_whole": True}, False),
+        ({"num_turns": 4}, True),
+        ({"num_turns": np.int32(3)}, True),
+    ],
+)
+def test_under_verls_own_managers_a_text_that_tools_wrote_in_is_refused(
+    monkeypatch, extra, refused
+):
+    """They decode the whole response: the answer in it may be a tool's."""
+    monkeypatch.setattr(scores, "in_reward_worker", lambda: True)
+    call = (*ONE[:3], extra)
+    if refused:
+        with pytest.raises(DataError, match=r"reward_manager\.name=zerowait"):
+            compute_score(*call, **KWARGS)
+    else:
+        assert compute_score(*call, **KWARGS)["score"] == 1.0

@@ -14,6 +14,8 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.types import Sample
 from zerowait.verl import plugin
 from zerowait.verl.estimators import check_estimator, has_group_baseline
+from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.recipe_parts import Trainer
 from zerowait.verl.ticket import check_ticketed, gives_tickets, settings_in, ticket, ticket_in
 from zerowait.verl.trainer import TicketTrainer
 
@@ -150,3 +152,20 @@ def test_an_estimator_is_refused_where_verls_trainer_cannot_run_it(use_v1):
 def test_an_estimator_that_nobody_knows_is_taken_to_compare_siblings():
     assert has_group_baseline("somebodys_own")
     assert not has_group_baseline("gae")
+
+
+@pytest.mark.parametrize("mode", ["sync", *BUILT_ON])
+def test_how_much_a_step_may_sample_is_read_where_training_can_be_stopped(mode):
+    assert settings_in(config(mode, own={"config": "r.yaml"})).max_sampled_batches == 20
+    own = {"config": "r.yaml", "max_sampled_batches": 3}
+    assert settings_in(config(mode, own=own)).max_sampled_batches == 3
+    with pytest.raises(ConfigError, match="max_sampled_batches must be at least 1, not 0"):
+        settings_in(config(mode, own=own | {"max_sampled_batches": 0}))
+
+
+@pytest.mark.parametrize("mode", ["colocate_async", "separate_async"])
+def test_how_much_a_step_may_sample_is_refused_where_verl_would_draw_for_ever(mode):
+    with pytest.raises(ConfigError, match=r"max_sampled_batches is for .* draws other prompts"):
+        settings_in(config(mode, own={"config": "r.yaml", "max_sampled_batches": 3}))
+    with pytest.raises(ValueError, match=r"max_sampled_batches is read in sync and zerowait"):
+        Trainer(mode=mode, max_sampled_batches=3)

@@ -22,7 +22,7 @@ from zerowait.verl.batch.data import logged
 from zerowait.verl.batch.environment import VARIABLES, reward_in
 from zerowait.verl.batch.opened import Opened
 from zerowait.verl.role import in_reward_worker
-from zerowait.verl.rows import plain
+from zerowait.verl.rows import WHOLE, plain
 from zerowait.verl.streaming_rules import refuse_without_number
 
 Row: TypeAlias = dict[str, Any]
@@ -179,8 +179,21 @@ def _sample(response: Any, gold: Any, source: Any, extra: Mapping[str, Any] | No
     told = plain({} if extra is None else extra)
     if not isinstance(told, dict):
         raise DataError(f"extra_info has to be a mapping or None, not {type(told).__name__}")
+    if in_reward_worker():
+        _refuse_turns_of_others(told)
     prompt = told.get("prompt") or told.get("question") or ""
     return Sample(prompt, response, plain(gold), str(source or ""), extra=told)
+
+
+def _refuse_turns_of_others(extra: Mapping[str, Any]) -> None:
+    """Raises where verl's own manager decoded what tools wrote as if it were the model's."""
+    turns = extra.get("num_turns")
+    if turns is not None and int(turns) > 2 and not extra.get(WHOLE):
+        raise DataError(
+            f"a response has {int(turns)} turns, and verl's own reward managers do not say which "
+            "of its text the model wrote: what a tool wrote would be rewarded. Write "
+            "reward.reward_manager.name=zerowait, which judges the model's own text"
+        )
 
 
 def _row(reward: Reward) -> Row:
