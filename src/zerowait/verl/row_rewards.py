@@ -19,7 +19,7 @@ from zerowait.verl.advantage import write_scores
 from zerowait.verl.episode_metrics import episode_info
 from zerowait.verl.own_rewards import check_own
 from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.response_mask import NOTHING_WRITTEN, last_written
+from zerowait.verl.response_mask import NOTHING_WRITTEN
 from zerowait.verl.rows import MODEL_TOKENS, extra_info
 from zerowait.verl.settlement import Settled, settle
 from zerowait.verl.siblings import ended
@@ -171,7 +171,7 @@ class RowRewards:
             keys=list(told), partition_id=partition_id, select_fields=["response_mask"]
         )
         masks = zip(told.values(), data["response_mask"].unbind(), strict=True)
-        wrote = {ticket_of(s) for s, mask in masks if last_written(mask.tolist()) is not None}
+        wrote = {ticket_of(sample) for sample, mask in masks if mask.any()}
         for ticket in {ticket_of(sample) for sample in told.values()} - wrote:
             known = self._rewards[ticket]
             if known.value is None:
