@@ -1,5 +1,6 @@
 """Endless sampling, told of and stopped: verl replaces groups whose rewards are all equal."""
 
+import itertools
 import logging
 
 import pytest
@@ -10,8 +11,11 @@ from zerowait.types import Sample
 from zerowait.verl.sampled import SampledBatches, SampledRows, filters_groups
 
 
-def row(step, split="train"):
-    return Sample("q", "a", split=split, step=step)
+def row(step, split="train", group=None):
+    return Sample("q", "a", split=split, step=step, group=group or f"g{next(NUMBERS)}")
+
+
+NUMBERS = itertools.count()
 
 
 def test_it_is_said_after_one_batch_and_stopped_after_the_given_number(caplog):
@@ -49,8 +53,23 @@ def test_a_worker_of_verls_own_trainer_counts_its_share_of_a_steps_responses():
         counter.add(row(2))
     with pytest.raises(JudgementError, match="step 2 goes on sampling"):
         counter.add(row(2))
-    with pytest.raises(JudgementError):  # and again, until verl has no rows left
-        counter.add(row(2))
+    for step in (2, 3):  # and again, until verl has no rows left
+        with pytest.raises(JudgementError, match="step 2 goes on sampling"):
+            counter.add(row(step))
+
+
+def test_a_group_that_has_begun_is_not_cut_in_two():
+    """A lone survivor would get its raw reward for its advantage from verl."""
+    counter = SampledRows(batch=2, workers=1, most=1)
+    for group in ("a", "b"):
+        counter.add(row(1, group=group))
+    counter.add(row(1, group="c"))
+    with pytest.raises(JudgementError):
+        counter.add(row(1, group="d"))
+    for group in ("a", "b", "c"):
+        counter.add(row(1, group=group))
+    with pytest.raises(JudgementError):
+        counter.add(row(1, group="d"))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,11 @@ class SampledBatches:
         Raises:
             JudgementError: `most` batches are reached.
         """
-        self._count += count
+        self.reach(self._count + count, why=why)
+
+    def reach(self, count: int, *, why: str) -> None:
+        """As `add`, where `count` is of all that the step has sampled in vain."""
+        self._count = count
         if self._count >= self._most * self._batch:
             raise JudgementError(
                 f"{self._most} batches were sampled for one step, and it is not full yet: {why}, "
@@ -66,7 +70,9 @@ class SampledBatches:
 class SampledRows:
     """The same in a reward worker, for verl's own synchronous trainer: responses beyond a batch.
 
-    A worker sees its share of a step's responses, which verl deals out at random.
+    A worker sees its share of a step's responses, which verl deals out at random. Once it has seen
+    too many, groups of which it has seen none fail, for the rest of the run: verl then has groups
+    without a row, and ends.
 
     Args:
         batch: responses of a step, of all workers.
@@ -79,21 +85,32 @@ class SampledRows:
         self._beyond = SampledBatches(batch=self._share, most=most)
         self._step: int | None = None
         self._rows = 0
+        self._groups: set[str | None] = set()
+        self._stopped: JudgementError | None = None
 
     def add(self, sample: Sample) -> None:
         """One more response.
 
         Raises:
-            JudgementError: the step has sampled too much; verl ends at the rows that are missing.
+            JudgementError: a step has sampled too much.
         """
-        if sample.split != _TRAINING:
+        if sample.split != _TRAINING or sample.group in self._groups:
+            self._rows += sample.split == _TRAINING
             return
+        if self._stopped is not None:
+            raise self._stopped
         if sample.step != self._step:
             self._step, self._rows = sample.step, 0
+            self._groups.clear()
             self._beyond.begin_step()
+        beyond = max(0, self._rows + 1 - self._share)
+        try:
+            self._beyond.reach(beyond, why=f"step {sample.step} goes on sampling")
+        except JudgementError as error:
+            self._stopped = error
+            raise
         self._rows += 1
-        if self._rows > self._share:
-            self._beyond.add(1, why=f"step {sample.step} goes on sampling")
+        self._groups.add(sample.group)
 
 
 def filters_groups(algorithm: Any) -> bool:
