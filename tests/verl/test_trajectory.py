@@ -158,3 +158,10 @@ def test_turns_of_others_without_a_mask_are_an_error_and_no_reward(said):
 def test_a_model_that_wrote_every_token_of_many_turns_needs_no_mask():
     one = sample([output("p", "all mine", turns=6, model_tokens=8)])
     assert (one.response, one.response_tokens) == ("all mine", 8)
+
+
+def test_columns_may_hold_their_mappings_as_json():
+    """numpy, in which verl sends them, has a type of its own for text."""
+    gold, extra = '{"ground_truth": ["b"]}', '{"split": "train", "group_size": 2, "level": 1}'
+    one = sample([output("p", "r")], reward_model=gold, extra_info=extra)
+    assert (one.ground_truth, one.extra, one.group_size) == (["b"], {"level": 1}, 2)

@@ -59,13 +59,14 @@ def mapping_in(told: Any) -> Any:
     >>> mapping_in('{"ground_truth": "4"}'), mapping_in("4")
     ({'ground_truth': '4'}, '4')
     """
-    if not isinstance(told, str):
-        return plain(told)
+    value = plain(told)  # of numpy, text has a type of its own
+    if not isinstance(value, str):
+        return value
     try:
-        read = msgspec.json.decode(told)
+        read = msgspec.json.decode(value)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
-        return told
-    return read if isinstance(read, dict) else told
+        return value
+    return read if isinstance(read, dict) else value
 
 
 def _no_mapping(where: str, column: str, found: Any, example: str) -> str:
