@@ -67,6 +67,7 @@ class _Response(msgspec.Struct, frozen=True):
     output_text: Any = None
     usage: Any = None
     model: Any = None
+    error: Any = None
 
 
 _decode = msgspec.json.Decoder(_Response).decode
@@ -94,6 +95,7 @@ def chat_form(body: bytes) -> dict[str, Any] | None:
             "completion_tokens": usage.get("output_tokens"),
         },
         "model": response.model,
+        "error": response.error,
     }
 
 
