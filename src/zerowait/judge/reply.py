@@ -183,7 +183,7 @@ def _is_free(usage: Any) -> bool:
     if written is None:
         total = usage.get("total_tokens")
         return isinstance(total, int) and total == usage.get("prompt_tokens")
-    return written == 0
+    return bool(written == 0)
 
 
 def reply_usage(body: bytes) -> Usage:

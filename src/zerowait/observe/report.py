@@ -18,6 +18,7 @@ from zerowait.observe.hubs import all_hubs
 from zerowait.observe.steps import StepSummary, summarise
 
 Row = Sequence[str]
+_REASONS = 5
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +117,16 @@ def traffic(report: Report) -> list[Row]:
             "abstentions",
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
+        *_reasons(stats),
         ("exposed_reward_s, all steps", number(sum(s.exposed_s for s in report.training), 2)),
         *_anchors(stats),
     ]
+
+
+def _reasons(stats: dict[str, Any]) -> list[Row]:
+    """Why judgements were not reached, in the providers' words: the most frequent reasons."""
+    reasons = list(stats.get("reasons", {}).items())
+    return [(f"not reached, {count} times", reason) for reason, count in reasons[:_REASONS]]
 
 
 def _anchors(stats: dict[str, Any]) -> list[Row]:
