@@ -168,10 +168,10 @@ def _is_whole(completion: _Completion, endings: Collection[str]) -> bool:
 def _is_blank(choice: _Choice, usage: Any) -> bool:
     """Whether a message without a text was never written, rather than written without one."""
     message = choice.message or _Message()
+    if message.tool_calls or message.function_call:
+        return False
     if not is_told(choice.finish_reason):
-        return not (message.tool_calls or message.function_call)
-    if any((message.content, message.tool_calls, message.function_call)):
-        return isinstance(message.content, str) and not message.content.strip() and _is_free(usage)
+        return True
     return _is_free(usage) and not (message.reasoning or message.reasoning_content)
 
 
