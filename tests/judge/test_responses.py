@@ -143,6 +143,7 @@ CUT = {"reason": "max_output_tokens"}
             ),
             "http_error",
         ),
+        (reply(message("Score: 7") | {"status": "incomplete"}), "truncated"),
         (reply(message("")), "unparseable"),
         (reply({"type": "message", "content": "Score: 7"}), "unparseable"),
         (reply({"type": "message", "content": [7, None]}), "unparseable"),

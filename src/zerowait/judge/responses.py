@@ -102,7 +102,8 @@ def chat_form(body: bytes) -> dict[str, Any] | None:
 def _finish(response: _Response) -> Any:
     details = response.incomplete_details
     if response.status != "incomplete":
-        return "stop"
+        parts = [item.get("status") for item in response.output if isinstance(item, dict)]
+        return "length" if "incomplete" in parts else "stop"
     return details.get("reason", "length") if isinstance(details, dict) else "length"
 
 

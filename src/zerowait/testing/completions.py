@@ -73,8 +73,8 @@ def _chat(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
 
 
 def _response(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
-    reason = _INCOMPLETE.get(said.finish_reason, said.finish_reason)
-    reason = None if reason == "stop" else reason
+    finish = said.finish_reason
+    reason = None if finish == "stop" else _INCOMPLETE.get(finish, finish)
     return {
         "id": "",
         "object": "response",
@@ -113,11 +113,8 @@ def with_error(right: dict[str, Any], code: int | str, message: str) -> dict[str
     name = next(name for name in ("choices", "output", "data") if name in right)
     error = {"code": code, "message": message}
     gone: dict[str, Any] = {"choices": None, "output": [], "data": None}
-    return (
-        right
-        | {name: gone[name], "error": error}
-        | ({"status": "failed"} if name == "output" else {})
-    )
+    failed = {"status": "failed"} if name == "output" else {}
+    return right | {name: gone[name], "error": error} | failed
 
 
 def wrong_types(right: dict[str, Any], variant: float) -> Any:

@@ -134,11 +134,13 @@ def _on_the_wire(
 ) -> Reply:
     """`reply` with its body, and with the faults that are not in the words."""
     replace = msgspec.structs.replace
-    if isinstance(fault, WrongTypes):
-        return replace(reply, body=msgspec.json.encode(wrong_types(whole, variant)))
-    if isinstance(fault, ErrorInBody):
-        broken = with_error(whole, fault.code, fault.message)
-        return replace(reply, body=msgspec.json.encode(broken))
+    if isinstance(fault, WrongTypes | ErrorInBody):
+        other = (
+            wrong_types(whole, variant)
+            if isinstance(fault, WrongTypes)
+            else with_error(whole, fault.code, fault.message)
+        )
+        return replace(reply, body=msgspec.json.encode(other))
     body = msgspec.json.encode(whole)
     match fault:
         case None:
