@@ -1,7 +1,7 @@
 """Whose failure is it? What servers answer, in each one's words, and what it means.
 
 Two tables. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
-or was stopped by a filter; every other word is the provider's failure. `RULES` says what an error
+or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says what an error
 means: its kind, who caused it, and whether it is worth another attempt; the first rule that fits
 counts. An error is what the server says in its status, or in the body of a 200.
 
@@ -40,6 +40,7 @@ class Ending(StrEnum):
     COMPLETE = "complete"
     CUT = "cut"
     FILTERED = "filtered"
+    BROKEN = "broken off"
     UNKNOWN = "unknown"
 
 
@@ -75,11 +76,19 @@ ENDINGS: Final[Mapping[str, Ending]] = {
         "guardrail_intervened guardrails error_toxic moderation content_policy",
         "alternative_status_content_filter blocked",
     ),
+    **_words(
+        Ending.BROKEN,
+        "abort aborted cancelled canceled cancel user_cancel shutdown",  # vLLM, SGLang, Cohere
+        "error server_error internal_error network_error unknown other",  # Mistral, Zhipu, Gemini
+        "insufficient_system_resource load unload not_finished",  # DeepSeek, Ollama, watsonx
+        "timeout time_limit reason_time_limit in_progress queued failed",  # TensorRT-LLM, Responses
+        "malformed_function_call unexpected_tool_call unspecified",  # Gemini
+    ),
 }
 """What each known word means, in lower case."""
 
 _ABSENT: Final = frozenset({"", "null", "none"})
-_UNSAID: Final = re.compile(r"^(?:finish_?reason[._]|stop_?reason[._])")
+_UNSAID: Final = re.compile(r"^(?:finish_?reason|stop_?reason)[._]")
 
 
 def ending_of(finish: object, accepted: Collection[str] = ()) -> Ending:
@@ -522,8 +531,10 @@ def _broken_off(tree: Any, accepted: Collection[str]) -> Attribution | None:
     if not isinstance(choice, Mapping):
         return None
     finish = _finish(tree, choice)
-    if ending_of(finish, accepted) is Ending.UNKNOWN:
-        word = shown_ending(finish)
+    ending, word = ending_of(finish, accepted), shown_ending(finish)
+    if ending is Ending.BROKEN:
+        return _left_undone(f"the reply was broken off: it ended with {word!r}")
+    if ending is Ending.UNKNOWN:
         words = (
             f"the reply ended with {word!r}, which is no known end of a whole answer; if it is one "
             f"at this server, give the endpoint endings: [{word}]"

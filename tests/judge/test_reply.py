@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zerowait.attribution import Ending, ending_of
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import (
     Usage,
@@ -273,7 +274,14 @@ def test_any_other_ending_is_the_providers_failure_whatever_was_written(finish, 
     body = reply(content, finish=finish)
     assert not well_formed(body)
     assert told(body) == "http_error"
-    assert "endings: [" in read_reply(body, RULE).detail
+
+
+@pytest.mark.parametrize("finish", [*PROVIDERS, "natural", "paused_by_admin"], ids=repr)
+def test_only_a_word_that_nobody_knows_may_be_one_for_a_whole_answer(finish):
+    detail = read_reply(reply(finish=finish), RULE).detail
+    known = ending_of(finish) is Ending.BROKEN
+    assert ("endings: [" in detail) is not known
+    assert ("broken off" in detail) is known
 
 
 def test_an_ending_that_the_endpoint_names_is_a_whole_answer():

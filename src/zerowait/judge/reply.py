@@ -157,7 +157,7 @@ def _is_whole(completion: _Completion, endings: Collection[str]) -> bool:
         return False
     ending = ending_of(choice.finish_reason, endings)
     if ending is not Ending.COMPLETE:
-        return ending is not Ending.UNKNOWN
+        return ending in (Ending.CUT, Ending.FILTERED)
     if choice.message is None:
         return False
     if _visible(choice.message.content).strip() or _string(choice.message.refusal).strip():
