@@ -1,9 +1,9 @@
 """Whose failure is it? What servers answer, in each one's words, and what it means.
 
 Two tables. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
-or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says what an error
-means: its kind, who caused it, and whether it is worth another attempt; the first rule that fits
-counts. An error is what the server says in its status, or in the body of a 200.
+or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says
+what an error means: its kind, who caused it, and whether it is worth another attempt; the first
+rule that fits counts. An error is what the server says in its status, or in the body of a 200.
 
 Pure: bytes in, values out. Nothing here raises for any bytes.
 """
@@ -101,7 +101,7 @@ def ending_of(finish: object, accepted: Collection[str] = ()) -> Ending:
     >>> ending_of("end_turn").value, ending_of("MAX_TOKENS").value, ending_of(None).value
     ('complete', 'cut', 'complete')
     >>> ending_of("content_filter: RECITATION").value, ending_of("abort").value
-    ('filtered', 'unknown')
+    ('filtered', 'broken off')
     >>> ending_of("natural", ["natural"]).value
     'complete'
     """

@@ -252,9 +252,9 @@ def test_a_service_that_is_asked_later_looks_anew():
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("status 400: it has 5210 tokens (after 1 attempt)", "status 400: it has 77 tokens"),
+        ("status 400: it has 5210 tokens (after 1 attempt)", "status 400: it has 770 tokens"),
         ("no more, request id 7f3a2b1c-99aa-4b01", "no more, request id 00aa2b1c-11bb-4c77"),
-        ("try again in 1.5 s (after 3 attempts)", "try again in 20 s (after 6 attempts)"),
+        ("try again in 1.5 s (after 3 attempts)", "try again in 20.5 s (after 6 attempts)"),
     ],
 )
 def test_the_same_reason_in_other_numbers_is_the_same(one, other):

@@ -21,7 +21,7 @@ _OURS: Final = frozenset({FailureKind.BUDGET, FailureKind.CANCELLED, FailureKind
 _ATTEMPTS: Final = re.compile(r" \(after \d+ attempts?\)")
 _IDS: Final = re.compile(r"(?<![\w./-])(?=[\w-]*\d)(?=[\w-]*[a-zA-Z])[\w-]{16,}(?![\w./])")
 _NUMBERS: Final = re.compile(
-    r"(?<!status )(?<!error )(?<!endings: \[)(?<![\w./:'\-])\d[\d.,]*(?![\w'])"
+    r"(?<!status )(?<!error )(?<!endings: \[)(?<![\w./:'\-])(?=\d{3}|\d+[.,]\d)\d[\d.,]*(?![\w'])"
 )
 
 
