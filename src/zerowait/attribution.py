@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -28,7 +29,8 @@ Again: TypeAlias = Literal["later", "never", "elsewhere"]
 LONGEST_WORDS: Final = 300
 """So many characters of a provider's words are shown."""
 
-_SEARCHED: Final = 4000
+_SEARCHED: Final = 2000
+_REMEMBERED: Final = 4096
 _LONGEST_JSON: Final = 2**20
 _DEEPEST: Final = 6
 _WIDEST: Final = 16
@@ -242,8 +244,10 @@ RULES: Final[Sequence[Rule]] = (
             r"violat\w+ (?:\S+ ){0,6}(?:polic(?:y|ies)|guidelines|terms|rules)",
             r"(?:usage|safety|content|acceptable use) (?:policy|policies|guidelines)",
             r"block_?reason|prohibited[ _]content|safety_check|safety (?:system|filter|settings?)",
-            r"blocked (?:by|due to|because of) (?:\w+ ){0,4}(?:safety|filter|guardrails?|policy)",
-            r"guardrails?\b|\bcode_(?:1301|1026|1027)\b|is blocked\b|unsafe (?:content|prompt)",
+            r"blocked (?:by|due to|because of) (?:\w+ ){0,4}(?:safety|(?:content )?filter)",
+            r"guardrail\w*\b[^.]{0,40}(?:block|interven|violat|trigger)|guardrail_intervened",
+            r"(?:block|interven|violat|trigger)\w*[^.]{0,40}\bguardrail",
+            r"\bcode_(?:1301|1026|1027)\b|unsafe (?:content|prompt)|ip_?infringement",
         ),
         unless=_any(r"\bmodel\b[^.]{0,40}(?:does not exist|not found)|unknown (?:parameter|field)"),
     ),
@@ -286,7 +290,8 @@ RULES: Final[Sequence[Rule]] = (
             r"exceed\w* (?:the )?max(?:imum)? (?:message |input |prompt )?tokens",
             r"longer than the (?:model|maximum|specified)|too large for model with",
             r"reduce (?:the length|your prompt|your message|the number of tokens)",
-            r"string_above_max_length|at least 1, got -|default_max_tokens \(-",
+            r"too big compared|expected maxLength|string_above_max_length",
+            r"at least 1, got -|default_max_tokens \(-",
             r"超长|超限|超出(?:了)?(?:最大)?长度|过长|\bcode_(?:1261|3051|336103|336007)\b",
         ),
         unless=_any(r"max_(?:completion_)?tokens is too large|completion tokens, whereas"),
@@ -318,7 +323,7 @@ RULES: Final[Sequence[Rule]] = (
             r"per[ _-]?(?:day|month)|daily (?:request |token )?(?:limit|quota)|/ ?(?:month|day)\b",
             r"limit: 0(?![\d.])|monthly",
         ),
-        unless=_any(r"try again in"),
+        unless=_any(r"try again in|per[ -]minute|/ ?min\b"),
     ),
     Rule(
         name="the account has no quota or no money left",
@@ -451,6 +456,13 @@ def attributed(
     >>> attributed(200, b'{"choices": null, "error": {"code": 429, "message": "busy"}}').status
     429
     """
+    # a server in trouble says the same to everybody
+    look = _look if len(body) <= _REMEMBERED else _look.__wrapped__
+    return look(status, body, has_wait, tuple(accepted))
+
+
+@lru_cache(maxsize=256)
+def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -> Attribution:  # noqa: FBT001 - the cache takes its arguments by place
     tree = _tree(body)
     report = _report(tree, body)
     where = f"status {status}"
@@ -461,7 +473,8 @@ def attributed(
     broken = _broken_off(tree, accepted)
     if broken is not None:
         return broken
-    words = f"{where} without a chat completion in its body: {report.shown(body)}"
+    words = report.shown(body) or "nothing at all"
+    words = f"{where} without a chat completion in its body: {words}"
     return Attribution(
         kind=FailureKind.HTTP_ERROR, cause="provider", again="later", status=status, words=words
     )

@@ -9,7 +9,7 @@
     ├── PortalMisuseError    a blocking call from the thread that would have to answer it
     ├── StoreError           the cache could not be read or written (zerowait.cache)
     ├── TransportError       one HTTP attempt brought no reply (zerowait.client)
-    └── JudgementError       a judgement failed and the policy says ``raise``, or none ever succeeded
+    └── JudgementError       a judgement failed and the policy says ``raise``, or all failed
 
 All of them survive pickling, because Ray and multiprocessing move them between processes.
 """
