@@ -3,7 +3,9 @@
     python benchmarks/chaos.py [--rows 100000] [--first 0] [--shards 0]
 
 ROWS distinct samples are judged by a fake judge in a process of its own that refuses, breaks,
-hangs, stalls and lies by a seeded script; every fiftieth sample is handed in twice. What comes out
+hangs, stalls and lies by a seeded script; every fiftieth sample is handed in twice. Beside it
+stands an endpoint whose account has no quota left, and which judgements have to leave for the
+other. What comes out
 is compared with what the script says is right, and what was asked with what the judge counted.
 Any violation is an exit code of 1. ``--shards 4`` goes through a Ray hub of four actors.
 """
@@ -56,6 +58,13 @@ SCRIPT: dict[str, Any] = {
         {"truncated_json": {"share": 0.02}},
         {"wrong_types": {"share": 0.01}},
         {"empty": {"share": 0.005}},
+        {"ending": {"share": 0.01, "word": "abort"}},
+        {"ending": {"share": 0.005, "word": "error", "content": "verdict"}},
+        {"ending": {"share": 0.005, "word": "insufficient_system_resource"}},
+        {"error_in_body": {"share": 0.01, "code": 429}},
+        {"error_in_body": {"share": 0.01, "code": 502}},
+        {"error_in_body": {"share": 0.005, "code": "server_error"}},
+        {"moderation": {"share": 0.02}},
         {"length": {"share": 0.05, "cured_at": 2048}},
         {"length": {"share": 0.01, "thinking": True}},
         {"refusal": {"share": 0.02}},
@@ -63,8 +72,10 @@ SCRIPT: dict[str, Any] = {
         {"out_of_range": {"share": 0.02}},
     ],
 }
+EMPTY_ACCOUNT: dict[str, Any] = {"seed": 12, "faults": [{"exhausted": {"share": 1.0}}]}
 STUBBORN = {
     "length": "truncated",
+    "moderation": "refused",
     "refusal": "refused",
     "garbage": "unparseable",
     "out_of_range": "out_of_range",
@@ -81,12 +92,18 @@ def main() -> int:
     chosen_ = options.parse_args()
     numbers = range(chosen_.first, chosen_.first + chosen_.rows)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder, judge(Path(folder)) as url:
-        config = written(Path(folder), url, max(1, chosen_.shards))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        judge(Path(folder), SCRIPT) as url,
+        judge(Path(folder), EMPTY_ACCOUNT) as unpaid,
+    ):
+        config = written(Path(folder), [url, unpaid], max(1, chosen_.shards))
         score = scored_by_hub if chosen_.shards else scored_here
         outcomes, stats = uvloop.run(score(config, rows(numbers)))
         with urllib.request.urlopen(url.removesuffix("/v1") + "/stats") as reply:  # noqa: S310 - our own judge
             seen = json.load(reply)
+        with urllib.request.urlopen(unpaid.removesuffix("/v1") + "/stats") as reply:  # noqa: S310 - likewise
+            seen["unpaid"] = json.load(reply)["requests"]
         found = compared(load_config(str(config)), rows(numbers), outcomes)
     return report(found, stats, seen, time.monotonic() - began)
 
@@ -163,6 +180,7 @@ def report(found: Counter[str], stats: Stats, seen: dict[str, Any], took_s: floa
         ("abstained as they should", found["abstained"]),
         ("asked, joined", f"{stats.asked}, {stats.joined + stats.cached}"),
         ("requests, retries, hedges", f"{seen['requests']}, {stats.retries}, {stats.hedges}"),
+        ("asked of the empty account", seen["unpaid"]),
         ("replies with a fault", f"{faults} of {len(seen['by_fault'])} kinds"),
         ("seconds", f"{took_s:.0f}"),
     ):
@@ -180,13 +198,16 @@ def report(found: Counter[str], stats: Stats, seen: dict[str, Any], took_s: floa
     return 1 if any(violations.values()) else 0
 
 
-def written(folder: Path, url: str, shards: int) -> Path:
-    """A configuration with the judge, a limit, and a cache of its own."""
+def written(folder: Path, urls: Sequence[str], shards: int) -> Path:
+    """A configuration with the judges, a limit, and a cache of its own."""
     path = folder / "reward.yaml"
     settings = {
         "components": {"quality": {"judge": "q"}},
         "judges": {
-            "q": {"endpoints": [{"base_url": url, "model": "m"}], "verdict": {"integer": [1, 10]}}
+            "q": {
+                "endpoints": [{"base_url": url, "model": "m"} for url in urls],
+                "verdict": {"integer": [1, 10]},
+            }
         },
         # a copy is sent only of what hangs: one that leaves while its answer is under way would
         # look like a repetition from the judge's side
@@ -204,10 +225,10 @@ def written(folder: Path, url: str, shards: int) -> Path:
 
 
 @contextmanager
-def judge(folder: Path) -> Iterator[str]:
+def judge(folder: Path, script: dict[str, Any]) -> Iterator[str]:
     """The URL of a fake judge in a process of its own."""
-    path = folder / "script.yaml"
-    path.write_text(json.dumps(SCRIPT))
+    path = folder / f"script-{script['seed']}.yaml"
+    path.write_text(json.dumps(script))
     command = [*COMMAND, "judge", "--fake", "--port", "0", "--script", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -9,7 +9,7 @@
     ├── PortalMisuseError    a blocking call from the thread that would have to answer it
     ├── StoreError           the cache could not be read or written (zerowait.cache)
     ├── TransportError       one HTTP attempt brought no reply (zerowait.client)
-    └── JudgementError       a judgement failed and the policy says ``raise``
+    └── JudgementError       a judgement failed and the policy says ``raise``, or all failed
 
 All of them survive pickling, because Ray and multiprocessing move them between processes.
 """
@@ -57,7 +57,7 @@ class PortalMisuseError(ZerowaitError):
 
 
 class JudgementError(ZerowaitError):
-    """A judgement was not reached and the failure policy for it is ``raise``."""
+    """A judgement was not reached and its failure policy is ``raise``, or none ever was."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

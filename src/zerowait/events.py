@@ -72,6 +72,36 @@ class EndpointReturned(msgspec.Struct, frozen=True, kw_only=True):
     endpoint: str
 
 
+class AccountExhausted(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint's account has no quota or money left, or may not be used; told once.
+
+    Judgements abstain at once until it is paid; another endpoint of the judge is asked instead, if
+    there is one.
+
+    Args:
+        why: the provider's own words, shortened.
+    """
+
+    endpoint: str
+    why: str
+
+
+class EndingUnknown(msgspec.Struct, frozen=True, kw_only=True):
+    """A reply ended with a word of which nobody knows that it ends a whole answer; told once each.
+
+    Such replies are asked for again and end as ``http_error``. If the server means a whole answer
+    by it, the endpoint's ``endings`` accept it.
+
+    Args:
+        ending: the reply's ``finish_reason``.
+        why: in words.
+    """
+
+    endpoint: str
+    ending: str
+    why: str
+
+
 class QuotaLearned(msgspec.Struct, frozen=True, kw_only=True):
     """An endpoint's headers name a quota, which is kept to from now on."""
 
@@ -292,6 +322,8 @@ Event: TypeAlias = (
     | RequestHedged
     | LimitChanged
     | QuotaLearned
+    | AccountExhausted
+    | EndingUnknown
     | EndpointEjected
     | EndpointReturned
     | RequestCharged

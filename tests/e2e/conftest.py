@@ -118,6 +118,11 @@ def run_recipe(folder: Path, recipe, **variables):
 
 
 @pytest.fixture(scope="session")
+def zerowait_command():
+    return command
+
+
+@pytest.fixture(scope="session")
 def recipes():
     return run_recipe
 

@@ -222,7 +222,7 @@ def test_a_truncated_verdict_is_asked_for_once_more_with_twice_the_tokens():
     [
         ("15", "out_of_range"),
         ("Score: 15", "out_of_range"),
-        ("", "unparseable"),
+        ("", "http_error"),  # no ending is told either: it was never finished
         ("fine", "unparseable"),
     ],
 )

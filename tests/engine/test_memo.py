@@ -112,7 +112,7 @@ def test_of_a_judgement_that_nothing_is_kept_of_nothing_is_kept(tmp_path, cache,
             "components": {"quality": {"judge": "j"}},
             "judges": {"j": entry | {"verdict": {"integer": [1, 10]}}},
             "cache": {"path": str(tmp_path / "cache.db")} if cache == "file" else "off",
-            "traffic": {"concurrency": 4, "hedge": "off"},
+            "traffic": {"concurrency": 4, "hedge": "off", "give_up_after": "off"},
         }
         async with Engine(config) as engine:
             held = []

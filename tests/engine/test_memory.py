@@ -46,7 +46,7 @@ def config(cache):
     return {
         "components": {"quality": {"judge": "q"}},
         "judges": {"q": {**judge, "verdict": {"integer": [1, 10]}}},
-        "traffic": {"concurrency": 64, "hedge": "off"},
+        "traffic": {"concurrency": 64, "hedge": "off", "give_up_after": "off"},
         "cache": cache,
     }
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zerowait.attribution import Ending, ending_of
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import (
     Usage,
@@ -16,7 +17,7 @@ from zerowait.judge import (
     wants_more_tokens,
     well_formed,
 )
-from zerowait.types import Abstain, FailureKind, Score
+from zerowait.types import Abstain, Score
 
 RULE = VerdictRule(integer=(1, 10))
 MESSAGES = [
@@ -54,23 +55,28 @@ def test_each_known_shape_of_a_message_means_what_the_corpus_says(shape):
         reply(reasoning="Score: 3", refusal=None, tool_calls=None),
         reply(refusal=""),
         reply(finish=None),
-        reply(finish=5),
-        reply(None, tool_calls=[{"function": {"name": "rate", "arguments": '{"score": 7}'}}]),
-        reply("", tool_calls=[{"function": {"name": "rate", "arguments": {"score": 7}}}]),
-        reply(None, function_call={"name": "rate", "arguments": '{"score": 7}'}),
         reply("I'm sorry to say that step 2 is wrong.\nScore: 7"),
-        reply("Score: 7\nThe reasons are", finish="length"),
     ],
 )
 def test_every_shape_of_reply_with_a_verdict_is_a_score(body):
     assert told(body) == 7.0
 
 
-@pytest.mark.parametrize("finish", ["length", "max_tokens", "MAX_TOKENS"])
 @pytest.mark.parametrize(
-    "content", ["", None, "The first step", "<think>\nScore: 7\nbut", "Score: 1", "Good.\n7", "7"]
+    "finish",
+    [
+        *("length", "max_tokens", "MAX_TOKENS", "max_output_tokens", "model_length"),
+        *("model_context_window_exceeded", "FinishReason.MAX_TOKENS", "incomplete"),
+    ],
 )
-def test_a_reply_cut_before_its_verdict_was_complete_is_truncated(content, finish):
+@pytest.mark.parametrize(
+    "content",
+    [
+        *("", None, "The first step", "<think>\nScore: 7\nbut", "Score: 1", "Good.\n7", "7"),
+        *("Score: 7\nThe reasons are", "Score: 15\nbecause", '{"score": 7}'),
+    ],
+)
+def test_a_reply_that_was_cut_is_truncated_whatever_it_begins_with(content, finish):
     """Thinking eats max_tokens (issue 46), and half of "Score: 10" is no verdict."""
     outcome = read_reply(reply(content, finish=finish, reasoning_content="hm"), RULE)
     assert outcome.kind.value == "truncated"
@@ -169,7 +175,6 @@ def test_a_body_that_is_no_chat_completion_is_never_a_score(body):
 
 def test_a_verdict_outside_the_range_is_out_of_range():
     assert told(reply("Score: 15")) == "out_of_range"
-    assert told(reply("Score: 15\nbecause", finish="length")) == "out_of_range"
 
 
 @given(st.binary())
@@ -219,8 +224,138 @@ def test_usage_that_is_not_usage_costs_nothing(usage):
     assert reply_usage(body) == Usage()
 
 
-@pytest.mark.parametrize("finish", ["length", "abort", "error", "insufficient_system_resource"])
-def test_half_a_number_is_never_a_verdict_whatever_the_end_is_called(finish):
-    choice = {"message": {"content": "Score: 1"}, "finish_reason": finish}
-    outcome = read_reply(json.dumps({"choices": [choice]}).encode(), VerdictRule(integer=(1, 10)))
-    assert outcome.kind is FailureKind.TRUNCATED
+COMPLETE = (
+    *("stop", "end_turn", "stop_sequence", "eos", "eos_token", "COMPLETED", "complete", "STOP"),
+    *("tool_calls", "function_call", "tool_use", "finished", "FinishReason.STOP", "", "null", None),
+)
+FILTERED = (
+    *("content_filter", "SAFETY", "RECITATION", "refusal", "sensitive", "PROHIBITED_CONTENT"),
+    *(
+        "BLOCKLIST",
+        "SPII",
+        "guardrail_intervened",
+        "content_filter: RECITATION",
+        "content_filtered",
+    ),
+    *("IMAGE_SAFETY", "ERROR_TOXIC", "FINISH_REASON_SAFETY"),
+)
+PROVIDERS = (
+    *("abort", "error", "insufficient_system_resource", "load", "cancelled", "timeout", "unknown"),
+    *(
+        "FINISH_REASON_UNSPECIFIED",
+        "OTHER",
+        "MALFORMED_FUNCTION_CALL",
+        "pause_turn",
+        "network_error",
+    ),
+    *("not_finished", "USER_CANCEL", "ERROR", "server_error", "shutdown", 5, 2, True, {}, ["stop"]),
+)
+
+
+@pytest.mark.parametrize("finish", COMPLETE)
+def test_each_known_word_for_a_whole_answer_lets_its_verdict_be_read(finish):
+    assert well_formed(reply(finish=finish))
+    assert told(reply(finish=finish)) == 7.0
+
+
+@pytest.mark.parametrize("finish", FILTERED)
+@pytest.mark.parametrize("content", ["Score: 7", None, ""])
+def test_each_word_for_a_filter_is_refused_and_is_an_answer(finish, content):
+    assert well_formed(reply(content, finish=finish))
+    assert told(reply(content, finish=finish)) == "refused"
+
+
+@pytest.mark.parametrize("finish", PROVIDERS, ids=repr)
+@pytest.mark.parametrize(
+    "content", ["Score: 8", "8", "Score: 1", "", None, '{"score": 8}', "Good.\nScore: 8\nEnd."]
+)
+def test_any_other_ending_is_the_providers_failure_whatever_was_written(finish, content):
+    """A2: a judge that was restarted is no judge that finished, also with a verdict in the text."""
+    body = reply(content, finish=finish)
+    assert not well_formed(body)
+    assert told(body) == "http_error"
+
+
+@pytest.mark.parametrize("finish", [*PROVIDERS, "natural", "paused_by_admin"], ids=repr)
+def test_only_a_word_that_nobody_knows_may_be_one_for_a_whole_answer(finish):
+    detail = read_reply(reply(finish=finish), RULE).detail
+    known = ending_of(finish) is Ending.BROKEN
+    assert ("endings: [" in detail) is not known
+    assert ("broken off" in detail) is known
+
+
+def test_an_ending_that_the_endpoint_names_is_a_whole_answer():
+    body = reply(finish="natural_end")
+    assert told(body) == "http_error"
+    assert well_formed(body, ["Natural_End"])
+    assert read_reply(body, RULE, endings=["natural_end"]).value == 7.0
+
+
+def usage(body, **tokens):
+    return json.dumps(json.loads(body) | {"usage": tokens}).encode()
+
+
+@pytest.mark.parametrize("content", ["", None, " \n", []])
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        {"completion_tokens": 0},
+        {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9},
+        {"prompt_tokens": 9, "total_tokens": 9},
+    ],
+)
+def test_a_whole_reply_for_which_nothing_was_generated_is_the_providers_failure(content, tokens):
+    body = usage(reply(content), **tokens)
+    assert not well_formed(body)
+    assert told(body) == "http_error"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        usage(reply(""), completion_tokens=1),  # the judge ended at once
+        usage(reply("", reasoning_content="Score: 7"), completion_tokens=0),
+        usage(reply(None, tool_calls=[{"function": {"arguments": "{}"}}]), completion_tokens=0),
+        reply(""),
+    ],
+)
+def test_an_empty_answer_that_the_judge_did_write_is_its_own(body):
+    assert well_formed(body)
+    assert told(body) == "unparseable"
+
+
+@pytest.mark.parametrize("content", ["", None, []])
+@pytest.mark.parametrize("finish", [None, "", "null"])
+def test_without_an_answer_and_without_an_ending_a_reply_was_never_finished(content, finish):
+    assert told(reply(content, finish=finish)) == "http_error"
+    assert not well_formed(reply(content, finish=finish, reasoning_content="Score: 7"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"tool_calls": [{"function": {"name": "rate", "arguments": '{"score": 7}'}}]},
+        {"tool_calls": [{"function": {"name": "rate", "arguments": {"score": 7}}}]},
+        {"function_call": {"name": "rate", "arguments": '{"score": 7}'}},
+        {"reasoning_content": "Score: 7"},
+        {"reasoning": "Score: 7"},
+    ],
+)
+@pytest.mark.parametrize("finish", ["stop", "tool_calls"])
+def test_no_verdict_is_read_from_a_tools_arguments_or_from_reasoning(message, finish):
+    assert told(reply(None, finish=finish, **message)) == "unparseable"
+    assert told(reply("", finish=finish, **message)) == "unparseable"
+
+
+@pytest.mark.parametrize("error", [{"code": 502, "message": "upstream"}, "upstream gone"])
+def test_a_reply_with_an_error_in_it_is_no_answer_also_with_a_verdict_in_it(error):
+    whole = json.loads(reply())
+    for broken in (
+        whole | {"error": error},
+        whole | {"choices": [whole["choices"][0] | {"error": error}]},
+    ):
+        body = json.dumps(broken).encode()
+        assert not well_formed(body)
+        assert told(body) == "http_error"
+    for sound in (None, {}, "", {"code": 0, "message": "success"}, {"code": None}):
+        assert told(json.dumps(whole | {"error": sound}).encode()) == 7.0

@@ -103,9 +103,7 @@ def test_a_temperature_that_is_not_to_be_sent_is_not_sent():
         reply(message("Score: 7")),
         reply({"type": "reasoning", "summary": [{"text": "Score: 3"}]}, message("Score: 7")),
         reply(message("Good.\nSco"), message("re: 7")),
-        reply({"type": "function_call", "name": "rate", "arguments": '{"score": 7}'}),
         reply({"type": "reasoning"}, output_text="Score: 7"),
-        reply(message("Score: 7\nThe reasons"), status="incomplete"),
         json.dumps({"output": [message("Score: 7")]}).encode(),
     ],
 )
@@ -133,6 +131,19 @@ CUT = {"reason": "max_output_tokens"}
         (reply({"type": "message", "content": [{"type": "refusal", "refusal": "No."}]}), "refused"),
         (reply(message("I'm sorry, but I can't help with that.")), "refused"),
         (reply(message("Score: 11")), "out_of_range"),
+        (reply(message("Score: 7\nThe reasons"), status="incomplete"), "truncated"),
+        (
+            reply({"type": "function_call", "name": "rate", "arguments": '{"score": 7}'}),
+            "unparseable",
+        ),
+        (reply(message("Score: 7"), error={"code": "server_error", "message": "?"}), "http_error"),
+        (
+            reply(
+                message("Score: 7"), status="incomplete", incomplete_details={"reason": "paused"}
+            ),
+            "http_error",
+        ),
+        (reply(message("Score: 7") | {"status": "incomplete"}), "truncated"),
         (reply(message("")), "unparseable"),
         (reply({"type": "message", "content": "Score: 7"}), "unparseable"),
         (reply({"type": "message", "content": [7, None]}), "unparseable"),

@@ -245,7 +245,7 @@ def test_an_object_that_was_cut_is_truncated_and_not_misread(form):
     assert read_with(body, form().read).kind is FailureKind.TRUNCATED
 
 
-def test_an_object_in_a_tool_call_is_read(form):
+def test_an_object_in_a_tool_call_is_no_answer(form):
     call = {"function": {"name": "verdict", "arguments": json.dumps(REPLY)}}
     body = json.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}}]}).encode()
-    assert read_with(body, form().read).value == 7.5
+    assert read_with(body, form().read).kind is FailureKind.UNPARSEABLE

@@ -8,6 +8,8 @@ from zerowait.cli.app import SOME_ABSTAINED
 from zerowait.engine import Stats
 from zerowait.types import Reward
 
+_REASONS = 5
+
 
 def summary(target: Path, rewards: list[Reward], stats: Stats) -> int:
     """Print what came out and what was asked; the exit code: 3 when some rows abstained."""
@@ -40,4 +42,8 @@ def summary(target: Path, rewards: list[Reward], stats: Stats) -> int:
     if stats.abstentions:
         kinds = ", ".join(f"{kind} {count}" for kind, count in stats.abstentions.items())
         print(f"abstentions: {kinds}")
+    for reason, count in list(stats.reasons.items())[:_REASONS]:
+        print(f"  {count} x {reason}")
+    if len(stats.reasons) > _REASONS:
+        print(f"  and {len(stats.reasons) - _REASONS} reasons more, each in its row")
     return SOME_ABSTAINED if abstained else 0

@@ -13,6 +13,8 @@ Reason: TypeAlias = tuple[FailureKind, str]
 TRIPS_AT: Final = 3
 FIRST_REST_S: Final = 1.0
 LONGEST_REST_S: Final = 15.0
+FIRST_LOOK_S: Final = 60.0
+LONGEST_LOOK_S: Final = 600.0
 
 
 class Breaker:
@@ -20,11 +22,13 @@ class Breaker:
 
     It opens when 3 requests failed without an answer between them. The endpoint rests for 1 s, then
     one request is let through as a probe: an answer closes the breaker, another failure doubles the
-    rest, up to 15 s. An endpoint that names a Retry-After rests as long as it says.
+    rest, up to 15 s. An endpoint that names a Retry-After rests as long as it says. One whose
+    account is used up is looked at after 60 s, and seldomer each time, up to 600 s.
     """
 
     def __init__(self) -> None:
         self.is_open = False
+        self.is_spent = False  # it is open because the account is used up
         self.opened_s = -math.inf
         self.until_s = -math.inf  # not to be asked before
         self.named_until_s = -math.inf  # likewise, and it said so itself
@@ -67,7 +71,7 @@ class Breaker:
 
     def heard(self) -> bool:
         """It is there, whatever it said. Returns whether it had been left alone."""
-        was_open, self.is_open = self.is_open, False
+        was_open, self.is_open, self.is_spent = self.is_open, False, False
         self._failures = 0
         self._rest_s = FIRST_REST_S
         self.until_s = self.named_until_s = -math.inf
@@ -88,9 +92,28 @@ class Breaker:
         opens, self.is_open = not self.is_open, True
         if opens:
             self.opened_s = now_s
-        self._is_probed = False
+        self.is_spent = self._is_probed = False
         self.until_s = -math.inf
         self._rest_until(now_s + max(named_s, self._rest_s), named_s)
+        return opens
+
+    def spent(self, now_s: float, reason: Reason) -> bool:
+        """A request was turned away because the account is used up. Returns whether it opens.
+
+        One alone does not say so: others may be accepted, at another price or by another key.
+        """
+        self.reason = reason
+        self._failures += 1
+        if self.is_open and not self._is_probed:  # it was sent before
+            return False
+        if not self.is_open and self._failures < TRIPS_AT:
+            return False
+        self._rest_s = min(2 * self._rest_s, LONGEST_LOOK_S) if self.is_spent else FIRST_LOOK_S
+        opens, self.is_open, self.is_spent = not self.is_open, True, True
+        if opens:
+            self.opened_s = now_s
+        self._is_probed = False
+        self.until_s = now_s + self._rest_s
         return opens
 
     def refused(self, now_s: float, reason: Reason, *, named_s: float, firmly: bool) -> bool:

@@ -50,6 +50,11 @@ class Choice:
         return max(0.0, min(road.lane.breaker.named_until_s for road in self._roads) - now_s)
 
     @property
+    def is_spent(self) -> bool:
+        """Whether the accounts at all endpoints are used up."""
+        return all(road.lane.breaker.is_spent for road in self._roads)
+
+    @property
     def in_flight(self) -> int:
         """Requests sent to the endpoints that have not ended, whichever judge's."""
         return sum(road.lane.breaker.in_flight for road in self._roads)

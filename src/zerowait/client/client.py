@@ -55,7 +55,7 @@ class JudgeClient:
         keys: each endpoint's key, in the same order; none when empty.
         transport: sends; closed by whoever opened it.
         lanes: where slots and quota are handed out; shared by the judges of a job.
-        well_formed: whether a 200's body is a completion; other bodies are asked for again.
+        well_formed: whether a 200's body is a whole completion; others are asked for again.
         in_words_of: turns a chat request's body into one for the API that an endpoint speaks.
         usage: the prompt and completion tokens that a request's reply says it cost, or zeros.
         traffic: how long and how often it is tried.
@@ -84,7 +84,12 @@ class JudgeClient:
         ]
         self._routes = Routes(roads, self.traffic.deadline_s)
         self._sender = Sender(
-            self.transport, self.well_formed, self.usage, self.listener, self.wall
+            self.transport,
+            self.well_formed,
+            self.usage,
+            self.listener,
+            self.wall,
+            endings=[word for endpoint in self.endpoints for word in endpoint.endings],
         )
         self._failures = Failures(
             self._routes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from random import Random
 
@@ -12,10 +13,12 @@ from zerowait.client.retry import (
     LONGEST_CAP_S,
     Effort,
     GiveUp,
+    attribution,
     decide,
     is_endpoint_fault,
     is_overload,
     is_refusal,
+    is_spent,
     is_stale_connection,
     is_timeout,
     meaning,
@@ -23,8 +26,17 @@ from zerowait.client.retry import (
 from zerowait.client.routes import Routes, times
 from zerowait.client.sender import Road
 from zerowait.config.traffic import Traffic
-from zerowait.events import EndpointEjected, EndpointReturned, Listener, RequestRetried
+from zerowait.events import (
+    AccountExhausted,
+    EndingUnknown,
+    EndpointEjected,
+    EndpointReturned,
+    Listener,
+    RequestRetried,
+)
 from zerowait.types import Abstain
+
+_LOG = logging.getLogger(__name__)
 
 
 class Failures:
@@ -62,6 +74,7 @@ class Failures:
         now_s = asyncio.get_running_loop().time()
         is_stale = is_stale_connection(failed) and not course.resent
         if not is_stale:
+            self._tell_once(failed, self._routes.road(course))
             self._blame(failed, self._routes.road(course), now_s)
         beside = self._beside(failed, course.at, now_s)
         place = self._routes.road(course).target
@@ -89,7 +102,8 @@ class Failures:
     def _beside(self, failed: Reply | TransportError, at: int, now_s: float) -> int | None:
         """The endpoint where the judgement goes on, if that is another one."""
         is_long = self._named_s(failed) > LONGEST_CAP_S  # a quota of the day, say
-        if is_endpoint_fault(failed) or is_long or not self._choice.may_stay(at, now_s):
+        is_of_no_use = is_endpoint_fault(failed) or is_spent(failed) or is_long
+        if is_of_no_use or not self._choice.may_stay(at, now_s):
             return self._choice.beside(at, now_s)
         return None
 
@@ -115,7 +129,9 @@ class Failures:
         breaker = road.lane.breaker
         kind, why = meaning(failed)
         reason = kind, road.target.redact(why)
-        if is_overload(failed):
+        if is_spent(failed):
+            opens = breaker.spent(now_s, reason)
+        elif is_overload(failed):
             firmly = is_endpoint_fault(failed) or named_s > LONGEST_CAP_S
             opens = breaker.refused(now_s, reason, named_s=named_s, firmly=firmly)
         elif is_endpoint_fault(failed) or is_timeout(failed):
@@ -127,6 +143,23 @@ class Failures:
         if opens:
             self._listener(EndpointEjected(endpoint=road.target.name, why=reason[1]))
             road.lane.exits.open()
+
+    def _tell_once(self, failed: Reply | TransportError, road: Road) -> None:
+        """What somebody has to do something about: an unknown ending, or an empty account."""
+        if isinstance(failed, TransportError):
+            return
+        found, name = attribution(failed), road.target.name
+        about = "account" if found.again == "elsewhere" else f"ending {found.ending}"
+        if about in road.lane.told or about == "ending ":
+            return
+        road.lane.told.add(about)
+        words = road.target.redact(found.words)
+        if found.ending:
+            self._listener(EndingUnknown(endpoint=name, ending=found.ending, why=words))
+            _LOG.warning("%s: %s", name, words)
+        else:
+            self._listener(AccountExhausted(endpoint=name, why=words))
+            _LOG.error("%s: no more answers until somebody looks at the account: %s", name, words)
 
     def welcome(self, road: Road) -> None:
         """The endpoint is back: all who wait for it may go on."""

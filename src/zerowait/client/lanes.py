@@ -34,6 +34,7 @@ class Lane(msgspec.Struct, frozen=True):
         breaker: whether it is left alone.
         exits: out of its queues, when it is.
         load: judgements that were given to it and have not ended, those in its queues included.
+        told: what was said of it once, and is not said again.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Lane(msgspec.Struct, frozen=True):
     breaker: Breaker
     exits: Exits
     load: Gauge
+    told: set[str]
 
 
 class Lanes:
@@ -86,7 +88,7 @@ class Lanes:
             name = target(endpoint).name
             limiter, quota = self._shared or self._adaptive(name), self._quota(name)
             watch = self._watch(limiter, quota)
-            lane = Lane(name, limiter, quota, watch, Breaker(), Exits(), Gauge())
+            lane = Lane(name, limiter, quota, watch, Breaker(), Exits(), Gauge(), set())
             self._lanes[key] = lane
         return lane
 

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from zerowait.attribution import Attribution
 from zerowait.errors import ZerowaitError
 from zerowait.types import FailureKind
 
@@ -41,6 +42,8 @@ class Request(msgspec.Struct, frozen=True):
 class Reply(msgspec.Struct, frozen=True):
     """What came back, completely read; the names of `headers` are in lower case.
 
+    `attribution` is what it means where it is no answer, once somebody has looked.
+
     >>> Reply(200, {}, b"{}")
     Reply(status=200, body=<2 bytes>)
     """
@@ -48,6 +51,7 @@ class Reply(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
+    attribution: Attribution | None = None
 
     def __repr__(self) -> str:
         return f"Reply(status={self.status}, body=<{len(self.body)} bytes>)"

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from random import Random
 from typing import Final, TypeAlias
 
 import msgspec
 
+from zerowait.attribution import Attribution, attributed
 from zerowait.client.headers import retry_after_s, used_up_s
 from zerowait.client.port import Reply, TransportError
 from zerowait.types import FailureKind
 
 SHORTEST_CAP_S: Final = 0.5
 LONGEST_CAP_S: Final = 8.0
-_RETRIED_BELOW_500: Final = frozenset({408, 409, 429})
 _ABSENT: Final = frozenset({429, 502, 503, 529})
-_QUOTED_BYTES: Final = 200
-_READ_BYTES: Final = 4096
-_TOO_LONG: Final = re.compile(
-    rb"context_length|context length|context window|context size|maximum model length"
-    rb"|(?:prompt|input|request|message)s? (?:is|are) too (?:long|large)|too many (?:input )?tokens"
-    rb"|(?:input|prompt) (?:length|tokens?)[^.]{0,40} (?:exceed|should be|too long|longer)"
-    rb"|exceed_context|string_above_max_length",
-    re.IGNORECASE,
-)
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -76,8 +66,11 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
 def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) -> Decision:
     """What follows on an attempt that failed.
 
-    Retried are 408, 409, 429, every 5xx, every `TransportError`, and a 2xx, which here means that
-    its body was no completion. ``x-should-retry: true`` or ``false`` overrules the status. The wait
+    Retried is what `zerowait.attribution` says may be another time: 408, 409, 429, every 5xx, every
+    `TransportError`, and a 2xx, which here means that its body was no whole completion.
+    ``x-should-retry: true`` or ``false`` overrules the status, and not what the body says of the
+    text or the account. An account that is used up is tried at another endpoint, if there is one.
+    The wait
     is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap that
     doubles from 0.5 s to 8 s. The first failure of a reused connection is resent at once and not
     counted, because the server may have closed it while idle. Nor is one counted that met nobody,
@@ -95,7 +88,7 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     True
     """
     kind, why = meaning(failed)
-    if not _worth_another(failed):
+    if not _worth_another(failed, effort):
         return GiveUp(kind, why)
     if is_stale_connection(failed) and not effort.resent and effort.remaining_s > 0:
         return Retry(0.0, why, counted=False)
@@ -108,18 +101,31 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     return Retry(wait_s, why, counted=counted)
 
 
+def attribution(failed: Reply) -> Attribution:
+    """What a reply that is no answer means."""
+    if failed.attribution is not None:
+        return failed.attribution
+    has_wait = retry_after_s(failed.headers, now_s=0.0) is not None
+    return attributed(failed.status, failed.body, has_wait=has_wait)
+
+
+def is_spent(failed: Reply | TransportError) -> bool:
+    """Whether the account is used up, or may not be used: no request gets an answer then."""
+    return isinstance(failed, Reply) and attribution(failed).again == "elsewhere"
+
+
 def is_endpoint_fault(failed: Reply | TransportError) -> bool:
     """Whether another endpoint may do better: it could not be reached, or answered 5xx."""
     if isinstance(failed, TransportError):
         return failed.kind is FailureKind.UNREACHABLE
-    return failed.status >= 500
+    return attribution(failed).status >= 500
 
 
 def is_absence(failed: Reply | TransportError) -> bool:
     """Whether it is certain that the request itself is not at fault: nobody took it up."""
     if isinstance(failed, TransportError):
         return not failed.sent
-    return failed.status in _ABSENT
+    return attribution(failed).status in _ABSENT
 
 
 def is_timeout(failed: Reply | TransportError) -> bool:
@@ -138,14 +144,15 @@ def is_stale_connection(failed: Reply | TransportError) -> bool:
 
 def is_refusal(failed: Reply | TransportError) -> bool:
     """Whether the server read the request and will not have it: it is there, at least."""
-    return isinstance(failed, Reply) and 300 <= failed.status < 500
+    return isinstance(failed, Reply) and 300 <= attribution(failed).status < 500
 
 
 def is_overload(failed: Reply | TransportError) -> bool:
     """Whether the failure says that too much was in flight: 429, or 503 with a Retry-After."""
     if isinstance(failed, TransportError):
         return False
-    return failed.status == 429 or (failed.status == 503 and "retry-after" in failed.headers)
+    status = attribution(failed).status
+    return status == 429 or (status == 503 and "retry-after" in failed.headers)
 
 
 def asked_wait_s(failed: Reply | TransportError, *, now_s: float) -> float | None:
@@ -156,19 +163,21 @@ def asked_wait_s(failed: Reply | TransportError, *, now_s: float) -> float | Non
     if isinstance(failed, TransportError):
         return None
     named_s = retry_after_s(failed.headers, now_s=now_s)
-    if named_s is None and failed.status == 429:
+    if named_s is None and attribution(failed).status == 429:
         return used_up_s(failed.headers, now_s=now_s)
     return named_s
 
 
-def _worth_another(failed: Reply | TransportError) -> bool:
+def _worth_another(failed: Reply | TransportError, effort: Effort) -> bool:
     if isinstance(failed, TransportError):
         return True
+    found = attribution(failed)
+    if found.again == "elsewhere":
+        return effort.elsewhere
     told = failed.headers.get("x-should-retry", "").strip().lower()
-    if told in {"true", "false"}:
+    if told == "false" or (told == "true" and found.cause != "policy"):
         return told == "true"
-    status = failed.status
-    return status >= 500 or status in _RETRIED_BELOW_500 or 200 <= status < 300
+    return found.again == "later"
 
 
 def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> float:
@@ -186,28 +195,5 @@ def meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:
     """The kind of a failure, and words for people; they hold no header."""
     if isinstance(failed, TransportError):
         return failed.kind, failed.detail
-    status = failed.status
-    why = f"status {status}"
-    match status:
-        case 429:
-            return FailureKind.RATE_LIMITED, why
-        case 413:
-            return FailureKind.TOO_LONG, f"{why}: {_quoted(failed.body)}"
-        case 400 | 422 if _TOO_LONG.search(failed.body[:_READ_BYTES]):
-            return FailureKind.TOO_LONG, f"{why}: {_quoted(failed.body)}"
-        case 401 | 403:  # their bodies quote parts of the key
-            why += ": the key was refused; check the endpoint's api_key_env"
-        case 404:
-            why += f": check base_url and model: {_quoted(failed.body)}"
-        case _ if 200 <= status < 300:
-            why += " without a chat completion in its body"
-        case _ if 300 <= status < 400:
-            why += ": redirects are not followed; set base_url to where it leads"
-        case _:
-            why += f": {_quoted(failed.body)}"
-    return FailureKind.HTTP_ERROR, why
-
-
-def _quoted(body: bytes) -> str:
-    start = body[:_QUOTED_BYTES].decode("utf-8", "replace")
-    return " ".join(start.split()) or "no further words"
+    found = attribution(failed)
+    return found.kind, found.words

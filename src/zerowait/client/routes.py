@@ -59,6 +59,9 @@ class Routes:
             if other is not None:
                 self.move(course, other)
                 return None
+            if self.choice.is_spent:  # nobody waits for somebody to pay
+                rests_s = self.choice.rests_s(now_s)
+                return self._given_up(course, f"it is looked at again in {rests_s:.0f} s")
             course.begin(now_s)
             course.rests_since_s = min(course.rests_since_s, now_s)
             barred_s = self.choice.barred_s(now_s)

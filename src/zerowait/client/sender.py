@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
+from zerowait.attribution import attributed
 from zerowait.client.endpoints import Target
+from zerowait.client.headers import retry_after_s
 from zerowait.client.lanes import Lane
 from zerowait.client.limiter import Ending, Slot
 from zerowait.client.port import Reply, Request, Transport, TransportError
@@ -55,6 +57,7 @@ class Sender(msgspec.Struct, frozen=True):
         usage: the prompt and completion tokens that a request's reply says it cost, or zeros.
         listener: hears of the end of each.
         wall: Unix time in seconds, for a Retry-After that is a date.
+        endings: further words that mean a complete reply.
     """
 
     transport: Transport
@@ -62,6 +65,7 @@ class Sender(msgspec.Struct, frozen=True):
     usage: Callable[[bytes, bytes], tuple[int, int]]
     listener: Listener
     wall: Callable[[], float]
+    endings: Sequence[str] = ()
 
     async def send(self, road: Road, body: bytes, permit: Permit, *, timeout_s: float) -> Result:
         """What came of one request. Whatever a transport fails with is a result, too.
@@ -75,12 +79,16 @@ class Sender(msgspec.Struct, frozen=True):
         sent_s = clock()
         reply = await self._carry(road.target, body, timeout_s)
         latency_s = clock() - sent_s
-        result = Result(reply, latency_s, self._is_answer(reply))
+        status = reply.status if isinstance(reply, Reply) else 0
+        is_answer = self._is_answer(reply)
+        if isinstance(reply, Reply) and not is_answer:
+            reply = self._explained(reply)
+        result = Result(reply, latency_s, is_answer)
         self._book(road, body, permit, result)
         self.listener(
             RequestEnded(
                 endpoint=road.target.name,
-                status=reply.status if isinstance(reply, Reply) else 0,
+                status=status,
                 latency_s=latency_s,
                 queue_s=permit.queue_s,
             )
@@ -118,6 +126,19 @@ class Sender(msgspec.Struct, frozen=True):
             and 200 <= reply.status < 300
             and self.well_formed(reply.body)
         )
+
+    def _explained(self, reply: Reply) -> Reply:
+        """`reply` with what it means, and the status that says the same.
+
+        So an error that the body of a 200 tells counts everywhere as if its status had said it.
+        """
+        found = attributed(
+            reply.status,
+            reply.body,
+            has_wait=retry_after_s(reply.headers, now_s=self.wall()) is not None,
+            accepted=self.endings,
+        )
+        return Reply(found.status, reply.headers, reply.body, found)
 
     def _book(self, road: Road, body: bytes, permit: Permit, result: Result) -> None:
         reply, quota, claim = result.reply, road.lane.quota, permit.claim

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from zerowait.attribution import Ending, ending_of
 from zerowait.config.checks import positive
 from zerowait.config.urls import check_url, shown_url
 
@@ -46,6 +47,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         api_version: Azure's; sent as the query ``api-version``, and the key as ``api-key``.
         weight: share of the judgements among the endpoints of the same priority.
         priority: the lowest is asked first; others only while all of a lower one are left alone.
+        endings: further words in ``finish_reason`` that mean a complete reply; those of a judge's
+            endpoints count for all of them.
     """
 
     base_url: str
@@ -57,6 +60,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     api_version: str | None = None
     weight: float = 1.0
     priority: int = 0
+    endings: list[str] = []
 
     def __post_init__(self) -> None:
         check_url("base_url", self.base_url)
@@ -73,6 +77,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("api_key must be printable ASCII: no line break, no other letters")
         _check_headers(self.headers)
         positive("weight", self.weight)
+        _check_endings(self.endings)
         named = self._named
         if self.api is not None and named not in (None, self.api):
             raise ValueError(f"api is {self.api}, and base_url is that of {named}")
@@ -119,6 +124,17 @@ def _api_of(url: str) -> Api | None:
     if path.endswith("/completions"):
         return "chat"
     return next((api for api, ending in _PATHS.items() if path.endswith(ending)), None)
+
+
+def _check_endings(endings: Sequence[str]) -> None:
+    for word in endings:
+        if not word.strip():
+            raise ValueError("endings must be words that stand in finish_reason, not nothing")
+        known = ending_of(word)
+        if known in (Ending.CUT, Ending.FILTERED):
+            raise ValueError(
+                f"endings must be words for a complete reply, and {word!r} says it was {known}"
+            )
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:

@@ -212,6 +212,11 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             rubric = "quality" if comparison is None else comparison.rubric
             msgspec.structs.force_setattr(self, "rubric", rubric)
 
+    @property
+    def endings(self) -> tuple[str, ...]:
+        """Words in ``finish_reason`` that mean a complete reply at one of its endpoints."""
+        return tuple(word for endpoint in self.endpoints for word in endpoint.endings)
+
     def _check_reward_model(self) -> None:
         wanted = self.verdict.reward is not None
         for endpoint in self.endpoints:

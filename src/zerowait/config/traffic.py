@@ -89,6 +89,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         deadline_s: of one judgement, from its first send, over all attempts; also how long a judge
             that worked before is waited for when it goes away.
         attempts: how often one judgement is sent at most, not counting those that met nobody.
+        give_up_after: the run ends when so many judgements have failed and not one was ever
+            reached, since then something is wrong that waiting does not mend; ``off`` goes on.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
         budget_usd: what the judges may cost; needs ``prices``. None is no budget.
         validation_budget_usd: what they may cost for samples whose ``split`` is not ``train``,
@@ -105,6 +107,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     timeout_s: float = 60.0
     deadline_s: float = 300.0
     attempts: int = 6
+    give_up_after: int | Literal["off"] | None = 100
     group_deadline_s: float = 600.0
     budget_usd: float | None = None
     validation_budget_usd: float | None = None
@@ -121,7 +124,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             if value is not None:
                 not_negative(name, value)
                 at_most(name, value, _MOST_USD)
-        for name in ("concurrency", "rpm", "tpm"):
+        for name in ("concurrency", "rpm", "tpm", "give_up_after"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 positive(name, value)

@@ -11,7 +11,7 @@ import msgspec
 from zerowait.config.source import KeyPath
 from zerowait.config.traffic import Hedge
 
-_MAY_BE_OFF = ("rpm", "tpm", "hedge")
+_MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after")
 
 
 def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:

@@ -2,6 +2,7 @@
 
 from zerowait.engine.combine import combine, metrics_of, policy_for, settle_groups
 from zerowait.engine.engine import Engine
+from zerowait.engine.give_up import reason_of
 from zerowait.engine.health import ALARMS, StepRow
 from zerowait.engine.partition import Ask, Partition
 from zerowait.engine.portal import Portal
@@ -30,5 +31,6 @@ __all__ = [
     "open",
     "policy_for",
     "quantile",
+    "reason_of",
     "settle_groups",
 ]

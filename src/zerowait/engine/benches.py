@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import msgspec
 
@@ -93,7 +94,7 @@ class Benches:
             traffic=self._config.traffic,
             transport=meter,
             lanes=self._supplies.lanes,
-            well_formed=well_formed,
+            well_formed=partial(well_formed, endings=judge.endings),
             in_words_of=in_words_of,
             usage=meter.usage,
             listener=listener,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
@@ -23,6 +24,7 @@ from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import combine, settle_groups
 from zerowait.engine.comparing import Comparing
 from zerowait.engine.contests import Contests
+from zerowait.engine.give_up import NothingReached
 from zerowait.engine.groups import STREAM, Groups, Seat
 from zerowait.engine.health_watch import HealthWatch
 from zerowait.engine.judgements import Judging
@@ -78,6 +80,7 @@ class Engine:
         self._tally = Tally()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
+        self._give_up = NothingReached(self.config.traffic.give_up_after)
         self.lanes = Lanes(self.config.traffic, listener=self._tell, parts=self._shard.of)
         self.groups = Groups(self.plan.waits_for_siblings)
         self._shapes = Shapes(
@@ -178,7 +181,8 @@ class Engine:
 
         Raises:
             DataError: the sample lacks what such a component needs.
-            JudgementError: a judgement failed and its policy is ``raise``.
+            JudgementError: a judgement failed and its policy is ``raise``, or none was ever reached
+                (``traffic.give_up_after``).
             ClosedError: the engine is not open.
         """
         return await self._score(sample, STREAM, sample.group_size)
@@ -255,6 +259,8 @@ class Engine:
         steps = self._steps
         if steps is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
+        now_s = asyncio.get_running_loop().time
+        self._give_up.check(now_s())
         submitted_at = time.time()
         self._tally.submitted += 1
         if self.groups:
@@ -263,6 +269,7 @@ class Engine:
             outcomes = await self._grouped(steps, seat, scope, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
+        self._give_up.check(now_s())
         on_failure = self._budgets.policy(self.config.on_failure, sample)
         reward = combine(outcomes, self.plan.terms, on_failure)
         self._tell(
@@ -306,6 +313,7 @@ class Engine:
 
     def _tell(self, event: Event) -> None:
         self._tally(event)
+        self._give_up(event)
         self.health(event)
         self._anchors(event)
         self._standstill(event)

@@ -7,6 +7,7 @@ from collections import Counter, deque
 import msgspec
 
 from zerowait.client import Lanes
+from zerowait.engine.give_up import Reasons
 from zerowait.events import (
     AnchorsMeasured,
     Drift,
@@ -65,6 +66,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         store_failures: reads and writes of the cache that failed.
         model_changes: how often a judge turned out to serve another model than before.
         abstentions: judgements that were not reached, by kind.
+        reasons: the same by kind and by the providers' own words, the most frequent first; numbers
+            and names of requests in them are left out.
         comparisons: pairs of responses about which a judge's verdict was reached.
         inconsistent: of these, pairs about which two answers disagreed.
         prompt_tokens, completion_tokens: as the judges reported them.
@@ -102,6 +105,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     store_failures: int = 0
     model_changes: int = 0
     abstentions: dict[str, int] = {}
+    reasons: dict[str, int] = {}
     prompt_tokens: int = 0
     completion_tokens: int = 0
     spent_usd: float = 0.0
@@ -186,6 +190,7 @@ class Tally:
         self._components: dict[str, _Part] = {}
         self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
+        self._reasons = Reasons()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self._alarms: deque[HealthAlarm] = deque(maxlen=_ALARMS_KEPT)
 
@@ -202,6 +207,7 @@ class Tally:
                 component.spent_usd += event.cost_usd if event.source == "asked" else 0.0
                 if isinstance(event.outcome, Abstain):
                     self._kinds[event.outcome.kind.value] += 1
+                    self._reasons.add(event.outcome)
             case ResponsesCompared():
                 _of(self._judges, event.judge).compared(event)
                 _of(self._components, event.component).compared(event)
@@ -237,6 +243,7 @@ class Tally:
             store_failures=self._told[StoreFailed],
             model_changes=self._told[ModelChanged],
             abstentions=dict(sorted(self._kinds.items())),
+            reasons=self._reasons.most_common(),
             prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
             completion_tokens=sum(judge.completion_tokens for judge in judges.values()),
             spent_usd=sum(judge.spent_usd for judge in judges.values()),

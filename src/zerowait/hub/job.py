@@ -9,20 +9,30 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from zerowait.config import RewardConfig
-from zerowait.engine import ALARMS, Ask, Engine, Partition, Settled, Stats, StepRow
-from zerowait.events import Event, HealthAlarm
+from zerowait.engine import (
+    ALARMS,
+    Ask,
+    Engine,
+    Partition,
+    Settled,
+    Stats,
+    StepRow,
+    reason_of,
+)
+from zerowait.events import Event, HealthAlarm, JudgementSettled
 from zerowait.hub.finality import Finality, one_by_one
 from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.shares import Report
 from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets, ticket_of
-from zerowait.types import Reward, Sample
+from zerowait.types import Abstain, Reward, Sample
 
 _log = logging.getLogger(__name__)
+_MOST_REASONS: Final = 20
 
 
 class Hub(Protocol):
@@ -35,11 +45,30 @@ class Hub(Protocol):
         """A frozen snapshot of the whole job."""
 
 
-def _log_alarm(event: Event) -> None:
-    if isinstance(event, HealthAlarm):
-        about = f" ({event.component})" if event.component else ""
-        meaning = ALARMS[event.kind]
-        _log.warning("step %d: %s%s: %s: %s", event.step, event.kind, about, meaning, event.why)
+class _Log:
+    """A listener that logs alarms, and each reason why judgements failed, once."""
+
+    def __init__(self) -> None:
+        self._reasons: set[str] = set()
+
+    def __call__(self, event: Event) -> None:
+        match event:
+            case HealthAlarm():
+                about = f" ({event.component})" if event.component else ""
+                says = f"{ALARMS[event.kind]}: {event.why}"
+                _log.warning("step %d: %s%s: %s", event.step, event.kind, about, says)
+            case JudgementSettled(outcome=Abstain() as failed):
+                self._failed(event.judge, failed)
+            case _:
+                pass
+
+    def _failed(self, judge: str, failed: Abstain) -> None:
+        if len(self._reasons) >= _MOST_REASONS:
+            return
+        reason = reason_of(failed)
+        if reason not in self._reasons:
+            self._reasons.add(reason)
+            _log.warning("judge %s: %s (told once; stats() and the report count)", judge, reason)
 
 
 class JobHub:
@@ -60,7 +89,7 @@ class JobHub:
         partition: Partition | None = None,
         others: Callable[[], Sequence[Stats]] = list,
     ) -> None:
-        self._engine = Engine(config, listener=_log_alarm, partition=partition)
+        self._engine = Engine(config, listener=_Log(), partition=partition)
         self._keeps_stats = partition is None or partition.shard.index == 0
         self._others = others
         patience_s = self._engine.config.traffic.group_deadline_s

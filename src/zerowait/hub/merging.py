@@ -38,6 +38,7 @@ def merged(parts: Sequence[Stats]) -> Stats:
     return msgspec.structs.replace(
         _summed(parts),
         abstentions=_counts(part.abstentions for part in parts),
+        reasons=most_first(_counts(part.reasons for part in parts)),
         limits=_counts(part.limits for part in parts),
         judges=_by_name([part.judges for part in parts]),
         components=_by_name([part.components for part in parts]),
@@ -73,6 +74,11 @@ def _counts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         total.update(part)
     return dict(sorted(total.items()))
+
+
+def most_first(counts: Mapping[str, int]) -> dict[str, int]:
+    """`counts` with the greatest first."""
+    return dict(Counter(counts).most_common())
 
 
 def _by_name(parts: Sequence[Mapping[str, JudgeStats]]) -> dict[str, JudgeStats]:

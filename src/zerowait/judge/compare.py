@@ -23,15 +23,17 @@ class Lineup(msgspec.Struct, frozen=True):
         request: what is asked.
         labels: of the responses, in the order in which they are shown.
         ties: whether some may be called equally good.
+        endings: further words that mean a complete reply.
     """
 
     request: ChatRequest
     labels: list[str]
     ties: bool
+    endings: tuple[str, ...] = ()
 
     def read(self, body: bytes) -> Outcome:
         """The order that the reply in `body` gives; see `zerowait.judge.order.read_order`."""
-        return read_order(body, self.labels, ties=self.ties)
+        return read_order(body, self.labels, ties=self.ties, endings=self.endings)
 
 
 def shared_texts(samples: Sequence[Sample], rubric: Rubric) -> dict[str, str] | Abstain:
@@ -75,7 +77,8 @@ def lineup(
     filled = {name: texts[name] for name in shared}
     filled[RESPONSES] = "\n\n".join(texts[name] for name in names)
     filled[REPLY_FORMAT] = order_format(labels, ties=ties, reason_first=rubric.reason_first)
-    return Lineup(chat_request(judge, rubric, filled, parameters=judge.parameters), labels, ties)
+    request = chat_request(judge, rubric, filled, parameters=judge.parameters)
+    return Lineup(request, labels, ties, judge.endings)
 
 
 def check_rubric(rubric: Rubric, rule: VerdictRule) -> None:

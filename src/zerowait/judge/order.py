@@ -7,7 +7,7 @@ exactly once, nothing missing, nothing else on the line; ties only where they we
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -121,7 +121,9 @@ def order_format(labels: Sequence[str], *, ties: bool, reason_first: bool) -> st
     )
 
 
-def read_order(body: bytes, labels: Sequence[str], *, ties: bool) -> Outcome:
+def read_order(
+    body: bytes, labels: Sequence[str], *, ties: bool, endings: Collection[str] = ()
+) -> Outcome:
     """The order in a reply's body, or an Abstain that says why there is none.
 
     A Score's ``detail["order"]`` lists positions from the best place to the worst, several at one
@@ -129,7 +131,7 @@ def read_order(body: bytes, labels: Sequence[str], *, ties: bool) -> Outcome:
     (best) to 0 (worst). The kinds of abstention are those of `zerowait.judge.read_reply`.
     """
     reader = OrderReader(tuple(label.lower() for label in labels), ties)
-    return read_with(body, lambda text: parse_order(text, reader))
+    return read_with(body, lambda text: parse_order(text, reader), endings)
 
 
 def parse_order(text: str, reader: OrderReader) -> Score | Abstain:

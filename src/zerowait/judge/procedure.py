@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 
@@ -126,24 +126,24 @@ def _comparing(judge: Judge, rubric: Rubric, comparison: Comparison) -> Procedur
     )
 
 
-def _question(rubric: Rubric, form: Form) -> Question:
-    return Question(rubric, form, partial(read_with, read=form.read))
+def _question(rubric: Rubric, form: Form, endings: Collection[str]) -> Question:
+    return Question(rubric, form, partial(read_with, read=form.read, endings=endings))
 
 
 def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[Question, ...]:
-    rule = judge.verdict
+    rule, ends = judge.verdict, judge.endings
     if rule.reward is not None:
-        return (_question(CONVERSATION_ALONE, RewardForm(rule)),)
+        return (_question(CONVERSATION_ALONE, RewardForm(rule), ends),)
     if rule.schema is not None:
         form = SchemaForm(rule, base=base)
         if rubric.reason_first:
             form.check_reason()
-        return (_question(rubric, form),)
+        return (_question(rubric, form, ends),)
     if not rubric.criteria:
-        return (_question(rubric, OneVerdict(rule)),)
+        return (_question(rubric, OneVerdict(rule), ends),)
     if judge.ask == "apart":
-        return tuple(_question(rubric.about([c]), OneVerdict(rule)) for c in rubric.criteria)
-    return (_question(rubric.about(rubric.criteria), CriteriaForm(rule, rubric.criteria)),)
+        return tuple(_question(rubric.about([c]), OneVerdict(rule), ends) for c in rubric.criteria)
+    return (_question(rubric.about(rubric.criteria), CriteriaForm(rule, rubric.criteria), ends),)
 
 
 def _check_criteria(judge: Judge, rubric: Rubric) -> None:

@@ -1,41 +1,29 @@
 """What a judge's HTTP reply means: an Outcome, its cost, and which model gave it.
 
 Servers differ in everything but the outline of a chat completion. So the outline is typed and the
-rest is looked at: content is text, a list of parts, or null with the answer in a tool call;
-reasoning may come in a field of its own; a field of the wrong type is a field that is missing.
+rest is looked at: content is text or a list of parts; reasoning may come in a field of its own;
+a field of the wrong type is a field that is missing. How a reply ended, and what an error in it
+means, `zerowait.attribution` knows.
 Replies of other APIs are read in the same form; see `zerowait.judge.apis`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
 
+from zerowait.attribution import Ending, attributed, ending_of, is_error, is_told
 from zerowait.config.schema import VerdictRule
 from zerowait.judge.answer import answer_text, plain
 from zerowait.judge.apis import as_chat
-from zerowait.judge.thinking import spoken, without_thinking
+from zerowait.judge.thinking import spoken
 from zerowait.judge.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
-# Providers have many words for an end that is none ("length", "abort", "error", ...): only these
-# say that the judge had finished.
-_WHOLE = frozenset(
-    (
-        *("", "stop", "stop_sequence", "end_turn", "eos", "eos_token", "complete", "completed"),
-        *("finished", "tool_calls", "tool_use", "function_call"),
-    )
-)
-_FILTERED = frozenset(
-    (
-        *("content_filter", "safety", "sensitive", "recitation", "blocklist", "refusal"),
-        *("prohibited_content", "spii", "guardrail_intervened"),
-    )
-)
 _TEXT_PARTS = ("text", "output_text", None)
 _REFUSES = re.compile(
     r"""\s* (?:
@@ -71,11 +59,14 @@ class _Message(msgspec.Struct, frozen=True):
     refusal: Any = None
     tool_calls: Any = None
     function_call: Any = None
+    reasoning: Any = None
+    reasoning_content: Any = None
 
 
 class _Choice(msgspec.Struct, frozen=True):
-    message: _Message
+    message: _Message | None = None
     finish_reason: Any = None
+    error: Any = None
 
 
 class _Completion(msgspec.Struct, frozen=True):
@@ -83,39 +74,59 @@ class _Completion(msgspec.Struct, frozen=True):
     usage: Any = None
     model: Any = None
     system_fingerprint: Any = None
+    error: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Completion)
 
 
-def read_reply(body: bytes, rule: VerdictRule) -> Outcome:
+def read_reply(body: bytes, rule: VerdictRule, *, endings: Collection[str] = ()) -> Outcome:
     """The judgement in a reply's body: a Score, or an Abstain that says why there is none.
+
+    A verdict is read from a reply that ended by itself, and from its answer: not from reasoning,
+    and not from the arguments of a tool.
 
     - ``refused``: the provider's filter cut in, the refusal field is filled, or the text refuses
       and gives no verdict.
-    - ``truncated``: the answer was cut at ``max_tokens`` before its verdict was complete. Asking
-      once more with twice as many tokens makes sense; see `wants_more_tokens`.
+    - ``truncated``: the answer was cut at ``max_tokens``. Asking once more with twice as many
+      tokens makes sense; see `wants_more_tokens`.
+    - ``http_error``: the reply tells of an error, did not end in any known way, or nothing was
+      generated for it. A client asks again where it gets such a reply; see `well_formed`.
     - ``out_of_range``: the verdict is outside the rule's range.
     - ``unparseable``: everything else without a verdict, an empty answer included.
 
     Raises nothing for any bytes.
     """
-    return read_with(body, partial(parse, rule=rule))
+    return read_with(body, partial(parse, rule=rule), endings)
 
 
-def read_with(body: bytes, read: Callable[[str], Score | Abstain]) -> Outcome:
-    """What `read` finds in the answer of a reply's body; the kinds are those of `read_reply`."""
+def read_with(
+    body: bytes, read: Callable[[str], Score | Abstain], endings: Collection[str] = ()
+) -> Outcome:
+    """What `read` finds in the answer of a reply's body; the kinds are those of `read_reply`.
+
+    Args:
+        body: of the reply.
+        read: finds the verdict in the text of an answer.
+        endings: further words that mean a complete reply.
+    """
     completion = _decoded(body)
     if completion is None:
         return Abstain(FailureKind.UNPARSEABLE, "the reply is no chat completion and no response")
+    if not _is_whole(completion, endings):
+        failed = attributed(200, body, accepted=endings)
+        return Abstain(failed.kind, failed.words)
     choice = completion.choices[0]
-    finish = _string(choice.finish_reason).casefold()
-    if finish in _FILTERED:
+    message = choice.message or _Message()
+    ending = ending_of(choice.finish_reason, endings)
+    if ending is Ending.FILTERED:
+        finish = _string(choice.finish_reason)
         return Abstain(FailureKind.REFUSED, f"the provider ended the reply with {finish!r}")
-    if _string(choice.message.refusal).strip():
+    if _string(message.refusal).strip():
         return Abstain(FailureKind.REFUSED, "the judge filled the refusal field")
-    text = _answer(choice.message)
-    return _judgement(text, read) if finish in _WHOLE else _cut_short(text, read)
+    if ending is Ending.CUT:
+        return Abstain(FailureKind.TRUNCATED, "the answer reached max_tokens before its end")
+    return _judgement(_visible(message.content), read)
 
 
 def wants_more_tokens(outcome: Outcome) -> bool:
@@ -123,15 +134,56 @@ def wants_more_tokens(outcome: Outcome) -> bool:
     return isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED
 
 
-def well_formed(body: bytes) -> bool:
-    """Whether `body` is a completion with an answer in it, however useless the answer.
+def well_formed(body: bytes, endings: Collection[str] = ()) -> bool:
+    """Whether `body` is a whole completion with an answer in it, however useless the answer.
 
-    >>> well_formed(b'{"choices":[{"message":{"content":null}}]}')
+    It is none where it tells of an error, ended in a way that nobody knows (``endings`` are known
+    besides), or where nothing was generated: these are the provider's failures, and asked again.
+
+    >>> well_formed(b'{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}')
     True
+    >>> well_formed(b'{"choices":[{"message":{"content":"7"},"finish_reason":"abort"}]}')
+    False
     >>> well_formed(b'{"choices":[{"mess')
     False
     """
-    return _decoded(body) is not None
+    completion = _decoded(body)
+    return completion is not None and _is_whole(completion, endings)
+
+
+def _is_whole(completion: _Completion, endings: Collection[str]) -> bool:
+    choice = completion.choices[0]
+    if is_error(completion.error) or is_error(choice.error):
+        return False
+    ending = ending_of(choice.finish_reason, endings)
+    if ending is not Ending.COMPLETE:
+        return ending in (Ending.CUT, Ending.FILTERED)
+    if choice.message is None:
+        return False
+    if _visible(choice.message.content).strip() or _string(choice.message.refusal).strip():
+        return True
+    return not _is_blank(choice, completion.usage)
+
+
+def _is_blank(choice: _Choice, usage: Any) -> bool:
+    """Whether a message without a text was never written, rather than written without one."""
+    message = choice.message or _Message()
+    if message.tool_calls or message.function_call:
+        return False
+    if not is_told(choice.finish_reason):
+        return True
+    return _is_free(usage) and not (message.reasoning or message.reasoning_content)
+
+
+def _is_free(usage: Any) -> bool:
+    """Whether the reply says that not one token was written for it."""
+    if not isinstance(usage, dict):
+        return False
+    written = usage.get("completion_tokens")
+    if written is None:
+        total = usage.get("total_tokens")
+        return isinstance(total, int) and total == usage.get("prompt_tokens")
+    return bool(written == 0)
 
 
 def reply_usage(body: bytes) -> Usage:
@@ -157,7 +209,11 @@ def _decoded(body: bytes) -> _Completion | None:
     except (msgspec.DecodeError, ValueError, RecursionError):  # cut, not JSON, or the other API's
         form = as_chat(body)
         return None if form is None else msgspec.convert(form, _Completion)
-    return completion if completion.choices else None
+    if not completion.choices:
+        return None
+    first = completion.choices[0]
+    has_none = first.message is None and ending_of(first.finish_reason) is Ending.COMPLETE
+    return None if has_none and not is_error(first.error) else completion
 
 
 def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
@@ -191,34 +247,6 @@ def _said(score: Score) -> tuple[float, object]:
     return score.value, score.detail.get("order")
 
 
-def _cut_short(text: str, read: Callable[[str], Score | Abstain]) -> Outcome:
-    """The verdict of an answer that was going to be longer: only what it began with can be one.
-
-    What stands on the last line may be half of it: "Score: 1" was going to be "Score: 10". A
-    verdict further down may be one that the judge was weighing, and a second object may hold
-    another.
-    """
-    first_line, ended, rest = (without_thinking(text) or "").lstrip().partition("\n")
-    outcome = read(first_line)
-    if (
-        ended
-        and "{" not in rest
-        and not (isinstance(outcome, Abstain) and outcome.kind is FailureKind.UNPARSEABLE)
-    ):
-        whole = _undisputed(text, read)
-        if isinstance(outcome, Abstain) or (
-            isinstance(whole, Score) and whole.value == outcome.value
-        ):
-            return outcome if isinstance(outcome, Abstain) else whole
-    return Abstain(FailureKind.TRUNCATED, "the answer reached max_tokens before its verdict")
-
-
-def _answer(message: _Message) -> str:
-    """The text that the judge wrote for us to read; its reasoning field is not for us."""
-    text = _visible(message.content)
-    return text if text.strip() else _arguments(message)
-
-
 def _visible(content: Any) -> str:
     if isinstance(content, str):
         return content
@@ -227,19 +255,6 @@ def _visible(content: Any) -> str:
     parts = (part if isinstance(part, Mapping) else {"text": part} for part in content)
     texts = (part.get("text") for part in parts if part.get("type") in _TEXT_PARTS)
     return "".join(text for text in texts if isinstance(text, str))
-
-
-def _arguments(message: _Message) -> str:
-    """The arguments of the one function that the judge called instead of writing."""
-    calls = message.tool_calls if isinstance(message.tool_calls, list) else []
-    functions = [call.get("function") for call in calls if isinstance(call, dict)]
-    functions = functions or [message.function_call]
-    if len(functions) != 1 or not isinstance(functions[0], dict):
-        return ""
-    arguments = functions[0].get("arguments")
-    if isinstance(arguments, dict):
-        return msgspec.json.encode(arguments).decode()
-    return _string(arguments)
 
 
 def _tokens(value: Any) -> int:

@@ -67,6 +67,7 @@ class _Response(msgspec.Struct, frozen=True):
     output_text: Any = None
     usage: Any = None
     model: Any = None
+    error: Any = None
 
 
 _decode = msgspec.json.Decoder(_Response).decode
@@ -94,13 +95,15 @@ def chat_form(body: bytes) -> dict[str, Any] | None:
             "completion_tokens": usage.get("output_tokens"),
         },
         "model": response.model,
+        "error": response.error,
     }
 
 
 def _finish(response: _Response) -> Any:
     details = response.incomplete_details
     if response.status != "incomplete":
-        return "stop"
+        parts = [item.get("status") for item in response.output if isinstance(item, dict)]
+        return "length" if "incomplete" in parts else "stop"
     return details.get("reason", "length") if isinstance(details, dict) else "length"
 
 

@@ -105,9 +105,15 @@ def reward_reply(body: bytes) -> dict[str, Any] | None:
     text = "" if number is None else repr(number)
     return {
         "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
-        "usage": reply.usage,
+        "usage": _read_alone(reply.usage),
         "model": reply.model,
     }
+
+
+def _read_alone(usage: Any) -> Any:
+    """What was read; that nothing was written is no news of a model that writes nothing."""
+    known = usage if isinstance(usage, Mapping) else {}
+    return {"prompt_tokens": known.get("prompt_tokens")}
 
 
 def _number(item: Mapping[str, Any]) -> float | None:

@@ -30,9 +30,12 @@ def all_hubs(records: Iterable[StatsRecord]) -> dict[str, Any]:
         return whole
     whole |= {name: sum(hub.get(name, 0) for hub in hubs) for name in _SUMS}
     abstentions: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for hub in hubs:
         abstentions.update(hub.get("abstentions", {}))
+        reasons.update(hub.get("reasons", {}))
     whole["abstentions"] = dict(sorted(abstentions.items()))
+    whole["reasons"] = dict(reasons.most_common())
     whole["alarms"] = [alarm for hub in hubs for alarm in hub.get("alarms", [])]
     whole["peak_in_flight"] = max(hub.get("peak_in_flight", 0) for hub in hubs)
     return whole

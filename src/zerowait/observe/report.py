@@ -19,6 +19,7 @@ from zerowait.observe.hubs import all_hubs
 from zerowait.observe.steps import StepSummary, summarise
 
 Row = Sequence[str]
+_REASONS = 5
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +118,7 @@ def traffic(report: Report) -> list[Row]:
             "abstentions",
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
+        *_reasons(stats),
         ("exposed_reward_s, all steps", number(_waited_s(report), 2)),
         *_anchors(stats),
     ]
@@ -126,6 +128,12 @@ def _waited_s(report: Report) -> float | None:
     """How long the trainer waited for rewards in all; None where it did not measure it."""
     waited = [step.exposed_s for step in report.training if step.exposed_s is not None]
     return math.fsum(waited) if waited else None
+
+
+def _reasons(stats: dict[str, Any]) -> list[Row]:
+    """Why judgements were not reached, in the providers' words: the most frequent reasons."""
+    reasons = list(stats.get("reasons", {}).items())
+    return [(f"not reached, {count} times", reason) for reason, count in reasons[:_REASONS]]
 
 
 def _anchors(stats: dict[str, Any]) -> list[Row]:

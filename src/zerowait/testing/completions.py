@@ -22,15 +22,17 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         content: the text of the message.
-        finish_reason: ``stop``, ``length`` or ``content_filter``.
+        finish_reason: ``stop``, ``length``, ``content_filter``, or a word that nobody knows.
         refusal: the text of a refusal.
         thinking: the text of its reasoning; None leaves it out.
+        tokens: how many it says it wrote; None: as many as its text has.
     """
 
     content: str | None
     finish_reason: str = "stop"
     refusal: str | None = None
     thinking: str | None = None
+    tokens: int | None = None
 
 
 def completion(script: Script, ask: Ask, said: Said, *, name: str) -> dict[str, Any]:
@@ -38,6 +40,8 @@ def completion(script: Script, ask: Ask, said: Said, *, name: str) -> dict[str, 
     tokens = estimated_tokens(len(said.content or said.thinking or said.refusal or ""))
     if said.finish_reason == "length" and ask.tokens is not None:
         tokens = ask.tokens
+    if said.tokens is not None:
+        tokens = said.tokens
     form = _FORMS.get(ask.api, _reward)
     return form(script, ask, said, tokens) | {"id": f"{ask.api}-{name}"}
 
@@ -69,7 +73,8 @@ def _chat(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
 
 
 def _response(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
-    reason = _INCOMPLETE.get(said.finish_reason)
+    finish = said.finish_reason
+    reason = None if finish == "stop" else _INCOMPLETE.get(finish, finish)
     return {
         "id": "",
         "object": "response",
@@ -101,6 +106,15 @@ def _items(said: Said) -> Iterable[dict[str, Any]]:
         status = "completed" if said.finish_reason == "stop" else "incomplete"
         message = {"type": "message", "id": "msg", "status": status, "role": "assistant"}
         yield message | {"content": parts}
+
+
+def with_error(right: dict[str, Any], code: int | str, message: str) -> dict[str, Any]:
+    """The completion `right` with an error instead of the answer, as relays send it."""
+    name = next(name for name in ("choices", "output", "data") if name in right)
+    error = {"code": code, "message": message}
+    gone: dict[str, Any] = {"choices": None, "output": [], "data": None}
+    failed = {"status": "failed"} if name == "output" else {}
+    return right | {name: gone[name], "error": error} | failed
 
 
 def wrong_types(right: dict[str, Any], variant: float) -> Any:

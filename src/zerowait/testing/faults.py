@@ -80,7 +80,57 @@ class WrongTypes(Fault, frozen=True, kw_only=True, tag="wrong_types"):
 
 
 class Empty(Fault, frozen=True, kw_only=True, tag="empty"):
-    """``content`` is empty, blank or null, and ``finish_reason`` is ``stop``."""
+    """``content`` is empty, blank or null, and ``finish_reason`` is ``stop``.
+
+    Args:
+        tokens: the ``completion_tokens`` that it names: with 0 nothing was generated, as where a
+            server dropped the request; with more the judge itself wrote nothing.
+    """
+
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tokens < 0:
+            raise ValueError(f"tokens must be at least 0, not {self.tokens}")
+
+
+class Ending(Fault, frozen=True, kw_only=True, tag="ending"):
+    """``finish_reason`` is a word of a reply that did not end by itself, with status 200.
+
+    Args:
+        word: such as ``abort`` or ``error``.
+        content: none, or what looks like a verdict and is another than the right one; ``mixed``
+            is now one and now the other.
+    """
+
+    word: str = "abort"
+    content: Literal["none", "verdict", "mixed"] = "mixed"
+
+
+class ErrorInBody(Fault, frozen=True, kw_only=True, tag="error_in_body"):
+    """Status 200, and the body tells of an error, as relays do.
+
+    Args:
+        code: the error's ``code``: a status such as 429, or a word such as ``server_error``.
+        message: its words.
+    """
+
+    code: int | str = 429
+    message: str = "Provider returned error"
+
+
+class Moderation(Fault, frozen=True, kw_only=True, tag="moderation"):
+    """The provider's filter turns the request away because of its text, in its words."""
+
+    always: bool = True
+    form: Literal["azure", "deepseek", "dashscope", "openrouter", "mixed"] = "mixed"
+
+
+class Exhausted(Fault, frozen=True, kw_only=True, tag="exhausted"):
+    """The account has no quota or money left: OpenAI's 429, DeepSeek's 402, Anthropic's 400."""
+
+    form: Literal["openai", "deepseek", "anthropic"] = "openai"
 
 
 class Length(Fault, frozen=True, kw_only=True, tag="length"):
@@ -122,6 +172,10 @@ AnyFault: TypeAlias = (
     | TruncatedJson
     | WrongTypes
     | Empty
+    | Ending
+    | ErrorInBody
+    | Moderation
+    | Exhausted
     | Length
     | Refusal
     | Garbage

@@ -8,14 +8,18 @@ from typing import Any, TypeAlias
 import msgspec
 
 from zerowait.testing.asks import Ask
-from zerowait.testing.completions import Said, completion, wrong_types
+from zerowait.testing.completions import Said, completion, with_error, wrong_types
 from zerowait.testing.draws import Draws, attempt_draws, content_draws, pick
 from zerowait.testing.faults import (
     AnyFault,
     Empty,
+    Ending,
+    ErrorInBody,
+    Exhausted,
     Garbage,
     Hang,
     Length,
+    Moderation,
     OutOfRange,
     Refusal,
     Reset,
@@ -25,7 +29,7 @@ from zerowait.testing.faults import (
     chosen,
 )
 from zerowait.testing.obedience import obedient_content
-from zerowait.testing.replies import Reply, failed
+from zerowait.testing.replies import Reply, failed, moderated, unpaid
 from zerowait.testing.script import Script
 from zerowait.testing.verdicts import (
     EMPTY,
@@ -55,6 +59,9 @@ def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | Non
     latency_s = script.latency.of(attempt)
     if isinstance(fault, Status):
         return _status(fault, latency_s)
+    if isinstance(fault, Moderation | Exhausted):
+        refused = moderated(fault.form, content) if isinstance(fault, Moderation) else unpaid(fault)
+        return msgspec.structs.replace(refused, latency_s=latency_s, fault=fault.name)
     words = words_for(script, ask.messages, content)
     said = _said(words, fault, content)
     if said is None:
@@ -83,7 +90,9 @@ def _said(words: Words, fault: AnyFault | None, content: Draws) -> Said | None:
     said: Said | None = None
     match fault:
         case Empty():
-            said = Said(content=pick(content.variant, EMPTY))
+            said = Said(content=pick(content.variant, EMPTY), tokens=fault.tokens)
+        case Ending():
+            said = _broken_off(words, fault, content)
         case Garbage():
             said = Said(content=pick(content.variant, PROSE))
         case OutOfRange():
@@ -97,6 +106,14 @@ def _said(words: Words, fault: AnyFault | None, content: Draws) -> Said | None:
         case Refusal():
             said = _refusal(fault, content)
     return said
+
+
+def _broken_off(words: Words, fault: Ending, content: Draws) -> Said:
+    form = fault.content
+    if form == "mixed":
+        form = pick(content.variant, ("none", "verdict"))
+    text = "" if form == "none" else words.wrong
+    return Said(content=text, finish_reason=fault.word)
 
 
 def _refusal(fault: Refusal, content: Draws) -> Said:
@@ -117,8 +134,13 @@ def _on_the_wire(
 ) -> Reply:
     """`reply` with its body, and with the faults that are not in the words."""
     replace = msgspec.structs.replace
-    if isinstance(fault, WrongTypes):
-        return replace(reply, body=msgspec.json.encode(wrong_types(whole, variant)))
+    if isinstance(fault, WrongTypes | ErrorInBody):
+        other = (
+            wrong_types(whole, variant)
+            if isinstance(fault, WrongTypes)
+            else with_error(whole, fault.code, fault.message)
+        )
+        return replace(reply, body=msgspec.json.encode(other))
     body = msgspec.json.encode(whole)
     match fault:
         case None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+from zerowait.testing.draws import Draws, pick
+from zerowait.testing.faults import Exhausted
 from zerowait.testing.script import Script
 
 CREATED = 1_767_225_600  # a fixed date: two judges with one script send the same bytes
@@ -57,6 +59,106 @@ def failed(
     }
     body = msgspec.json.encode({"error": error})
     return Reply(body=body, status=status, headers=headers or {}, fault=fault)
+
+
+_MODERATED: Final = {
+    "azure": (
+        400,
+        {
+            "error": {
+                "message": "The response was filtered because the prompt triggered the content "
+                "management policy. Please modify your prompt and retry.",
+                "type": None,
+                "param": "prompt",
+                "code": "content_filter",
+                "status": 400,
+                "innererror": {"code": "ResponsibleAIPolicyViolation"},
+            }
+        },
+    ),
+    "deepseek": (
+        400,
+        {
+            "error": {
+                "message": "Content Exists Risk",
+                "type": "invalid_request_error",
+                "param": None,
+                "code": "invalid_request_error",
+            }
+        },
+    ),
+    "dashscope": (
+        400,
+        {
+            "error": {
+                "code": "data_inspection_failed",
+                "param": None,
+                "message": "Input data may contain inappropriate content.",
+                "type": "data_inspection_failed",
+            },
+            "request_id": "fake",
+        },
+    ),
+    "openrouter": (
+        403,
+        {
+            "error": {
+                "message": "fake requires moderation. Your input was flagged.",
+                "code": 403,
+                "metadata": {"reasons": ["violence"], "provider_name": "fake"},
+            }
+        },
+    ),
+}
+_UNPAID: Final = {
+    "openai": (
+        429,
+        {
+            "error": {
+                "message": "You exceeded your current quota, please check your plan and billing "
+                "details.",
+                "type": "insufficient_quota",
+                "param": None,
+                "code": "insufficient_quota",
+            }
+        },
+    ),
+    "deepseek": (
+        402,
+        {
+            "error": {
+                "message": "Insufficient Balance",
+                "type": "unknown_error",
+                "param": None,
+                "code": "invalid_request_error",
+            }
+        },
+    ),
+    "anthropic": (
+        400,
+        {
+            "type": "error",
+            "error": {
+                "type": "invalid_request_error",
+                "message": "Your credit balance is too low to access the API.",
+            },
+        },
+    ),
+}
+
+
+def moderated(form: str, content: Draws) -> Reply:
+    """A request turned away for its text, in one provider's words or in those of any."""
+    if form == "mixed":
+        form = pick(content.variant, tuple(_MODERATED))
+    status, body = _MODERATED[form]
+    return Reply(body=msgspec.json.encode(body), status=status)
+
+
+def unpaid(fault: Exhausted) -> Reply:
+    """A request turned away because nobody paid."""
+    status, body = _UNPAID[fault.form]
+    return Reply(body=msgspec.json.encode(body), status=status)
 
 
 def models(script: Script) -> bytes:

@@ -1,0 +1,769 @@
+"""Whose failure is it? What servers answer, in each one's words, and what it means.
+
+Two tables. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
+or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says
+what an error means: its kind, who caused it, and whether it is worth another attempt; the first
+rule that fits counts. An error is what the server says in its status, or in the body of a 200.
+
+Pure: bytes in, values out. Nothing here raises for any bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from zerowait.types import FailureKind
+
+Cause: TypeAlias = Literal["policy", "provider", "account"]
+"""Who brought the failure about: the text that is judged, the server, or whoever set it up."""
+
+Again: TypeAlias = Literal["later", "never", "elsewhere"]
+"""Send again after a wait; not at all; or only to another endpoint, since this one is of no use."""
+
+LONGEST_WORDS: Final = 300
+"""So many characters of a provider's words are shown."""
+
+_SEARCHED: Final = 2000
+_REMEMBERED: Final = 4096
+_LONGEST_JSON: Final = 2**20
+_DEEPEST: Final = 6
+_WIDEST: Final = 16
+
+
+class Ending(StrEnum):
+    """What the end of a reply says about it."""
+
+    COMPLETE = "complete"
+    CUT = "cut"
+    FILTERED = "filtered"
+    BROKEN = "broken off"
+    UNKNOWN = "unknown"
+
+
+def _words(ending: Ending, *groups: str) -> dict[str, Ending]:
+    return {word: ending for group in groups for word in group.split()}
+
+
+ENDINGS: Final[Mapping[str, Ending]] = {
+    **_words(
+        Ending.COMPLETE,
+        "stop tool_calls function_call",  # OpenAI and who follows it
+        "end_turn stop_sequence tool_use",  # Anthropic, Bedrock
+        "eos eos_token end_of_text endoftext end_of_sequence",  # Together, TGI, watsonx, AI21
+        "complete completed finish finished done end normal success",  # Cohere, Responses, Qianfan
+        "tool_call stop_str stop_token stop_word stop_words word",  # LiteLLM, llama.cpp's own API
+        "reason_stop reason_tool_calls alternative_status_final",  # xAI, Yandex
+    ),
+    **_words(
+        Ending.CUT,
+        "length",  # OpenAI and who follows it
+        "max_tokens max_output_tokens max_completion_tokens max_new_tokens",  # Anthropic, Responses
+        "model_length model_context_window_exceeded context_length_exceeded",  # Mistral, Anthropic
+        "token_limit maximum_tokens max_length max_len limit incomplete",  # watsonx, Aleph Alpha
+        "error_limit length_limit too_long truncated reason_max_len reason_max_context",
+        "alternative_status_truncated_final",
+    ),
+    **_words(
+        Ending.FILTERED,
+        "content_filter content_filtered refusal refused",  # OpenAI, Azure, Bedrock, Anthropic
+        "safety recitation blocklist prohibited_content spii image_safety language",  # Gemini
+        "image_prohibited_content image_recitation jailbreak",
+        "sensitive contentfilter risk blacklist",  # Zhipu, Hunyuan, GigaChat
+        "guardrail_intervened guardrails error_toxic moderation content_policy",
+        "alternative_status_content_filter blocked",
+    ),
+    **_words(
+        Ending.BROKEN,
+        "abort aborted cancelled canceled cancel user_cancel shutdown",  # vLLM, SGLang, Cohere
+        "error server_error internal_error network_error unknown other",  # Mistral, Zhipu, Gemini
+        "insufficient_system_resource load unload not_finished",  # DeepSeek, Ollama, watsonx
+        "timeout time_limit reason_time_limit in_progress queued failed",  # TensorRT-LLM, Responses
+        "malformed_function_call unexpected_tool_call unspecified",  # Gemini
+    ),
+}
+"""What each known word means, in lower case."""
+
+_ABSENT: Final = frozenset({"", "null", "none"})
+_UNSAID: Final = re.compile(r"^(?:finish_?reason|stop_?reason)[._]")
+
+
+def ending_of(finish: object, accepted: Collection[str] = ()) -> Ending:
+    """What a reply's ``finish_reason`` says; one that is not there says nothing against it.
+
+    Args:
+        finish: the value, of whatever type.
+        accepted: further words that mean a complete reply, as the endpoint's ``endings`` name them.
+
+    >>> ending_of("end_turn").value, ending_of("MAX_TOKENS").value, ending_of(None).value
+    ('complete', 'cut', 'complete')
+    >>> ending_of("content_filter: RECITATION").value, ending_of("abort").value
+    ('filtered', 'broken off')
+    >>> ending_of("natural", ["natural"]).value
+    'complete'
+    """
+    if not is_told(finish):
+        return Ending.COMPLETE
+    word = finish.strip().casefold() if isinstance(finish, str) else shown_ending(finish)
+    if any(word == each.strip().casefold() for each in accepted):
+        return Ending.COMPLETE
+    return ENDINGS.get(_UNSAID.sub("", word.partition(":")[0].strip()), Ending.UNKNOWN)
+
+
+def is_told(finish: object) -> bool:
+    """Whether a reply says how it ended."""
+    return finish is not None and not (
+        isinstance(finish, str) and finish.strip().casefold() in _ABSENT
+    )
+
+
+class Attribution(msgspec.Struct, frozen=True, kw_only=True):
+    """What a failed reply means.
+
+    Args:
+        kind: of the abstention, if it is the last attempt.
+        cause: who brought it about.
+        again: whether another attempt makes sense.
+        status: the HTTP status that says the same: what the body of a 200 names, 402 for an account
+            that is used up, 400 for what only this request is at fault for.
+        words: the provider's own, shortened; they may quote a key, so they are scrubbed before.
+        ending: the word in ``finish_reason``, where nobody knows it.
+    """
+
+    kind: FailureKind
+    cause: Cause
+    again: Again
+    status: int
+    words: str
+    ending: str = ""
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the table.
+
+    Args:
+        name: what has happened.
+        servers: whose words these are.
+        kind, cause, again, status: as in `Attribution`; without a status it stays what it is.
+        statuses: under which it can happen.
+        says: what codes and messages of the error say then.
+        unless: what they do not say.
+        waits: whether it can come with a wait that the server names.
+    """
+
+    name: str
+    servers: str
+    kind: FailureKind
+    cause: Cause
+    again: Again
+    statuses: frozenset[int]
+    says: re.Pattern[str]
+    unless: re.Pattern[str] | None = None
+    status: int | None = None
+    waits: bool = True
+
+    def fits(self, status: int, said: str, *, has_wait: bool) -> bool:
+        """Whether an error with this status, and these codes and words, is one of these."""
+        return (
+            status in self.statuses
+            and (self.waits or not has_wait)
+            and self.says.search(said) is not None
+            and (self.unless is None or self.unless.search(said) is None)
+        )
+
+
+def _any(*alternatives: str) -> re.Pattern[str]:
+    return re.compile("|".join(alternatives), re.IGNORECASE)
+
+
+_PER_MINUTE: Final = _any(
+    r"per[ _-]?(?:minute|second|min\b|sec\b)",
+    r"/ ?(?:min|sec|minute|second)\b",
+    r"\b[rtq]p[ms]\b",
+    r"aliyun\.com|dashscope",  # DashScope says "insufficient_quota" of its tokens per minute
+)
+_PASSES: Final = _any(
+    _PER_MINUTE.pattern, r"rate[ _-]?limit|throttl|try again in|resource_exhausted"
+)
+_REFUSABLE: Final = frozenset({400, 403, 409, 422, 424, 451})
+_MEASURED: Final = frozenset({400, 413, 422, 424})
+_PAID: Final = frozenset({400, 402, 403, 412, 429})
+
+RULES: Final[Sequence[Rule]] = (
+    Rule(
+        name="the account may not be used any more",
+        servers="OpenAI, Moonshot, Fireworks, Volcengine",
+        kind=FailureKind.HTTP_ERROR,
+        cause="account",
+        again="elsewhere",
+        status=402,
+        statuses=_PAID,
+        says=_any(
+            r"\b(?:account|organi[sz]ation|project|team|workspace)\b[^.]{0,60}\b"
+            r"(?:deactivated|suspended|disabled|terminated|flagged|banned|overdue|in arrears)",
+            r"account_?(?:deactivated|overdue|suspended)|access_?terminated",
+        ),
+    ),
+    Rule(
+        name="more tokens in one request than the quota of a minute has",
+        servers="OpenAI, Groq",
+        kind=FailureKind.TOO_LONG,
+        cause="policy",
+        again="never",
+        status=413,
+        statuses=frozenset({413, 429}),
+        says=_any(r"request (?:is )?too large"),
+    ),
+    Rule(
+        name="a filter of the provider's stopped the request",
+        servers=(
+            "OpenAI, Azure, Anthropic, Gemini, DeepSeek, DashScope, Zhipu, Moonshot, Volcengine, "
+            "MiniMax, xAI, OpenRouter, LiteLLM, Bedrock"
+        ),
+        kind=FailureKind.REFUSED,
+        cause="policy",
+        again="never",
+        status=400,
+        statuses=_REFUSABLE,
+        says=_any(
+            r"content[ _-]?filter(?:ed|ing)?\b|content[ _]?policy|ContentPolicyViolation",
+            r"Responsible ?AI|content management policy|data_?inspection",
+            r"content exists risk|high risk|risk[ _]?(?:control|detect)|SafetyError",
+            r"(?:input|output|prompt|content|text|message|request|response)s?\b[^.]{0,30}\bflagged",
+            r"flagged (?:for|as|by)|flagged_input",
+            r"(?:requires?|failed|blocked by|rejected by|by) (?:\w+ ){0,3}moderation",
+            r"moderation[ _](?:blocked|failed|error|flagged|refused)|content[ _]moderation",
+            r"inappropriate|sensitive_?(?:content|information|words?|data)|new_sensitive",
+            r"(?<!case[ -])\bsensitive (?:content|information|words?|data|text|topic)",
+            r"敏感|不安全|违规|安全审核|内容审核",
+            r"violat\w+ (?:\S+ ){0,6}(?:polic(?:y|ies)|guidelines|terms|rules)",
+            r"(?:usage|safety|content|acceptable use) (?:policy|policies|guidelines)",
+            r"block_?reason|prohibited[ _]content|safety_check|safety (?:system|filter|settings?)",
+            r"blocked (?:by|due to|because of) (?:\w+ ){0,4}(?:safety|(?:content )?filter)",
+            r"guardrail\w*\b[^.]{0,40}(?:block|interven|violat|trigger)|guardrail_intervened",
+            r"(?:block|interven|violat|trigger)\w*[^.]{0,40}\bguardrail",
+            r"\bcode_(?:1301|1026|1027)\b|unsafe (?:content|prompt)|ip_?infringement",
+        ),
+        unless=_any(r"\bmodel\b[^.]{0,40}(?:does not exist|not found)|unknown (?:parameter|field)"),
+    ),
+    Rule(
+        name="a filter of the provider's stopped the request, told as the server's failure",
+        servers="Azure, DashScope, LiteLLM",
+        kind=FailureKind.REFUSED,
+        cause="policy",
+        again="never",
+        status=400,
+        statuses=frozenset({500}),
+        says=_any(
+            r"content_filter|ContentPolicyViolation|ResponsibleAIPolicy|data_?inspection_?failed"
+        ),
+    ),
+    Rule(
+        name="more tokens than the model's context holds",
+        servers=(
+            "OpenAI, Azure, vLLM, SGLang, TGI, TensorRT-LLM, llama.cpp, Ollama, LiteLLM, Mistral, "
+            "Together, Fireworks, DashScope, Gemini, Anthropic, xAI, Cohere, Zhipu, LM Studio"
+        ),
+        kind=FailureKind.TOO_LONG,
+        cause="policy",
+        again="never",
+        status=413,
+        statuses=_MEASURED,
+        says=_any(
+            r"context[ _-]?(?:length|window|size|limit)|exceed_context|context the overflows",
+            r"(?:max(?:imum)?|model)[ _](?:model |context |prompt |input |sequence )*length",
+            r"maximum (?:prompt|input|sequence|allowed) (?:length|tokens?)",
+            r"max[_ ](?:seq|model|input|prompt|num|sequence|total)[_ ](?:len\w*|tokens?)\b",
+            r"(?:prompt|inputs?|request|messages?|query|conversation|body)`?(?: text| tokens?)?"
+            r" (?:is |are |was |were )?too (?:long|large)",
+            r"too many (?:input |prompt |total )?tokens|tokens_limit_reached|prompt too long",
+            r"(?:input|prompt|request|messages?|token)s? (?:token )?(?:length|tokens?|count)"
+            r"[^.]{0,60}(?:exceed|should be|too long|longer|greater|less than)",
+            r"`?inputs`? (?:tokens|must have)|input_too_long|prompt_too_long|request_too_large",
+            r"\btokens?\b[^.]{0,60}exceeds? (?:the )?(?:max|limit|model|context|allowed)",
+            r"exceed\w* (?:the )?(?:\w+ ){0,3}(?:token limit|max(?:imum)? (?:number of )?tokens)",
+            r"exceed\w* (?:the )?max(?:imum)? (?:message |input |prompt )?tokens",
+            r"longer than the (?:model|maximum|specified)|too large for model with",
+            r"reduce (?:the length|your prompt|your message|the number of tokens)",
+            r"too big compared|expected maxLength|string_above_max_length",
+            r"at least 1, got -|default_max_tokens \(-",
+            r"超长|超限|超出(?:了)?(?:最大)?长度|过长|\bcode_(?:1261|3051|336103|336007)\b",
+        ),
+        unless=_any(r"max_(?:completion_)?tokens is too large|completion tokens, whereas"),
+    ),
+    Rule(
+        name="more tokens than the model's context holds, told as the server's failure",
+        servers="llama.cpp, Ollama, vLLM, LiteLLM",
+        kind=FailureKind.TOO_LONG,
+        cause="policy",
+        again="never",
+        status=413,
+        statuses=frozenset({500, 503}),
+        says=_any(
+            r"(?:exceed\w*|longer than)[^.]{0,60}context[ _](?:length|window|size)",
+            r"context_length_exceeded|exceed_context|ContextWindowExceeded|prompt (?:is )?too long",
+            r"(?:input|prompt) length[^.]{0,40}(?:exceed|longer|greater)",
+        ),
+    ),
+    Rule(
+        name="a quota of the day or month is used up, or there never was one",
+        servers="Gemini, OpenRouter, Cohere, Qianfan",
+        kind=FailureKind.HTTP_ERROR,
+        cause="account",
+        again="elsewhere",
+        status=402,
+        statuses=frozenset({402, 403, 429}),
+        waits=False,
+        says=_any(
+            r"per[ _-]?(?:day|month)|daily (?:request |token )?(?:limit|quota)|/ ?(?:month|day)\b",
+            r"limit: 0(?![\d.])|monthly",
+        ),
+        unless=_any(r"try again in|per[ -]minute|/ ?min\b"),
+    ),
+    Rule(
+        name="the account has no quota or no money left",
+        servers="OpenAI, Moonshot, MiniMax, Zhipu, DashScope, LiteLLM",
+        kind=FailureKind.HTTP_ERROR,
+        cause="account",
+        again="elsewhere",
+        status=402,
+        statuses=_PAID,
+        says=_any(
+            r"insufficient_(?:quota|balance|credits?|funds)|exceeded_current_quota",
+            r"billing_?(?:hard_?limit|not_?active|error)|payment_?required|arrearage",
+            r"budget_?exceeded|budget has been exceeded|\bcode_(?:1113|1008|30001)\b|freetieronly",
+        ),
+        unless=_any(
+            r"per[ _-]?(?:minute|second)|\b[rtq]p[ms]\b",
+            r"(?:aliyun\.com|dashscope)(?![\s\S]*freetieronly)",
+        ),
+    ),
+    Rule(
+        name="the account has no quota or no money left, in words alone",
+        servers="Anthropic, DeepSeek, xAI, Together, Fireworks, OpenRouter, Azure, Hugging Face",
+        kind=FailureKind.HTTP_ERROR,
+        cause="account",
+        again="elsewhere",
+        status=402,
+        statuses=_PAID,
+        waits=False,
+        says=_any(
+            r"(?:insufficient|not enough) (?:quota|(?:account )?balance|credits?|funds)",
+            r"balance (?:is )?(?:too low|insufficient|not enough|exhausted)|credit balance",
+            r"exceeded your (?:current|monthly|plan) (?:quota|included|limit|usage)",
+            r"(?:out of|more|no|all available|run out of|used all|remaining) credits",
+            r"credits? (?:limit|exhausted|depleted)|can only afford|payment required",
+            r"billing (?:details|limit|issue|is not active)|spend(?:ing)? limit|good standing",
+            r"(?:usage|quota|credit) limits? (?:ha(?:s|ve) been )?(?:reached|exceeded|exhausted)",
+            r"reached your (?:\w+ ){0,3}usage limit|out of call volume quota",
+            r"quota (?:has been |is )?(?:exhausted|used up|depleted)|free (?:allocated )?quota",
+            r"欠费|余额不足|余额已|额度(?:已|不足)|配额(?:已|不足)",
+        ),
+        unless=_PASSES,
+    ),
+    Rule(
+        name="payment required",
+        servers="DeepSeek, OpenRouter, Hugging Face, Together",
+        kind=FailureKind.HTTP_ERROR,
+        cause="account",
+        again="elsewhere",
+        status=402,
+        statuses=frozenset({402}),
+        says=re.compile(""),
+    ),
+    Rule(
+        name="too many requests or tokens in a while",
+        servers="all",
+        kind=FailureKind.RATE_LIMITED,
+        cause="provider",
+        again="later",
+        statuses=frozenset({429}),
+        says=re.compile(""),
+    ),
+    Rule(
+        name="a body that is too large",
+        servers="all",
+        kind=FailureKind.TOO_LONG,
+        cause="policy",
+        again="never",
+        statuses=frozenset({413}),
+        says=re.compile(""),
+    ),
+    Rule(
+        name="unavailable for legal reasons",
+        servers="StepFun, SiliconFlow",
+        kind=FailureKind.REFUSED,
+        cause="policy",
+        again="never",
+        statuses=frozenset({451}),
+        says=re.compile(""),
+    ),
+    Rule(
+        name="the server failed, or was in the way of itself",
+        servers="all",
+        kind=FailureKind.HTTP_ERROR,
+        cause="provider",
+        again="later",
+        statuses=frozenset({408, 409, *range(500, 1000)}),
+        says=re.compile(""),
+    ),
+    Rule(
+        name="the request, its address or its key is wrong",
+        servers="all",
+        kind=FailureKind.HTTP_ERROR,
+        cause="account",
+        again="never",
+        statuses=frozenset(range(1000)),
+        says=re.compile(""),
+    ),
+)
+"""What errors mean; the first that fits."""
+
+_BY_NAME: Final[Sequence[tuple[re.Pattern[str], int]]] = (
+    (_any(r"rate_?limit|too_?many_?requests|throttl|resource_?exhausted|limit_requests"), 429),
+    (_any(r"\b(?:1002|1302|1303|1305)\b"), 429),  # MiniMax, Zhipu
+    (_any(r"insufficient_|payment|billing|arrear|budget_exceeded|exceeded_current_quota"), 402),
+    (_any(r"overloaded|unavailable|no_available"), 503),
+    (_any(r"gateway_?timeout|time_?out|deadline"), 504),
+    (_any(r"server_?error|internal|api_error"), 500),
+    (_any(r"content_?filter|content_policy|data_?inspection|block_?reason|moderation"), 400),
+    (_any(r"context_length|too_long|exceed_context|invalid|bad_?request"), 400),
+    (_any(r"authentication|unauthori[sz]ed|unauthenticated"), 401),
+    (_any(r"permission|forbidden"), 403),
+    (_any(r"not_?found"), 404),
+)
+"""The status of an error that names itself by a word, in the body of a 200."""
+
+
+def attributed(
+    status: int, body: bytes, *, has_wait: bool = False, accepted: Collection[str] = ()
+) -> Attribution:
+    """What a reply that is no answer means.
+
+    Args:
+        status: of the reply.
+        body: of the reply, without our keys.
+        has_wait: whether its headers name a wait.
+        accepted: the endpoint's ``endings``.
+
+    >>> attributed(429, b'{"error": {"code": "insufficient_quota"}}').again
+    'elsewhere'
+    >>> attributed(200, b'{"choices": null, "error": {"code": 429, "message": "busy"}}').status
+    429
+    """
+    # a server in trouble says the same to everybody
+    look = _look if len(body) <= _REMEMBERED else _look.__wrapped__
+    return look(status, body, has_wait, tuple(accepted))
+
+
+@lru_cache(maxsize=256)
+def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -> Attribution:  # noqa: FBT001 - the cache takes its arguments by place
+    tree = _tree(body)
+    report = _report(tree, body)
+    where = f"status {status}"
+    if not 200 <= status < 300:
+        return _by_rule(status, report, where, has_wait=has_wait)
+    if report.is_error:
+        return _in_body(report, where, has_wait=has_wait)
+    broken = _broken_off(tree, accepted)
+    if broken is not None:
+        return broken
+    words = report.shown(body) or "nothing at all"
+    words = f"{where} without a chat completion in its body: {words}"
+    return Attribution(
+        kind=FailureKind.HTTP_ERROR, cause="provider", again="later", status=status, words=words
+    )
+
+
+def _in_body(report: _Report, where: str, *, has_wait: bool) -> Attribution:
+    """An error in the body of a 200, which counts as if its status had said it."""
+    named = report.status
+    if named is not None:
+        return _by_rule(named, report, f"{where} with error {named} in its body", has_wait=has_wait)
+    where = f"{where} with an error in its body"
+    found = _by_rule(400, report, where, has_wait=has_wait)
+    if found.kind is FailureKind.HTTP_ERROR and found.again == "never":  # no word of it is known
+        return _by_rule(500, report, where, has_wait=has_wait)
+    return found
+
+
+def _by_rule(status: int, report: _Report, where: str, *, has_wait: bool) -> Attribution:
+    said = report.searched
+    rules = (rule for rule in RULES if rule.fits(status, said, has_wait=has_wait))
+    if _ANSWER_TOO_LONG.search(said) and _asks_for_too_much(said):
+        rules = (rule for rule in rules if rule.kind is not FailureKind.TOO_LONG)
+    rule = next(rules, RULES[-1])
+    return Attribution(
+        kind=rule.kind,
+        cause=rule.cause,
+        again=rule.again,
+        status=status if rule.status is None else rule.status,
+        words=_told(status, where, report.shown()),
+    )
+
+
+_ANSWER_TOO_LONG: Final = _any(
+    r"is too large: (?P<asked>\d+)\D{0,60}context length is (?P<most>\d+)",
+    r"context length is (?P<most2>\d+)[\s\S]{0,160}?"
+    r"(?P<asked2>\d+) (?:output tokens|in the completion)",
+)
+
+
+def _asks_for_too_much(said: str) -> bool:
+    """Whether `max_tokens` alone is more than the model holds: no text is at fault for that."""
+    found = _ANSWER_TOO_LONG.search(said)
+    if found is None:
+        return False
+    most, asked = found["most"] or found["most2"], found["asked"] or found["asked2"]
+    return int(asked[:18]) >= int(most[:18])
+
+
+def _told(status: int, where: str, words: str) -> str:
+    """The provider's words, and ours where they help."""
+    hint = ""
+    if 300 <= status < 400:
+        hint = "redirects are not followed; set base_url to where it leads"
+    elif status == 404:
+        hint = "check base_url and model"
+    elif status in (401, 403) and (not words or _OF_KEYS.search(words)):
+        hint = "the key was refused; check the endpoint's api_key_env"
+    return ": ".join(part for part in (where, hint, words or "no further words") if part)
+
+
+_OF_KEYS: Final = _any(r"\bkeys?\b|api_key|auth|credential|token|sign ?in|log ?in")
+
+
+def _broken_off(tree: Any, accepted: Collection[str]) -> Attribution | None:
+    """A reply in the right form that did not end by itself, or says nothing at all."""
+    choice = _first(tree, "choices") or _first(tree, "candidates") or tree
+    if not isinstance(choice, Mapping):
+        return None
+    finish = _finish(tree, choice)
+    ending, word = ending_of(finish, accepted), shown_ending(finish)
+    if ending is Ending.BROKEN:
+        return _left_undone(f"the reply was broken off: it ended with {word!r}")
+    if ending is Ending.UNKNOWN:
+        words = (
+            f"the reply ended with {word!r}, which is no known end of a whole answer; if it is one "
+            f"at this server, give the endpoint endings: [{word}]"
+        )
+        return _left_undone(words, ending=word)
+    message = choice.get("message")
+    content = message.get("content") if isinstance(message, Mapping) else "none was looked for"
+    return None if content else _left_undone("the reply is empty: nothing was generated for it")
+
+
+def _left_undone(words: str, *, ending: str = "") -> Attribution:
+    return Attribution(
+        kind=FailureKind.HTTP_ERROR,
+        cause="provider",
+        again="later",
+        status=500,
+        words=words,
+        ending=ending,
+    )
+
+
+def _finish(tree: Any, choice: Mapping[str, Any]) -> Any:
+    """The word with which a reply says how it ended, in any API's place for it; None without."""
+    for name in ("finish_reason", "finishReason", "stop_reason"):
+        if choice.get(name) is not None:
+            return choice[name]
+    if not isinstance(tree, Mapping) or "choices" in tree or "output" not in tree:
+        return None
+    reason = _get(tree.get("incomplete_details"), "reason")
+    return tree.get("status") if reason is None else reason
+
+
+def is_error(value: object) -> bool:
+    """Whether the field ``error`` of a body speaks of one: many servers always send the field.
+
+    >>> is_error(None), is_error({}), is_error({"code": 0}), is_error({"code": 429})
+    (False, False, False, True)
+    """
+    if isinstance(value, Mapping):
+        if value.get("code") is not None:
+            return bool(_code(value["code"])) or not isinstance(value["code"], int | str)
+        return any(value.get(name) for name in ("message", "type", "msg", "status"))
+    if isinstance(value, list):
+        return any(map(is_error, value[:_WIDEST]))
+    return bool(value) if isinstance(value, bool) else bool(_code(value))
+
+
+def shown_ending(finish: object) -> str:
+    """An ending as a word that can be written into a configuration."""
+    if isinstance(finish, str):
+        return " ".join(finish.split())[:40]
+    try:
+        return msgspec.json.encode(finish).decode()[:40]
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError):
+        return type(finish).__name__
+
+
+class _Report(msgspec.Struct, frozen=True):
+    """What an error says: its codes in words or numbers, and its messages."""
+
+    codes: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+    is_error: bool = False
+
+    @property
+    def searched(self) -> str:
+        """What rules look at; a code that is a number is marked as one."""
+        codes = (f"code_{code}" if code.isdigit() else code for code in self.codes)
+        return " ".join((*codes, *self.messages))[:_SEARCHED]
+
+    @property
+    def status(self) -> int | None:
+        """The HTTP status that an error in a 200's body names."""
+        for code in self.codes:
+            if code.isdecimal() and 400 <= int(code[:9]) < 600:
+                return int(code)
+        said = " ".join(self.codes)
+        return next((status for words, status in _BY_NAME if words.search(said)), None)
+
+    def shown(self, body: bytes = b"") -> str:
+        """The words for people."""
+        said = "; ".join(dict.fromkeys(self.messages))
+        names = [code for code in self.codes if code.casefold() not in _EVERY_ERRORS]
+        name = next((name for name in names if not name.isdigit() and name not in said), "")
+        text = ": ".join(part for part in (name, said) if part)
+        return shortened(text or body[:_SEARCHED].decode("utf-8", "replace"))
+
+
+_EVERY_ERRORS: Final = frozenset(
+    ("invalid_request_error", "error", "badrequesterror", "server_error", "validation")
+)
+_TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+_KEYLIKE: Final = re.compile(
+    r"\b(?:sk|pk|rk|gsk|xai|nvapi|hf|csk|pplx|tgp|fw|r8)[-_][\w*.\-]{3,}"
+    r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|\S*\*{3,}\S*"
+    r"|(?<=provided: )\S+|(?<=[Bb]earer )\S+"
+)
+
+
+def shortened(text: str) -> str:
+    """Foreign words on one line, at most `LONGEST_WORDS` characters, what looks like a key struck.
+
+    >>> shortened("Incorrect API key provided: sk-pl***ed.")
+    'Incorrect API key provided: ***'
+    """
+    line = " ".join(_KEYLIKE.sub("***", _TAGS.sub(" ", text)).split())
+    return line if len(line) <= LONGEST_WORDS else line[: LONGEST_WORDS - 1] + "\u2026"
+
+
+_CODES: Final = (
+    *("code", "status", "status_code", "statusCode", "error_code", "errorCode", "http_code"),
+    *("type", "error_type", "reason", "quotaId", "blockReason", "block_reason", "Code"),
+)
+_MESSAGES: Final = (
+    *("message", "msg", "error_msg", "error_message", "errorMessage", "status_msg", "detail"),
+    *("Message", "description", "raw", "error"),
+)
+_INNER: Final = (
+    *("error", "errors", "message", "detail", "raw", "metadata", "innererror", "details"),
+    *("violations", "base_resp", "promptFeedback", "prompt_feedback", "Error", "Response"),
+)
+_NO_CODES: Final = frozenset({"", "null", "none", "0", "200", "success", "ok", "completed"})
+
+
+def _report(tree: Any, body: bytes) -> _Report:
+    if tree is None or isinstance(tree, str):  # plain words, or a page
+        text = tree or body[:_SEARCHED].decode("utf-8", "replace")
+        return _Report(messages=(text[:_SEARCHED],) if text.strip() else ())
+    codes: list[str] = []
+    messages: list[str] = []
+    for name, said in _said(tree, 0):
+        (codes if name in _CODES else messages).append(said)
+    return _Report(tuple(codes), tuple(messages), _speaks_of_error(tree))
+
+
+def _speaks_of_error(tree: Any) -> bool:
+    """Whether the body of a 200 tells of an error, in any of the places for it."""
+    if isinstance(tree, list):
+        return any(map(_speaks_of_error, tree[:1]))
+    if not isinstance(tree, Mapping):
+        return False
+    choice = _first(tree, "choices")
+    return (
+        is_error(tree.get("error"))
+        or is_error(_get(choice, "error"))
+        or "error" in (tree.get("object"), tree.get("type"))
+        or bool(_get(tree.get("promptFeedback"), "blockReason"))
+        or is_error(_get(tree.get("base_resp"), "status_code"))
+        or (not (choice or tree.get("output") or tree.get("data")) and _has_code(tree))
+    )
+
+
+def _has_code(tree: Mapping[str, Any]) -> bool:
+    names = ("code", "error_code", "status_code", "detail", "errors")
+    return any(is_error(tree.get(name)) for name in names)
+
+
+def _said(tree: Any, depth: int) -> Iterator[tuple[str, str]]:
+    """Codes and messages of an error, the outermost first, each with its field's name."""
+    if isinstance(tree, list) and depth <= _DEEPEST:
+        for each in tree[:_WIDEST]:
+            yield from _said(each, depth + 1)
+    if not isinstance(tree, Mapping) or depth > _DEEPEST:
+        return
+    for name in _CODES:
+        code = _code(tree.get(name))
+        if code:
+            yield name, code
+            if name in ("blockReason", "block_reason"):
+                yield name, "block_reason"
+    for name in _MESSAGES:
+        value = tree.get(name)
+        if isinstance(value, str) and value.strip() and _inside(value) is None:
+            yield name, value.strip()[:_SEARCHED]
+    for each in _inner(tree):
+        yield from _said(each, depth + 1)
+
+
+def _inner(tree: Mapping[str, Any]) -> Iterator[Any]:
+    """Where the error may go on: in fields, in JSON that is text, and in the first choice."""
+    for name in _INNER:
+        value = tree.get(name)
+        yield _inside(value) if isinstance(value, str) else value
+    yield _get(_first(tree, "choices"), "error")
+
+
+def _inside(text: str) -> Any:
+    """The JSON that a message consists of, or ends in; None for plain words."""
+    start = text.find("{")
+    if start < 0 or not text.rstrip().endswith("}"):
+        return None
+    tree = _tree(text[start:].encode("utf-8", "replace"))
+    return tree if isinstance(tree, Mapping) else None
+
+
+def _code(value: Any) -> str:
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return ""
+    text = str(value).strip()[:80]
+    return "" if text.casefold() in _NO_CODES else text
+
+
+def _first(tree: Any, name: str) -> Any:
+    """The first of the list that is the field `name`, or None."""
+    items = _get(tree, name)
+    return items[0] if isinstance(items, list) and items else None
+
+
+def _get(tree: Any, name: str) -> Any:
+    return tree.get(name) if isinstance(tree, Mapping) else None
+
+
+def _tree(body: bytes) -> Any:
+    if len(body) > _LONGEST_JSON:
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return None
