@@ -1,7 +1,6 @@
 """Worker processes: hangs, deaths, queues, closing. The faults are real ones."""
 
 import asyncio
-import gc
 import os
 import subprocess
 import sys
@@ -13,7 +12,6 @@ import pytest
 
 import zerowait
 from zerowait.engine.pool import ScorerPool
-from zerowait.engine.slots import Patience
 from zerowait.errors import ClosedError
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
@@ -354,78 +352,9 @@ def test_a_process_stands_in_for_the_one_that_a_hanging_rule_keeps(rule, hanging
     assert hung.kind is FailureKind.CANCELLED
 
 
-def test_a_process_is_made_ready_after_the_first_use_of_a_rule_and_takes_over_without_a_start():
-    async def main():
-        pool = ScorerPool(max_workers=1, patience=Patience(start_s=1e6, lull_s=0.0))
-        await pool.run("math", Sample("", "5", "5"))
-        await asyncio.sleep(0.01)  # a lull
-        hung = asyncio.create_task(pool.run("math", HANGING, timeout_s=1000))
-        others = [
-            asyncio.create_task(pool.run("math", Sample("", f"{n}", f"{n}"))) for n in range(50)
-        ]
-        _, waiting = await asyncio.wait(others, timeout=60)
-        children = multiprocessing_children()
-        await pool.aclose()
-        return waiting, [await each for each in others], await hung, children
-
-    waiting, outcomes, hung, children = asyncio.run(main())
-    assert not waiting
-    assert {outcome.value for outcome in outcomes} == {1.0}
-    assert hung.kind is FailureKind.CANCELLED
-    assert len(children) == 2
-    assert not any(child.is_alive() for child in children)
-
-
-def test_a_rule_that_cannot_be_loaded_keeps_no_process_from_being_ready_for_the_others():
-    """As that for mathematics where its extra is not installed, beside a pattern that hangs."""
-
-    async def main():
-        pool = ScorerPool(max_workers=1, patience=Patience(start_s=1e6, lull_s=0.0))
-        await pool.run("a_rule_that_is_not_there", sample())
-        options = {"pattern": "(a+)+b"}
-        await pool.run("regex", Sample("", "ab"), options=options)
-        await asyncio.sleep(0.01)  # a lull
-        hung = asyncio.create_task(
-            pool.run("regex", Sample("", "a" * 60), options=options, timeout_s=1000)
-        )
-        other = asyncio.create_task(pool.run("regex", Sample("", "ab"), options=options))
-        await asyncio.wait({other}, timeout=60)
-        was_hung = not hung.done()
-        await pool.aclose()
-        return was_hung, await other
-
-    was_hung, outcome = asyncio.run(main())
-    assert was_hung
-    assert outcome.value == 1.0
-
-
-def test_a_pool_that_closes_while_it_makes_a_process_ready_leaves_none():
-    async def main():
-        pool = ScorerPool(max_workers=1, patience=Patience(lull_s=0.0))
-        outcome = await pool.run("math", Sample("", "5", "5"))
-        await asyncio.sleep(0.05)
-        await pool.aclose()
-        return outcome
-
-    assert asyncio.run(main()).value == 1.0
-    assert multiprocessing_children() == []
-
-
-def test_no_process_is_made_ready_for_a_user_s_function():
-    async def main():
-        pool = ScorerPool(max_workers=1, patience=Patience(lull_s=0.0))
-        await pool.run("pool_functions:length", sample())
-        await asyncio.sleep(0.2)
-        children = multiprocessing_children()
-        await pool.aclose()
-        return children
-
-    assert len(asyncio.run(main())) == 1
-
-
 def test_a_user_s_function_which_may_hold_a_gpu_is_not_loaded_again_beside_a_rule_that_hangs():
     async def main():
-        pool = ScorerPool(max_workers=1, patience=Patience(start_s=0.0))
+        pool = ScorerPool(max_workers=1)
         before = await pool.run("pool_functions:pid", sample())
         hanging, options = Sample("", "a" * 40), {"pattern": "(a+)+b"}
         hung = asyncio.create_task(pool.run("regex", hanging, options=options, timeout_s=1000))
@@ -437,7 +366,7 @@ def test_a_user_s_function_which_may_hold_a_gpu_is_not_loaded_again_beside_a_rul
     was_hung, pids = asyncio.run(main())
     assert was_hung
     assert len(pids) == 1
-    assert multiprocessing_children() == []
+    assert all(map(is_gone, pids))
 
 
 def test_nobody_stands_in_for_a_user_s_function_which_may_hold_a_gpu():
@@ -530,16 +459,17 @@ def test_closing_a_pool_that_was_never_used_starts_nothing():
     async def main():
         pool = ScorerPool()
         await pool.aclose()
-        return multiprocessing_children()
+        return children()
 
-    assert asyncio.run(main()) == []
+    before = children()
+    assert asyncio.run(main()) == before
 
 
-def multiprocessing_children():
-    import multiprocessing
-
-    gc.collect()
-    return multiprocessing.active_children()
+def children():
+    """The processes that this one has started and that are still there."""
+    own = Path(f"/proc/{os.getpid()}/task")
+    pids = [pid for task in own.iterdir() for pid in (task / "children").read_text().split()]
+    return [pid for pid in pids if not is_gone(int(pid))]
 
 
 def test_what_a_scorer_started_ends_with_it(tmp_path, leaping):
@@ -621,10 +551,9 @@ def test_a_pool_that_nobody_closed_ends_with_its_process(tmp_path):
 @pytest.mark.parametrize(("how", "timeout_s"), [("hangs", 1000), ("computes", 2)])
 def test_workers_do_not_outlive_a_parent_that_was_killed(tmp_path, how, timeout_s):
     """Also where one call of a C library keeps the worker's Python from running."""
-    soon = "import zerowait.engine.pool; zerowait.engine.pool._ORPHAN_S = 0.5"
     asked = f'await pool.run("pool_functions:{how}", Sample("", ""), timeout_s={timeout_s})'
     # again: on a busy machine the first worker may be ended before it is at it
-    with script(tmp_path, f"{soon}\n    while True: {asked}") as process:
+    with script(tmp_path, f"while True: {asked}") as process:
         assert process.stdout.readline() == "the script runs\n"
         process.stdout.readline()
         pid = int(process.stdout.readline().removeprefix("at it "))

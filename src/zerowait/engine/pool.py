@@ -1,50 +1,84 @@
 """Processes for scorers that may hang or end their process: users' functions above all.
 
-Each slot is one worker process that is asked one thing at a time. So a deadline starts when the
-worker begins and never while a sample waits for a slot, and ending one worker disturbs no other.
-While a rule of ours takes long, another process stands in for the one that it keeps; one is kept
-ready for that, from the first lull on.
-Importing the user's module has a deadline of its own.
+Built-in rules share the processes of one `WorkerPool`, which grows while rows take long. The
+functions of each component of the reward have processes of their own, so that nobody waits for
+another component's function: a synchronous function up to ``workers`` of them, asked one thing at a
+time; asynchronous ones one, in which up to ``concurrency`` calls overlap.
+
+A deadline starts when a worker begins and never while a row waits for one. Importing the user's
+module has a deadline of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import signal
+from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from functools import partial
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from zerowait.engine.microbatch import MicroBatches, Take
-from zerowait.engine.slots import Patience, Slots, Stint
-from zerowait.engine.spare import Spare
-from zerowait.engine.worker import Growth, Worker, in_time, start_worker
+from zerowait.engine.worker import CANCELLED, CLOSED, Answer, ForkServer, Worker
 from zerowait.errors import ClosedError
 from zerowait.scorers import is_user_function, remote, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
-_LAST_WORDS_S = 0.25  # pebble reports most deaths, and how, within 0.1 s
-_ORPHAN_S = 5.0  # past its deadline a worker without a parent ends by itself
-_PATIENCE = Patience()
-_CLOSED = Abstain(FailureKind.CANCELLED, "the scorer pool was closed")
-_Reply: TypeAlias = bytes | list[bytes] | Abstain
-"""Bytes say for all that was asked what went wrong, or, empty, that nothing did."""
+WORKERS: Final = 2
+"""Processes of a component's synchronous functions, unless its ``workers`` says otherwise."""
+
+CONCURRENCY: Final = 64
+"""Overlapping calls of a component's asynchronous functions, unless its ``concurrency`` does."""
+
+_GRACE_S: Final = 1.0
+
+
+class Places(NamedTuple):
+    """How many calls of a component's own functions may run at once.
+
+    Args:
+        component: whose they are.
+        workers: of synchronous functions, each in a process.
+        concurrency: of asynchronous functions.
+    """
+
+    component: str = ""
+    workers: int = WORKERS
+    concurrency: int = CONCURRENCY
+
+
+@dataclass(frozen=True)
+class Growth:
+    """When a pool of built-in rules has more processes at work than it has places.
+
+    Args:
+        most: processes at once; a response can make each of them hang until its deadline.
+        slow_s: a row that takes so long gives its place to the next one and goes on beside it; an
+            ordinary answer takes a tenth of it.
+        slice_s: a row that takes so long goes on at a lower priority; and where there are `most`
+            processes already, it is begun again later, with its whole time, when no other row
+            waits.
+    """
+
+    most: int = 16
+    slow_s: float = 0.02
+    slice_s: float = 0.5
+
+    @property
+    def most_again(self) -> int:
+        """Processes that rows which are begun again may have, so that others always go on."""
+        return max(1, self.most * 3 // 4)
 
 
 class ScorerPool:
     """Runs scorers by name in worker processes, started when first needed; belongs to one loop.
 
     Args:
-        max_workers: how many work at once, and as many again while rules of ours take long; one of
-            those is kept ready once a rule of ours was used. Users' functions and rules of ours
-            have processes of their own.
+        max_workers: how many built-in rules work at once, rows that take long left aside.
         take_lists: the functions that want lists; they get together what waits for them.
+        overlapping: the functions that are known to be asynchronous.
         load_timeout_s: how long a worker may take to import the module of a scorer.
         leak_bytes: a worker that has grown so much since its first calls is replaced between two.
-        patience: how long a rule of ours may keep a process that others wait for, until another
-            process stands in for it.
+        growth: of the processes for built-in rules.
 
     Raises:
         ValueError: `max_workers` is less than 1.
@@ -53,28 +87,26 @@ class ScorerPool:
     def __init__(
         self,
         *,
-        max_workers: int = 2,
+        max_workers: int = WORKERS,
         take_lists: Collection[str] = (),
+        overlapping: Collection[str] = (),
         load_timeout_s: float = 120.0,
         leak_bytes: int = 1 << 30,
-        patience: Patience = _PATIENCE,
+        growth: Growth = Growth(),
     ) -> None:
         if max_workers < 1:
             raise ValueError(f"max_workers must be at least 1, not {max_workers}")
-        # for each process of rules, of stand-ins and of functions: starting it, and ending another
-        self._threads = ThreadPoolExecutor(6 * max_workers, thread_name_prefix="zerowait-pool")
         self._take_lists = frozenset(take_lists)
-        made = [_Slot(self._threads, load_timeout_s, leak_bytes) for _ in range(3 * max_workers)]
-        self._every_slot = made
-        regular, stand_ins = made[:max_workers], made[max_workers : 2 * max_workers]
-        # A user's function may hold a GPU, a model or a lock: never more of it than was asked, so
-        # none of it in what stands in for a rule. Who stands in does so for a rule that is at work,
-        # so that there are never more functions at once than these.
-        self._of_users = made[2 * max_workers :]
-        self._slots = Slots(regular, stand_ins, is_ready=self._is_ready, patience=patience)
-        self._spare = Spare(self._slots, self._prepare)
-        self._rules: set[str] = set()
-        self._batches = MicroBatches(self._judge)
+        self._overlapping = frozenset(overlapping) - self._take_lists
+        self._load_timeout_s = load_timeout_s
+        self._server = ForkServer(leak_bytes)
+        self._rules = WorkerPool(
+            self._server, size=max_workers, load_timeout_s=load_timeout_s, growth=growth
+        )
+        self._default = Places(workers=max_workers)
+        self._functions: dict[Places, WorkerPool] = {}
+        self._batches: dict[Places, MicroBatches] = {}
+        self._shared: dict[Places, SharedWorker] = {}
         self._closed = False
 
     async def run(
@@ -84,6 +116,7 @@ class ScorerPool:
         *,
         options: Mapping[str, Any] | None = None,
         timeout_s: float = 30.0,
+        places: Places | None = None,
     ) -> Outcome:
         """The outcome of the scorer called `target`: ``module:function`` or a built-in name.
 
@@ -92,6 +125,13 @@ class ScorerPool:
         process, or returns what cannot be understood or sent abstains with ``crashed``; one that
         was overtaken by `aclose` with ``cancelled``. For a function that takes lists, `timeout_s`
         is for a list; one that fails is asked for again in parts.
+
+        Args:
+            target: the scorer.
+            sample: what it judges.
+            options: its keyword arguments.
+            timeout_s: of one call.
+            places: of the component's own functions, which no other component's take.
 
         Raises:
             ClosedError: the pool was closed before.
@@ -104,211 +144,386 @@ class ScorerPool:
         work = remote.packed_work(sample, rule.options)
         if isinstance(work, Abstain):
             return work
+        mine = self._default if places is None else places
         if rule.scorer in self._take_lists:
-            return await self._batches.run(rule.scorer, work, rule.options, timeout_s=timeout_s)
-        outcomes = await self._judge(rule.scorer, lambda: [work], timeout_s)
-        return outcomes if isinstance(outcomes, Abstain) else outcomes[0]
+            batches = self._lists_of(mine)
+            return await batches.run(rule.scorer, work, rule.options, timeout_s=timeout_s)
+        if rule.scorer in self._overlapping:
+            return await self._shared_by(mine).judge(rule.scorer, work, timeout_s)
+        pool = self._pool_of(mine) if is_user_function(rule.scorer) else self._rules
+        return _only(await pool.judge(rule.scorer, lambda: [work], timeout_s))
 
     async def aclose(self) -> None:
         """End every worker; what is still running or waiting abstains. Idempotent."""
         self._closed = True
-        async with asyncio.TaskGroup() as group:
-            for slot in self._every_slot:
-                group.create_task(slot.aclose())
-        await self._batches.aclose()
-        await self._spare.aclose()
-        self._threads.shutdown(wait=False)
+        for pool in (self._rules, *self._functions.values()):
+            pool.close()
+        for shared in self._shared.values():
+            shared.close()
+        await self._server.aclose()
+        for batches in self._batches.values():
+            await batches.aclose()
 
-    async def _judge(self, target: str, take: Take, timeout_s: float) -> list[Outcome] | Abstain:
-        async with self._slots.stint() as stint:
-            works = take()
-            if not works:
-                return []
-            if is_user_function(target):
-                slot = self._of_users.pop()
-                try:
-                    return await slot.judge(target, works, timeout_s=timeout_s, begins=_nothing)
-                finally:
-                    self._of_users.append(slot)
-            begins = partial(self._begins, target, stint)
-            try:
-                return await stint.worker.judge(target, works, timeout_s=timeout_s, begins=begins)
-            finally:
-                if not self._closed:
-                    self._spare.after_work()
+    def _pool_of(self, places: Places) -> WorkerPool:
+        if places not in self._functions:
+            # a function may hold a GPU, a model or a lock: never more of it than was asked
+            self._functions[places] = WorkerPool(
+                self._server, size=places.workers, load_timeout_s=self._load_timeout_s
+            )
+        return self._functions[places]
 
-    def _begins(self, rule: str, stint: Stint[_Slot]) -> None:
-        """A worker has loaded `rule`, as a stand-in has to: one that nobody can load stops none."""
-        self._rules.add(rule)
-        stint.begins()
+    def _lists_of(self, places: Places) -> MicroBatches:
+        if places not in self._batches:
+            self._batches[places] = MicroBatches(self._pool_of(places).judge)
+        return self._batches[places]
 
-    def _is_ready(self, slot: _Slot) -> bool:
-        return slot.has_loaded(self._rules)
-
-    async def _prepare(self, slot: _Slot) -> None:
-        await slot.prepare(self._rules)
+    def _shared_by(self, places: Places) -> SharedWorker:
+        if places not in self._shared:
+            alone = self._pool_of(places._replace(workers=1))
+            self._shared[places] = SharedWorker(
+                self._server, alone, places.concurrency, load_timeout_s=self._load_timeout_s
+            )
+        return self._shared[places]
 
 
-class _Slot:
-    """One worker process, replaced after every death."""
+class WorkerLease:
+    """A worker's time with one row, or one list."""
 
-    def __init__(self, threads: Executor, load_timeout_s: float, leak_bytes: int) -> None:
-        self._threads = threads
+    def __init__(self, worker: Worker | None, *, again: bool) -> None:
+        self.worker = worker
+        self.again = again
+        self.began_s: float | None = None
+        self.is_slow = False
+        self.is_evicted = False
+
+
+class WorkerPool:
+    """Workers that are asked one thing at a time; belongs to one loop.
+
+    Args:
+        server: starts them.
+        size: how many work at once.
+        load_timeout_s: how long one may take to load a scorer.
+        growth: how many more there are while rows take long; None for never more than `size`.
+    """
+
+    def __init__(
+        self,
+        server: ForkServer,
+        *,
+        size: int,
+        load_timeout_s: float,
+        growth: Growth | None = None,
+    ) -> None:
+        self._server = server
+        self._size = size
         self._load_timeout_s = load_timeout_s
-        self._leak_bytes = leak_bytes
-        self._growth = Growth(leak_bytes)
-        self._start: asyncio.Future[Worker] | None = None
-        self._worker: Worker | None = None
-        self._loaded: set[str] = set()
-        self._target = ""
-        self._reply: asyncio.Future[_Reply] | None = None
-        self._stopping: set[asyncio.Future[None]] = set()
+        self._growth = growth
+        self._idle: list[Worker] = []
+        self._leases: set[WorkerLease] = set()
+        self._granted = 0  # places given to a waiter that has not taken its lease yet
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting_again: deque[asyncio.Future[None]] = deque()
+        self._watchdog = StallWatchdog(self._look, growth.slow_s) if growth else None
         self._closed = False
 
-    async def judge(
-        self,
-        target: str,
-        works: list[bytes],
-        *,
-        timeout_s: float,
-        begins: Callable[[], None],
-    ) -> list[Outcome] | Abstain:
-        """The outcomes of the scorer called `target` for packed `works`, or why there are none.
+    async def judge(self, target: str, take: Take, timeout_s: float) -> list[Outcome] | Abstain:
+        """The outcomes of the scorer called `target` for what `take` gives when it is its turn."""
+        works: list[bytes] = []
+        again = False
+        while True:
+            await self._turn(again=again)
+            lease = WorkerLease(self._idle.pop() if self._idle else None, again=again)
+            self._granted -= 1
+            self._leases.add(lease)
+            try:
+                works = works or take()
+                outcomes = await self._judged(lease, target, works, timeout_s) if works else []
+            finally:
+                self._end(lease)
+            if outcomes is not CLOSED or not lease.is_evicted or self._closed:
+                return outcomes
+            again = True
 
-        `begins` is called when the scorer is loaded and its work begins.
-        """
-        fault = await self._load(target)
-        if fault:
-            return fault if isinstance(fault, Abstain) else remote.refusal(fault)
-        begins()
-        replies = await self._ask(remote.answer_many, target, works, timeout_s=timeout_s)
+    def close(self) -> None:
+        """Let whoever waits know; the workers are ended with the server."""
+        self._closed = True
+        if self._watchdog is not None:
+            self._watchdog.stop()
+        for queue in (self._waiting, self._waiting_again):
+            while queue:
+                self._grant(queue.popleft())
+
+    async def _turn(self, *, again: bool) -> None:
+        """Wait for a place; rows that are begun again let all others go first."""
+        queue = self._waiting_again if again else self._waiting
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(waiter)
+        self._hand_out()
+        if not waiter.done() and self._watchdog is not None:
+            self._watchdog.start()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self._granted -= 1
+                self._hand_out()
+            raise
+
+    def _hand_out(self) -> None:
+        while self._waiting and self._has_room():
+            self._grant(self._waiting.popleft())
+        while self._waiting_again and not self._waiting and self._has_room(again=True):
+            self._grant(self._waiting_again.popleft())
+
+    def _grant(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.done():  # done: its caller was cancelled
+            self._granted += 1
+            waiter.set_result(None)
+
+    def _has_room(self, *, again: bool = False) -> bool:
+        taken = len(self._leases) + self._granted
+        if self._growth is None:
+            return taken < self._size
+        slow = sum(lease.is_slow for lease in self._leases)
+        if again and sum(each.again for each in self._leases) >= self._growth.most_again:
+            return False
+        most = max(self._growth.most, self._size)
+        return taken - slow < self._size and taken < most
+
+    async def _judged(
+        self, lease: WorkerLease, target: str, works: list[bytes], timeout_s: float
+    ) -> list[Outcome] | Abstain:
+        if self._closed:
+            return CLOSED
+        fault = await self._loaded(lease, target)
+        if fault is not None:
+            return fault
+        worker = lease.worker
+        assert worker is not None  # noqa: S101 - it was loaded
+        lease.began_s = asyncio.get_running_loop().time()
+        replies = await _asked(worker, "answer", target, works, timeout_s=timeout_s)
         if isinstance(replies, Abstain):
             return replies
-        if self._worker is not None and self._growth.leaks(self._worker):
-            self._retire()
+        if worker.leaks():
+            worker.stop()
         if isinstance(replies, bytes):
             return remote.refusal(replies)
         return [remote.unpacked(reply) for reply in replies]
 
-    def has_loaded(self, targets: Collection[str]) -> bool:
-        """Whether the worker runs and can begin at once with each of `targets`."""
-        return self._worker is not None and self._loaded.issuperset(targets)
-
-    async def prepare(self, targets: Collection[str]) -> None:
-        """Start the worker and load `targets`; what is in the way is told to whoever needs them."""
-        for target in sorted(targets):
-            if await self._load(target):
-                return
-
-    async def aclose(self) -> None:
-        """End the worker and whatever is still ending."""
-        self._closed = True
-        if self._start is not None:
-            await asyncio.wait({self._start})
-        _set(self._reply, _CLOSED)
-        self._retire()
-        if self._stopping:
-            await asyncio.wait(set(self._stopping))
-
-    async def _load(self, target: str) -> _Reply:
-        """What is in the way of `target`; nothing once it is loaded."""
-        if target in self._loaded:
-            return b""
-        fault = await self._ask(remote.load, target, timeout_s=self._load_timeout_s)
+    async def _loaded(self, lease: WorkerLease, target: str) -> Abstain | None:
+        """What is in the way of the lease's worker, which is started if need be."""
+        if lease.worker is None or not lease.worker.is_usable:
+            try:
+                # where rules share the pool, the next ones have this one loaded, too
+                rule = "" if self._growth is None else target
+                lease.worker = await self._server.fork(preloaded=rule)
+            except OSError as error:
+                return CLOSED if self._closed else _not_started(error)
+            if self._closed:
+                lease.worker.stop()
+                return CLOSED
+        if target in lease.worker.loaded:
+            return None
+        fault = await _asked(lease.worker, "load", target, [], timeout_s=self._load_timeout_s)
         if not fault:
-            self._loaded.add(target)
-        return fault
+            lease.worker.loaded.add(target)
+            return None
+        return fault if isinstance(fault, Abstain) else remote.refusal(fault)
 
-    async def _ask(
-        self, function: Callable[..., Any], target: str, *work: list[bytes], timeout_s: float
-    ) -> _Reply:
-        """What `function` says in the worker, or why it said nothing; then the worker is gone."""
-        worker = await self._started()
-        if isinstance(worker, Abstain):
-            return worker
-        reply: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
-        self._reply, self._target = reply, target
+    def _end(self, lease: WorkerLease) -> None:
+        self._leases.discard(lease)
+        worker = lease.worker
+        if worker is not None and worker.is_usable:
+            if worker.has_lower_priority or len(self._idle) >= self._size or self._closed:
+                worker.stop()
+            else:
+                self._idle.append(worker)
+        self._hand_out()
+
+    def _look(self) -> bool:
+        """Make room for those who wait; False when nobody does."""
+        growth = self._growth
+        assert growth is not None  # noqa: S101 - only then there is a watchdog
+        if not self._waiting and not self._waiting_again:
+            return False
+        now_s = asyncio.get_running_loop().time()
+        long: list[tuple[float, WorkerLease]] = []
+        for lease in self._leases:
+            if lease.began_s is None or lease.worker is None:
+                continue
+            took_s = now_s - lease.began_s
+            lease.is_slow = lease.is_slow or took_s >= growth.slow_s
+            if took_s >= growth.slice_s:
+                lease.worker.lower_priority()
+                if not lease.again:
+                    long.append((took_s, lease))
+        self._hand_out()
+        if self._waiting and long and len(self._leases) + self._granted >= growth.most:
+            _, longest = max(long, key=lambda each: each[0])
+            assert longest.worker is not None  # noqa: S101 - it was looked
+            longest.is_evicted = True
+            longest.worker.stop()
+        return True
+
+
+class StallWatchdog:
+    """Looks regularly for rows that take long, while others wait for them.
+
+    Args:
+        look: makes room; False when there is nothing more to look for.
+        every_s: how often.
+    """
+
+    def __init__(self, look: Callable[[], bool], every_s: float) -> None:
+        self._look = look
+        self._every_s = every_s
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Somebody waits."""
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(self._every_s, self._due)
+
+    def stop(self) -> None:
+        """Look no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _due(self) -> None:
+        self._timer = None
+        if self._look():
+            self.start()
+
+
+class SharedWorker:
+    """One process in which the calls of asynchronous functions overlap; belongs to one loop.
+
+    A call that takes too long is cancelled. Where the process dies, or an asynchronous function
+    blocks its loop, each call that has no answer yet is begun again alone, so that it costs only
+    the one whose fault it is.
+
+    Args:
+        server: starts the process.
+        alone: for calls that are begun again.
+        concurrency: calls at once.
+        load_timeout_s: how long the process may take to load a function.
+    """
+
+    def __init__(
+        self, server: ForkServer, alone: WorkerPool, concurrency: int, *, load_timeout_s: float
+    ) -> None:
+        self._server = server
+        self._alone = alone
+        self._free = asyncio.Semaphore(concurrency)
+        self._load_timeout_s = load_timeout_s
+        self._worker: Worker | None = None
+        self._forking = asyncio.Lock()
+        self._leaking: set[Worker] = set()
+        self._closed = False
+
+    async def judge(self, target: str, work: bytes, timeout_s: float) -> Outcome:
+        """The outcome of the function called `target` for a packed work."""
+        async with self._free:
+            answer = CLOSED if self._closed else await self._overlapped(target, work, timeout_s)
+        if answer is None:
+            return _only(await self._alone.judge(target, lambda: [work], timeout_s))
+        if isinstance(answer, Abstain):
+            return answer
+        return remote.refusal(answer) if isinstance(answer, bytes) else remote.unpacked(answer[0])
+
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self._closed = True
+
+    async def _overlapped(self, target: str, work: bytes, timeout_s: float) -> Answer | None:
+        """The answer; None where the process was lost, perhaps by another call's fault."""
         try:
-            asked = worker.pool.schedule(
-                in_time, args=(timeout_s + _ORPHAN_S, function, target, *work)
-            )
-            asked.add_done_callback(partial(_deliver, reply, target))
-            # wait() and not timeout(): an answer that is here counts, however late we wake up.
+            worker = await self._running()
+        except OSError as error:
+            return CLOSED if self._closed else _not_started(error)
+        if target not in worker.loaded:
+            fault = await self._load(worker, target)
+            if fault:
+                return self._unless_lost(worker, fault)
+            worker.loaded.add(target)
+        number, reply = worker.ask("answer", target, [work])
+        try:
             await asyncio.wait({reply}, timeout=timeout_s)
-        except RuntimeError as error:  # the pool broke since we looked
-            _set(reply, Abstain(FailureKind.CRASHED, f"{target}: {error}"))
+            if not reply.done():
+                worker.cancel(number)
+                await asyncio.wait({reply}, timeout=_GRACE_S)
+                if not reply.done():  # its loop is blocked
+                    worker.stop(CANCELLED)
+                    return None
+                if reply.result() is CANCELLED:
+                    return _too_late(target, timeout_s)
+        except asyncio.CancelledError:
+            worker.cancel(number)
+            raise
         finally:
-            self._reply = None
-            if not reply.done() or isinstance(reply.result(), Abstain):
-                self._retire()
+            worker.forget(number)
+            self._look_for_leaks(worker)
+        return self._unless_lost(worker, reply.result())
+
+    async def _running(self) -> Worker:
+        async with self._forking:
+            if self._worker is None or not self._worker.is_usable:
+                self._worker = await self._server.fork(overlaps=True)
+            return self._worker
+
+    async def _load(self, worker: Worker, target: str) -> Answer:
+        """What is in the way of `target`; a caller that is cancelled leaves it to the others."""
+        number, reply = worker.ask("load", target, [])
+        try:
+            await asyncio.wait({reply}, timeout=self._load_timeout_s)
+        finally:
+            worker.forget(number)
         if reply.done():
             return reply.result()
-        return Abstain(FailureKind.TIMEOUT, f"{target} gave no answer in {timeout_s:g} s")
+        worker.stop()
+        return _too_late(target, self._load_timeout_s)
 
-    async def _started(self) -> Worker | Abstain:
-        if self._worker is not None and not self._worker.pool.active:
-            self._retire()
-        if self._worker is None and not self._closed:
-            if self._start is None:
-                loop = asyncio.get_running_loop()
-                self._start = loop.run_in_executor(self._threads, start_worker)
-                self._start.add_done_callback(self._adopt)
-            start = self._start  # not ours alone: a cancelled caller leaves it to the next one
-            await asyncio.wait({start})
-            if (error := start.exception()) is not None:
-                why = f"no worker process could be started: {type(error).__name__}: {error}"
-                return Abstain(FailureKind.CRASHED, why)
-        return self._worker or _CLOSED
+    def _unless_lost(self, worker: Worker, answer: Answer) -> Answer | None:
+        is_lost = not self._closed and isinstance(answer, Abstain) and not worker.is_usable
+        late = isinstance(answer, Abstain) and answer.kind is FailureKind.TIMEOUT
+        return None if is_lost and not late else answer
 
-    def _adopt(self, start: asyncio.Future[Worker]) -> None:
-        self._start = None
-        if start.exception() is None:
-            self._worker = worker = start.result()
-            start.get_loop().add_reader(worker.process.sentinel, self._died, worker)
-
-    def _died(self, worker: Worker) -> None:
-        """The process ended: give its last message, and pebble's report, time to arrive."""
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(worker.process.sentinel)
-        loop.call_later(_LAST_WORDS_S, self._bury, worker)
-
-    def _bury(self, worker: Worker) -> None:
-        if self._worker is worker:  # pebble is silent about a process that ended with exit code 0
-            _set(self._reply, _crashed(self._target, worker.process.exitcode))
-            self._retire()
-
-    def _retire(self) -> None:
-        """Let go of the worker at once; a thread ends it, and `aclose` waits for that."""
-        worker, self._worker = self._worker, None
-        self._loaded.clear()
-        self._growth = Growth(self._leak_bytes)
-        if worker is not None:
-            loop = asyncio.get_running_loop()
-            loop.remove_reader(worker.process.sentinel)
-            stop = loop.run_in_executor(self._threads, worker.stop)
-            self._stopping.add(stop)
-            stop.add_done_callback(self._stopping.discard)
+    def _look_for_leaks(self, worker: Worker) -> None:
+        """A worker that leaks gets no more calls, and is ended after its last one."""
+        if worker.is_usable and worker.leaks():
+            self._leaking.add(worker)
+            if self._worker is worker:
+                self._worker = None
+        if worker in self._leaking and not worker.calls:
+            self._leaking.discard(worker)
+            worker.stop()
 
 
-def _nothing() -> None:
-    """What happens when a user's function begins."""
+async def _asked(
+    worker: Worker, verb: str, target: str, works: list[bytes], *, timeout_s: float
+) -> Answer:
+    """What the worker answers, or why it does not; then it is ended."""
+    number, reply = worker.ask(verb, target, works)
+    try:
+        # wait() and not timeout(): an answer that is here counts, however late we wake up.
+        await asyncio.wait({reply}, timeout=timeout_s)
+    finally:
+        worker.forget(number)
+        if not reply.done() or isinstance(reply.result(), Abstain):
+            worker.stop()
+    return reply.result() if reply.done() else _too_late(target, timeout_s)
 
 
-def _crashed(target: str, exitcode: int | None) -> Abstain:
-    how = f"ended with exit code {exitcode}"
-    if exitcode is not None and exitcode < 0:
-        how = f"was ended by {signal.Signals(-exitcode).name}"
-    return Abstain(FailureKind.CRASHED, f"{target}: its process {how} before it answered")
+def _too_late(target: str, timeout_s: float) -> Abstain:
+    return Abstain(FailureKind.TIMEOUT, f"{target} gave no answer in {timeout_s:g} s")
 
 
-def _set(reply: asyncio.Future[_Reply] | None, value: _Reply) -> None:
-    if reply is not None and not reply.done():
-        reply.set_result(value)
+def _not_started(error: OSError) -> Abstain:
+    why = f"no worker process could be started: {type(error).__name__}: {error}"
+    return Abstain(FailureKind.CRASHED, why)
 
 
-def _deliver(reply: asyncio.Future[_Reply], target: str, asked: Future[Any]) -> None:
-    """Bring pebble's result from its thread to the loop."""
-    error = asked.exception()
-    value = asked.result() if error is None else _crashed(target, getattr(error, "exitcode", None))
-    with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-        reply.get_loop().call_soon_threadsafe(_set, reply, value)
+def _only(outcomes: list[Outcome] | Abstain) -> Outcome:
+    return outcomes if isinstance(outcomes, Abstain) else outcomes[0]

@@ -26,7 +26,7 @@ LARGEST_BYTES: Final = 1 << 20
 """The largest outcome that a worker sends back; a larger one is an abstention."""
 
 # 9^{9^{9^9}} in a response must not take the trainer's memory; users' functions may hold models.
-_MOST_GROWTH_BYTES = 2 << 30
+_MOST_GROWTH_BYTES = 512 << 20
 
 
 def packed_work(sample: Sample, options: Mapping[str, Any]) -> bytes | Abstain:
@@ -62,6 +62,26 @@ def answer_many(name: str, works: Sequence[bytes]) -> list[bytes] | bytes:
     judged = iter(outcomes)
     found = [row if isinstance(row, Abstain) else next(judged) for row in rows]
     return [_packed(outcome, name) for outcome in found]
+
+
+async def answer_one(name: str, work: bytes) -> list[bytes] | bytes:
+    """As `answer_many` for one work of an asynchronous function, on the running loop."""
+    row = _row(work)
+    if isinstance(row, Abstain):
+        return [_packed(row, name)]
+    sample, options = row
+    try:
+        scorer = _scorer(name)
+        assert isinstance(scorer, UserScorer)  # noqa: S101 - nothing else is asynchronous
+        outcomes = scorer.read(await settled(scorer.start(sample, **options)), 1)
+    except BaseException as error:
+        task = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+            raise
+        outcomes = crash(error, name)
+    if isinstance(outcomes, Abstain):
+        return _packed(outcomes, name)
+    return [_packed(outcome, name) for outcome in outcomes]
 
 
 def unpacked(reply: bytes) -> Outcome:
