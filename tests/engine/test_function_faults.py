@@ -6,7 +6,7 @@ import pytest
 
 from zerowait.engine.microbatch import LARGEST
 from zerowait.engine.pool import ScorerPool
-from zerowait.scorers import list_takers
+from zerowait.scorers import import_scorer, list_takers
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
 MODULE = """
@@ -66,10 +66,7 @@ KINDS = (
     "lists",
     "later_lists",
 )
-LISTS = frozenset(
-    f"faulty_functions:{name}"
-    for name in ("lists", "later_lists", "sizes", "array", "too_few", "no_list")
-)
+OTHERS = ("sizes", "array", "too_few", "no_list")
 HARMLESS = [
     # what the function does, the outcome's value or kind, and its message
     ("number", 0.5, ""),
@@ -105,6 +102,12 @@ def _users_module(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
+def functions():
+    """As a configuration names them."""
+    names = [f"faulty_functions:{name}" for name in (*KINDS, *OTHERS)]
+    return {name: import_scorer(name) for name in names}
+
+
 def judged(calls, *, workers=1, timeout_s=60.0, hang_timeout_s=60.0, **options):
     """The outcome of each ``(function, what it does)``, all asked for at once.
 
@@ -118,7 +121,7 @@ def judged(calls, *, workers=1, timeout_s=60.0, hang_timeout_s=60.0, **options):
 
 
 async def outcomes_of(calls, *, workers=1, time_for, **options):
-    pool = ScorerPool(max_workers=workers, take_lists=LISTS)
+    pool = ScorerPool(max_workers=workers, functions=functions())
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(
@@ -231,7 +234,7 @@ def test_a_list_that_cannot_be_told_apart_is_nobody_s_score(name, message):
 
 def test_giving_up_one_sample_of_a_list_leaves_the_others_alone():
     async def main():
-        pool = ScorerPool(max_workers=1, take_lists=LISTS)
+        pool = ScorerPool(max_workers=1, functions=functions())
         tasks = [
             asyncio.create_task(pool.run("faulty_functions:lists", Sample("", "", "number")))
             for _ in range(3)
@@ -247,7 +250,7 @@ def test_giving_up_one_sample_of_a_list_leaves_the_others_alone():
 
 def test_closing_ends_a_list_and_those_that_wait_for_the_next():
     async def main():
-        pool = ScorerPool(max_workers=1, take_lists=LISTS)
+        pool = ScorerPool(max_workers=1, functions=functions())
         hang = Sample("", "", "hang")
         await pool.run("faulty_functions:lists", Sample("", "", "number"))
         tasks = [

@@ -75,6 +75,10 @@ class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
         sources: the data sources this component is for; empty means all.
         options: keyword arguments of the scorer.
         timeout_s: how long a user's function may take before it abstains with ``timeout``.
+        workers: processes of a synchronous function of yours: calls at once, 2 unless you say
+            otherwise.
+        concurrency: calls of an asynchronous function of yours that overlap, in one process; 64
+            unless you say otherwise.
     """
 
     scorer: str
@@ -83,10 +87,15 @@ class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
     sources: list[str] = []
     options: dict[str, Any] = {}
     timeout_s: float = 30.0
+    workers: int | None = None
+    concurrency: int | None = None
 
     def __post_init__(self) -> None:
         finite("weight", self.weight)
         positive("timeout_s", self.timeout_s)
+        for name in ("workers", "concurrency"):
+            if (value := getattr(self, name)) is not None:
+                positive(name, value)
 
 
 class JudgeComponent(msgspec.Struct, frozen=True, kw_only=True):

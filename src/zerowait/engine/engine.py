@@ -106,7 +106,7 @@ class Engine:
         if self._open is not None or self._closed:
             raise ClosedError("an engine is opened once: make another one")
         async with AsyncExitStack() as stack:
-            pool = ScorerPool(take_lists=self.plan.take_lists)
+            pool = ScorerPool(functions=self.plan.functions)
             stack.push_async_callback(pool.aclose)
             judges: Mapping[str, Judging] = {}
             comparers: Mapping[str, Comparing] = {}

@@ -15,9 +15,17 @@ from zerowait.engine.anchors import AnchorSet
 from zerowait.engine.bench_plan import BenchPlan, compares_siblings, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
+from zerowait.engine.pool import CONCURRENCY, WORKERS, Places
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge.anchors import load_anchors
-from zerowait.scorers import check_options, list_takers, needs_pool, resolve, with_files
+from zerowait.scorers import (
+    UserScorer,
+    check_options,
+    needs_pool,
+    resolve,
+    user_functions,
+    with_files,
+)
 from zerowait.shaping import Shape, resolve_shape
 from zerowait.types import Outcome, Sample
 
@@ -35,6 +43,7 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, object]
     timeout_s: float
     factor: float
+    places: Places
 
 
 class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +76,7 @@ class ShapeStep(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is done for each sample, in an order in which gates find what they need.
 
-    `take_lists` are the users' functions among the rules that take lists.
+    `functions` are the users' functions among the rules.
     """
 
     rules: list[RuleStep | JudgeStep | ContestStep]
@@ -75,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     terms: list[Term]
     judges: BenchPlan
     anchors: dict[str, AnchorSet]
-    take_lists: frozenset[str]
+    functions: dict[str, UserScorer]
 
     @property
     def contests(self) -> list[ContestStep]:
@@ -121,12 +130,12 @@ def compile_plan(config: RewardConfig) -> Plan:
             for name, c in config.components.items()
         ],
         judges=judges,
-        take_lists=frozenset(
-            target
+        functions={
+            target: function
             for step in steps
             if isinstance(step, RuleStep)
-            for target in list_takers(step.target, step.options)
-        ),
+            for target, function in user_functions(step.target, step.options).items()
+        },
         anchors=_anchors(config, judges),
     )
 
@@ -229,7 +238,32 @@ def _step(
         options=options,
         timeout_s=component.timeout_s,
         factor=component.weight,
+        places=_places(config, name, component, options),
     )
+
+
+def _places(
+    config: RewardConfig, name: str, component: ScorerComponent, options: Mapping[str, object]
+) -> Places:
+    """How many calls of the component's own functions may run at once."""
+    functions = user_functions(component.scorer, options)
+    overlap = any(function.overlaps for function in functions.values())
+    wait = not all(function.overlaps for function in functions.values())
+    whose = "such as " + next(iter(functions)) if functions else "and no built-in rule"
+    if component.workers is not None and not wait:
+        why = f"is for synchronous functions of your own, {whose}"
+        if functions:
+            why = f"is for synchronous functions, and {next(iter(functions))} is asynchronous"
+            why += ": give concurrency instead"
+        config.fail(("components", name, "workers"), why)
+    if component.concurrency is not None and not overlap:
+        why = f"is for asynchronous functions of your own, {whose}"
+        if functions:
+            first, function = next(iter(functions.items()))
+            kind = "takes lists" if function.takes_lists else "is synchronous"
+            why = f"is for asynchronous functions, and {first} {kind}: give workers instead"
+        config.fail(("components", name, "concurrency"), why)
+    return Places(name, component.workers or WORKERS, component.concurrency or CONCURRENCY)
 
 
 def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:

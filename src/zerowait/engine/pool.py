@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from zerowait.engine.microbatch import MicroBatches, Take
 from zerowait.engine.worker import CANCELLED, CLOSED, Answer, ForkServer, Worker
 from zerowait.errors import ClosedError
-from zerowait.scorers import is_user_function, remote, selected
+from zerowait.scorers import UserScorer, is_user_function, remote, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 WORKERS: Final = 2
@@ -74,8 +75,8 @@ class ScorerPool:
 
     Args:
         max_workers: how many built-in rules work at once, rows that take long left aside.
-        take_lists: the functions that want lists; they get together what waits for them.
-        overlapping: the functions that are known to be asynchronous.
+        functions: users' functions; one that takes lists gets together what waits for it, and one
+            that is known to be asynchronous overlaps with itself.
         load_timeout_s: how long a worker may take to import the module of a scorer.
         leak_bytes: a worker that has grown so much since its first calls is replaced between two.
         growth: of the processes for built-in rules.
@@ -88,16 +89,15 @@ class ScorerPool:
         self,
         *,
         max_workers: int = WORKERS,
-        take_lists: Collection[str] = (),
-        overlapping: Collection[str] = (),
+        functions: Mapping[str, UserScorer] = MappingProxyType({}),
         load_timeout_s: float = 120.0,
         leak_bytes: int = 1 << 30,
         growth: Growth = Growth(),
     ) -> None:
         if max_workers < 1:
             raise ValueError(f"max_workers must be at least 1, not {max_workers}")
-        self._take_lists = frozenset(take_lists)
-        self._overlapping = frozenset(overlapping) - self._take_lists
+        self._take_lists = frozenset(name for name, each in functions.items() if each.takes_lists)
+        self._overlapping = frozenset(name for name, each in functions.items() if each.overlaps)
         self._load_timeout_s = load_timeout_s
         self._server = ForkServer(leak_bytes)
         self._rules = WorkerPool(

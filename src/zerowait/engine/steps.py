@@ -151,7 +151,11 @@ class Steps:
         if step.call is not None:
             return in_place(step, sample)
         return await self._pool.run(
-            step.target, sample, options=step.options, timeout_s=step.timeout_s
+            step.target,
+            sample,
+            options=step.options,
+            timeout_s=step.timeout_s,
+            places=step.places,
         )
 
 

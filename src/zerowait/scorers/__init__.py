@@ -14,6 +14,7 @@ from zerowait.scorers.table import (
     needs_pool,
     resolve,
     selected,
+    user_functions,
     warmed_up,
     with_files,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "resolve",
     "rule_for",
     "selected",
+    "user_functions",
     "warmed_up",
     "with_files",
 ]

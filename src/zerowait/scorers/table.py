@@ -148,12 +148,18 @@ def needs_pool(name: str) -> bool:
 
 def list_takers(name: str, options: Mapping[str, Any]) -> frozenset[str]:
     """Those users' functions among what the scorer may call that take lists."""
+    functions = user_functions(name, options)
+    return frozenset(target for target, each in functions.items() if each.takes_lists)
+
+
+def user_functions(name: str, options: Mapping[str, Any]) -> dict[str, UserScorer]:
+    """The users' functions among what the scorer may call, by ``module:function``."""
     if name == "by_data_source":
         rules = map(read_rule, (options.get("table") or {}).values())
-        return frozenset(each for r in rules for each in list_takers(r.scorer, r.options))
+        tables = [user_functions(rule.scorer, rule.options) for rule in rules]
+        return {target: each for found in tables for target, each in found.items()}
     scorer = resolve(name)
-    takes_lists = isinstance(scorer, UserScorer) and scorer.takes_lists
-    return frozenset({name}) if takes_lists else frozenset()
+    return {name: scorer} if isinstance(scorer, UserScorer) else {}
 
 
 def with_files(name: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:

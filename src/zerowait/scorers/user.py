@@ -42,6 +42,11 @@ class UserScorer:
         return is_async(self.function)
 
     @property
+    def overlaps(self) -> bool:
+        """Whether its calls may overlap in one process: it is asynchronous and takes no lists."""
+        return self.is_async and not self.takes_lists
+
+    @property
     def takes_lists(self) -> bool:
         """Whether it wants many samples at a time."""
         return self.convention.face == "lists"

@@ -116,11 +116,11 @@ class _ForkServer:
         waited_for, none = [self._control.fileno(), self._wakeup], list[int]()
         with contextlib.suppress(OSError):  # the parent is gone: that is an end like any other
             while os.getppid() == self._parent:
-                ready, _, _ = select.select([self._control, self._wakeup], [], [], _PARENT_CHECK_S)
+                ready = select.select(waited_for, none, none, _PARENT_CHECK_S)[0]
                 if self._wakeup in ready:
                     os.read(self._wakeup, 4096)
                 self._reap()
-                if self._control in ready and not self._obey():
+                if self._control.fileno() in ready and not self._obey():
                     break
         for pid in self._alive:
             _end_group(pid)
@@ -186,19 +186,19 @@ def _work(connection: socket.socket) -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    with connection.makefile("rb") as stream:
-        first = _message(stream.read)
-        if first is None:
-            return
-        hello: Hello = pickle.loads(first)  # noqa: S301 (our parent's)
-        sys.path[:] = hello.path
-        if hello.environ != dict(os.environ):
-            os.environ.clear()
-            os.environ.update(hello.environ)
-        if not hello.overlaps:
-            _one_by_one(connection, stream.read)
+    # not through a file: that would read ahead, and what is read ahead is for the loop
+    first = _message(lambda size: connection.recv(size, socket.MSG_WAITALL))
+    if first is None:
+        return
+    hello: Hello = pickle.loads(first)  # noqa: S301 (our parent's)
+    sys.path[:] = hello.path
+    if hello.environ != dict(os.environ):
+        os.environ.clear()
+        os.environ.update(hello.environ)
     if hello.overlaps:
         asyncio.run(_overlapping(connection))
+    with connection.makefile("rb") as stream:
+        _one_by_one(connection, stream.read)
 
 
 def _die_with_parent() -> None:
