@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from zerowait.engine.microbatch import MicroBatches, Take
-from zerowait.engine.worker import CANCELLED, CLOSED, Answer, ForkServer, Worker
+from zerowait.engine.worker import CANCELLED, CLOSED, LOST, Answer, ForkServer, Worker
 from zerowait.errors import ClosedError
 from zerowait.scorers import UserScorer, is_user_function, remote, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
@@ -455,7 +455,7 @@ class SharedWorker:
                 worker.cancel(number)
                 await asyncio.wait({reply}, timeout=_GRACE_S)
                 if not reply.done():  # its loop is blocked
-                    worker.stop(CANCELLED)
+                    worker.stop(LOST)
                     return None
                 if reply.result() is CANCELLED:
                     return _too_late(target, timeout_s)

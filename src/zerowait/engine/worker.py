@@ -26,6 +26,7 @@ _CLOSE_S: Final = 10.0
 _LOWER_PRIORITY: Final = 10
 CLOSED: Final = Abstain(FailureKind.CANCELLED, "the scorer pool was closed")
 CANCELLED: Final = Abstain(FailureKind.CANCELLED, "the call was cancelled")
+LOST: Final = Abstain(FailureKind.CRASHED, "its process was ended for another call's sake")
 
 Answer: TypeAlias = list[bytes] | bytes | Abstain
 """Replies; or bytes for all that was asked: empty for nothing to say, else what went wrong."""
