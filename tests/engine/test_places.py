@@ -162,8 +162,9 @@ ODD = [
 def test_one_bad_call_among_overlapping_ones_costs_no_other_its_judgement(what, kind, message):
     async def main():
         pool = ScorerPool(functions=functions())
-        rows = [Sample("", "", what if n == 5 else "") for n in range(12)]
-        outcomes = await all_of(pool, "odd", rows, timeout_s=1.5)
+        bad = pool.run("place_functions:odd", Sample("", "", what), timeout_s=1.5)
+        others = [pool.run("place_functions:odd", Sample("", "")) for _ in range(11)]
+        outcomes = await side_by_side([*others[:5], bad, *others[5:]])
         again = await all_of(pool, "odd", [Sample("", "")])
         await pool.aclose()
         return outcomes, again

@@ -49,6 +49,13 @@ class MemoryStore:
         self._misses += entry is None
         return entry
 
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:  # noqa: ARG002
+        """As `get`: no other process has this memory."""
+        return await self.get(key)
+
+    def release(self, key: str) -> None:
+        """Nothing is claimed."""
+
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry` for as long as the process lives and the capacity allows."""
         self.keep(key, entry)
@@ -79,6 +86,13 @@ class NoStore:
     async def get(self, key: str) -> Entry | None:  # noqa: ARG002
         """None."""
         return None
+
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:  # noqa: ARG002
+        """None."""
+        return None
+
+    def release(self, key: str) -> None:
+        """Nothing is claimed."""
 
     async def put(self, key: str, entry: Entry) -> None:
         """Nothing is kept."""
@@ -132,6 +146,20 @@ class Fronted:
         if entry is not None:
             self._front.keep(key, entry)
         return entry
+
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:
+        """The entry from memory, else what the store behind says."""
+        entry = self.peek(key)
+        if entry is not None:
+            return entry
+        entry = await self._back.claim(key, wait_s=wait_s)
+        if entry is not None:
+            self._front.keep(key, entry)
+        return entry
+
+    def release(self, key: str) -> None:
+        """Let others ask."""
+        self._back.release(key)
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; it is hot once the store behind has kept it."""

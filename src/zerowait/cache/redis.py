@@ -108,6 +108,13 @@ class RedisStore:
         value = await self._result(self._gets, PREFIX + key)
         return self._served.found(None if value is None else self._decoded(key, value))
 
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:  # noqa: ARG002
+        """As `get`: processes that ask the same at the same time each ask."""
+        return await self.get(key)
+
+    def release(self, key: str) -> None:
+        """Nothing is claimed."""
+
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns when Redis has it.
 

@@ -75,12 +75,33 @@ class Layered:
     async def get(self, key: str) -> Entry | None:
         """The entry from the own store, else from the one file of each layout that may hold it."""
         entry = await self._own.get(key)
+        return await self._from_older(key) if entry is None else entry
+
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:
+        """Likewise; a key that an older file knows is not asked for."""
+        entry = await self._own.claim(key, wait_s=wait_s)
+        if entry is not None:
+            return entry
+        try:
+            entry = await self._from_older(key)
+        except BaseException:
+            self._own.release(key)
+            raise
+        if entry is not None:
+            self._own.release(key)
+        return entry
+
+    def release(self, key: str) -> None:
+        """Let others ask."""
+        self._own.release(key)
+
+    async def _from_older(self, key: str) -> Entry | None:
         for shard, store in self._older:
-            if entry is not None:
-                return entry
             if shard.owner(key) == shard.index:
                 entry = await store.get(key)
-        return entry
+                if entry is not None:
+                    return entry
+        return None
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry` in the own store."""

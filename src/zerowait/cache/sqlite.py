@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import Enum
 from itertools import repeat
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from zerowait.cache.claims import LEASE_S, Claims
 from zerowait.cache.limits import Limits, Trimmer
 from zerowait.cache.served import Served
 from zerowait.cache.sqlite_file import open_database
@@ -27,6 +28,9 @@ from zerowait.cache.store import Entry, StoreError, StoreStats, storable
 from zerowait.errors import ClosedError
 
 _LARGEST_BATCH: Final = 512
+_LOOK_S: Final = 0.05
+"""Between two looks for what another process was asking for."""
+
 _READ_SIZES: Final = (1, 8, 64, 512)
 _COLUMNS: Final = "key, reply, verdict, judge, model, fingerprint, created"
 _WRITE: Final = f"""
@@ -45,19 +49,31 @@ _Row: TypeAlias = tuple[bytes, bytes, bytes, str, str, str, float]
 
 class _Do(Enum):
     GET = "get"
+    CLAIM = "claim"
     PUT = "put"
+    RELEASE = "release"
     COUNT = "count"
     CLOSE = "close"
+
+
+class _Claimed(Enum):
+    """Another process asks for it, or another call of this one."""
+
+    CLAIMED = "claimed"
+
+
+_CLAIMED: Final = _Claimed.CLAIMED
 
 
 class _Order:
     """Something to do for a caller that waits for `done`."""
 
-    __slots__ = ("do", "done", "what")
+    __slots__ = ("do", "done", "give_up_s", "what")
 
-    def __init__(self, do: _Do, what: Any = None) -> None:
+    def __init__(self, do: _Do, what: Any = None, *, wait_s: float = 0.0) -> None:
         self.do = do
         self.what = what
+        self.give_up_s = time.monotonic() + wait_s if wait_s else 0.0
         self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
@@ -68,6 +84,7 @@ class SqliteStore:
         path: on a local disk; ``~`` is the home directory.
         limits: the oldest entries beyond them are dropped, between other work.
         busy_timeout_s: how long a commit waits for other processes before it fails.
+        lease_s: how long a claim lasts after its process was last heard of.
         wall: Unix time in seconds.
 
     Raises:
@@ -80,19 +97,26 @@ class SqliteStore:
         *,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         busy_timeout_s: float = 10.0,
+        lease_s: float = LEASE_S,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).expanduser()
         self._served = Served(limits, wall=wall)
         self._trimmer = Trimmer(limits, wall=wall)
         self._closed = False
+        self._claimed: set[str] = set()
         self._inbox: SimpleQueue[_Order] = SimpleQueue()
         connection = open_database(self.path, busy_timeout_s=busy_timeout_s)
         # a daemon, because a store that was never closed must not keep the interpreter from
         # ending: what a put has promised is committed by then
         self._thread = Thread(
-            target=_serve,
-            args=(connection, self._inbox, self._trimmer),
+            target=_Server(
+                connection,
+                self._inbox,
+                self._trimmer,
+                Claims(lease_s=lease_s, wall=wall),
+                lambda entry: not limits.expired(entry.created, wall()),
+            ).serve,
             name="zerowait-cache",
             daemon=True,
         )
@@ -111,6 +135,29 @@ class SqliteStore:
         """
         return self._served.found(await self._result(_Order(_Do.GET, key.encode())))
 
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:
+        """The entry; or None, when it is for the caller to ask: see `Store.claim`.
+
+        Raises:
+            StoreError: the file cannot be read.
+            ClosedError: the store was closed.
+        """
+        try:
+            entry = await self._result(_Order(_Do.CLAIM, key.encode(), wait_s=wait_s))
+        except asyncio.CancelledError:  # it may have been granted by now
+            self._claimed.add(key)
+            self.release(key)
+            raise
+        if entry is None:
+            self._claimed.add(key)
+        return self._served.found(entry)
+
+    def release(self, key: str) -> None:
+        """Let other processes ask for what is claimed here; returns at once."""
+        if key in self._claimed and not self._closed:
+            self._claimed.discard(key)
+            self._inbox.put(_Order(_Do.RELEASE, key.encode()))
+
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns after the commit.
 
@@ -120,6 +167,7 @@ class SqliteStore:
         """
         row = (key.encode(), *msgspec.structs.astuple(storable(entry)))
         await self._result(_Order(_Do.PUT, row))
+        self._claimed.discard(key)
         self._served.puts += 1
 
     async def stats(self) -> StoreStats:
@@ -155,84 +203,187 @@ class SqliteStore:
         return result
 
 
-def _serve(connection: sqlite3.Connection, inbox: SimpleQueue[_Order], trimmer: Trimmer) -> None:
-    """The thread: carry out orders batch by batch, until one of them closes the file."""
-    closing = False
-    while not closing:
-        # a step drops more than a batch can bring, so one between two batches is enough
-        while trimmer.step(connection) and inbox.empty():
-            pass
-        batch = _gather(inbox)
-        closing = batch[-1].do is _Do.CLOSE
-        _report(batch, _carry_out(connection, batch))
+class _Server:
+    """The thread: carries out orders batch by batch, until one of them closes the file.
 
+    Args:
+        connection: to the file.
+        inbox: of orders.
+        trimmer: keeps the file within its limits.
+        claims: of this process.
+        is_fresh: whether an entry is not too old.
+    """
 
-def _gather(inbox: SimpleQueue[_Order]) -> list[_Order]:
-    """One order, waited for, and those that are there already; nothing comes after a CLOSE."""
-    batch = [inbox.get()]
-    with suppress(Empty):
-        while len(batch) < _LARGEST_BATCH and batch[-1].do is not _Do.CLOSE:
-            batch.append(inbox.get_nowait())
-    return batch
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        inbox: SimpleQueue[_Order],
+        trimmer: Trimmer,
+        claims: Claims,
+        is_fresh: Callable[[Entry], bool],
+    ) -> None:
+        self._connection = connection
+        self._inbox = inbox
+        self._trimmer = trimmer
+        self._claims = claims
+        self._is_fresh = is_fresh
+        self._parked: list[_Order] = []
+        self._look_s = 0.0
+        self._acts: Mapping[_Do, Callable[[Sequence[Any]], Sequence[Any]]] = {
+            # reads first: nobody waits behind a commit for what is there already
+            _Do.GET: self._read,
+            _Do.CLAIM: self._claim,
+            _Do.PUT: self._write,
+            _Do.RELEASE: self._release,
+            _Do.COUNT: self._count,
+            _Do.CLOSE: self._close,
+        }
 
+    def serve(self) -> None:
+        """Until the file is closed."""
+        closing = False
+        while not closing:
+            # a step drops more than a batch can bring, so one between two batches is enough
+            while self._trimmer.step(self._connection) and self._inbox.empty():
+                pass
+            with suppress(sqlite3.Error):  # held by another process: the next round tries again
+                self._claims.renew(self._connection)
+            batch = self._gather()
+            closing = bool(batch) and batch[-1].do is _Do.CLOSE
+            batch = [*self._due(closing=closing), *batch]
+            if batch:
+                results = self._carry_out(batch)
+                _report(*self._park(batch, results, closing=closing))
 
-def _carry_out(connection: sqlite3.Connection, batch: Sequence[_Order]) -> list[Any]:
-    """Each order's result, or the exception that it met."""
-    results: dict[int, Any] = {}
-    for do, act in _ACTS.items():
-        mine = [place for place, order in enumerate(batch) if order.do is do]
-        if not mine:
-            continue
+    def _gather(self) -> list[_Order]:
+        """One order, waited for, and those that are there already; nothing comes after a CLOSE."""
+        batch: list[_Order] = []
+        with suppress(Empty):
+            batch.append(self._inbox.get(timeout=self._pause_s()))
+            while len(batch) < _LARGEST_BATCH and batch[-1].do is not _Do.CLOSE:
+                batch.append(self._inbox.get_nowait())
+        return batch
+
+    def _pause_s(self) -> float | None:
+        """How long nothing need be done without an order."""
+        pauses = [] if (due_s := self._claims.due_s) is None else [due_s]
+        if self._parked:
+            pauses.append(max(0.0, self._look_s - time.monotonic()))
+        return min(pauses, default=None)
+
+    def _due(self, *, closing: bool) -> list[_Order]:
+        """Those who wait for another process, if it is time to look again."""
+        if not self._parked or (time.monotonic() < self._look_s and not closing):
+            return []
+        parked, self._parked = self._parked, []
+        return [order for order in parked if not order.done.cancelled()]
+
+    def _park(
+        self, batch: Sequence[_Order], results: Sequence[Any], *, closing: bool
+    ) -> tuple[list[_Order], list[Any]]:
+        """What is to be reported; who has to wait for another process is looked at again."""
+        now_s = time.monotonic()
+        orders, told = [], []
+        for order, result in zip(batch, results, strict=True):
+            if result is _CLAIMED and not closing and now_s < order.give_up_s:
+                self._parked.append(order)
+            else:
+                orders.append(order)
+                told.append(None if result is _CLAIMED else result)
+        if self._parked and self._look_s <= now_s:
+            self._look_s = now_s + _LOOK_S
+        return orders, told
+
+    def _carry_out(self, batch: Sequence[_Order]) -> list[Any]:
+        """Each order's result, or the exception that it met."""
+        results: dict[int, Any] = {}
+        for do, act in self._acts.items():
+            mine = [place for place, order in enumerate(batch) if order.do is do]
+            if not mine:
+                continue
+            try:
+                values = act([batch[place].what for place in mine])
+            except Exception as error:  # noqa: BLE001 - the thread's edge: who waits must hear it
+                values = [error] * len(mine)
+            results.update(zip(mine, values, strict=True))
+        return [results[place] for place in range(len(batch))]
+
+    def _read(self, keys: Sequence[bytes]) -> list[Entry | None]:
+        found: dict[bytes, Entry] = {}
+        at = 0
+        while at < len(keys):
+            size = next(
+                size for size in _READ_SIZES if size >= min(len(keys) - at, _READ_SIZES[-1])
+            )
+            some = keys[at : at + size]
+            # few different statements stay compiled: the last key fills the open places
+            filled = [*some, *repeat(some[-1], size - len(some))]
+            rows = self._connection.execute(_READ[size], filled)
+            found.update((row[0], Entry(*row[1:])) for row in rows)
+            at += size
+        return [found.get(key) for key in keys]
+
+    def _claim(self, keys: Sequence[bytes]) -> list[Entry | _Claimed | None]:
+        """Entries; None for what is claimed for this process now, or cannot be claimed."""
+        found = dict(zip(keys, map(self._if_fresh, self._read(keys)), strict=True))
+        missing = [key for key, entry in found.items() if entry is None]
+        results: dict[bytes, Entry | _Claimed | None] = {**found}
+        if missing:
+            # a file that cannot be written to keeps nobody from asking
+            with suppress(sqlite3.Error):
+                results.update(self._claim_missing(missing))
+        told: list[Entry | _Claimed | None] = []
+        mine: set[bytes] = set()
+        for key in keys:  # of two calls here that want the same, one asks
+            told.append(_CLAIMED if key in mine else results[key])
+            if results[key] is None:
+                mine.add(key)
+        return told
+
+    def _claim_missing(self, keys: Sequence[bytes]) -> dict[bytes, Entry | _Claimed | None]:
+        with self._transaction():
+            # read again under the lock: another process may have brought it by now
+            again = zip(keys, map(self._if_fresh, self._read(keys)), strict=True)
+            results: dict[bytes, Entry | _Claimed | None] = dict(again)
+            missing = [key for key in keys if results[key] is None]
+            taken = self._claims.take(self._connection, missing)
+            for key, mine in zip(missing, taken, strict=True):
+                results[key] = None if mine else _CLAIMED
+        return results
+
+    def _if_fresh(self, entry: Entry | None) -> Entry | None:
+        return entry if entry is not None and self._is_fresh(entry) else None
+
+    def _write(self, rows: Sequence[_Row]) -> list[None]:
+        with self._transaction():
+            self._connection.executemany(_WRITE, rows)
+            self._claims.drop(self._connection, [row[0] for row in rows])
+        return [None] * len(rows)
+
+    def _release(self, keys: Sequence[bytes]) -> list[None]:
+        with self._transaction():
+            self._claims.drop(self._connection, keys)
+        return [None] * len(keys)
+
+    def _count(self, orders: Sequence[None]) -> list[int]:
+        (entries,) = self._connection.execute("SELECT count(*) FROM replies").fetchone()
+        return [entries] * len(orders)
+
+    def _close(self, orders: Sequence[None]) -> list[None]:
+        with suppress(sqlite3.Error):  # held by another process: the leases run out
+            self._claims.clear(self._connection)
+        self._connection.close()
+        return [None] * len(orders)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
         try:
-            values = act(connection, [batch[place].what for place in mine])
-        except Exception as error:  # noqa: BLE001 - the thread's edge: whoever waits must hear it
-            values = [error] * len(mine)
-        results.update(zip(mine, values, strict=True))
-    return [results[place] for place in range(len(batch))]
-
-
-def _read(connection: sqlite3.Connection, keys: Sequence[bytes]) -> list[Entry | None]:
-    found: dict[bytes, Entry] = {}
-    at = 0
-    while at < len(keys):
-        size = next(size for size in _READ_SIZES if size >= min(len(keys) - at, _READ_SIZES[-1]))
-        some = keys[at : at + size]
-        # few different statements stay compiled: the last key fills the open places
-        filled = [*some, *repeat(some[-1], size - len(some))]
-        rows = connection.execute(_READ[size], filled)
-        found.update((row[0], Entry(*row[1:])) for row in rows)
-        at += size
-    return [found.get(key) for key in keys]
-
-
-def _write(connection: sqlite3.Connection, rows: Sequence[_Row]) -> list[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.executemany(_WRITE, rows)
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-    return [None] * len(rows)
-
-
-def _count(connection: sqlite3.Connection, orders: Sequence[None]) -> list[int]:
-    (entries,) = connection.execute("SELECT count(*) FROM replies").fetchone()
-    return [entries] * len(orders)
-
-
-def _close(connection: sqlite3.Connection, orders: Sequence[None]) -> list[None]:
-    connection.close()
-    return [None] * len(orders)
-
-
-_ACTS: Final[Mapping[_Do, Callable[[sqlite3.Connection, Sequence[Any]], Sequence[Any]]]] = {
-    _Do.GET: _read,
-    _Do.PUT: _write,
-    _Do.COUNT: _count,
-    _Do.CLOSE: _close,
-}
-"""Reads first: nobody waits behind a commit for what is there already."""
+            yield
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
 
 
 def _report(batch: Sequence[_Order], results: Iterable[Any]) -> None:

@@ -81,6 +81,22 @@ class Store(Protocol):
         """
         ...
 
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:
+        """The entry; or None, and then the caller is the one who asks: it calls `put` or `release`.
+
+        Where another process has claimed the same key, this waits for its entry, for its release,
+        or until its lease has run out, as that of a process that died does. A store that cannot
+        tell, and every store after `wait_s`, lets the caller ask as well.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        ...
+
+    def release(self, key: str) -> None:
+        """Let others ask, if `key` is claimed here; a `put` has done that."""
+        ...
+
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns when a killed process would find it again.
 

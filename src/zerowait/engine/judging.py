@@ -213,13 +213,17 @@ class Bench:
         return settled, joined
 
     async def _settle(self, question: _Question, sent: Callable[[], None]) -> Settled:
-        recalled = await self._replies.kept(question.key, question.read)
+        wait_s = self._client.traffic.deadline_s
+        recalled = await self._replies.kept(question.key, question.read, wait_s=wait_s)
         if recalled is not None:
             return recalled
-        refusal = await self._meter.refusal(question.body)
-        if refusal is not None:
-            return Settled(outcome=Abstain(FailureKind.BUDGET, refusal), source="refused")
-        return await self._asked(question, sent)
+        try:
+            refusal = await self._meter.refusal(question.body)
+            if refusal is not None:
+                return Settled(outcome=Abstain(FailureKind.BUDGET, refusal), source="refused")
+            return await self._asked(question, sent)
+        finally:
+            self._replies.release(question.key)
 
     async def _asked(self, question: _Question, sent: Callable[[], None]) -> Settled:
         request = question.request

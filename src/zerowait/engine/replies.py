@@ -36,14 +36,21 @@ class Replies:
         """Whether `hot` may find something under `key`."""
         return self._store.peek(key) is not None
 
-    async def kept(self, key: str, read: Read) -> Settled | None:
-        """What the kept reply says, or None where the judge has to be asked."""
+    async def kept(self, key: str, read: Read, *, wait_s: float) -> Settled | None:
+        """What the kept reply says, or None where the judge has to be asked; `release` it then.
+
+        Where another process asks the judge the same, this waits for it, at most `wait_s`.
+        """
         try:
-            entry = await self._store.get(key)
+            entry = await self._store.claim(key, wait_s=wait_s)
         except StoreError as error:
             self._failed(error)
             return None
         return self._recalled(entry, read)
+
+    def release(self, key: str) -> None:
+        """Let other processes ask: there is no reply to keep. Does nothing after `keep`."""
+        self._store.release(key)
 
     async def keep(self, key: str, reply: bytes, outcome: Score, origin: Origin) -> None:
         """Commits the reply before its reward is handed out, so that nobody pays for it twice.
