@@ -1,81 +1,73 @@
-"""Claims in an SQLite file: which process asks a judge for what, so that no other one does.
+"""Which process asks a judge for what: a lock on one byte of a file beside the cache, for each key.
 
-A claim is a lease. Its process renews it as long as it lives, so that one that was killed keeps
-nobody from asking for longer than a lease.
+The system takes a lock from a process that ends in whatever way, so that no claim outlives its
+process, and none has to be renewed. Where there are no such locks, everybody may ask.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-import sqlite3
-import time
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Iterable
+from hashlib import blake2b
+from pathlib import Path
 from typing import Final
 
-LEASE_S: Final = 15.0
-_RENEWALS: Final = 3
-_CLAIM: Final = """
-    INSERT INTO claims VALUES (?, ?, ?)
-    ON CONFLICT (key) DO UPDATE SET owner = excluded.owner, until = excluded.until
-    WHERE claims.until < ?
-"""
+SUFFIX: Final = "-claims"
+"""After the name of the cache's file; the file stays empty."""
+
+# Those of the open file and not of the process: two stores of one process are two owners.
+_SET_LOCK: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
+_FLOCK: Final = struct.Struct("@hhqqi4x")
+_POSITION_BITS: Final = 62
 
 
 class Claims:
-    """The claims of one process, used by the thread that owns the connection.
+    """The claims of one store; used by one thread.
 
     Args:
-        lease_s: how long a claim lasts after its process was last heard of.
-        wall: Unix time in seconds.
+        path: of the cache.
     """
 
-    def __init__(self, *, lease_s: float = LEASE_S, wall: Callable[[], float] = time.time) -> None:
-        self._lease_s = lease_s
-        self._wall = wall
-        self._owner = os.urandom(8)
+    def __init__(self, path: Path) -> None:
         self._held: set[bytes] = set()
-        self._renewed_s = time.monotonic()
+        self._fd: int | None = None
+        if _SET_LOCK is not None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            try:
+                self._fd = os.open(path.with_name(path.name + SUFFIX), flags, 0o600)
+            except OSError:  # nobody may write here: everybody may ask
+                self._fd = None
 
-    @property
-    def due_s(self) -> float | None:
-        """Seconds until the claims have to be renewed; None where there are none."""
-        if not self._held:
-            return None
-        return max(0.0, self._renewed_s + self._lease_s / _RENEWALS - time.monotonic())
-
-    def take(self, connection: sqlite3.Connection, keys: Iterable[bytes]) -> list[bool]:
-        """Whether each of `keys` is claimed for this process now; inside of a transaction."""
-        now = self._wall()
-        taken = []
-        if not self._held:
-            self._renewed_s = time.monotonic()
-        for key in keys:
-            row = (key, self._owner, now + self._lease_s, now)
-            taken.append(connection.execute(_CLAIM, row).rowcount > 0)
-            if taken[-1]:
-                self._held.add(key)
+    def take(self, keys: Iterable[bytes]) -> set[bytes]:
+        """Those of `keys` that are claimed from now on; not those that are claimed already."""
+        taken = {key for key in keys if key not in self._held and self._lock(key, fcntl.F_WRLCK)}
+        self._held |= taken
         return taken
 
-    def drop(self, connection: sqlite3.Connection, keys: Iterable[bytes]) -> None:
-        """Give up those of `keys` that are claimed for this process."""
-        mine = self._held.intersection(keys)
-        if mine:
-            rows = [(key, self._owner) for key in mine]
-            connection.executemany("DELETE FROM claims WHERE key = ? AND owner = ?", rows)
-            self._held -= mine
+    def drop(self, keys: Iterable[bytes]) -> None:
+        """Give up those of `keys` that are claimed here."""
+        for key in keys:
+            if key in self._held:
+                self._held.discard(key)
+                self._lock(key, fcntl.F_UNLCK)
 
-    def renew(self, connection: sqlite3.Connection) -> None:
-        """Renew the claims if it is time."""
-        due_s = self.due_s
-        if due_s is None or due_s > 0:
-            return
-        self._renewed_s = time.monotonic()
-        until = self._wall() + self._lease_s
-        connection.execute("UPDATE claims SET until = ? WHERE owner = ?", (until, self._owner))
-
-    def clear(self, connection: sqlite3.Connection) -> None:
-        """Give up all of this process's claims, and those that have run out."""
-        connection.execute(
-            "DELETE FROM claims WHERE owner = ? OR until < ?", (self._owner, self._wall())
-        )
+    def close(self) -> None:
+        """Give up all."""
         self._held.clear()
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def _lock(self, key: bytes, kind: int) -> bool:
+        if self._fd is None or _SET_LOCK is None:
+            return True
+        position = int.from_bytes(blake2b(key, digest_size=8).digest()) >> 64 - _POSITION_BITS
+        try:
+            fcntl.fcntl(self._fd, _SET_LOCK, _FLOCK.pack(kind, os.SEEK_SET, position, 1, 0))
+        except BlockingIOError:
+            return False
+        except OSError:  # this filesystem, or system, has no such locks
+            return True
+        return True

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import Enum
 from itertools import repeat
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from zerowait.cache.claims import LEASE_S, Claims
+from zerowait.cache.claims import Claims
 from zerowait.cache.limits import Limits, Trimmer
 from zerowait.cache.served import Served
 from zerowait.cache.sqlite_file import open_database
@@ -84,7 +84,6 @@ class SqliteStore:
         path: on a local disk; ``~`` is the home directory.
         limits: the oldest entries beyond them are dropped, between other work.
         busy_timeout_s: how long a commit waits for other processes before it fails.
-        lease_s: how long a claim lasts after its process was last heard of.
         wall: Unix time in seconds.
 
     Raises:
@@ -97,7 +96,6 @@ class SqliteStore:
         *,
         limits: Limits = Limits(),  # noqa: B008 - frozen
         busy_timeout_s: float = 10.0,
-        lease_s: float = LEASE_S,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).expanduser()
@@ -114,7 +112,7 @@ class SqliteStore:
                 connection,
                 self._inbox,
                 self._trimmer,
-                Claims(lease_s=lease_s, wall=wall),
+                Claims(self.path),
                 lambda entry: not limits.expired(entry.created, wall()),
             ).serve,
             name="zerowait-cache",
@@ -246,8 +244,6 @@ class _Server:
             # a step drops more than a batch can bring, so one between two batches is enough
             while self._trimmer.step(self._connection) and self._inbox.empty():
                 pass
-            with suppress(sqlite3.Error):  # held by another process: the next round tries again
-                self._claims.renew(self._connection)
             batch = self._gather()
             closing = bool(batch) and batch[-1].do is _Do.CLOSE
             batch = [*self._due(closing=closing), *batch]
@@ -266,10 +262,7 @@ class _Server:
 
     def _pause_s(self) -> float | None:
         """How long nothing need be done without an order."""
-        pauses = [] if (due_s := self._claims.due_s) is None else [due_s]
-        if self._parked:
-            pauses.append(max(0.0, self._look_s - time.monotonic()))
-        return min(pauses, default=None)
+        return max(0.0, self._look_s - time.monotonic()) if self._parked else None
 
     def _due(self, *, closing: bool) -> list[_Order]:
         """Those who wait for another process, if it is time to look again."""
@@ -324,45 +317,39 @@ class _Server:
         return [found.get(key) for key in keys]
 
     def _claim(self, keys: Sequence[bytes]) -> list[Entry | _Claimed | None]:
-        """Entries; None for what is claimed for this process now, or cannot be claimed."""
-        found = dict(zip(keys, map(self._if_fresh, self._read(keys)), strict=True))
-        missing = [key for key, entry in found.items() if entry is None]
-        results: dict[bytes, Entry | _Claimed | None] = {**found}
-        if missing:
-            # a file that cannot be written to keeps nobody from asking
-            with suppress(sqlite3.Error):
-                results.update(self._claim_missing(missing))
+        """Entries; None for what is claimed from now on, or cannot be claimed."""
+        taken = self._claims.take(keys)
+        # read after that: another process may have brought it, and let it go, just before
+        try:
+            entries = [self._if_fresh(entry) for entry in self._read(keys)]
+        except BaseException:
+            self._claims.drop(taken)
+            raise
+        self._claims.drop(
+            key for key, entry in zip(keys, entries, strict=True) if entry and key in taken
+        )
         told: list[Entry | _Claimed | None] = []
-        mine: set[bytes] = set()
-        for key in keys:  # of two calls here that want the same, one asks
-            told.append(_CLAIMED if key in mine else results[key])
-            if results[key] is None:
-                mine.add(key)
+        for key, entry in zip(keys, entries, strict=True):
+            told.append(entry if entry or key in taken else _CLAIMED)
+            taken.discard(key)  # of two calls here that want the same, one asks
         return told
-
-    def _claim_missing(self, keys: Sequence[bytes]) -> dict[bytes, Entry | _Claimed | None]:
-        with self._transaction():
-            # read again under the lock: another process may have brought it by now
-            again = zip(keys, map(self._if_fresh, self._read(keys)), strict=True)
-            results: dict[bytes, Entry | _Claimed | None] = dict(again)
-            missing = [key for key in keys if results[key] is None]
-            taken = self._claims.take(self._connection, missing)
-            for key, mine in zip(missing, taken, strict=True):
-                results[key] = None if mine else _CLAIMED
-        return results
 
     def _if_fresh(self, entry: Entry | None) -> Entry | None:
         return entry if entry is not None and self._is_fresh(entry) else None
 
     def _write(self, rows: Sequence[_Row]) -> list[None]:
-        with self._transaction():
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
             self._connection.executemany(_WRITE, rows)
-            self._claims.drop(self._connection, [row[0] for row in rows])
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        self._claims.drop(row[0] for row in rows)
         return [None] * len(rows)
 
     def _release(self, keys: Sequence[bytes]) -> list[None]:
-        with self._transaction():
-            self._claims.drop(self._connection, keys)
+        self._claims.drop(keys)
         return [None] * len(keys)
 
     def _count(self, orders: Sequence[None]) -> list[int]:
@@ -370,20 +357,9 @@ class _Server:
         return [entries] * len(orders)
 
     def _close(self, orders: Sequence[None]) -> list[None]:
-        with suppress(sqlite3.Error):  # held by another process: the leases run out
-            self._claims.clear(self._connection)
+        self._claims.close()
         self._connection.close()
         return [None] * len(orders)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
 
 
 def _report(batch: Sequence[_Order], results: Iterable[Any]) -> None:

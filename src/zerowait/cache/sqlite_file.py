@@ -32,14 +32,6 @@ SCHEMA: Final[Sequence[str]] = (
     CREATE UNIQUE INDEX replies_by_key ON replies (key);
     """,
     "CREATE INDEX replies_by_age ON replies (created)",
-    # which process asks for what, until when unless it says so again
-    """
-    CREATE TABLE claims (
-        key BLOB PRIMARY KEY,
-        owner BLOB NOT NULL,
-        until REAL NOT NULL
-    ) WITHOUT ROWID
-    """,
 )
 """Step n turns a file of version n into one of version n + 1."""
 

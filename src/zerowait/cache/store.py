@@ -84,9 +84,8 @@ class Store(Protocol):
     async def claim(self, key: str, *, wait_s: float) -> Entry | None:
         """The entry; or None, and then the caller is the one who asks: it calls `put` or `release`.
 
-        Where another process has claimed the same key, this waits for its entry, for its release,
-        or until its lease has run out, as that of a process that died does. A store that cannot
-        tell, and every store after `wait_s`, lets the caller ask as well.
+        Where another process has claimed the same key, this waits for its entry, its release or
+        its end. A store that cannot tell, and every store after `wait_s`, lets the caller ask, too.
 
         Raises:
             StoreError: it cannot be read.
