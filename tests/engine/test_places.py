@@ -2,11 +2,15 @@
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+import zerowait
 from zerowait import Abstain, ConfigError, Engine, FailureKind, Sample, Score
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
@@ -340,3 +344,42 @@ def test_a_table_s_functions_have_the_component_s_places():
     given = {"scorer": "by_data_source", "table": table, "workers": 3, "concurrency": 7}
     (step,) = compile_plan(load_config({"components": {"it": given}})).rules
     assert step.places == Places("it", workers=3, concurrency=7)
+
+
+INTERRUPTED = """
+import sys, zerowait
+config = {"components": {
+    "slow": {"scorer": "place_functions:pid_and_sleep"}, "later": {"scorer": "place_functions:odd"}
+}}
+with zerowait.open(config) as rewards:
+    rewards.score([zerowait.Sample("", "", "waits")] * 4)
+"""
+
+
+def test_an_interrupt_ends_every_process(tmp_path):
+    (tmp_path / "place_functions.py").write_text(
+        MODULE
+        + """
+def pid_and_sleep(sample):
+    print(os.getpid(), os.getppid(), flush=True)
+    time.sleep(1000)
+"""
+    )
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    source = str(Path(zerowait.__file__).parent.parent)
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([source, str(tmp_path)])}
+    with subprocess.Popen(
+        [sys.executable, str(tmp_path / "script.py")],
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        pids = [int(pid) for _ in range(2) for pid in process.stdout.readline().split()]
+        process.send_signal(signal.SIGINT)
+        process.wait(60)
+    assert len(set(pids)) == 3  # two workers, and who forked them
+    end = time.monotonic() + 60
+    while any(map(alive, pids)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not any(map(alive, pids))

@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, cast
 
 from zerowait.scorers import worker_process as process
 from zerowait.types import Abstain, FailureKind
@@ -48,7 +48,7 @@ class Worker(asyncio.Protocol):
         self._server = server
         self._hello = hello
         self._leak_bytes = leak_bytes
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.WriteTransport | None = None
         self._buffer = bytearray()
         self._pending: dict[int, tuple[str, asyncio.Future[Answer]]] = {}
         self._numbers = 0
@@ -127,10 +127,10 @@ class Worker(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection can be used."""
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a socket's
-        self._transport = transport
+        # uvloop's are no instances of asyncio's
+        self._transport = cast("asyncio.WriteTransport", transport)
         hello = pickle.dumps(self._hello)
-        transport.write(process.LENGTH.pack(len(hello)) + hello)
+        self._transport.write(process.LENGTH.pack(len(hello)) + hello)
 
     def data_received(self, data: bytes) -> None:
         """Hand out the answers that are complete."""
