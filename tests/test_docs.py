@@ -85,7 +85,11 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "graded.md").write_text(graded)
     lines = next(block for block in re.findall(r"```json\n(.*?)```", judges, re.DOTALL) if '"verdict"' in block)  # fmt: skip
     (tmp_path / "anchors.jsonl").write_text(lines)
-    (tmp_path / "my_rewards.py").write_text("def score(response):\n    return 1.0\n")
+    (tmp_path / "my_rewards.py").write_text(
+        "def score(response):\n    return 1.0\n"
+        "def run_tests(sample):\n    return 1.0\n"
+        "async def ask_a_service(sample):\n    return 1.0\n"
+    )
     (tmp_path / "reward.yaml").write_text(RULE)
     return tmp_path
 
