@@ -55,9 +55,9 @@ class Growth:
         most: processes at once; a response can make each of them hang until its deadline.
         slow_s: a row that takes so long gives its place to the next one and goes on beside it; an
             ordinary answer takes a tenth of it.
-        slice_s: a row that takes so long goes on at a lower priority; and where there are `most`
-            processes already, it is begun again later, with its whole time, when no other row
-            waits.
+        slice_s: a row that takes so long goes on at a lower priority; and where such rows leave too
+            few of `most` processes, the longest is begun again later, with its whole time, when no
+            other row waits.
     """
 
     most: int = 16
@@ -349,6 +349,7 @@ class WorkerPool:
             return False
         now_s = asyncio.get_running_loop().time()
         long: list[tuple[float, WorkerLease]] = []
+        many = 0
         for lease in self._leases:
             if lease.began_s is None or lease.worker is None:
                 continue
@@ -356,10 +357,11 @@ class WorkerPool:
             lease.is_slow = lease.is_slow or took_s >= growth.slow_s
             if took_s >= growth.slice_s:
                 lease.worker.lower_priority()
+                many += 1
                 if not lease.again:
                     long.append((took_s, lease))
         self._hand_out()
-        if self._waiting and long and len(self._leases) + self._granted >= growth.most:
+        if self._waiting and long and many > growth.most - self._size:
             _, longest = max(long, key=lambda each: each[0])
             assert longest.worker is not None  # noqa: S101 - it was looked
             longest.is_evicted = True
