@@ -9,6 +9,7 @@ import msgspec
 from zerowait.cli.alone import COMPONENT, alone
 from zerowait.cli.tables import show
 from zerowait.config import RewardConfig
+from zerowait.config.urls import shown_url
 from zerowait.engine import Engine
 from zerowait.events import Event, JudgementSettled
 from zerowait.judge import Procedure, Rubric
@@ -63,7 +64,7 @@ async def _one(config: RewardConfig, name: str, index: int) -> Asked:
     settled = [event for event in events if isinstance(event, JudgementSettled)]
     return Asked(
         judge=name,
-        endpoint=judge.endpoints[0].base_url,
+        endpoint=shown_url(judge.endpoints[0].base_url),
         outcome=reward.components[COMPONENT],
         calls=settled,
         priced=judge.endpoints[0].model in only.prices,

@@ -65,7 +65,7 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
 
 
 def check_reward(
-    config: RewardConfig, environ: Mapping[str, str] = os.environ, *, connect: bool = True
+    config: RewardConfig, environ: Mapping[str, str] | None = None, *, connect: bool = True
 ) -> None:
     """Raise a ConfigError unless every name resolves, every key is set and every judge answers.
 

@@ -67,8 +67,9 @@ class HttpTransport:
             began_s = clock()
             connection = await origin.dial(min(self._connect_timeout_s, timeout_s))
             spent_s = clock() - began_s
-        encoded = b"%b%d\r\n\r\n%b" % (head.prefix, len(body), body)
-        reply = await connection.exchange(encoded, timeout_s=timeout_s, spent_s=spent_s)
+        reply = await connection.exchange(
+            b"%b%d\r\n\r\n%b" % (head.prefix, len(body), body), timeout_s=timeout_s, spent_s=spent_s
+        )
         origin.give_back(connection)
         return reply
 

@@ -13,6 +13,7 @@ import msgspec
 from zerowait.attribution import Ending, ending_of
 from zerowait.config.checks import positive
 from zerowait.config.urls import check_url, shown_url
+from zerowait.config.veil import veiled
 
 Api: TypeAlias = Literal["chat", "responses", "classify", "pooling", "score"]
 
@@ -91,6 +92,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield "base_url", shown_url(self.base_url)
         yield "model", self.model
 
+    def __reduce__(self) -> tuple[Any, ...]:  # nor through a pickle that is shown as text
+        return veiled(_endpoint, msgspec.structs.asdict(self))
+
     @property
     def speaks(self) -> Api:
         """The API in which it is asked."""
@@ -116,6 +120,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def _named(self) -> Api | None:
         """The API that the URL ends with."""
         return _api_of(self.base_url)
+
+
+def _endpoint(settings: Mapping[str, Any]) -> Endpoint:
+    return Endpoint(**settings)
 
 
 @cache  # asked for with each request; a run has a handful of URLs

@@ -28,6 +28,7 @@ from zerowait.config.schema import (
 from zerowait.config.source import KeyPath, Source, read_yaml, refuse_extremes
 from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.config.words import kind_of
+from zerowait.errors import ConfigError
 from zerowait.types import FailureKind
 
 _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeComponent]] = {
@@ -52,10 +53,30 @@ def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> Reward
     """
     if isinstance(config, RewardConfig):
         return config
+    try:
+        return _loaded(config)
+    except ConfigError as error:
+        failed = error
+    finally:
+        del config  # a mapping may hold a key, and a traceback may show local variables
+    raise bare(failed)
+
+
+def bare(error: ConfigError) -> ConfigError:
+    """`error` without the frames that it came through: they hold the document, keys included."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def _loaded(config: str | Path | Mapping[str, Any]) -> RewardConfig:
     if isinstance(config, str | Path):
         path, _, key = str(config).partition("#")
         source = read_yaml(Path(path).expanduser())
         return read_config(source, (key,) if key else ())
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"a reward configuration is a path, a mapping or a RewardConfig, not {kind_of(config)}"
+        )
     source = Source("reward", _plain(config), {}, Path())
     refuse_extremes(source)
     return read_config(source)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
@@ -55,7 +54,7 @@ class Engine:
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop; must be quick. What it raises is logged.
         transport: how requests travel; `HttpTransport` when None.
-        environ: where ``api_key_env`` variables are looked up.
+        environ: where ``api_key_env`` variables are looked up; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
 
     Raises:
@@ -69,10 +68,13 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         listener: Listener = nobody,
         transport: Transport | None = None,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,
     ) -> None:
-        self.config = load_config(config)
+        try:
+            self.config = load_config(config)
+        finally:
+            del config  # a mapping may hold a key, and a traceback may show local variables
         self.plan = compile_plan(self.config)
         self._keys = credentials(self.config, environ)
         self._given_transport = transport

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from zerowait.config import RewardConfig
+from zerowait.config import RewardConfig, load_config
 from zerowait.config.checks import seconds
 from zerowait.engine.engine import Engine
 from zerowait.engine.portal import Portal
@@ -34,7 +34,11 @@ class Rewards:
         tokenizer: Tokenizer | None = None,
         listener: Listener = nobody,
     ) -> None:
-        self._engine = Engine(config, tokenizer=tokenizer, listener=listener)
+        try:
+            loaded = load_config(config)
+        finally:
+            del config  # a mapping may hold a key, and a traceback may show local variables
+        self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener)
         self._portal = Portal()
         self._closing = threading.Lock()
         self._closed: concurrent.futures.Future[None] | None = None
@@ -163,4 +167,8 @@ def open(  # noqa: A001 - users write zerowait.open
     Raises:
         ConfigError: names the file, the line, the key and the nearest right one.
     """
-    return Rewards(config, tokenizer=tokenizer, listener=listener)
+    try:
+        loaded = load_config(config)
+    finally:
+        del config  # see Rewards
+    return Rewards(loaded, tokenizer=tokenizer, listener=listener)
