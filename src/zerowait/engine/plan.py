@@ -183,7 +183,7 @@ def credentials(
     return keys
 
 
-def _key(
+def _key(  # noqa: RET503 - it ends in an error
     config: RewardConfig, variable: str, environ: _Environment, endpoint: tuple[str, int]
 ) -> Secret:
     """The key in a variable; where there is none, its name may be a key that was written there."""

@@ -250,7 +250,7 @@ class JobHub:
             RewardRecord(
                 sample=sample,
                 reward=reward,
-                trained_on=reward.value if streamed is None else streamed.value,
+                trained_on=reward.value if streamed is None else streamed.trained_on,
                 stand_in="" if streamed is None else streamed.stand_in,
                 ticket=ticket,
                 submitted_at=submitted_at,
