@@ -59,7 +59,7 @@ async def _one(config: RewardConfig, name: str, index: int) -> Asked:
     events: list[Event] = []
     async with Engine(only, listener=events.append) as engine:
         plan = engine.plan.judges
-        samples = _questions(plan.procedures[name], plan.rubrics[name])
+        samples = example_samples(plan.procedures[name], plan.rubrics[name])
         reward = (await engine.score_all(samples))[0]
     settled = [event for event in events if isinstance(event, JudgementSettled)]
     return Asked(
@@ -71,7 +71,7 @@ async def _one(config: RewardConfig, name: str, index: int) -> Asked:
     )
 
 
-def _questions(procedure: Procedure, rubric: Rubric) -> list[Sample]:
+def example_samples(procedure: Procedure, rubric: Rubric) -> list[Sample]:
     """What a judge that follows `procedure` can be asked: a sample, or two that it compares."""
     right, wrong = plain_answers(rubric)
     comparison, monitor = procedure.comparison, procedure.monitor

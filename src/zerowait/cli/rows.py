@@ -92,6 +92,14 @@ def samples_of(file: RowFile, columns: Mapping[str, str]) -> list[Sample]:
     return samples
 
 
+def first_group(path: Path) -> list[Sample]:
+    """The first row of a file, with its siblings where it has a ``group``."""
+    samples = samples_of(read_rows(path), {})
+    if not samples or samples[0].group is None:
+        return samples[:1]
+    return [sample for sample in samples if sample.group == samples[0].group]
+
+
 def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     used: set[str] = set()

@@ -21,8 +21,10 @@ The format of a rubric file::
 The block between the ``---`` lines is YAML; it may be missing, and so may each of its keys.
 ``version`` is a word of yours; a hash of the text is added to it, so that any edit asks the judge
 anew. ``reason`` is ``first`` (the default: the judge gives its reasons, then its verdict) or
-``none`` (the verdict alone). ``criteria`` are what the judge gives a verdict on each, by name: a
-weight, or ``{weight: 0.3, ask: what is asked}``; ``{{criteria}}`` is where they stand in the text.
+``none`` (the verdict alone). ``judges`` is what is judged: ``response`` by default, else the
+``extra.NAME`` that the user section shows. ``criteria`` are what the judge gives a verdict on each,
+by name: a weight, or ``{weight: 0.3, ask: what is asked}``; ``{{criteria}}`` is where they stand in
+the text.
 The headings are exactly ``## System`` and ``## User``, each once; use ``###`` below them.
 
 Placeholders: ``{{prompt}}``, ``{{response}}``, ``{{ground_truth}}`` and ``{{extra.NAME}}`` stand
@@ -61,6 +63,12 @@ CONVERSATION = "conversation"
 _SAMPLE_NAMES = ("prompt", "response", "ground_truth", CONVERSATION)
 _EXTRA = "extra."
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*\}\}")
+_MISSPELT = re.compile(  # {response}, ${response}, [[response]], %(response)s
+    r"((?<![\\{])(?:\$?\{|%\(|\[\[)[ \t]*"
+    r"(prompt|responses?|ground_truth|extra\.[\w.-]+|conversation)"
+    r"[ \t]*(?:\}|\)s|\]\])(?!\}))",
+    re.IGNORECASE,
+)
 _SECTIONS = ("System", "User")
 
 
@@ -159,6 +167,7 @@ def read_rubric(text: str, *, name: str, where: str) -> Rubric:
     front, start = read_front_matter(lines, where)
     sections = _sections(lines, start, where)
     _check(where, sections, front.criteria)
+    _check_judged(where, sections, front.judges)
     digest = sha256(text.encode()).hexdigest()[:12]
     return Rubric(
         name=name,
@@ -256,6 +265,31 @@ def _check(
         )
     if CRITERIA in everywhere and not criteria:
         raise ConfigError(f"{where}: there is {{{{{CRITERIA}}}}} and no 'criteria' in the settings")
+
+
+def _check_judged(where: str, sections: Mapping[str, tuple[int, str]], judged: str) -> None:
+    """Raise a ConfigError unless the user section shows what is judged.
+
+    A judge that never sees the response says the same of all responses to one prompt.
+    """
+    shown = set(_needs("\n".join(text for _, text in sections.values())))
+    for first_line, text in sections.values():
+        for number, line in enumerate(text.split("\n"), start=first_line):
+            for written, name in _MISSPELT.findall(line):
+                if name.lower() not in shown:
+                    raise ConfigError(
+                        f"{where}:{number}: {written} is text that the judge reads as it stands; "
+                        f"for the sample's own write {{{{{name.lower()}}}}}"
+                    )
+    if judged != "response":
+        if judged not in shown or not judged.startswith(_EXTRA):
+            raise ConfigError(
+                f"{where}: says 'judges: {judged}': it is the extra.NAME of a placeholder "
+                f"{{{{{_EXTRA}NAME}}}} that the user section shows"
+            )
+    elif not shown & {"response", RESPONSES, CONVERSATION}:
+        hint = next((f"; or say 'judges: {n}' above" for n in shown if n.startswith(_EXTRA)), "")
+        raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge{hint}")
 
 
 def _checked(where: str, title: str, first_line: int, text: str) -> set[str]:
