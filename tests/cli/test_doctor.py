@@ -197,14 +197,20 @@ def test_judges_that_compare_or_predict_are_asked_what_they_can_answer(
 def test_the_prompt_is_shown_as_the_judge_would_read_it_and_nobody_is_asked(zerowait, tmp_path):
     """Also without the key, and with nobody at the address."""
     rubric = tmp_path / "mine.md"
-    rubric.write_text("## System\nBe strict.\n## User\n{{prompt}}\n{{response}}\n{{reply_format}}\n")
+    rubric.write_text(
+        "## System\nBe strict.\n## User\n{{prompt}}\n{{response}}\n{{reply_format}}\n"
+    )
     place = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "NOT_SET"}
     (tmp_path / "reward.yaml").write_text(
         json.dumps(
             {
                 "components": {"q": {"judge": "q"}, "c": {"judge": "c"}},
                 "judges": {
-                    "q": {"endpoints": [place], "rubric": "mine.md", "verdict": {"integer": [1, 7]}},
+                    "q": {
+                        "endpoints": [place],
+                        "rubric": "mine.md",
+                        "verdict": {"integer": [1, 7]},
+                    },
                     "c": {"endpoints": [place], "verdict": {"pairs": "group"}},
                 },
             }

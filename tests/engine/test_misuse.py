@@ -28,7 +28,11 @@ async def in_engine(work):
         ("score", ROW, "score takes a Sample, not a dict: write Sample(prompt=..., response=...)"),
         ("score", "Paris", "score takes a Sample, not a str: write Sample(prompt, response)"),
         ("score", None, "score takes a Sample, not nothing"),
-        ("score_all", RIGHT, "score_all takes a list of Samples, not one: write [sample], or use score"),
+        (
+            "score_all",
+            RIGHT,
+            "score_all takes a list of Samples, not one: write [sample], or use score",
+        ),
         ("score_all", ROW, "score_all takes a list of Samples, not a dict: write Sample("),
         ("score_all", "Paris", "score_all takes a list of Samples, not a str"),
         ("score_all", 7, "score_all takes a list of Samples, not a int"),
@@ -46,7 +50,11 @@ def test_an_engine_says_what_it_takes(call, given, says):
 @pytest.mark.parametrize(
     ("call", "given", "says"),
     [
-        ("submit", ROW, "submit takes a Sample, not a dict: write Sample(prompt=..., response=...)"),
+        (
+            "submit",
+            ROW,
+            "submit takes a Sample, not a dict: write Sample(prompt=..., response=...)",
+        ),
         ("submit", [RIGHT], "submit takes a Sample, not a list: use submit_all for several"),
         ("submit_all", RIGHT, "submit_all takes a list of Samples, not one"),
         ("score", RIGHT, "score takes a list of Samples, not one: write [sample], or use submit"),
@@ -64,7 +72,10 @@ def test_open_rewards_say_at_once_what_they_take(call, given, says):
     ("fields", "says"),
     [
         ({"prompt": 7}, "a sample's prompt has to be text, or a list of messages"),
-        ({"prompt": None}, "prompt has to be text, or a list of messages like {role, content}, not nothing"),
+        (
+            {"prompt": None},
+            "prompt has to be text, or a list of messages like {role, content}, not nothing",
+        ),
         ({"prompt": ["hi"]}, "prompt has to be text, or a list of messages"),
         ({"response": ["a"]}, "response has to be text, not a list"),
         ({"extra": None}, "extra has to be a mapping of further columns, not nothing"),
@@ -168,7 +179,7 @@ def test_nobody_waits_for_the_loop_on_its_own_thread():
 
 @pytest.mark.parametrize("url", [7, None, {"url": "http://h"}, "127.0.0.1:8002"])
 def test_a_hub_says_what_it_takes(url):
-    with pytest.raises(ConfigError, match="URL, not a|must start with http"):
+    with pytest.raises(ConfigError, match=r"URL, not a|must start with http"):
         HttpHub(url)
 
 
@@ -176,5 +187,5 @@ def test_a_hub_says_what_it_takes(url):
 def test_a_ray_hub_says_what_it_takes(config):
     from zerowait.hub.ray import RayHub
 
-    with pytest.raises(ConfigError, match="RayHub takes the path of a reward.yaml, not a"):
+    with pytest.raises(ConfigError, match=r"RayHub takes the path of a reward\.yaml, not a"):
         RayHub(config, record=None)

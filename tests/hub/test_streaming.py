@@ -110,7 +110,7 @@ def test_no_abstention_is_ever_nought():
 def test_when_nothing_was_ever_judged_there_is_no_number_to_make_up():
     results, _ = streamed([row("fail", size=2), row("fail", size=2)])
     assert [(r.value, r.substitute, r.stand_in) for r in results] == [(None, None, "")] * 2
-    with pytest.raises(JudgementError, match="nothing a neutral reward could be.*http_error"):
+    with pytest.raises(JudgementError, match=r"nothing a neutral reward could be.*http_error"):
         results[0].number("train")
     assert math.isnan(results[0].number("validation"))
 

@@ -49,7 +49,7 @@ def config(
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(help="With --show-prompt: show the first row of this file, with its siblings."),
+        typer.Option(help="With --show-prompt: the first row of this file, with its siblings."),
     ] = None,
 ) -> int:
     """Check a reward configuration: every name, every key, every endpoint."""

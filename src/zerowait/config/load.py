@@ -36,6 +36,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
+_FACTORS = {"shape": ("weight", "scale"), "judge": ("scale", "weight")}
 _WORDS_OF_ON_FAILURE = frozenset({"default", "quorum", "value", *FailureKind})
 _TOP = ["components", "judges", "traffic", "hub", "cache", "prices", "on_failure"]
 
@@ -139,6 +140,11 @@ def _component(source: Source, at: KeyPath) -> Component:
     if not isinstance(tree, dict):
         source.fail(at, f"must be a mapping with one of scorer, judge, shape, not {kind_of(tree)}")
     given = [key for key in _COMPONENT_KINDS if key in tree]
+    factor = _FACTORS.get(given[0]) if len(given) == 1 else None
+    if factor is not None and factor[0] in tree:
+        wrong, right = factor
+        why = f"is not for a {given[0]}, whose factor is {right}: write {right}"
+        source.fail((*at, wrong), why)
     if len(given) != 1:
         source.fail(at, f"needs exactly one of scorer, judge, shape; it has {given or 'none'}")
     kind = _COMPONENT_KINDS[given[0]]

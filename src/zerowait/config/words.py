@@ -95,6 +95,30 @@ def kind_of(tree: Any) -> str:
     return "nothing" if tree is None else _KINDS.get(type(tree).__name__, type(tree).__name__)
 
 
+def number_hint(text: Any) -> str:
+    """What to write for the number that `text` was meant to be, as a half sentence, or nothing.
+
+    >>> number_hint("0,5"), number_hint("1e-6")
+    ('; a number is written with a point: 0.5', '; YAML reads 1e-6 as text: write 1.0e-6')
+    >>> number_hint("50 %"), number_hint("0.5"), number_hint("many")
+    ('; write 0.5', '; write 0.5 without quotes', '')
+    """
+    if not isinstance(text, str):
+        return ""
+    written = as_yaml_number(text)
+    if written is not None:
+        return f"; YAML reads {text} as text: write {written}"
+    plain = text.strip().replace("\N{MINUS SIGN}", "-").replace("\N{FULLWIDTH FULL STOP}", ".")
+    if re.fullmatch(r"[-+]?\d*,\d+", plain):
+        return f"; a number is written with a point: {plain.replace(',', '.')}"
+    percent = re.fullmatch(r"([-+]?\d+(?:[.,]\d+)?)\s*%", plain)
+    if percent is not None:
+        return f"; write {float(percent[1].replace(',', '.')) / 100:g}"
+    if re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)", plain):
+        return f"; write {plain} without quotes" if plain == text.strip() else f"; write {plain}"
+    return ""
+
+
 def as_yaml_number(text: Any) -> str | None:
     """How YAML would read the number that `text` was meant to be; None when it is none.
 
