@@ -44,7 +44,7 @@ def complaint(folder, text):
     ],
 )
 def test_a_number_that_is_none_says_how_to_write_it(written, says, at, tmp_path):
-    value = f'"{written}"' if written.startswith((",", "50 ")) or "," in written and "[" not in written else written
+    value = f'"{written}"' if written.startswith((",", "50 ")) or ("," in written and "[" not in written) else written
     told = complaint(tmp_path, at.format(value))
     assert says.removeprefix("must be a number, not text; ") in told
     assert "number" in told

@@ -260,6 +260,10 @@ class Engine:
             raise ClosedError("the engine is not open: use it inside `async with`")
         return await self._benches.answer(ask)
 
+    def check(self, sample: Sample) -> None:
+        """Raise a DataError when `sample` lacks what the configuration needs of each sample."""
+        self._check(sample, size=1)
+
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         counts = msgspec.structs.replace(
