@@ -298,7 +298,8 @@ def test_all_rows_that_cannot_be_scored_are_named_at_once_and_may_be_left_out(
 
 def test_rows_that_lack_what_a_shape_needs_are_named_at_once_too(tmp_path, zerowait):
     rows = [
-        {"prompt": "q", "response": "r", "group": "g", "response_tokens": n} | ({} if n else {"group": None})
+        {"prompt": "q", "response": "r", "group": "g", "response_tokens": n}
+        | ({} if n else {"group": None})
         for n in (3, 0, 2, 0)
     ]
     rows.append({"prompt": "q", "response": "r", "group": "g"})

@@ -44,7 +44,11 @@ def complaint(folder, text):
     ],
 )
 def test_a_number_that_is_none_says_how_to_write_it(written, says, at, tmp_path):
-    value = f'"{written}"' if written.startswith((",", "50 ")) or ("," in written and "[" not in written) else written
+    value = (
+        f'"{written}"'
+        if written.startswith((",", "50 ")) or ("," in written and "[" not in written)
+        else written
+    )
     told = complaint(tmp_path, at.format(value))
     assert says.removeprefix("must be a number, not text; ") in told
     assert "number" in told
@@ -93,7 +97,9 @@ def test_a_module_that_breaks_says_in_which_line(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "broken_rule.py").write_text("import json\n\nlimit = json.loads('{')\n")
     told = complaint(tmp_path, "components: {a: {scorer: 'broken_rule:f'}}")
-    assert re.search(r"broken_rule raised JSONDecodeError: .* \(/.*/broken_rule\.py:3, in <module>\)", told)
+    assert re.search(
+        r"broken_rule raised JSONDecodeError: .* \(/.*/broken_rule\.py:3, in <module>\)", told
+    )
     (tmp_path / "misspelt_rule.py").write_text("x = 1\ndef f(:\n")
     told = complaint(tmp_path, "components: {a: {scorer: 'misspelt_rule:f'}}")
     assert "misspelt_rule.py:2)" in told

@@ -101,7 +101,7 @@ class Sender(msgspec.Struct, frozen=True):
 
     async def _carry(self, place: Target, body: bytes, timeout_s: float) -> Reply | TransportError:
         try:
-            request = Request(place.url, place.headers, body)
+            request = Request(place.url, place.headers, body, place.proxy)
             reply = await self.transport.send(request, timeout_s=timeout_s)
             return place.scrub(reply)
         except TransportError as error:

@@ -35,6 +35,18 @@ def check_url(name: str, url: str) -> None:
         raise ValueError(f"{name} must name a host, and a port from 1 to 65535 if any")
 
 
+def check_proxy(name: str, proxy: str) -> None:
+    """Raise a ValueError unless `proxy` is ``env``, ``off`` or a proxy's URL; never repeats it."""
+    if proxy in ("env", "off"):
+        return
+    if not proxy.lower().startswith("http://"):
+        raise ValueError(
+            f"{name} must be env, off, or a URL that starts with http:// (a proxy for https:// "
+            "judges has one, too; SOCKS is not spoken)"
+        )
+    check_url(name, f"http://{proxy[len('http://') :].rpartition('@')[2]}")
+
+
 def shown_url(url: str) -> str:
     """The URL without what may be secret, for messages.
 

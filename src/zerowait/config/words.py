@@ -11,7 +11,7 @@ import msgspec
 from zerowait.config.source import KeyPath
 from zerowait.config.traffic import Hedge
 
-_MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after")
+_MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after", "proxy")
 
 
 def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
@@ -49,6 +49,8 @@ def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
 def with_words(tree: dict[str, Any]) -> dict[str, Any]:
     """The tree with its words back: YAML reads an unquoted yes, no, off and true as booleans."""
     tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
+    if isinstance(tree.get("endpoints"), list):
+        tree = tree | {"endpoints": [_with_proxy(each) for each in tree["endpoints"]]}
     verdict, monitor = tree.get("verdict"), tree.get("monitor")
     if isinstance(verdict, dict) and isinstance(verdict.get("choice"), list):
         words = [("yes" if w else "no") if isinstance(w, bool) else w for w in verdict["choice"]]
@@ -60,6 +62,11 @@ def with_words(tree: dict[str, Any]) -> dict[str, Any]:
         }
         tree = tree | {"monitor": monitor | {"rebalance": shares}}
     return tree
+
+
+def _with_proxy(endpoint: Any) -> Any:
+    is_off = isinstance(endpoint, dict) and endpoint.get("proxy") is False
+    return endpoint | {"proxy": "off"} if is_off else endpoint
 
 
 def locate(message: str) -> tuple[KeyPath, str]:
