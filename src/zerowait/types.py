@@ -276,7 +276,9 @@ def _said(given: object) -> str:
 
 
 def _is_conversation(prompt: object) -> bool:
-    return isinstance(prompt, list | tuple) and all(isinstance(each, Mapping) for each in prompt)
+    """Whether `prompt` is a list of what may be messages; a judge that reads them looks closer."""
+    plain = str | bytes | float | int | None
+    return isinstance(prompt, list | tuple) and not any(isinstance(each, plain) for each in prompt)
 
 
 def _wrong(name: str, wanted: str, given: object) -> DataError:

@@ -50,10 +50,11 @@ class Scrubber:
     def __init__(self, keys: Iterable[Secret | str] = (), values: Iterable[str] = ()) -> None:
         self._keys = tuple(_latin(each) for each in _texts(keys) if each.strip())
         values = tuple(_latin(each) for each in _texts(values) if each.strip())
-        known = tuple(dict.fromkeys((*self._keys, *values)))
-        long = [each for each in known if len(each) >= _LONG_CHARS]
+        known = tuple(
+            dict.fromkeys(form for each in (*self._keys, *values) for form in _literal(each))
+        )
         short = [each for each in known if len(each) < _LONG_CHARS]
-        self._literal = tuple(dict.fromkeys(form for each in long for form in _literal(each)))
+        self._literal = tuple(each for each in known if len(each) >= _LONG_CHARS)
         self._encoded = tuple(
             dict.fromkeys(
                 form
@@ -63,10 +64,10 @@ class Scrubber:
             )
         )
         self._needles = (*self._literal, *self._encoded)
-        self._short = _alone(form for each in short for form in (*_literal(each), *_whole(each)))
+        self._short = _alone(form for each in short for form in (each, *_whole(each)))
         # in an answer a number or a word may be the verdict itself
         telling = [each for each in short if each in self._keys or not _PLAIN.fullmatch(each)]
-        self._short_in_answers = _alone(form for each in telling for form in _literal(each))
+        self._short_in_answers = _alone(telling)
         quoted = any(char in each for each in known for char in _QUOTED)
         self._escape = re.compile(_ESCAPE.format(quoted=re.escape(_QUOTED) if quoted else ""))
         self._starts = tuple(each for each in self._keys if len(each) > _PART_CHARS)

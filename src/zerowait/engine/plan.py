@@ -154,8 +154,9 @@ class _Environment:
         Raises:
             ConfigError: it is no key.
         """
-        text = self._variables.get(name, "").strip()
-        return Secret(text) if text else None
+        if not self._variables.get(name, "").strip():
+            return None
+        return Secret(self._variables[name])
 
 
 def credentials(
