@@ -185,6 +185,7 @@ def config(url, folder, **parts):
 ROWS = [Sample("q", f"answer {n}", id=str(n)) for n in range(len(SCRIPT) * len(ENCODINGS))]
 
 
+@pytest.mark.wire
 def test_nothing_that_a_run_leaves_behind_holds_a_secret(tmp_path, monkeypatch, caplog):
     """Rewards, events, statistics, logs, the record, the cache: while the judge quotes everything."""
     monkeypatch.setenv("PLANTED_KEY", KEY)
@@ -211,6 +212,7 @@ def test_nothing_that_a_run_leaves_behind_holds_a_secret(tmp_path, monkeypatch, 
         assert not found(text)
 
 
+@pytest.mark.wire
 def test_the_command_shows_no_secret(tmp_path):
     (tmp_path / "rows.jsonl").write_text(
         "".join(f'{{"prompt": "q", "response": "{n}"}}\n' for n in range(60))

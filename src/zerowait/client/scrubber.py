@@ -67,7 +67,7 @@ class Scrubber:
         self._short = _alone(form for each in short for form in (each, *_whole(each)))
         # in an answer a number or a word may be the verdict itself
         telling = [each for each in short if each in self._keys or not _PLAIN.fullmatch(each)]
-        self._short_in_answers = _alone(telling)
+        self._short_in_answers = _alone(form for each in telling for form in (each, *_whole(each)))
         quoted = any(char in each for each in known for char in _QUOTED)
         self._escape = re.compile(_ESCAPE.format(quoted=re.escape(_QUOTED) if quoted else ""))
         self._starts = tuple(each for each in self._keys if len(each) > _PART_CHARS)
@@ -177,8 +177,10 @@ def _encoded(text: str) -> Iterator[str]:
 
 
 def _whole(text: str) -> Iterator[str]:
-    """A short `text` alone in base64; what is shorter than 3 bytes looks like anything."""
+    """A short `text` alone, encoded; what is shorter than 3 bytes looks like anything."""
     if len(text) >= 3:
+        yield text.encode("latin-1").hex()
+        yield text.encode("latin-1").hex().upper()
         encoded = base64.b64encode(text.encode("latin-1")).decode()
         for form in (encoded, encoded.rstrip("=")):
             yield form
