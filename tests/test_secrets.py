@@ -310,17 +310,25 @@ def test_no_traceback_of_a_wrong_configuration_shows_a_secret(
 
     path = tmp_path / "reward.yaml"
     path.write_text(json.dumps(given()))
-    for make in (
+    makes = (
         lambda: zerowait.open(given()),
         lambda: Engine(given()),
         lambda: load_config(path),
         lambda: Engine(path),
-    ):
-        try:
-            make()
-        except ConfigError as error:
-            assert not found(shown_with_locals(error))
-            assert not found(pickle.dumps(error).decode("latin-1"))
+    )
+    errors = [error for make in makes if (error := raised(make)) is not None]
+    assert errors or literal  # a literal key needs no variable
+    for error in errors:
+        assert not found(shown_with_locals(error))
+        assert not found(pickle.dumps(error).decode("latin-1"))
+
+
+def raised(make):
+    try:
+        make()
+    except ConfigError as error:
+        return error
+    return None
 
 
 def test_a_variable_whose_value_is_no_key_is_not_shown(tmp_path, monkeypatch):
