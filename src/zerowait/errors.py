@@ -6,7 +6,7 @@
     ├── MissingExtraError    an optional package is not installed
     ├── ClosedError          the engine, portal or hub was closed
     ├── HubLostError         the job's hub did not answer in time, through all its restarts
-    ├── PortalMisuseError    a blocking call from the thread that would have to answer it
+    ├── PortalMisuseError    a call from a thread or an event loop that cannot answer it
     ├── StoreError           the cache could not be read or written (zerowait.cache)
     ├── TransportError       one HTTP attempt brought no reply (zerowait.client)
     └── JudgementError       a judgement failed and the policy says ``raise``, or all failed
@@ -53,7 +53,7 @@ class HubLostError(ZerowaitError):
 
 
 class PortalMisuseError(ZerowaitError):
-    """A blocking call was made from the thread that would have to answer it."""
+    """A call from the thread that would have to answer it, or from another event loop."""
 
 
 class JudgementError(ZerowaitError):

@@ -8,9 +8,9 @@ was closed. Only `zerowait.engine.combine` turns outcomes into a number.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
@@ -115,7 +115,7 @@ class Sample(msgspec.Struct, frozen=True):
         step: the training step the response belongs to.
 
     Raises:
-        DataError: `response` is not text, or a number is out of its range.
+        DataError: a field is of another type, or a number is out of its range; names the field.
     """
 
     prompt: str | list[dict[str, Any]]
@@ -132,11 +132,28 @@ class Sample(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.response, str):
+            raise _wrong("response", "text", self.response)
+        if not isinstance(self.prompt, str) and not _is_conversation(self.prompt):
+            raise _wrong("prompt", "text, or a list of messages like {role, content}", self.prompt)
+        if not isinstance(self.extra, Mapping):
+            raise _wrong("extra", "a mapping of further columns", self.extra)
+        for name in ("data_source", "split"):
+            if not isinstance(getattr(self, name), str):
+                raise _wrong(name, "text", getattr(self, name))
+        for name in ("group", "id"):
+            given = getattr(self, name)
+            if given is not None and not isinstance(given, str | Integral):
+                raise _wrong(name, "text", given)
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
+        size: Any = self.group_size
+        if size is not None and not (_is_count(size) and size >= 1):
             raise DataError(
-                f"a sample's response has to be text, not {type(self.response).__name__}"
+                f"a sample's group_size must be at least 1 and a whole number, not {size!r:.40}"
             )
-        if self.group_size is not None and self.group_size < 1:
-            raise DataError(f"a sample's group_size must be at least 1, not {self.group_size}")
+        if self.step is not None and not isinstance(self.step, Integral):
+            raise _wrong("step", "a whole number", self.step)
         tokens: Any = self.response_tokens
         if tokens is not None and not _is_count(tokens):
             raise DataError(
@@ -208,6 +225,64 @@ def content_text(content: Any) -> str:
         return content
     parts = [part.get("text", "") if isinstance(part, Mapping) else str(part) for part in content]
     return "\n".join(part for part in parts if part)
+
+
+def check_sample(given: object, call: str, *, many: str = "") -> None:
+    """Raise a DataError unless `given`, handed to `call`, is a `Sample`.
+
+    Args:
+        given: what was handed in.
+        call: the function's name.
+        many: the one that takes several samples, if there is one.
+    """
+    if not isinstance(given, Sample):
+        raise DataError(f"{call} takes a Sample, not {_said(given)}{_instead(given, many)}")
+
+
+def samples_in(given: object, call: str, *, one: str = "") -> list[Sample]:
+    """The samples handed to `call`, which takes several.
+
+    Args:
+        given: what was handed in.
+        call: the function's name.
+        one: the one that takes a single sample, if there is one.
+
+    Raises:
+        DataError: it is no list or other iterable of samples; says what to write.
+    """
+    if isinstance(given, Sample):
+        instead = f": write [sample], or use {one}" if one else ": write [sample]"
+        raise DataError(f"{call} takes a list of Samples, not one{instead}")
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise DataError(f"{call} takes a list of Samples, not {_said(given)}{_instead(given)}")
+    rows = list(given)
+    for number, row in enumerate(rows):
+        if not isinstance(row, Sample):
+            what = f"row {number} is {_said(row)}, not a Sample"
+            raise DataError(f"{call}: {what}{_instead(row) or ': make one of its columns'}")
+    return rows
+
+
+def _instead(given: object, many: str = "") -> str:
+    if isinstance(given, Mapping):
+        return ": write Sample(prompt=..., response=...) of its columns"
+    if isinstance(given, list | tuple) and many:
+        return f": use {many} for several"
+    return ": write Sample(prompt, response)" if isinstance(given, str) else ""
+
+
+def _said(given: object) -> str:
+    return "nothing" if given is None else f"a {type(given).__name__}"
+
+
+def _is_conversation(prompt: object) -> bool:
+    """Whether `prompt` is a list of what may be messages; a judge that reads them looks closer."""
+    plain = str | bytes | float | int | None
+    return isinstance(prompt, list | tuple) and not any(isinstance(each, plain) for each in prompt)
+
+
+def _wrong(name: str, wanted: str, given: object) -> DataError:
+    return DataError(f"a sample's {name} has to be {wanted}, not {_said(given)}")
 
 
 def _is_count(tokens: Any) -> bool:

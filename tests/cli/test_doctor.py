@@ -192,3 +192,40 @@ def test_judges_that_compare_or_predict_are_asked_what_they_can_answer(
     assert done.returncode == 0, done.stdout + done.stderr
     assert tried.returncode == 2
     assert "judges.q " in tried.stderr
+
+
+def test_the_prompt_is_shown_as_the_judge_would_read_it_and_nobody_is_asked(zerowait, tmp_path):
+    """Also without the key, and with nobody at the address."""
+    rubric = tmp_path / "mine.md"
+    rubric.write_text(
+        "## System\nBe strict.\n## User\n{{prompt}}\n{{response}}\n{{reply_format}}\n"
+    )
+    place = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key_env": "NOT_SET"}
+    (tmp_path / "reward.yaml").write_text(
+        json.dumps(
+            {
+                "components": {"q": {"judge": "q"}, "c": {"judge": "c"}},
+                "judges": {
+                    "q": {
+                        "endpoints": [place],
+                        "rubric": "mine.md",
+                        "verdict": {"integer": [1, 7]},
+                    },
+                    "c": {"endpoints": [place], "verdict": {"pairs": "group"}},
+                },
+            }
+        )
+    )
+    ended = zerowait("doctor", "config", "reward.yaml", "--show-prompt")
+    assert ended.returncode == 0, ended.stderr
+    assert "===== judge q: system =====\nBe strict." in ended.stdout
+    assert "whole number from 1 (lowest) to 7" in ended.stdout
+    assert "===== judge c, request 2 of 2: user =====" in ended.stdout
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Why?", "response": "Because it rains."}\n')
+    ended = zerowait("doctor", "config", "reward.yaml", "--show-prompt", "--data", "rows.jsonl")
+    assert "Because it rains." in ended.stdout
+    assert "judge c would be asked nothing" in ended.stdout
+    rubric.write_text(rubric.read_text().replace("{{response}}", "{response}"))
+    ended = zerowait("doctor", "config", "reward.yaml", "--show-prompt")
+    assert ended.returncode == 2
+    assert "mine.md:5: {response} is text" in ended.stderr

@@ -257,3 +257,64 @@ def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
     said = capsys.readouterr().out
     assert "3 late and asked twice" in said
     assert "warning: 2 reads or writes of the cache failed" in said
+
+
+BAD_ROWS = {
+    3: '{"prompt": "q"}',
+    4: "{broken",
+    5: "[1, 2]",
+    6: '{"prompt": "q"}',
+    8: '{"prompt": "q", "response": 7}',
+    9: '{"prompt": "q", "response": "r", "group_size": 0}',
+    11: '{"prompt": "q", "response": "r", "extra": "x"}',
+    12: '{"prompt": "q"}',
+    13: '{"prompt": "q"}',
+}
+
+
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
+def test_all_rows_that_cannot_be_scored_are_named_at_once_and_may_be_left_out(
+    name, tmp_path, zerowait
+):
+    good = '{"prompt": "Capital?", "response": "Paris", "ground_truth": "Paris"}'
+    bad = {n: row for n, row in BAD_ROWS.items() if name == "rows.jsonl" or n != 4}
+    lines = [bad.get(n, good) for n in range(1, 15)]
+    whole = name == "rows.json"
+    (tmp_path / name).write_text(f"[{','.join(lines)}]" if whole else "\n".join(lines))
+    config = tmp_path / "reward.yaml"
+    config.write_text(json.dumps({"components": {"answer": {"scorer": "contains"}}}))
+    ended = zerowait("score", name, "-c", "reward.yaml", "-q")
+    assert ended.returncode == 2
+    assert f"{name}: {len(bad)} rows cannot be scored\n" in ended.stderr
+    assert "  3, 6, 12-13: has no 'response'" in ended.stderr
+    assert "--skip-unusable leaves them out" in ended.stderr
+    assert not list(tmp_path.glob("*.rewards.*"))
+    ended = zerowait("score", name, "-c", "reward.yaml", "-q", "--skip-unusable")
+    assert ended.returncode == 0, ended.stderr
+    assert f"left out: {name}: {len(bad)} rows cannot be scored" in ended.stdout
+    assert "  11: extra must be a mapping" in ended.stdout
+    assert len(read_rows(tmp_path / "rows.rewards.jsonl")) == 14 - len(bad)
+
+
+def test_rows_that_lack_what_a_shape_needs_are_named_at_once_too(tmp_path, zerowait):
+    rows = [
+        {"prompt": "q", "response": "r", "group": "g", "response_tokens": n}
+        | ({} if n else {"group": None})
+        for n in (3, 0, 2, 0)
+    ]
+    rows.append({"prompt": "q", "response": "r", "group": "g"})
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    config = tmp_path / "reward.yaml"
+    config.write_text(json.dumps({"components": {"length": {"shape": "median_band"}}}))
+    ended = zerowait("score", "rows.parquet", "-c", "reward.yaml", "-q")
+    assert ended.returncode == 2
+    assert "3 rows cannot be scored" in ended.stderr
+    assert "  2, 4: " in ended.stderr
+    assert "  5: " in ended.stderr
+    ended = zerowait("score", "rows.parquet", "-c", "reward.yaml", "-q", "--skip-unusable")
+    assert ended.returncode == 0, ended.stderr
+    assert pq.read_table(tmp_path / "rows.rewards.parquet").num_rows == 2
+    one = write_rows(tmp_path / "one.jsonl", [{"prompt": "q"}])
+    ended = zerowait("score", one, "-c", "reward.yaml", "--skip-unusable")
+    assert ended.returncode == 2
+    assert "has no usable rows" in ended.stderr

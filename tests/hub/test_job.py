@@ -7,7 +7,8 @@ import pytest
 
 from zerowait import Sample
 from zerowait.errors import ClosedError, ConfigError
-from zerowait.hub import JobHub, read_rewards
+from zerowait.hub import JobHub, read_rewards, read_stats
+from zerowait.observe import read_report
 from zerowait.testing import virtually
 
 CONFIG = {"components": {"answer": {"scorer": "qa_em"}}}
@@ -92,3 +93,27 @@ def test_a_ticket_that_a_killed_hub_had_judged_is_on_the_record_once(tmp_path):
 
     asyncio.run(scenario())
     assert [record.ticket for record in read_rewards(tmp_path)] == ["train/u_0"]
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_counters_on_the_record_cover_all_rewards_though_the_hub_is_killed(steps, tmp_path):
+    """Ray kills its actors with the job: nobody closes them."""
+
+    async def scenario():
+        hub = JobHub(CONFIG, record=tmp_path)
+        await hub.__aenter__()
+        for step in range(steps):
+            rows = [Sample("q", f"<answer>{n}</answer>", "7", step=step) for n in range(12)]
+            async with asyncio.TaskGroup() as tasks:
+                for row in rows:
+                    tasks.create_task(hub.reward(row))
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        report = read_report(tmp_path)  # as if it had been killed here
+        lines = len(list(read_stats(tmp_path)))
+        await hub.aclose()
+        return report, lines
+
+    report, lines = asyncio.run(scenario())
+    assert sum(step.rows for step in report.training) == report.stats["settled"] == 12 * steps
+    assert lines <= steps + 1

@@ -161,7 +161,7 @@ def test_metrics_are_what_prometheus_reads():
 
     kind, text = asyncio.run(scenario())
     assert kind == "text/plain; version=0.0.4; charset=utf-8"
-    assert "zerowait_settled_total 2\n" in text
+    assert "zerowait_settled_total 2.0\n" in text
     families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
     assert len(families) == len(set(families))
     for line in text.splitlines():

@@ -31,7 +31,7 @@ class Judge:
         if sample.prompt == "break":
             raise KeyError("a bug")
         value = float(sample.response)
-        return Streamed(value=value, reward=Reward(value, {}))
+        return Streamed(reward=Reward(value, {}))
 
 
 @pytest.fixture

@@ -78,7 +78,9 @@ def test_a_judged_row_gets_its_reward_without_waiting_for_its_siblings():
 
 def test_an_abstained_row_gets_the_mean_of_its_surviving_siblings():
     results, _ = streamed([row(9), row("fail"), row(1, 5), row(2)])
-    assert [result.value for result in results] == [9, 4, 1, 2]
+    assert [result.trained_on for result in results] == [9, 4, 1, 2]
+    assert [result.value for result in results] == [9, None, 1, 2]
+    assert [result.substitute for result in results] == [None, 4, None, None]
     assert results[1].stand_in == "group"
     assert results[1].reward.value is None
     assert isinstance(results[1].reward.components["quality"], Abstain)
@@ -88,7 +90,7 @@ def test_mean_centred_advantages_are_those_of_the_survivors_alone():
     """[1, 1, 0, 0] with the second abstaining: [2/3, 0, -1/3, -1/3]."""
     config = CONFIG | {"judges": {"q": CONFIG["judges"]["q"] | {"verdict": {"integer": [0, 10]}}}}
     results, _ = streamed([row(1), row("fail"), row(0), row(0)], config)
-    values = [result.value for result in results]
+    values = [result.trained_on for result in results]
     mean = math.fsum(values) / 4
     assert [value - mean for value in values] == pytest.approx([2 / 3, 0, -1 / 3, -1 / 3])
 
@@ -96,26 +98,27 @@ def test_mean_centred_advantages_are_those_of_the_survivors_alone():
 def test_a_group_without_survivors_gets_one_number_for_all_and_so_no_push():
     lost = [row("fail", group="lost", size=2) for _ in range(2)]
     results, _ = streamed([*lost, row(8, 3, group="other", size=1)])
-    assert [result.value for result in results] == [8, 8, 8]
+    assert [result.trained_on for result in results] == [8, 8, 8]
     assert {result.stand_in for result in results[:2]} == {"step"}
 
 
 def test_no_abstention_is_ever_nought():
     results, _ = streamed([row("fail"), row(5), row("fail"), row(5)])
-    assert 0.0 not in [result.value for result in results]
+    assert 0.0 not in [result.trained_on for result in results]
 
 
 def test_when_nothing_was_ever_judged_there_is_no_number_to_make_up():
     results, _ = streamed([row("fail", size=2), row("fail", size=2)])
-    assert all(isinstance(result, JudgementError) for result in results)
-    assert "nothing a neutral reward could be" in str(results[0])
-    assert "http_error" in str(results[0])
+    assert [(r.value, r.substitute, r.stand_in) for r in results] == [(None, None, "")] * 2
+    with pytest.raises(JudgementError, match=r"nothing a neutral reward could be.*http_error"):
+        results[0].number("train")
+    assert math.isnan(results[0].number("validation"))
 
 
 def test_validation_and_training_never_stand_in_for_each_other():
     rows = [row(9, size=1, group="t"), row("fail", 2, size=1, group="v", split="validation")]
     results, _ = streamed(rows)
-    assert (results[1].value, results[1].stand_in) == (None, "")
+    assert (results[1].trained_on, results[1].stand_in) == (None, "")
 
 
 def test_a_validation_of_which_nothing_was_judged_has_no_number_and_stops_nothing():
@@ -127,7 +130,7 @@ def test_a_validation_of_which_nothing_was_judged_has_no_number_and_stops_nothin
             numbers = []
             for step, say in [(1, 9), (2, "fail"), (3, 4)]:
                 sample = row(say, size=1, group=f"v{step}", split="validation")
-                numbers.append((await stream.reward(replace(sample, step=step))).value)
+                numbers.append((await stream.reward(replace(sample, step=step))).trained_on)
             return numbers
 
     assert virtually(scenario())[0] == [9, None, 4]
@@ -136,7 +139,7 @@ def test_a_validation_of_which_nothing_was_judged_has_no_number_and_stops_nothin
 def test_what_is_left_of_a_validation_stands_for_all_of_it():
     rows = [row(8, group=f"v{n}", size=1, split="validation") for n in range(2)]
     results, _ = streamed([*rows, row("fail", 2, group="v2", size=1, split="validation")])
-    assert (results[2].value, results[2].stand_in) == (8, "step")
+    assert (results[2].trained_on, results[2].stand_in) == (8, "step")
 
 
 def test_raise_stops_every_later_row_too():
@@ -155,7 +158,7 @@ def test_raise_stops_every_later_row_too():
 
 def test_a_sibling_that_never_comes_is_waited_for_only_so_long():
     results, elapsed_s = virtually_patient()
-    assert results.value == 6
+    assert (results.value, results.trained_on) == (None, 6)
     assert results.stand_in == "group"
     assert elapsed_s == pytest.approx(61)
 
@@ -189,7 +192,7 @@ def test_siblings_of_a_group_without_survivors_get_one_number_whatever_arrives_m
             late = [row(n, 1 + n / 1000, group=f"late {n}", size=1) for n in range(1, 10)]
             async with asyncio.TaskGroup() as tasks:
                 waiting = [tasks.create_task(stream.reward(r)) for r in [*lost, *late]]
-            return {task.result().value for task in waiting[:3]}
+            return {task.result().trained_on for task in waiting[:3]}
 
     numbers, _ = virtually(scenario())
     assert len(numbers) == 1
@@ -199,5 +202,5 @@ def test_a_row_without_a_group_meets_nobody_whatever_its_group_size():
     """It waits for no sibling, and leaves nothing behind that a later row could be averaged with."""
     judged, lost = streamed([row(9, group=None), row("fail", group=None)])[0]
     assert (judged.value, judged.stand_in) == (9, "")
-    assert (lost.value, lost.stand_in) == (9, "step")
+    assert (lost.value, lost.trained_on, lost.stand_in) == (None, 9, "step")
     assert streamed([row(9, group=None), row("fail", group=None)])[1] < 60

@@ -23,7 +23,7 @@ def asked(query, prompts, labels=None, **constants):
 
 
 def test_a_reward_arrives_as_it_was_sent():
-    streamed = Streamed(value=0.5, reward=REWARD, stand_in="group")
+    streamed = Streamed(substitute=0.5, reward=REWARD, stand_in="group")
     answer = wire.decode_answer(wire.answered(7, streamed))
     assert (answer.id, answer.streamed) == (7, streamed)
 

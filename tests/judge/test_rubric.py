@@ -145,7 +145,7 @@ def test_an_unknown_name_suggests_the_nearest_and_says_how_to_give_a_path():
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(ConfigError, match=r"gone\.md cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"no rubric /.*gone\.md: a relative path starts at"):
         load_rubric("gone.md", base=tmp_path)
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
         load_rubric("./", base=tmp_path)
@@ -157,3 +157,40 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 def test_a_rubric_made_in_code_is_checked_as_well():
     with pytest.raises(ConfigError, match=r"rubric 'mine'.*reply_format.* is missing"):
         Rubric("mine", "1", "Judge.", "{{response}}")
+
+
+NOT_SHOWN = {
+    "single braces": ("{{ response }}", "{response}"),
+    "single braces with blanks": ("{{ response }}", "{ response }"),
+    "single braces, upper case": ("{{ response }}", "{Response}"),
+    "as in a shell": ("{{ response }}", "${response}"),
+    "square brackets": ("{{ response }}", "[[response]]"),
+    "percent": ("{{ response }}", "%(response)s"),
+    "a tag": ("{{ response }}", "<response></response>"),
+    "another column alone": ("{{ response }} {{extra.level-1}}", "{{extra.level-1}}"),
+    "the gold alone": ("{{ response }} {{extra.level-1}}", "{{ground_truth}}"),
+    "the prompt in single braces": ("{{prompt}}", "{prompt}"),
+    "a column in single braces": ("{{extra.level-1}}", "{extra.level-1}"),
+}
+
+
+@pytest.mark.parametrize("change", NOT_SHOWN.values(), ids=NOT_SHOWN.keys())
+def test_a_rubric_that_does_not_show_what_it_means_to_is_an_error(change):
+    """Else all responses to one prompt would share one verdict."""
+    with pytest.raises(ConfigError, match=r"^f\.md.*\{\{(response|prompt|extra\.level-1)\}\}"):
+        read_rubric(GOOD.replace(*change), name="f", where="f.md")
+
+
+def test_braces_that_are_no_placeholder_are_text():
+    text = GOOD.replace("You judge.", 'You judge {"a": 1}, {response} and f(x) = {x | x > 0}.')
+    assert "{response}" in read_rubric(text, name="f", where="f.md").system
+
+
+def test_a_rubric_may_say_that_it_judges_another_column():
+    text = GOOD.replace("{{ response }} ", "").replace("reason: none", "judges: extra.level-1")
+    assert read_rubric(text, name="f", where="f.md").needs == ("prompt", "extra.level-1")
+    for wrong in ("extra.other", "prompt", "level-1"):
+        with pytest.raises(ConfigError, match=f"says 'judges: {wrong}': it is the extra.NAME"):
+            read_rubric(
+                text.replace("judges: extra.level-1", f"judges: {wrong}"), name="f", where="f.md"
+            )

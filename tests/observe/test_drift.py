@@ -38,5 +38,5 @@ def test_a_judge_without_anchors_has_no_line():
 def test_prometheus_can_watch_the_drift():
     stats = Stats(anchors={"q": AnchorStats(measurements=2, alarms=1, since_first=drift(0.25))})
     lines = exposition(stats).splitlines()
-    assert 'zerowait_judge_drift{judge="q",against="first"} 0.25' in lines
-    assert 'zerowait_judge_drift_alarms_total{judge="q"} 1' in lines
+    assert 'zerowait_judge_drift{against="first",judge="q"} 0.25' in lines
+    assert 'zerowait_judge_drift_alarms_total{judge="q"} 1.0' in lines

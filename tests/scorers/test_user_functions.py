@@ -4,6 +4,7 @@ import asyncio
 import enum
 import gc
 import math
+import re
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
@@ -278,7 +279,10 @@ def test_a_function_that_raises_is_an_abstention_with_the_error_s_name(name):
     }[name]
     scorer = resolve(f"user_functions:{name}")
     for outcome in (scorer(SAMPLE), asyncio.run(scorer.acall(SAMPLE))):
-        assert outcome == Abstain(FailureKind.CRASHED, f"user_functions:{name} {expected}")
+        assert outcome.kind is FailureKind.CRASHED
+        said, _, where = outcome.detail.rpartition(" (")
+        assert said == f"user_functions:{name} {expected}"
+        assert re.fullmatch(rf"/.*/user_functions\.py:\d+, in {name}\)", where)
 
 
 def test_a_message_of_any_length_is_shortened():

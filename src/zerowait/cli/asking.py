@@ -9,6 +9,7 @@ import msgspec
 from zerowait.cli.alone import COMPONENT, alone
 from zerowait.cli.tables import show
 from zerowait.config import RewardConfig
+from zerowait.config.urls import shown_url
 from zerowait.engine import Engine
 from zerowait.events import Event, JudgementSettled
 from zerowait.judge import Procedure, Rubric
@@ -58,19 +59,19 @@ async def _one(config: RewardConfig, name: str, index: int) -> Asked:
     events: list[Event] = []
     async with Engine(only, listener=events.append) as engine:
         plan = engine.plan.judges
-        samples = _questions(plan.procedures[name], plan.rubrics[name])
+        samples = example_samples(plan.procedures[name], plan.rubrics[name])
         reward = (await engine.score_all(samples))[0]
     settled = [event for event in events if isinstance(event, JudgementSettled)]
     return Asked(
         judge=name,
-        endpoint=judge.endpoints[0].base_url,
+        endpoint=shown_url(judge.endpoints[0].base_url),
         outcome=reward.components[COMPONENT],
         calls=settled,
         priced=judge.endpoints[0].model in only.prices,
     )
 
 
-def _questions(procedure: Procedure, rubric: Rubric) -> list[Sample]:
+def example_samples(procedure: Procedure, rubric: Rubric) -> list[Sample]:
     """What a judge that follows `procedure` can be asked: a sample, or two that it compares."""
     right, wrong = plain_answers(rubric)
     comparison, monitor = procedure.comparison, procedure.monitor

@@ -16,6 +16,8 @@ from zerowait.cli.app import app
 from zerowait.cli.asking import ask_judges, show_answers
 from zerowait.cli.judges import described
 from zerowait.cli.preflight import check_reward
+from zerowait.cli.prompts import show_prompts
+from zerowait.cli.rows import first_group
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.types import Abstain
@@ -42,9 +44,19 @@ def config(
     ask: Annotated[
         bool, typer.Option(help="Also ask each endpoint of each judge one real question.")
     ] = False,
+    show_prompt: Annotated[
+        bool, typer.Option("--show-prompt", help="Print what each judge would read, and end.")
+    ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="With --show-prompt: the first row of this file, with its siblings."),
+    ] = None,
 ) -> int:
     """Check a reward configuration: every name, every key, every endpoint."""
     loaded = load_config(file)
+    if show_prompt:
+        show_prompts(loaded, None if data is None else first_group(data))
+        return 0
     check_reward(loaded)
     judges = len(loaded.judges) + len(loaded.panels)
     print(f"{file}: {len(loaded.components)} components, {judges} judges: fine")

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from zerowait.errors import DataError
+
+T = TypeVar("T")
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _NO_JSON = (b"NaN", b"Infinity")
 _WORDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"}
 
 
-def read_json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_json(
+    path: Path, unusable: list[DataError] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each row with its number: its line, or its place in the list of a ``.json`` file.
+
+    Args:
+        path: the file.
+        unusable: gets what is wrong with the lines that are left out; None: the first one raises.
 
     Raises:
         DataError: a line, or an item of the list, is no JSON object; names it and says what it is.
@@ -29,13 +38,31 @@ def read_json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         if path.suffix.lower() == ".json" and start.startswith(b"["):
             items = _decoded(file.read().removeprefix(_BYTE_ORDER_MARK), str(path))
             for number, item in enumerate(items, start=1):
-                yield number, _row(item, f"{path}: item {number}")
+                row = usable(partial(_row, item, f"{path}: item {number}"), unusable)
+                if row is not None:
+                    yield number, row
             return
         for number, line in enumerate(file, start=1):
             text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
             if text.strip():
-                where = f"{path}:{number}"
-                yield number, _row(_decoded(text, where), where)
+                row = usable(partial(_row_in, text, f"{path}:{number}"), unusable)
+                if row is not None:
+                    yield number, row
+
+
+def usable(read: Callable[[], T], unusable: list[DataError] | None) -> T | None:
+    """What `read` makes of a row; None, with the reason in `unusable`, where it can make nothing.
+
+    Raises:
+        DataError: of `read`, where `unusable` is None.
+    """
+    try:
+        return read()
+    except DataError as error:
+        if unusable is None:
+            raise
+        unusable.append(error)
+        return None
 
 
 def encoded(value: Any) -> bytes:
@@ -68,6 +95,10 @@ def _decoded(text: bytes, where: str) -> Any:
         raise DataError(f"{where}: is no JSON object: {problem}") from None
     except RecursionError:
         raise DataError(f"{where}: is no JSON object: it is nested too deeply") from None
+
+
+def _row_in(text: bytes, where: str) -> dict[str, Any]:
+    return _row(_decoded(text, where), where)
 
 
 def _row(value: Any, where: str) -> dict[str, Any]:

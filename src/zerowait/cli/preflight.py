@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from zerowait.cli.preflight_search import check_retriever
+from zerowait.client.proxy import proxy_for
 from zerowait.config import RewardConfig
 from zerowait.config.urls import shown_url
 from zerowait.engine.plan import compile_plan, credentials
@@ -65,7 +66,7 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
 
 
 def check_reward(
-    config: RewardConfig, environ: Mapping[str, str] = os.environ, *, connect: bool = True
+    config: RewardConfig, environ: Mapping[str, str] | None = None, *, connect: bool = True
 ) -> None:
     """Raise a ConfigError unless every name resolves, every key is set and every judge answers.
 
@@ -77,11 +78,13 @@ def check_reward(
     credentials(config, environ)
     for name, judge in config.judges.items():
         for index, endpoint in enumerate(judge.endpoints):
-            problem = unreachable(endpoint.base_url)
+            proxy = proxy_for(endpoint, config.traffic.proxy)
+            problem = unreachable(proxy or endpoint.base_url)
             if problem:
+                through = "" if proxy is None else f" through the proxy {shown_url(proxy)}"
                 config.fail(
                     ("judges", name, "endpoints", index, "base_url"),
-                    f"{shown_url(endpoint.base_url)} cannot be reached: {problem}",
+                    f"{shown_url(endpoint.base_url)} cannot be reached{through}: {problem}",
                 )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from zerowait.cli.json_rows import read_json
+from zerowait.cli.json_rows import read_json, usable
 from zerowait.cli.parquet import read_table, rows_of
 from zerowait.config.source import spell
 from zerowait.config.words import locate, plain_words
@@ -46,8 +47,12 @@ class RowFile(msgspec.Struct, frozen=True):
     table: Any = None
 
 
-def read_rows(path: Path) -> RowFile:
+def read_rows(path: Path, unusable: list[DataError] | None = None) -> RowFile:
     """The rows of a ``.jsonl``, ``.ndjson``, ``.json`` or ``.parquet`` file.
+
+    Args:
+        path: the file.
+        unusable: gets what is wrong with the lines that are left out; None: the first one raises.
 
     Raises:
         DataError: the file does not exist, is of another kind, or a line is no JSON object.
@@ -61,7 +66,7 @@ def read_rows(path: Path) -> RowFile:
             table = read_table(path)
             numbered = list(enumerate(rows_of(table, path), start=1))
         elif suffix in JSON:
-            numbered = list(read_json(path))
+            numbered = list(read_json(path, unusable))
         else:
             raise DataError(f"{path} is none of {', '.join(JSON)} and {PARQUET}")
     except OSError as error:
@@ -80,16 +85,99 @@ def samples_of(file: RowFile, columns: Mapping[str, str]) -> list[Sample]:
         DataError: a row has no prompt or response, or a value of the wrong type; names the row.
         ConfigError: `columns` maps a field that does not exist.
     """
+    _check_columns(columns)
+    rows = zip(file.places, file.rows, strict=True)
+    return [_sample(row, columns, where) for where, row in rows]
+
+
+def _check_columns(columns: Mapping[str, str]) -> None:
     for field in columns:
         if field not in FIELDS:
             raise ConfigError(f"--column {field}=...: a sample has the fields {', '.join(FIELDS)}")
-    samples = []
-    for where, row in zip(file.places, file.rows, strict=True):
-        if isinstance(row.get("sample"), Mapping):
-            samples.append(_convert(dict(row["sample"]), where))
+
+
+def _sample(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> Sample:
+    if isinstance(row.get("sample"), Mapping):
+        return _convert(dict(row["sample"]), where)
+    return _convert(_fields(row, columns, where), where)
+
+
+def usable_samples(
+    file: RowFile,
+    columns: Mapping[str, str],
+    check: Callable[[Sample], None],
+    unusable: list[DataError],
+) -> tuple[RowFile, list[Sample]]:
+    """The rows that make a sample which `check` lets pass, and these samples.
+
+    Args:
+        file: all rows.
+        columns: see `samples_of`.
+        check: raises a DataError for a sample that lacks what the configuration needs.
+        unusable: gets what is wrong with the others.
+
+    Raises:
+        ConfigError: `columns` maps a field that does not exist.
+    """
+    _check_columns(columns)
+    kept: list[int] = []
+    samples: list[Sample] = []
+    for index, (where, row) in enumerate(zip(file.places, file.rows, strict=True)):
+        sample = usable(partial(_checked, row, columns, where, check), unusable)
+        if sample is not None:
+            kept.append(index)
+            samples.append(sample)
+    if len(kept) == len(file.rows):
+        return file, samples
+    rows = [file.rows[index] for index in kept]
+    places = [file.places[index] for index in kept]
+    table = None if file.table is None else file.table.take(kept)
+    return RowFile(file.path, rows, places, table), samples
+
+
+def told(file: RowFile, unusable: Sequence[DataError]) -> str:
+    """What is wrong with rows of a file, each problem once, with all rows that have it."""
+    if len(unusable) == 1:
+        return str(unusable[0])
+    rows: dict[str, list[str]] = {}
+    for error in unusable:
+        place, _, problem = str(error).removeprefix(str(file.path)).partition(": ")
+        if not place:  # "FILE: item 3: is no JSON object"
+            place, _, problem = problem.partition(": ")
+        rows.setdefault(problem, []).append(place.removeprefix(":"))
+    lines = [f"  {_ranges(places)}: {problem}" for problem, places in rows.items()]
+    return "\n".join([f"{file.path}: {len(unusable)} rows cannot be scored", *lines])
+
+
+def _ranges(places: Sequence[str]) -> str:
+    """Rows by their numbers, neighbours together: ``7, 9-12``."""
+    spans: list[list[str]] = []
+    for place in places:
+        follows = spans and place.isdigit() and spans[-1][-1].isdigit()
+        if follows and int(place) == int(spans[-1][-1]) + 1:
+            spans[-1] = [spans[-1][0], place]
         else:
-            samples.append(_convert(_fields(row, columns, where), where))
-    return samples
+            spans.append([place])
+    return ", ".join("-".join(span) for span in spans)
+
+
+def _checked(
+    row: Mapping[str, Any], columns: Mapping[str, str], where: str, check: Callable[[Sample], None]
+) -> Sample:
+    sample = _sample(row, columns, where)
+    try:
+        check(sample)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    return sample
+
+
+def first_group(path: Path) -> list[Sample]:
+    """The first row of a file, with its siblings where it has a ``group``."""
+    samples = samples_of(read_rows(path), {})
+    if not samples or samples[0].group is None:
+        return samples[:1]
+    return [sample for sample in samples if sample.group == samples[0].group]
 
 
 def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:

@@ -7,23 +7,24 @@ from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from zerowait.cli.app import InterruptedRunError, app
 from zerowait.cli.output import Output
 from zerowait.cli.partial import Partial
-from zerowait.cli.rows import read_rows, samples_of
+from zerowait.cli.rows import RowFile, read_rows, told, usable_samples
 from zerowait.cli.summary import summary
 from zerowait.cli.task import task_of
 from zerowait.config import RewardConfig, load_config
-from zerowait.engine import Progress, Rewards, settle_groups
+from zerowait.engine import Engine, Progress, Rewards, settle_groups
 from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Sample
 
 
 @app.command()
-def score(
+def score(  # noqa: PLR0917 - typer reads options from parameters
     file: Annotated[Path, typer.Argument(help="Rows as .jsonl, .ndjson, .json or .parquet.")],
     config: Annotated[
         str, typer.Option("--config", "-c", help="reward.yaml, or recipe.yaml#reward.")
@@ -34,6 +35,10 @@ def score(
     column: Annotated[
         list[str] | None, typer.Option(help="FIELD=COLUMN, where the file has other names.")
     ] = None,
+    skip_unusable: Annotated[
+        bool,
+        typer.Option("--skip-unusable", help="Leave out and count rows that cannot be scored."),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> int:
     """Score every row of FILE. Interrupt it and run it again: it goes on where it was.
@@ -41,22 +46,30 @@ def score(
     Exit code 0 when every row has a reward, 3 when some abstained, 2 when the input is wrong.
     """
     try:
-        return _run(file, config, out, _columns(column or []), quiet=quiet)
+        task = _Task(file, config, out, _columns(column or []), skip_unusable=skip_unusable)
+        return _run(task, quiet=quiet)
     except KeyboardInterrupt:
         raise InterruptedRunError("run the same command again to go on where it was") from None
 
 
-def _run(file: Path, config: str, out: Path | None, columns: dict[str, str], *, quiet: bool) -> int:
-    loaded = load_config(config)
-    rows = read_rows(file)
-    samples = samples_of(rows, columns)
-    if not samples:
-        raise DataError(f"{file} has no rows")
+class _Task(msgspec.Struct, frozen=True):
+    """What the command was asked for."""
+
+    file: Path
+    config: str
+    out: Path | None
+    columns: dict[str, str]
+    skip_unusable: bool
+
+
+def _run(asked: _Task, *, quiet: bool) -> int:
+    loaded = load_config(asked.config)
+    rows, samples, unusable = _rows(asked, loaded)
     collect_rarely()
-    name, _, key = config.partition("#")
-    output = Output(rows, out, read=_read_by(loaded, Path(name).expanduser()))
-    key = repr((key, sorted(columns.items())))
-    task = task_of(loaded, config_file=Path(name).expanduser(), key=key, data=file)
+    name, _, key = asked.config.partition("#")
+    output = Output(rows, asked.out, read=_read_by(loaded, Path(name).expanduser()))
+    key = repr((key, sorted(asked.columns.items()), *(["skips"] if unusable else [])))
+    task = task_of(loaded, config_file=Path(name).expanduser(), key=key, data=asked.file)
     with Partial(output.path, task=task) as partial, closing(Rewards(loaded)) as rewards:
         _tell(partial)
         try:
@@ -73,7 +86,28 @@ def _run(file: Path, config: str, out: Path | None, columns: dict[str, str], *, 
             raise partial.unwritable(error) from None
         partial.finish()
         stats = rewards.stats()
-    return summary(output.path, results, stats)
+    code = summary(output.path, results, stats)
+    if unusable:
+        print(f"left out: {told(rows, unusable)}")
+    return code
+
+
+def _rows(asked: _Task, config: RewardConfig) -> tuple[RowFile, list[Sample], list[DataError]]:
+    """The rows that can be scored, as samples too, and what is wrong with those left out.
+
+    Raises:
+        DataError: some cannot be scored and were not to be left out, which names all of them; or
+            none can.
+    """
+    unusable: list[DataError] = []
+    whole = read_rows(asked.file, unusable)
+    rows, samples = usable_samples(whole, asked.columns, Engine(config).check, unusable)
+    if unusable and not asked.skip_unusable:
+        leave = "" if len(unusable) == 1 else "\n--skip-unusable leaves them out"
+        raise DataError(told(rows, unusable) + leave)
+    if not samples:
+        raise DataError(f"{asked.file} has no {'usable ' if unusable else ''}rows")
+    return rows, samples, unusable
 
 
 def _read_by(config: RewardConfig, file: Path) -> list[Path]:

@@ -35,6 +35,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     on_abstain: Annotated[
         str, typer.Option(help="What /get_reward answers for an abstention: error or a number.")
     ] = "error",
+    body_s: Annotated[float, typer.Option(help="The longest wait for its body.")] = 120,
     deadline_s: Annotated[float, typer.Option(help="The longest that a request may take.")] = 1800,
     drain_s: Annotated[float, typer.Option(help="How long an interrupt waits for requests.")] = 30,
     max_body_mb: Annotated[float, typer.Option(help="The longest request, in MiB.")] = 64,
@@ -49,6 +50,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         port=port,
         token=None if token_env is None else _token(token_env),
         max_body_bytes=_bytes(max_body_mb),
+        body_s=body_s,
         deadline_s=deadline_s,
         drain_s=drain_s,
         on_abstain=_number(on_abstain),

@@ -84,6 +84,7 @@ class AiohttpTransport:
                     data=body if len(body) <= _WARNS_ABOVE_BYTES else io.BytesIO(body),
                     headers=request.headers,
                     allow_redirects=False,
+                    proxy=request.proxy,
                 ) as response,
             ):
                 content = await _read(response)
@@ -163,6 +164,7 @@ def _meanings() -> tuple[tuple[type[BaseException], TransportFailure, str, bool]
         (aiohttp.ClientConnectorDNSError, unreachable, "the host's name is unknown", False),
         (aiohttp.ClientConnectorCertificateError, unreachable, "certificate refused", False),
         (aiohttp.ClientSSLError, unreachable, "TLS failed", False),
+        (aiohttp.ClientHttpProxyError, unreachable, "the proxy refused: {status}", False),
         (aiohttp.ClientConnectorError, unreachable, "no connection", False),
         (aiohttp.ServerDisconnectedError, unreachable, "closed without an answer", True),
         (aiohttp.ClientPayloadError, unreachable, "the reply was cut short", True),
@@ -176,6 +178,7 @@ def _translate(error: BaseException, timeout_s: float, *, dialled: bool) -> Tran
     kind, meaning, connected = next(row[1:] for row in _meanings() if isinstance(error, row[0]))
     # only fixed words: the library's own messages quote URLs and headers
     cause = getattr(error, "strerror", None)
-    said = meaning.format(timeout_s=timeout_s) + (f" ({cause})" if cause else "")
+    status = getattr(error, "status", "")
+    said = meaning.format(timeout_s=timeout_s, status=status) + (f" ({cause})" if cause else "")
     sent = connected or kind is FailureKind.TIMEOUT
     return TransportError(kind, said, reused_connection=connected and not dialled, sent=sent)

@@ -17,6 +17,7 @@ from zerowait.client.failures import Failures
 from zerowait.client.lanes import Lanes
 from zerowait.client.limiter import Slot
 from zerowait.client.port import Reply, Transport, TransportError
+from zerowait.client.proxy import proxy_for
 from zerowait.client.quota import Claim
 from zerowait.client.race import Race
 from zerowait.client.routes import Routes
@@ -79,7 +80,11 @@ class JudgeClient:
     def __post_init__(self) -> None:
         keys = self.keys or [None] * len(self.endpoints)
         roads = [
-            Road(endpoint, target(endpoint, key=key), self.lanes.lane(endpoint))
+            Road(
+                endpoint,
+                target(endpoint, key=key, proxy=proxy_for(endpoint, self.traffic.proxy)),
+                self.lanes.lane(endpoint),
+            )
             for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
         self._routes = Routes(roads, self.traffic.deadline_s)

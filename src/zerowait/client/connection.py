@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._received_bytes = 0
         self._has_head = self._has_ended = False
         self._wire.write(request)
+        del request  # it holds the key, and a traceback may show local variables
         self._expire_in(timeout_s, spent_s)
         try:
             outcome = await answer

@@ -1,8 +1,7 @@
 """The transport: HTTP/1.1 over pooled connections, made for thousands of short calls a second.
 
 aiohttp's client does the same with several times the work per call.
-What it does not do is left out on purpose: proxies, redirects, cookies, HTTP/2.
-`zerowait.client.AiohttpTransport` knows proxies.
+What it does not do is left out on purpose: redirects, cookies, HTTP/2.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Final
 
 from zerowait.client.origin import Origin
 from zerowait.client.port import Reply, Request
+from zerowait.client.proxy import Proxy
 from zerowait.errors import ClosedError
 
 _CLOSING_S: Final = 5.0
@@ -48,8 +48,8 @@ class HttpTransport:
     def __init__(self, *, connect_timeout_s: float = 10.0, keepalive_s: float = 4.0) -> None:
         self._connect_timeout_s = connect_timeout_s
         self._keepalive_s = keepalive_s
-        self._heads: dict[str, _Head] = {}
-        self._origins: dict[tuple[str, str, int], Origin] = {}
+        self._heads: dict[tuple[str, str | None], _Head] = {}
+        self._origins: dict[tuple[str, str, int, str | None], Origin] = {}
         self._tls: ssl.SSLContext | None = None
         self._closed = False
 
@@ -57,7 +57,7 @@ class HttpTransport:
         """The whole reply to `request`; see `zerowait.client.port.Transport`."""
         if self._closed:
             raise ClosedError("the transport was closed; open a new one")
-        head = self._heads.get(request.url)
+        head = self._heads.get((request.url, request.proxy))
         if head is None or head.headers is not request.headers:
             head = self._head(request)
         body, origin = request.body, head.origin
@@ -67,8 +67,9 @@ class HttpTransport:
             began_s = clock()
             connection = await origin.dial(min(self._connect_timeout_s, timeout_s))
             spent_s = clock() - began_s
-        encoded = b"%b%d\r\n\r\n%b" % (head.prefix, len(body), body)
-        reply = await connection.exchange(encoded, timeout_s=timeout_s, spent_s=spent_s)
+        reply = await connection.exchange(
+            b"%b%d\r\n\r\n%b" % (head.prefix, len(body), body), timeout_s=timeout_s, spent_s=spent_s
+        )
         origin.give_back(connection)
         return reply
 
@@ -82,17 +83,25 @@ class HttpTransport:
         import yarl
 
         url = yarl.URL(request.url)
-        key = (url.scheme, url.raw_host or "", url.port or 0)
+        is_tls = url.scheme == "https"
+        proxy = None if request.proxy is None else Proxy(request.proxy)
+        key = (url.scheme, url.raw_host or "", url.port or 0, request.proxy)
         origin = self._origins.get(key)
         if origin is None:
-            is_tls = url.scheme == "https"
             origin = self._origins[key] = Origin(
-                *key[1:],
+                *key[1:3],
                 authority=url.host_port_subcomponent or "",
                 tls=self._tls_context() if is_tls else None,
                 keepalive_s=self._keepalive_s,
+                proxy=proxy,
             )
-        head = self._heads[request.url] = _Head(origin, url.raw_path_qs, request.headers)
+        path, headers = url.raw_path_qs, request.headers
+        if proxy is not None and not is_tls:  # RFC 9112, 3.2.2: to a proxy, the whole address
+            path = f"http://{origin.authority}{path}"
+            headers = {**headers, **proxy.headers}
+        head = _Head(origin, path, headers)
+        head.headers = request.headers
+        self._heads[request.url, request.proxy] = head
         return head
 
     def _tls_context(self) -> ssl.SSLContext:

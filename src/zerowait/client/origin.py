@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from zerowait.client.connection import Connection
 from zerowait.client.port import TransportError
+from zerowait.client.proxy import Proxy
 from zerowait.errors import ClosedError
 from zerowait.types import FailureKind
 
@@ -26,6 +27,7 @@ class Origin:
         authority: both, as the ``Host`` header names them.
         tls: None for plain HTTP.
         keepalive_s: how long an idle connection is kept.
+        proxy: what connections go through; None: they go there directly.
     """
 
     def __init__(
@@ -36,11 +38,14 @@ class Origin:
         authority: str,
         tls: ssl.SSLContext | None,
         keepalive_s: float,
+        proxy: Proxy | None = None,
     ) -> None:
         self.authority = authority
         self._host = host
         self._port = port
         self._tls = tls
+        self._proxy = proxy
+        self._dialled_at = (host, port) if proxy is None else (proxy.host, proxy.port)
         self._keepalive_s = keepalive_s
         self._open: set[Connection] = set()
         self._idle: dict[Connection, float] = {}  # and since when, the latest last
@@ -115,10 +120,17 @@ class Origin:
         try:
             addresses = await self._resolved()
         except socket.gaierror as error:
-            raise _no("the host's name is unknown", error) from None
+            whose = "host" if self._proxy is None else "proxy"
+            raise _no(f"the {whose}'s name is unknown", error) from None
         sock = await aiohappyeyeballs.start_connection(
             addresses, happy_eyeballs_delay=_NEXT_ADDRESS_AFTER_S, loop=loop
         )
+        if self._proxy is not None and self._tls is not None:
+            try:
+                await self._proxy.connect(sock, self._host, self._port)
+            except BaseException:
+                sock.close()
+                raise
         name = self._host if self._tls is not None else None
         try:
             _, connection = await loop.create_connection(
@@ -140,7 +152,7 @@ class Origin:
         loop = asyncio.get_running_loop()
         async with self._resolving:
             if loop.time() >= self._addresses_until_s:
-                found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+                found = await loop.getaddrinfo(*self._dialled_at, type=socket.SOCK_STREAM)
                 self._addresses = deque(found)
                 self._addresses_until_s = loop.time() + _ADDRESSES_KEPT_S
         self._addresses.rotate(-1)

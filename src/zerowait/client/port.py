@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from zerowait.attribution import Attribution
+from zerowait.config.urls import shown_url
 from zerowait.errors import ZerowaitError
 from zerowait.types import FailureKind
 
@@ -22,7 +23,13 @@ LONGEST_REPLY_BYTES: Final = 16 * 2**20
 
 
 class Request(msgspec.Struct, frozen=True):
-    """One POST. Its headers hold the key, so they are not shown.
+    """One POST. Its headers hold the key, so they are not shown, nor is the URL's query.
+
+    Args:
+        url: the full URL.
+        headers: sent with it.
+        body: of the request.
+        proxy: the URL of the proxy that it goes through; None: it goes directly.
 
     >>> Request("http://judge/v1", {"Authorization": "Bearer k"}, b"{}")
     Request(url='http://judge/v1', body=<2 bytes>)
@@ -31,12 +38,13 @@ class Request(msgspec.Struct, frozen=True):
     url: str
     headers: Mapping[str, str]
     body: bytes
+    proxy: str | None = None
 
     def __repr__(self) -> str:
-        return f"Request(url={self.url!r}, body=<{len(self.body)} bytes>)"
+        return f"Request(url={shown_url(self.url)!r}, body=<{len(self.body)} bytes>)"
 
     def __rich_repr__(self) -> Any:
-        yield "url", self.url
+        yield "url", shown_url(self.url)
 
 
 class Reply(msgspec.Struct, frozen=True):

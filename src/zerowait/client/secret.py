@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from zerowait.config.veil import veiled
 from zerowait.errors import ConfigError
 
 
@@ -23,30 +24,22 @@ class Secret:
     __slots__ = ("_text",)
 
     def __init__(self, text: str) -> None:
-        text = text.strip()
-        if not text:
+        self._text = text.strip()
+        del text  # a traceback that shows local variables must not show this one
+        if not self._text:
             raise ConfigError("the key is empty: set the variable that api_key_env names")
-        if not (text.isascii() and text.isprintable()):
+        if not (self._text.isascii() and self._text.isprintable()):
             raise ConfigError("the key holds a character that no HTTP header can carry")
-        self._text = text
 
     def reveal(self) -> str:
         """The key itself, for the one place that sends it."""
         return self._text
 
-    def redact(self, text: str) -> str:
-        """`text` without the key, for replies that quote what they were sent.
-
-        >>> Secret("sk-planted").redact("bad key: sk-planted")
-        'bad key: ***'
-        """
-        return text.replace(self._text, "***")
-
     def __repr__(self) -> str:
         return "***"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Secret, (self._text,)
+        return veiled(Secret, self._text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and self._text == other._text

@@ -101,15 +101,11 @@ class Sender(msgspec.Struct, frozen=True):
 
     async def _carry(self, place: Target, body: bytes, timeout_s: float) -> Reply | TransportError:
         try:
-            request = Request(place.url, place.headers, body)
+            request = Request(place.url, place.headers, body, place.proxy)
             reply = await self.transport.send(request, timeout_s=timeout_s)
-            scrubbed = place.scrub(reply.body)
-            if scrubbed is reply.body or scrubbed == reply.body:
-                return reply
-            return Reply(reply.status, reply.headers, scrubbed)
+            return place.scrub(reply)
         except TransportError as error:
-            # a value from here on; its frames would hold it, and it them, until the next collection
-            return error.with_traceback(None)
+            return _bare(error, place)
         except ZerowaitError:
             raise
         except asyncio.CancelledError as error:
@@ -156,6 +152,14 @@ class Sender(msgspec.Struct, frozen=True):
         if ending is Ending.OVERLOADED:
             quota.refused(claim)
         permit.slot.ended(ending, retry_after_s=dry_s)
+
+
+def _bare(error: TransportError, place: Target) -> TransportError:
+    """`error` as a value: without frames, which it would keep alive, and without secrets."""
+    error.detail = place.redact(error.detail)
+    error.args = (error.detail,)
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
 
 
 def _untold(error: BaseException, place: Target) -> TransportError:

@@ -9,9 +9,9 @@ import msgspec
 
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.words import (
-    as_yaml_number,
     kind_of,
     locate,
+    number_hint,
     plain_words,
     with_words,
     words_for,
@@ -67,8 +67,7 @@ def _fail(source: Source, at: KeyPath, tree: Any, kind: type[StructT], message: 
     if problem.startswith("Expected ") and words:
         problem = f"must be {words}, not {kind_of(given)}"
     problem = plain_words(problem)
-    number = as_yaml_number(given)
-    hint = f"; YAML reads {given} as text: write {number}" if number and "number" in problem else ""
+    hint = number_hint(given) if "number" in problem else ""
     source.fail((*at, *path), problem + hint)
 
 

@@ -12,7 +12,8 @@ import msgspec
 
 from zerowait.attribution import Ending, ending_of
 from zerowait.config.checks import positive
-from zerowait.config.urls import check_url, shown_url
+from zerowait.config.urls import check_proxy, check_url, shown_url
+from zerowait.config.veil import veiled
 
 Api: TypeAlias = Literal["chat", "responses", "classify", "pooling", "score"]
 
@@ -46,6 +47,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         headers: sent with every request.
         api_version: Azure's; sent as the query ``api-version``, and the key as ``api-key``.
         weight: share of the judgements among the endpoints of the same priority.
+        proxy: as ``traffic.proxy``, for this endpoint alone; ``off`` goes there directly.
         priority: the lowest is asked first; others only while all of a lower one are left alone.
         endings: further words in ``finish_reason`` that mean a complete reply; those of a judge's
             endpoints count for all of them.
@@ -61,6 +63,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     weight: float = 1.0
     priority: int = 0
     endings: list[str] = []
+    proxy: str | None = None
 
     def __post_init__(self) -> None:
         check_url("base_url", self.base_url)
@@ -78,6 +81,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _check_headers(self.headers)
         positive("weight", self.weight)
         _check_endings(self.endings)
+        if self.proxy is not None:
+            check_proxy("proxy", self.proxy)
         named = self._named
         if self.api is not None and named not in (None, self.api):
             raise ValueError(f"api is {self.api}, and base_url is that of {named}")
@@ -90,6 +95,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __rich_repr__(self) -> Any:
         yield "base_url", shown_url(self.base_url)
         yield "model", self.model
+
+    def __reduce__(self) -> tuple[Any, ...]:  # nor through a pickle that is shown as text
+        return veiled(_endpoint, msgspec.structs.asdict(self))
 
     @property
     def speaks(self) -> Api:
@@ -116,6 +124,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def _named(self) -> Api | None:
         """The API that the URL ends with."""
         return _api_of(self.base_url)
+
+
+def _endpoint(settings: Mapping[str, Any]) -> Endpoint:
+    return Endpoint(**settings)
 
 
 @cache  # asked for with each request; a run has a handful of URLs

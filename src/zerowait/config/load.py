@@ -28,6 +28,7 @@ from zerowait.config.schema import (
 from zerowait.config.source import KeyPath, Source, read_yaml, refuse_extremes
 from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.config.words import kind_of
+from zerowait.errors import ConfigError
 from zerowait.types import FailureKind
 
 _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeComponent]] = {
@@ -35,6 +36,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
     "judge": JudgeComponent,
     "shape": ShapeComponent,
 }
+_FACTORS = {"shape": ("weight", "scale"), "judge": ("scale", "weight")}
 _WORDS_OF_ON_FAILURE = frozenset({"default", "quorum", "value", *FailureKind})
 _TOP = ["components", "judges", "traffic", "hub", "cache", "prices", "on_failure"]
 
@@ -52,10 +54,30 @@ def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> Reward
     """
     if isinstance(config, RewardConfig):
         return config
+    try:
+        return _loaded(config)
+    except ConfigError as error:
+        failed = error
+    finally:
+        del config  # a mapping may hold a key, and a traceback may show local variables
+    raise bare(failed)
+
+
+def bare(error: ConfigError) -> ConfigError:
+    """`error` without the frames that it came through: they hold the document, keys included."""
+    error.__cause__ = error.__context__ = None
+    return error.with_traceback(None)
+
+
+def _loaded(config: str | Path | Mapping[str, Any]) -> RewardConfig:
     if isinstance(config, str | Path):
         path, _, key = str(config).partition("#")
         source = read_yaml(Path(path).expanduser())
         return read_config(source, (key,) if key else ())
+    if not isinstance(config, Mapping):
+        raise ConfigError(
+            f"a reward configuration is a path, a mapping or a RewardConfig, not {kind_of(config)}"
+        )
     source = Source("reward", _plain(config), {}, Path())
     refuse_extremes(source)
     return read_config(source)
@@ -118,6 +140,11 @@ def _component(source: Source, at: KeyPath) -> Component:
     if not isinstance(tree, dict):
         source.fail(at, f"must be a mapping with one of scorer, judge, shape, not {kind_of(tree)}")
     given = [key for key in _COMPONENT_KINDS if key in tree]
+    factor = _FACTORS.get(given[0]) if len(given) == 1 else None
+    if factor is not None and factor[0] in tree:
+        wrong, right = factor
+        why = f"is not for a {given[0]}, whose factor is {right}: write {right}"
+        source.fail((*at, wrong), why)
     if len(given) != 1:
         source.fail(at, f"needs exactly one of scorer, judge, shape; it has {given or 'none'}")
     kind = _COMPONENT_KINDS[given[0]]

@@ -6,6 +6,7 @@ into a `ConfigError` that names the file, the line and the key.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias
 
@@ -18,6 +19,7 @@ from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Price, Sharding, Traffic
+from zerowait.config.veil import veiled
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
@@ -270,6 +272,9 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def __rich_repr__(self) -> Any:
         yield repr(self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return veiled(_cache, msgspec.structs.asdict(self))
+
     def __post_init__(self) -> None:
         if self.path is not None and ("\0" in self.path or not self.path.strip()):
             raise ValueError("path must be the path of a file")
@@ -285,6 +290,10 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise ValueError(f"max_bytes must be at least {_SMALLEST_CACHE_BYTES}")
         if self.max_age_days is not None:
             positive("max_age_days", self.max_age_days)
+
+
+def _cache(settings: Mapping[str, Any]) -> Cache:
+    return Cache(**settings)
 
 
 class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import yaml
 
+from zerowait.config.veil import veiled
 from zerowait.errors import ConfigError, did_you_mean
 
 KeyPath = tuple[str | int, ...]
@@ -31,6 +32,9 @@ class Source:
         self.tree = tree
         self.base = base
         self._lines = lines
+
+    def __reduce__(self) -> tuple[Any, ...]:  # the document may hold a key
+        return veiled(Source, self.name, self.tree, self._lines, self.base)
 
     def fail(self, path: KeyPath, problem: str) -> NoReturn:
         """Raise a ConfigError for `path`: ``reward.yaml:12: components.answer <problem>``."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 import msgspec
 
 from zerowait.config.checks import at_most, not_negative, positive
+from zerowait.config.urls import check_proxy, shown_url
+from zerowait.config.veil import veiled
 
 _MOST_USD = 1e9  # money is counted in whole nano-dollars of 64 bits
 _YEAR_S = 366 * 86_400.0
@@ -97,6 +100,9 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             which then leave `budget_usd` alone. None: these are paid from `budget_usd` too.
         budget_name: whose spend counts; default: the configuration file, or, for a configuration
             that is no file, this engine alone.
+        proxy: the URL of the proxy that requests go through, ``http://user:password@host:3128``;
+            ``env``: that of ``HTTPS_PROXY``, ``HTTP_PROXY`` or ``ALL_PROXY``, except for hosts in
+            ``NO_PROXY``. None or ``off``: requests go directly, whatever the environment says.
     """
 
     concurrency: int | Literal["auto"] = "auto"
@@ -112,13 +118,31 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     budget_usd: float | None = None
     validation_budget_usd: float | None = None
     budget_name: str | None = None
+    proxy: str | None = None
 
     @property
     def slots(self) -> int:
         """The most requests in flight, over all endpoints or, with ``auto``, for each one."""
         return self.max_concurrency if self.concurrency == "auto" else self.concurrency
 
+    def __repr__(self) -> str:  # a password in the proxy's URL must not reach a log
+        shown = [(name, value) for name, value in self.__rich_repr__() if value is not None]
+        return f"Traffic({', '.join(f'{name}={value!r}' for name, value in shown)})"
+
+    __str__ = __repr__
+
+    def __rich_repr__(self) -> Any:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            hidden = name == "proxy" and value not in (None, "env", "off")
+            yield name, shown_url(value) if hidden else value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return veiled(_traffic, msgspec.structs.asdict(self))
+
     def __post_init__(self) -> None:
+        if self.proxy is not None:
+            check_proxy("proxy", self.proxy)
         for name in BUDGETS:
             value = getattr(self, name)
             if value is not None:
@@ -132,3 +156,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             positive(name, getattr(self, name))
         for name in ("timeout_s", "deadline_s", "group_deadline_s"):
             at_most(name, getattr(self, name), _YEAR_S)
+
+
+def _traffic(settings: Mapping[str, Any]) -> Traffic:
+    return Traffic(**settings)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import SplitResult, urlsplit
+from collections.abc import Iterable
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
 
 _LONGEST_HOST_CHARS = 253
 _BLANK = re.compile(r"[\s\x00-\x1f\x7f]")
+_KEY_CHARS: Final = 20  # without a break; a UUID's longest run has 12, a model's date 8
+_RUN: Final = re.compile(r"[A-Za-z0-9_]+")
+_DIGIT: Final = re.compile(r"[0-9]")
+_LETTER: Final = re.compile(r"[A-Za-z]")
 
 
 def check_url(name: str, url: str) -> None:
@@ -29,18 +35,74 @@ def check_url(name: str, url: str) -> None:
         raise ValueError(f"{name} must name a host, and a port from 1 to 65535 if any")
 
 
+def check_proxy(name: str, proxy: str) -> None:
+    """Raise a ValueError unless `proxy` is ``env``, ``off`` or a proxy's URL; never repeats it."""
+    if proxy in ("env", "off"):
+        return
+    if not proxy.lower().startswith("http://"):
+        raise ValueError(
+            f"{name} must be env, off, or a URL that starts with http:// (a proxy for https:// "
+            "judges has one, too; SOCKS is not spoken)"
+        )
+    check_url(name, f"http://{proxy[len('http://') :].rpartition('@')[2]}")
+
+
 def shown_url(url: str) -> str:
-    """The URL without user info and without the values of its query, for messages.
+    """The URL without what may be secret, for messages.
+
+    That is user info, the values of the query, and parts of the path that look like a key.
 
     >>> shown_url("https://me:secret@h:81/v1?key=secret")
     'https://h:81/v1?...'
+    >>> shown_url("https://h/bot5812345678AAHfiqksKZ8WmR2z/v1;sig=x#part")
+    'https://h/***/v1;...'
     """
     try:
         parts = urlsplit(url)
     except ValueError:
         return "a URL"
     host = parts.netloc.rpartition("@")[2]
-    return SplitResult(parts.scheme, host, parts.path, "..." if parts.query else "", "").geturl()
+    path = "/".join(_shown_segment(segment) for segment in parts.path.split("/"))
+    return SplitResult(parts.scheme, host, path, "..." if parts.query else "", "").geturl()
+
+
+def secrets_in_url(url: str) -> tuple[list[str], list[str]]:
+    """What must not come back from a server that is asked at `url`: keys, and other values.
+
+    Keys are the password and parts of the path that look like one; values are those of the query
+    and of parameters in the path, the user, and the fragment.
+
+    >>> secrets_in_url("https://me:pw@h/v1?key=a%2Fb&x=1")
+    (['pw', 'me:pw'], ['me', 'a%2Fb', '1', 'key=a%2Fb&x=1'])
+    """
+    parts = urlsplit(url)
+    user_info = parts.netloc.rpartition("@")[0]
+    user, _, password = user_info.partition(":")
+    keys = [password, f"{unquote(user)}:{unquote(password)}"] if password else []
+    values = [user]
+    for segment in parts.path.split("/"):
+        name, *parameters = segment.split(";")
+        if _shown_segment(name) != name:
+            keys.append(name)
+        values += _values(parameters)
+    values += _values(parts.query.replace(";", "&").split("&"))
+    values += [parts.query if "=" in parts.query else "", parts.fragment]
+    return [key for key in keys if key], [value for value in values if value]
+
+
+def _values(pairs: Iterable[str]) -> list[str]:
+    """The value of each ``name=value``; all of what has no name."""
+    return [pair.partition("=")[2] if "=" in pair else pair for pair in pairs]
+
+
+def _shown_segment(segment: str) -> str:
+    """A part of a path; ``***`` for what looks like a key, such as the one behind ``bot``."""
+    name, semicolon, _ = segment.partition(";")
+    is_key = any(
+        len(run) >= _KEY_CHARS and _DIGIT.search(run) and _LETTER.search(run)
+        for run in _RUN.findall(unquote(name))
+    )
+    return ("***" if is_key else name) + (";..." if semicolon else "")
 
 
 def _is_host(host: str) -> bool:

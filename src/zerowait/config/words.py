@@ -11,7 +11,7 @@ import msgspec
 from zerowait.config.source import KeyPath
 from zerowait.config.traffic import Hedge
 
-_MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after")
+_MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after", "proxy")
 
 
 def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
@@ -49,6 +49,8 @@ def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
 def with_words(tree: dict[str, Any]) -> dict[str, Any]:
     """The tree with its words back: YAML reads an unquoted yes, no, off and true as booleans."""
     tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
+    if isinstance(tree.get("endpoints"), list):
+        tree = tree | {"endpoints": [_with_proxy(each) for each in tree["endpoints"]]}
     verdict, monitor = tree.get("verdict"), tree.get("monitor")
     if isinstance(verdict, dict) and isinstance(verdict.get("choice"), list):
         words = [("yes" if w else "no") if isinstance(w, bool) else w for w in verdict["choice"]]
@@ -60,6 +62,11 @@ def with_words(tree: dict[str, Any]) -> dict[str, Any]:
         }
         tree = tree | {"monitor": monitor | {"rebalance": shares}}
     return tree
+
+
+def _with_proxy(endpoint: Any) -> Any:
+    is_off = isinstance(endpoint, dict) and endpoint.get("proxy") is False
+    return endpoint | {"proxy": "off"} if is_off else endpoint
 
 
 def locate(message: str) -> tuple[KeyPath, str]:
@@ -93,6 +100,30 @@ def plain_words(problem: str) -> str:
 def kind_of(tree: Any) -> str:
     """What `tree` is, for the sentence "must be a mapping, not ..."; it may be a key: no value."""
     return "nothing" if tree is None else _KINDS.get(type(tree).__name__, type(tree).__name__)
+
+
+def number_hint(text: Any) -> str:
+    """What to write for the number that `text` was meant to be, as a half sentence, or nothing.
+
+    >>> number_hint("0,5"), number_hint("1e-6")
+    ('; a number is written with a point: 0.5', '; YAML reads 1e-6 as text: write 1.0e-6')
+    >>> number_hint("50 %"), number_hint("0.5"), number_hint("many")
+    ('; write 0.5', '; write 0.5 without quotes', '')
+    """
+    if not isinstance(text, str):
+        return ""
+    written = as_yaml_number(text)
+    if written is not None:
+        return f"; YAML reads {text} as text: write {written}"
+    plain = text.strip().replace("\N{MINUS SIGN}", "-").replace("\N{FULLWIDTH FULL STOP}", ".")
+    if re.fullmatch(r"[-+]?\d*,\d+", plain):
+        return f"; a number is written with a point: {plain.replace(',', '.')}"
+    percent = re.fullmatch(r"([-+]?\d+(?:[.,]\d+)?)\s*%", plain)
+    if percent is not None:
+        return f"; write {float(percent[1].replace(',', '.')) / 100:g}"
+    if re.fullmatch(r"[-+]?(?:\d+\.?\d*|\.\d+)", plain):
+        return f"; write {plain} without quotes" if plain == text.strip() else f"; write {plain}"
+    return ""
 
 
 def as_yaml_number(text: Any) -> str | None:

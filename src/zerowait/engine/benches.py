@@ -31,7 +31,7 @@ class Supplies(msgspec.Struct, frozen=True, kw_only=True):
         shared: flights, store, listener and partition.
     """
 
-    keys: Mapping[str, Sequence[str | None]]
+    keys: Mapping[str, Sequence[Secret | None]]
     transport: Transport
     lanes: Lanes
     budgets: Budgets
@@ -87,10 +87,9 @@ class Benches:
             ledger=ledger,
             listener=listener,
         )
-        keys = self._supplies.keys[name]
         client = JudgeClient(
             endpoints=judge.endpoints,
-            keys=[None if key is None else Secret(key) for key in keys],
+            keys=self._supplies.keys[name],
             traffic=self._config.traffic,
             transport=meter,
             lanes=self._supplies.lanes,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -39,12 +38,21 @@ from zerowait.engine.standstill import Standstill
 from zerowait.engine.steps import Steps, Until
 from zerowait.engine.tally import Stats, Tally
 from zerowait.engine.together import first_of, group_by_group, worked_off
-from zerowait.errors import ClosedError, DataError
+from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
-from zerowait.types import Reward, Sample
+from zerowait.types import Reward, Sample, check_sample, samples_in
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 2048
+_RELEASED_S = 5.0
+_OUTLIVED = (
+    "the event loop that this engine was opened on has ended, and its connections with it: open "
+    "and close an engine in one asyncio.run, or use zerowait.open, which has a loop of its own"
+)
+_ELSEWHERE = (
+    "this engine was opened on another event loop: use it there, or use zerowait.open, which may "
+    "be called from any loop and thread"
+)
 
 
 class Engine:
@@ -55,7 +63,7 @@ class Engine:
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop; must be quick. What it raises is logged.
         transport: how requests travel; `HttpTransport` when None.
-        environ: where ``api_key_env`` variables are looked up.
+        environ: where ``api_key_env`` variables are looked up; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
 
     Raises:
@@ -69,10 +77,13 @@ class Engine:
         tokenizer: Tokenizer | None = None,
         listener: Listener = nobody,
         transport: Transport | None = None,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,
     ) -> None:
-        self.config = load_config(config)
+        try:
+            self.config = load_config(config)
+        finally:
+            del config  # a mapping may hold a key, and a traceback may show local variables
         self.plan = compile_plan(self.config)
         self._keys = credentials(self.config, environ)
         self._given_transport = transport
@@ -89,6 +100,7 @@ class Engine:
             count_tokens=None if tokenizer is None else lambda text: len(tokenizer.encode(text)),
         )
         self._open: AsyncExitStack | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._flights: SingleFlight[Settled] = SingleFlight()
         self._contests: Contests | None = None
@@ -105,6 +117,7 @@ class Engine:
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
             raise ClosedError("an engine is opened once: make another one")
+        self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as stack:
             pool = ScorerPool(functions=self.plan.functions)
             stack.push_async_callback(pool.aclose)
@@ -159,10 +172,16 @@ class Engine:
             drain_s: how long requests that were already sent may still bring their answer into
                 the cache; what was not sent yet is given up at once.
         """
-        stack, self._open, self._steps = self._open, None, None
+        stack = self._open
         if stack is None:
             return
+        if self._is_elsewhere and not self._outlived:
+            raise PortalMisuseError(_ELSEWHERE)
+        self._open = self._steps = None
         self._closed = True
+        if self._outlived:
+            await _released(stack)
+            raise ClosedError(_OUTLIVED)
         self.health.close()
         try:
             await self._anchors.aclose()
@@ -180,11 +199,13 @@ class Engine:
         submitted.
 
         Raises:
-            DataError: the sample lacks what such a component needs.
+            DataError: it is no Sample, or lacks what such a component needs.
             JudgementError: a judgement failed and its policy is ``raise``, or none was ever reached
                 (``traffic.give_up_after``).
-            ClosedError: the engine is not open.
+            ClosedError: the engine is not open, or the loop it was opened on has ended.
+            PortalMisuseError: it was opened on another loop.
         """
+        check_sample(sample, "score", many="score_all")
         return await self._score(sample, STREAM, sample.group_size)
 
     async def score_all(
@@ -204,11 +225,7 @@ class Engine:
             As `score`, and the first one ends the rest. ConfigError: a wrong `deadline_s`.
         """
         until = None if deadline_s is None else Until.in_s(deadline_s)
-        rows = list(samples)
-        for number, row in enumerate(rows):
-            if not isinstance(row, Sample):
-                kind = type(row).__name__
-                raise DataError(f"row {number} is a {kind}, not a Sample: make one of its columns")
+        rows = samples_in(samples, "score_all", one="score")
         sizes = Counter(row.group for row in rows if row.group is not None)
         for row in rows:
             self._check(row, size=1)
@@ -243,6 +260,10 @@ class Engine:
             raise ClosedError("the engine is not open: use it inside `async with`")
         return await self._benches.answer(ask)
 
+    def check(self, sample: Sample) -> None:
+        """Raise a DataError when `sample` lacks what the configuration needs of each sample."""
+        self._check(sample, size=1)
+
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         counts = msgspec.structs.replace(
@@ -259,6 +280,8 @@ class Engine:
         steps = self._steps
         if steps is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
+        if self._is_elsewhere:
+            raise ClosedError(_OUTLIVED) if self._outlived else PortalMisuseError(_ELSEWHERE)
         now_s = asyncio.get_running_loop().time
         self._give_up.check(now_s())
         submitted_at = time.time()
@@ -278,6 +301,16 @@ class Engine:
             )
         )
         return reward
+
+    @property
+    def _is_elsewhere(self) -> bool:
+        """Whether this is another event loop than the one that the engine was opened on."""
+        return self._loop is not asyncio.get_running_loop()
+
+    @property
+    def _outlived(self) -> bool:
+        """Whether the loop that the engine was opened on has ended."""
+        return self._loop is not None and self._loop.is_closed()
 
     def _check(self, sample: Sample, *, size: int | None) -> None:
         self._shapes.check(sample)
@@ -325,3 +358,10 @@ class Engine:
     def _tell_of_anchor(self, event: Event) -> None:
         if not isinstance(event, ModelChanged):  # the judge's own bench tells of it
             self._tell(event)
+
+
+async def _released(stack: AsyncExitStack) -> None:
+    """Free what can be freed without the loop that has ended: processes, threads and files."""
+    with suppress(Exception):  # all that belongs to that loop refuses
+        async with asyncio.timeout(_RELEASED_S):
+            await stack.aclose()

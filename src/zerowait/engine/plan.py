@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from zerowait.client import Secret
 from zerowait.config import JudgeComponent, RewardConfig, ScorerComponent, ShapeComponent
 from zerowait.config.traffic import BUDGETS
 from zerowait.engine.anchors import AnchorSet
@@ -140,40 +142,67 @@ def compile_plan(config: RewardConfig) -> Plan:
     )
 
 
-def credentials(config: RewardConfig, environ: Mapping[str, str]) -> dict[str, list[str | None]]:
+class _Environment:
+    """Environment variables that a traceback with local variables does not show."""
+
+    def __init__(self, variables: Mapping[str, str] | None) -> None:
+        self._variables = os.environ if variables is None else variables
+
+    def key(self, name: str) -> Secret | None:
+        """The key in a variable; None where there is none.
+
+        Raises:
+            ConfigError: it is no key.
+        """
+        if not self._variables.get(name, "").strip():
+            return None
+        return Secret(self._variables[name])
+
+
+def credentials(
+    config: RewardConfig, environ: Mapping[str, str] | None = None
+) -> dict[str, list[Secret | None]]:
     """The API key of each judge's endpoints, in their order; None where none is configured.
+
+    Args:
+        config: names the variables.
+        environ: where they are looked up; None: the process's environment.
 
     Raises:
         ConfigError: a variable that should hold a key is not set; the message names it.
     """
-    keys: dict[str, list[str | None]] = {}
+    variables = _Environment(environ)
+    del environ
+    keys: dict[str, list[Secret | None]] = {}
     for name, judge in config.judges.items():
         keys[name] = []
         for index, endpoint in enumerate(judge.endpoints):
-            key = endpoint.api_key
+            key = None if endpoint.api_key is None else Secret(endpoint.api_key)
             if key is None and endpoint.api_key_env is not None:
-                key = _key(config, endpoint.api_key_env, environ, (name, index))
+                key = _key(config, endpoint.api_key_env, variables, (name, index))
             keys[name].append(key)
     return keys
 
 
-def _key(
-    config: RewardConfig, variable: str, environ: Mapping[str, str], endpoint: tuple[str, int]
-) -> str:
+def _key(  # noqa: RET503 - it ends in an error
+    config: RewardConfig, variable: str, environ: _Environment, endpoint: tuple[str, int]
+) -> Secret:
     """The key in a variable; where there is none, its name may be a key that was written there."""
     at = ("judges", endpoint[0], "endpoints", endpoint[1], "api_key_env")
-    key = environ.get(variable, "").strip()
-    if not key and variable.isupper():
-        config.fail(at, f"names the environment variable {variable}, which is not set")
-    if not key:
-        config.fail(
-            at,
-            "names an environment variable that is not set; it has to be the NAME of one, "
-            "never the key itself",
-        )
-    if not (key.isascii() and key.isprintable()):
+    key = None
+    try:
+        key = environ.key(variable)
+    except ConfigError:
         config.fail(at, f"names {variable}, whose value is no key: it must be printable ASCII")
-    return key
+    if key is not None:
+        return key
+    if variable.isupper():
+        config.fail(at, f"names the environment variable {variable}, which is not set")
+    config.fail(
+        at,
+        "names an environment variable that is not set; it has to be the NAME of one, "
+        "never the key itself",
+    )
 
 
 def _gate(

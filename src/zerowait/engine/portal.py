@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -13,6 +13,39 @@ from typing import Any, Self, TypeVar
 from zerowait.errors import ClosedError, PortalMisuseError
 
 T = TypeVar("T")
+
+_WAITS_FOR_ITSELF = (
+    "a blocking call on zerowait's own loop (in a listener, say) waits for itself: await it, or "
+    "call from another thread"
+)
+
+
+class Submitted(Future[T]):
+    """A future of a portal's work, which may be awaited on any other loop, and more than once."""
+
+    _portal: Portal
+
+    def result(self, timeout: float | None = None) -> T:
+        """See `concurrent.futures.Future.result`.
+
+        Raises:
+            PortalMisuseError: called on the portal's own thread before it is done, which would
+                wait for itself.
+        """
+        self._check()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """See `concurrent.futures.Future.exception`; raises as `result` does."""
+        self._check()
+        return super().exception(timeout)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return asyncio.wrap_future(self).__await__()
+
+    def _check(self) -> None:
+        if self._portal.is_here and not self.done():
+            raise PortalMisuseError(_WAITS_FOR_ITSELF)
 
 
 class Portal:
@@ -53,7 +86,7 @@ class Portal:
         """Whether the calling thread is the loop's own, which may not wait for itself."""
         return threading.current_thread() is self._thread
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Future[T]:
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Submitted[T]:
         """Start `work` on the loop; the future is cancelled if the portal closes first.
 
         Raises:
@@ -66,10 +99,14 @@ class Portal:
             raise ClosedError("this has been closed; open it again")
         coroutine = work()
         try:
-            return asyncio.run_coroutine_threadsafe(coroutine, loop)
+            future: Any = asyncio.run_coroutine_threadsafe(coroutine, loop)
         except RuntimeError:
             coroutine.close()
             raise ClosedError("this has been closed; open it again") from None
+        future.__class__ = Submitted  # asyncio makes the future; this adds no state that it needs
+        future._portal = self  # noqa: SLF001 - of our own class
+        submitted: Submitted[T] = future
+        return submitted
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The result of `work`, which runs on the loop while this thread waits.
@@ -78,9 +115,7 @@ class Portal:
             PortalMisuseError: called on the loop's own thread, which would wait for itself.
         """
         if self.is_here:
-            raise PortalMisuseError(
-                "a blocking call on zerowait's own loop waits for itself: await"
-            )
+            raise PortalMisuseError(_WAITS_FOR_ITSELF)
         future = self.submit(work)
         try:
             return future.result()

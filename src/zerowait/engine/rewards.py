@@ -10,15 +10,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from zerowait.config import RewardConfig
+from zerowait.config import RewardConfig, load_config
 from zerowait.config.checks import seconds
 from zerowait.engine.engine import Engine
-from zerowait.engine.portal import Portal
+from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.progress import Progress
 from zerowait.engine.shapes import Tokenizer
 from zerowait.engine.tally import Stats
 from zerowait.events import Listener, nobody
-from zerowait.types import Reward, Sample
+from zerowait.types import Reward, Sample, check_sample, samples_in
 
 
 class Rewards:
@@ -34,7 +34,11 @@ class Rewards:
         tokenizer: Tokenizer | None = None,
         listener: Listener = nobody,
     ) -> None:
-        self._engine = Engine(config, tokenizer=tokenizer, listener=listener)
+        try:
+            loaded = load_config(config)
+        finally:
+            del config  # a mapping may hold a key, and a traceback may show local variables
+        self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener)
         self._portal = Portal()
         self._closing = threading.Lock()
         self._closed: concurrent.futures.Future[None] | None = None
@@ -56,25 +60,30 @@ class Rewards:
     ) -> None:
         self.close()
 
-    def submit(self, sample: Sample) -> concurrent.futures.Future[Reward]:
+    def submit(self, sample: Sample) -> Submitted[Reward]:
         """A future of the sample's reward; returns at once.
 
         The future raises what `Engine.score` raises. Cancelling it gives up this caller's wait,
-        never a call that others share.
+        never a call that others share. It may be waited for with ``result()`` or ``await``.
+
+        Raises:
+            DataError: it is no Sample.
         """
+        check_sample(sample, "submit", many="submit_all")
         return self._portal.submit(lambda: self._engine.score(sample))
 
     def submit_all(
         self, samples: Iterable[Sample], *, deadline_s: float | None = None
-    ) -> concurrent.futures.Future[list[Reward]]:
+    ) -> Submitted[list[Reward]]:
         """A future of the rewards of all samples, in order; returns at once.
 
         As `score`, which waits for them; as with `submit`, cancelling it gives up this wait only.
 
         Raises:
             ConfigError: `deadline_s` is no number above 0.
+            DataError: one of them is no Sample.
         """
-        rows = list(samples)
+        rows = samples_in(samples, "submit_all", one="submit")
         if deadline_s is not None:
             deadline_s = seconds("deadline_s", deadline_s)
         return self._portal.submit(lambda: self._engine.score_all(rows, deadline_s=deadline_s))
@@ -98,7 +107,7 @@ class Rewards:
         Raises:
             As `submit`'s future. ConfigError: `deadline_s` is no number above 0.
         """
-        rows = list(samples)
+        rows = samples_in(samples, "score", one="submit")
         with Progress(len(rows), shown=progress) as bar:
 
             def tell(index: int, reward: Reward) -> None:
@@ -163,4 +172,8 @@ def open(  # noqa: A001 - users write zerowait.open
     Raises:
         ConfigError: names the file, the line, the key and the nearest right one.
     """
-    return Rewards(config, tokenizer=tokenizer, listener=listener)
+    try:
+        loaded = load_config(config)
+    finally:
+        del config  # see Rewards
+    return Rewards(loaded, tokenizer=tokenizer, listener=listener)

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 
 from zerowait.client import Secret
+from zerowait.client.scrubber import Scrubber
 from zerowait.config.checks import seconds
+from zerowait.config.urls import secrets_in_url, shown_url
 from zerowait.engine import Stats
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub import wire
 from zerowait.hub.actor import BEAT_S
 from zerowait.hub.desk import Desk
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
+from zerowait.types import Sample, check_sample
 
 if TYPE_CHECKING:
     import aiohttp
@@ -53,10 +55,19 @@ class HttpHub:
         patience_s: float = 120.0,
         deadline_s: float = 3600.0,
     ) -> None:
+        if not isinstance(url, str):
+            raise ConfigError(f"HttpHub takes the service's URL, not a {type(url).__name__}")
         if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"the hub's url must start with http:// or https://, not {url!r}")
+            raise ConfigError("the hub's url must start with http:// or https://")
         self._url = url.rstrip("/")
         self._token = None if token is None else Secret(token)
+        del token
+        keys, values = secrets_in_url(url)
+        known: list[Secret | str] = [*keys]
+        if self._token is not None:
+            known.append(self._token)
+        self._scrubber = Scrubber(known, values)
+        self._name = self._scrubber.text(shown_url(self._url))
         self._patience_s = seconds("patience_s", patience_s)
         self._deadline_s = seconds("deadline_s", deadline_s)
         self._desk: Desk[bytes, Streamed] = Desk()
@@ -107,12 +118,13 @@ class HttpHub:
         """
         if self._courier is None or self._courier.done():
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
+        check_sample(sample, "HttpHub.reward")
         try:
             async with asyncio.timeout(self._deadline_s):
                 return await self._desk.result(wire.encode(sample))
         except TimeoutError:
             raise HubLostError(
-                f"the hub {self._url} gave no reward in {self._deadline_s:g} s"
+                f"the hub {self._name} gave no reward in {self._deadline_s:g} s"
             ) from None
 
     async def stats(self) -> Stats:
@@ -132,7 +144,8 @@ class HttpHub:
             ):
                 body = await reply.read()
         except (aiohttp.ClientError, OSError) as error:
-            raise HubLostError(f"the hub {self._url} does not answer: {error}") from None
+            why = self._scrubber.text(str(error))
+            raise HubLostError(f"the hub {self._name} does not answer: {why}") from None
         if reply.status != 200:
             raise self._refused(reply.status, wire.complained(body))
         return _decode_stats(body)
@@ -159,10 +172,10 @@ class HttpHub:
                 if error.status < 500:
                     self._desk.fail(self._refused(error.status, error.message))
             except (aiohttp.ClientError, OSError, msgspec.DecodeError) as error:
-                why = str(error) or type(error).__name__
+                why = self._scrubber.text(str(error)) or type(error).__name__
             if clock() - lost_at > self._patience_s:
                 self._desk.fail(
-                    HubLostError(f"the hub {self._url} was gone for {self._patience_s:g} s: {why}")
+                    HubLostError(f"the hub {self._name} was gone for {self._patience_s:g} s: {why}")
                 )
             await asyncio.sleep(0)  # those who were told leave the desk
             if not self._desk.waiting:
@@ -215,8 +228,9 @@ class HttpHub:
         self._desk.fail(ClosedError(why))
 
     def _refused(self, status: int, why: str) -> ZerowaitError:
+        why = self._scrubber.text(why)
         if status == 401:
-            return ConfigError(f"the hub {self._url} does not know this token")
+            return ConfigError(f"the hub {self._name} does not know this token")
         if status >= 500:
-            return HubLostError(f"the hub {self._url} answers with {status}: {why}")
-        return ConfigError(f"{self._url} answers with {status} and seems to be no hub: {why}")
+            return HubLostError(f"the hub {self._name} answers with {status}: {why}")
+        return ConfigError(f"{self._name} answers with {status} and seems to be no hub: {why}")

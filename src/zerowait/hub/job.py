@@ -31,6 +31,8 @@ from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets, ticket_of
 from zerowait.types import Abstain, Reward, Sample
 
+_QUIET_S: Final = 0.05
+
 _log = logging.getLogger(__name__)
 _MOST_REASONS: Final = 20
 
@@ -98,6 +100,8 @@ class JobHub:
         self._folder = record
         self._records: Records | None = None
         self._place: tuple[str, int | None] = ("", None)
+        self._recorded_s = 0.0
+        self._flushing: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         await self._engine.__aenter__()
@@ -122,6 +126,8 @@ class JobHub:
             await self._engine.aclose(drain_s=drain_s)
         finally:
             await self._tickets.aclose()
+        if self._flushing is not None:
+            self._flushing.cancel()
         records, self._records = self._records, None
         if records is not None:
             try:
@@ -250,7 +256,7 @@ class JobHub:
             RewardRecord(
                 sample=sample,
                 reward=reward,
-                trained_on=reward.value if streamed is None else streamed.value,
+                trained_on=reward.value if streamed is None else streamed.trained_on,
                 stand_in="" if streamed is None else streamed.stand_in,
                 ticket=ticket,
                 submitted_at=submitted_at,
@@ -258,4 +264,27 @@ class JobHub:
             )
         )
         if self._keeps_stats:
-            self._records.stats(self._whole, split=sample.split, step=sample.step)
+            self._recorded_s = asyncio.get_running_loop().time()
+            kept = self._records.stats(self._whole, split=sample.split, step=sample.step)
+            if not kept and self._flushing is None:
+                self._flush_in(_QUIET_S)
+
+    def _flush_in(self, wait_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._flushing = loop.call_later(wait_s, self._flush_when_quiet)
+
+    def _flush_when_quiet(self) -> None:
+        """Put the counters on the record once no reward has come for a moment.
+
+        A hub under Ray is killed with its job, and the last rewards have to be among them.
+        """
+        self._flushing = None
+        left_s = self._recorded_s + _QUIET_S - asyncio.get_running_loop().time()
+        if left_s > 0:
+            self._flush_in(left_s)
+        elif self._records is not None:
+            split, step = self._place
+            try:
+                self._records.stats(self._whole, split=split, step=step, last=True)
+            except OSError as error:  # whoever hands in the next row is told
+                _log.warning("the counters could not be kept: %s", error)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from zerowait.engine import ALARMS, Stats
 
@@ -34,49 +37,82 @@ _GAUGES: Final = {
 _QUANTILES: Final = {"0.5": "latency_p50_s", "0.95": "latency_p95_s", "0.99": "latency_p99_s"}
 
 
+class _Collector:
+    """What `prometheus_client` is told of a snapshot; it writes and escapes the text."""
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+
+    def collect(self) -> Iterator[Metric]:
+        stats = self._stats
+        for name, meaning in _COUNTERS.items():
+            yield CounterMetricFamily(f"zerowait_{name}", meaning, value=getattr(stats, name))
+        for name, meaning in _GAUGES.items():
+            yield GaugeMetricFamily(f"zerowait_{name}", meaning, value=getattr(stats, name))
+        yield _family(
+            CounterMetricFamily(
+                "zerowait_abstentions",
+                "Judgements that were not reached, by kind.",
+                labels=["kind"],
+            ),
+            {(str(kind),): count for kind, count in stats.abstentions.items()},
+        )
+        yield _family(
+            CounterMetricFamily(
+                "zerowait_judge_drift_alarms",
+                "How often a judge drifted beyond its limit.",
+                labels=["judge"],
+            ),
+            {(judge,): anchors.alarms for judge, anchors in stats.anchors.items()},
+        )
+        yield _family(
+            GaugeMetricFamily(
+                "zerowait_judge_drift",
+                "Mean difference of anchors' verdicts, share of the range.",
+                labels=["judge", "against"],
+            ),
+            {
+                (judge, against): drift.mean_abs
+                for judge, anchors in stats.anchors.items()
+                for against, drift in (
+                    ("first", anchors.since_first),
+                    ("reference", anchors.from_reference),
+                )
+                if drift is not None
+            },
+        )
+        yield _family(
+            GaugeMetricFamily(
+                "zerowait_health_alarm",
+                "Components with this alarm in the last finished step.",
+                labels=["kind"],
+            ),
+            {(kind,): stats.alarms_on.get(kind, 0) for kind in ALARMS},
+        )
+        yield _family(
+            GaugeMetricFamily(
+                "zerowait_latency_seconds",
+                "Latency of the latest answered attempts.",
+                labels=["quantile"],
+            ),
+            {(quantile,): getattr(stats, field) for quantile, field in _QUANTILES.items()},
+        )
+
+
 def exposition(stats: Stats) -> str:
     """`stats` as a Prometheus scrape's answer; every name begins with ``zerowait_``.
 
     >>> print(exposition(Stats(asked=3)).split("zerowait_asked_total")[-1].splitlines()[0])
-     3
+     3.0
     """
-    return "".join(f"{line}\n" for line in _lines(stats))
+    registry = CollectorRegistry()
+    registry.register(_Collector(stats))
+    return generate_latest(registry).decode()
 
 
-def _lines(stats: Stats) -> Iterator[str]:
-    for name, meaning in _COUNTERS.items():
-        yield from _family(f"zerowait_{name}_total", "counter", meaning)
-        yield f"zerowait_{name}_total {getattr(stats, name)}"
-    for name, meaning in _GAUGES.items():
-        yield from _family(f"zerowait_{name}", "gauge", meaning)
-        yield f"zerowait_{name} {getattr(stats, name)}"
-    name = "zerowait_abstentions_total"
-    yield from _family(name, "counter", "Judgements that were not reached, by kind.")
-    for kind, count in stats.abstentions.items():
-        yield f'{name}{{kind="{kind}"}} {count}'
-    name = "zerowait_judge_drift_alarms_total"
-    yield from _family(name, "counter", "How often a judge drifted beyond its limit.")
-    for judge, anchors in stats.anchors.items():
-        yield f'{name}{{judge="{judge}"}} {anchors.alarms}'
-    name = "zerowait_judge_drift"
-    yield from _family(name, "gauge", "Mean difference of anchors' verdicts, share of the range.")
-    for judge, anchors in stats.anchors.items():
-        for against, drift in (
-            ("first", anchors.since_first),
-            ("reference", anchors.from_reference),
-        ):
-            if drift is not None:
-                yield f'{name}{{judge="{judge}",against="{against}"}} {drift.mean_abs}'
-    name = "zerowait_health_alarm"
-    yield from _family(name, "gauge", "Components with this alarm in the last finished step.")
-    for kind in ALARMS:
-        yield f'{name}{{kind="{kind}"}} {stats.alarms_on.get(kind, 0)}'
-    name = "zerowait_latency_seconds"
-    yield from _family(name, "gauge", "Latency of the latest answered attempts.")
-    for quantile, field in _QUANTILES.items():
-        yield f'{name}{{quantile="{quantile}"}} {getattr(stats, field)}'
-
-
-def _family(name: str, kind: str, meaning: str) -> Iterator[str]:
-    yield f"# HELP {name} {meaning}"
-    yield f"# TYPE {name} {kind}"
+def _family(
+    family: CounterMetricFamily | GaugeMetricFamily, samples: Mapping[tuple[str, ...], float]
+) -> Metric:
+    for labels, value in samples.items():
+        family.add_metric(labels, value)
+    return family

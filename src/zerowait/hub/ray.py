@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -16,7 +17,7 @@ from zerowait.hub.actor import Item, Outcome
 from zerowait.hub.merging import merged
 from zerowait.hub.ray_link import Link, Site, absolute
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample
+from zerowait.types import Sample, check_sample
 
 _Link: TypeAlias = Link[Item, Outcome]
 
@@ -41,12 +42,12 @@ class RayHub:
         patience_s: how long the hub may be gone or silent before callers are told.
 
     Raises:
-        ConfigError: `patience_s` is no number above 0.
+        ConfigError: `config` is no path, or `patience_s` no number above 0.
     """
 
     def __init__(
         self,
-        config: str,
+        config: str | Path,
         *,
         record: str | None,
         name: str = "zerowait-hub",
@@ -54,8 +55,13 @@ class RayHub:
         detached: bool = False,
         patience_s: float = 120.0,
     ) -> None:
+        if not isinstance(config, str | Path):
+            raise ConfigError(
+                f"RayHub takes the path of a reward.yaml, not a {type(config).__name__}: its "
+                "actors read the file where they live"
+            )
         self._site = Site(
-            config=absolute(config),
+            config=absolute(str(config)),
             record=None if record is None else absolute(record),
             name=name,
             namespace=namespace,
@@ -87,6 +93,7 @@ class RayHub:
             JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
+        check_sample(sample, "RayHub.reward")
         streamed = await self._ask(sample, sample)
         assert isinstance(streamed, Streamed)  # noqa: S101 - what comes of a sample
         return streamed

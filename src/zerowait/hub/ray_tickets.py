@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from zerowait.hub.ray import RayHub
 from zerowait.hub.tickets import Deposit, Redemption
-from zerowait.types import Reward, Sample
+from zerowait.types import Reward, Sample, check_sample
 
 
 class RayTickets(RayHub):
@@ -22,6 +22,7 @@ class RayTickets(RayHub):
             ConfigError: the hub's configuration is wrong.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
+        check_sample(sample, "deposit")
         await self._ask(sample, Deposit(sample))
 
     async def redeem(self, sample: Sample, *, of: int | None = None) -> Reward:
@@ -33,6 +34,7 @@ class RayTickets(RayHub):
             JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
+        check_sample(sample, "redeem")
         reward = await self._ask(sample, Redemption(sample, of))
         assert isinstance(reward, Reward)  # noqa: S101 - what comes of a redemption
         return reward

@@ -110,16 +110,21 @@ class Records:
         split: str,
         step: int | None,
         last: bool = False,
-    ) -> None:
-        """Append the counters: at each new step, once a second in between, and at the end."""
+    ) -> bool:
+        """Append the counters: at each new step, once a second in between, and at the end.
+
+        Returns:
+            Whether they were appended.
+        """
         now = time.time()
         place = (split, step)
         if place == self._place and not last and now - self._last_stats < _STATS_EVERY_S:
-            return
+            return False
         self._place, self._last_stats = place, now
         counted = msgspec.to_builtins(stats())
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
         self._stats.write(self._encode(row))
+        return True
 
     def close(self) -> None:
         """Close the files."""

@@ -82,9 +82,9 @@ def application(hub: JobHub, settings: ServiceSettings) -> web.Application:
             web.get("/healthz", faces.healthz),
             web.get("/metrics", faces.metrics),
             web.get("/v1/stats", faces.stats),
-            web.post("/v1/score", faces.score),
+            web.post("/v1/score", faces.score, expect_handler=_expected),
             web.get(HUB_PATH, sockets.talk),
-            web.post("/get_reward", faces.get_reward),
+            web.post("/get_reward", faces.get_reward, expect_handler=_expected),
         ]
     )
     return app
@@ -112,7 +112,7 @@ class _Faces:
         return _json(wire.encode(await self._hub.stats()))
 
     async def score(self, request: web.Request) -> web.StreamResponse:
-        body = await _body(request, lines=True)
+        body = await _body(request, self._settings.body_s, lines=True)
         if request.content_type == NDJSON:
             return await self._in_lines(request, wire.samples_in_lines(body))
         samples, many = wire.samples_in(body)
@@ -133,21 +133,62 @@ class _Faces:
         return await lines.end()
 
     async def get_reward(self, request: web.Request) -> web.StreamResponse:
-        samples = wire.samples_asked(await _body(request), dict(request.query))
+        samples = wire.samples_asked(
+            await _body(request, self._settings.body_s), dict(request.query)
+        )
         rewards = await self._hub.score_all(samples)
         return _json(wire.encode(wire.remote_answer(rewards, self._settings.on_abstain)))
 
 
-async def _body(request: web.Request, *, lines: bool = False) -> bytes:
-    """The request's bytes; a page in somebody's browser cannot send JSON to another origin."""
+async def _body(request: web.Request, within_s: float, *, lines: bool = False) -> bytes:
+    """The request's bytes; a page in somebody's browser cannot send JSON to another origin.
+
+    One that says that it is too long is refused before it is read, one without a length as soon as
+    it has become too long, and one that trickles in after `within_s`.
+    """
     known = ["application/json", NDJSON] if lines else ["application/json"]
     if request.content_type not in known:
         raise web.HTTPUnsupportedMediaType(text=f"send Content-Type: {' or '.join(known)}")
-    return await request.read()
+    _check_length(request)
+    limit = asyncio.timeout(within_s)
+    try:
+        async with limit:
+            return await request.read()
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        why = f"the body did not arrive in {within_s:g} s"
+        raise web.HTTPRequestTimeout(text=why) from None
+
+
+def _check_length(request: web.Request) -> None:
+    declared, most = request.content_length or 0, request.client_max_size
+    if declared > most:
+        raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=declared)
+
+
+async def _expected(request: web.Request) -> web.StreamResponse | None:
+    """The answer to ``Expect: 100-continue``: whether the body may come at all."""
+    if request.headers.get("Expect", "").lower() != "100-continue":
+        return _refused(web.HTTPExpectationFailed())
+    try:
+        _check_length(request)
+    except web.HTTPRequestEntityTooLarge as error:
+        return _refused(error)
+    if request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+    return None
 
 
 def _json(body: bytes, *, status: int = 200, **headers: str) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
+
+
+def _refused(error: web.HTTPException) -> web.Response:
+    response = _json(wire.complaint(error, error.text), status=error.status)
+    if error.status in (408, 413):
+        response.force_close()  # what is left of the body is nobody's request
+    return response
 
 
 @web.middleware
@@ -158,7 +199,7 @@ async def _plain_complaints(request: web.Request, handler: Handler) -> web.Strea
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        return _json(wire.complaint(error, error.text), status=error.status)
+        return _refused(error)
     except tuple(_STATUS) as error:
         lines: Lines | None = request.get(_LINES)
         if lines is not None and lines.begun:

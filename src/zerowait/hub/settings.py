@@ -25,6 +25,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         port: 0 takes a free one.
         token: callers send it as ``Authorization: Bearer``, or as the password of a URL.
         max_body_bytes: the longest request.
+        body_s: the longest that a request's body may take to arrive before it is answered with 408.
         deadline_s: the longest a request may take before it is answered with 504.
         drain_s: how long requests may still end once the process is told to.
         on_abstain: what OpenRLHF's face answers for a sample that abstained; None: an error.
@@ -37,6 +38,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 8002
     token: Secret | None = None
     max_body_bytes: int = 64 * MEBIBYTE
+    body_s: float = 120.0
     deadline_s: float = 1800.0
     drain_s: float = 30.0
     on_abstain: float | None = None
@@ -50,6 +52,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not 0 <= self.port < 2**16:
             raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
         seconds("deadline_s", self.deadline_s)
+        seconds("body_s", self.body_s)
         if self.max_body_bytes <= 0:
             raise ConfigError(f"max_body_bytes must be greater than 0, not {self.max_body_bytes}")
         if not (math.isfinite(self.drain_s) and self.drain_s >= 0):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -17,21 +18,49 @@ from zerowait.engine import Engine
 from zerowait.errors import JudgementError
 from zerowait.types import Reward, Sample
 
+TRAINING: Final = "train"
+"""The split of the rows that are trained on."""
+
 
 class Streamed(msgspec.Struct, frozen=True, kw_only=True):
     """What a streaming trainer gets for one row.
 
     Args:
-        value: finite in training, always; None for a row of a validation in whose step nothing was
-            judged, which has no number.
-        reward: what was really judged; its value is None when it abstained.
-        stand_in: where `value` came from when the row abstained: ``group`` (its siblings' mean),
-            ``step`` or ``run`` (the mean of the rows judged there); empty when it was judged.
+        reward: what was really judged.
+        substitute: the finite number that takes the place of the value when the row abstained;
+            None when it was judged, and where nothing was judged yet that it could be made from.
+        stand_in: where `substitute` came from: ``group`` (the siblings' mean), ``step`` or ``run``
+            (the mean of the rows judged there); empty when there is none.
     """
 
-    value: float | None
     reward: Reward
+    substitute: float | None = None
     stand_in: str = ""
+
+    @property
+    def value(self) -> float | None:
+        """The reward's value, as everywhere: None when it abstained."""
+        return self.reward.value
+
+    @property
+    def trained_on(self) -> float | None:
+        """The value, or the substitute of an abstained row; None where there is neither."""
+        return self.substitute if self.reward.value is None else self.reward.value
+
+    def number(self, split: str) -> float:
+        """What a trainer that needs a number gets for a row; NaN in a validation without one.
+
+        Raises:
+            JudgementError: a row of the training abstained, and nothing was judged before.
+        """
+        if self.trained_on is not None:
+            return self.trained_on
+        if split != TRAINING:
+            return math.nan
+        raise JudgementError(
+            "no judgement has been reached yet, so there is nothing a neutral reward could be; "
+            f"the latest failure: {self.reward.why}"
+        )
 
 
 class _Cohort:
@@ -77,12 +106,11 @@ class Stream:
         self._stopped: JudgementError | None = None
 
     async def reward(self, sample: Sample) -> Streamed:
-        """The row's number.
+        """The row's reward, and a number to train on where it has no value.
 
         Raises:
-            JudgementError: the policy is ``raise`` (then every later call raises too, so that the
-                trainer stops), or a training row abstained and nothing was ever judged to stand in
-            for it.
+            JudgementError: the policy is ``raise``; then every later call raises too, so that the
+                trainer stops.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -98,7 +126,7 @@ class Stream:
             self._settle(sample, group, step, value)
         try:
             if value is not None:
-                return Streamed(value=value, reward=reward)
+                return Streamed(reward=reward)
             return await self._stand_in(sample, reward, group, step)
         finally:
             self._forget(sample, group)
@@ -127,21 +155,16 @@ class Stream:
         if group.stand_in is None:
             # once for all siblings: two numbers in one group would push one against the other
             group.stand_in = self._number(sample, group, step)
-        if group.stand_in is None and sample.split != _TRAINING:
-            return Streamed(value=None, reward=reward)
         if group.stand_in is None:
-            raise JudgementError(
-                "no judgement has been reached yet, so there is nothing a neutral reward could "
-                f"be; the latest failure: {reward.why}"
-            )
+            return Streamed(reward=reward)
         value, source = group.stand_in
-        return Streamed(value=value, reward=reward, stand_in=source)
+        return Streamed(reward=reward, substitute=value, stand_in=source)
 
     def _number(self, sample: Sample, group: _Cohort, step: _Cohort) -> tuple[float, str] | None:
         """A validation is measured anew each time: what earlier ones brought is no part of it."""
         known = [(group.mean, "group"), (step.mean, "step")]
         run = self._runs.get((sample.split, sample.data_source))
-        if run is not None and sample.split == _TRAINING:
+        if run is not None and sample.split == TRAINING:
             known.append((run.mean, "run"))
         return next(((mean, source) for mean, source in known if mean is not None), None)
 
@@ -180,7 +203,6 @@ class _Running:
 
 
 _STEPS_KEPT = 64
-_TRAINING = "train"
 
 
 def _group_key(sample: Sample) -> str:

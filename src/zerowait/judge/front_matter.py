@@ -11,7 +11,7 @@ import yaml
 
 from zerowait.errors import ConfigError, did_you_mean
 
-_SETTINGS = ("version", "reason", "criteria")
+_SETTINGS = ("version", "reason", "criteria", "judges")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _TAKEN = frozenset(
     (
@@ -50,6 +50,7 @@ class FrontMatter(msgspec.Struct, frozen=True):
     version: str = ""
     reason_first: bool = True
     criteria: tuple[Criterion, ...] = ()
+    judges: str = "response"
 
 
 def read_front_matter(lines: list[str], where: str) -> tuple[FrontMatter, int]:
@@ -98,6 +99,7 @@ class _Block:
             version=self._word(settings.get("version"), ""),
             reason_first=reason == "first",
             criteria=self._criteria(settings.get("criteria")),
+            judges=self._word(settings.get("judges"), "response"),
         )
 
     def _criteria(self, setting: tuple[Any, Any] | None) -> tuple[Criterion, ...]:

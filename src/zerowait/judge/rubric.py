@@ -21,8 +21,10 @@ The format of a rubric file::
 The block between the ``---`` lines is YAML; it may be missing, and so may each of its keys.
 ``version`` is a word of yours; a hash of the text is added to it, so that any edit asks the judge
 anew. ``reason`` is ``first`` (the default: the judge gives its reasons, then its verdict) or
-``none`` (the verdict alone). ``criteria`` are what the judge gives a verdict on each, by name: a
-weight, or ``{weight: 0.3, ask: what is asked}``; ``{{criteria}}`` is where they stand in the text.
+``none`` (the verdict alone). ``judges`` is what is judged: ``response`` by default, else the
+``extra.NAME`` that the user section shows. ``criteria`` are what the judge gives a verdict on each,
+by name: a weight, or ``{weight: 0.3, ask: what is asked}``; ``{{criteria}}`` is where they stand in
+the text.
 The headings are exactly ``## System`` and ``## User``, each once; use ``###`` below them.
 
 Placeholders: ``{{prompt}}``, ``{{response}}``, ``{{ground_truth}}`` and ``{{extra.NAME}}`` stand
@@ -36,8 +38,10 @@ about one prompt, so that a provider that caches prefixes reads it once.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -61,6 +65,12 @@ CONVERSATION = "conversation"
 _SAMPLE_NAMES = ("prompt", "response", "ground_truth", CONVERSATION)
 _EXTRA = "extra."
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*\}\}")
+_MISSPELT = re.compile(  # {response}, ${response}, [[response]], %(response)s
+    r"((?<![\\{])(?:\$?\{|%\(|\[\[)[ \t]*"
+    r"(prompt|responses?|ground_truth|extra\.[\w.-]+|conversation)"
+    r"[ \t]*(?:\}|\)s|\]\])(?!\}))",
+    re.IGNORECASE,
+)
 _SECTIONS = ("System", "User")
 
 
@@ -138,15 +148,32 @@ def load_rubric(name_or_path: str, *, base: Path) -> Rubric:
         raise ConfigError(
             f"there is no built-in rubric {name_or_path!r}{did_you_mean(name_or_path, BUILT_IN)}; "
             "a rubric of your own is a path that ends in .md"
+            + _beside(base / f"{name_or_path}.md", base)
         )
     path = base / Path(name_or_path).expanduser()
     try:
         text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no rubric {path.resolve()}: a relative path starts at the folder of the "
+            f"configuration{_beside(Path(name_or_path), base)}"
+        ) from None
     except OSError as error:
         raise ConfigError(f"the rubric {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the rubric {path} is not UTF-8 text: {error}") from error
     return read_rubric(text, name=path.stem, where=str(path))
+
+
+def _beside(path: Path, base: Path) -> str:
+    """Which file may have been meant, as a half sentence: of that name here, or one like it."""
+    if path.is_file():
+        meant = os.path.relpath(path.resolve(), base.resolve())
+        return f"; there is {path.resolve()}: write {meant}"
+    folder = (base / path).parent
+    names = [file.name for file in folder.glob("*.md")] if folder.is_dir() else []
+    near = get_close_matches(path.name, names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def read_rubric(text: str, *, name: str, where: str) -> Rubric:
@@ -158,7 +185,9 @@ def read_rubric(text: str, *, name: str, where: str) -> Rubric:
     lines = text.splitlines()
     front, start = read_front_matter(lines, where)
     sections = _sections(lines, start, where)
+    _check_spelling(where, sections)
     _check(where, sections, front.criteria)
+    _check_judged(where, sections, front.judges)
     digest = sha256(text.encode()).hexdigest()[:12]
     return Rubric(
         name=name,
@@ -256,6 +285,40 @@ def _check(
         )
     if CRITERIA in everywhere and not criteria:
         raise ConfigError(f"{where}: there is {{{{{CRITERIA}}}}} and no 'criteria' in the settings")
+
+
+def _check_judged(where: str, sections: Mapping[str, tuple[int, str]], judged: str) -> None:
+    """Raise a ConfigError unless the user section shows what is judged.
+
+    A judge that never sees the response says the same of all responses to one prompt.
+    """
+    shown = _shown(sections)
+    if judged != "response":
+        if judged not in shown or not judged.startswith(_EXTRA):
+            raise ConfigError(
+                f"{where}: says 'judges: {judged}': it is the extra.NAME of a placeholder "
+                f"{{{{{_EXTRA}NAME}}}} that the user section shows"
+            )
+    elif not shown & {"response", RESPONSES, CONVERSATION}:
+        hint = next((f"; or say 'judges: {n}' above" for n in shown if n.startswith(_EXTRA)), "")
+        raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge{hint}")
+
+
+def _check_spelling(where: str, sections: Mapping[str, tuple[int, str]]) -> None:
+    """Raise a ConfigError where a placeholder is meant and is not written as one."""
+    shown = _shown(sections)
+    for first_line, text in sections.values():
+        for number, line in enumerate(text.split("\n"), start=first_line):
+            for written, name in _MISSPELT.findall(line):
+                if name.lower() not in shown:
+                    raise ConfigError(
+                        f"{where}:{number}: {written} is text that the judge reads as it stands; "
+                        f"for the sample's own write {{{{{name.lower()}}}}}"
+                    )
+
+
+def _shown(sections: Mapping[str, tuple[int, str]]) -> set[str]:
+    return {name for _, text in sections.values() for name in _needs(text)}
 
 
 def _checked(where: str, title: str, first_line: int, text: str) -> set[str]:

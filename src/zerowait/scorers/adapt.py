@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import inspect
 import math
+import sysconfig
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -25,6 +28,9 @@ Arguments: TypeAlias = tuple[tuple[Any, ...], dict[str, Any]]
 _VERL_NAMES = ("data_source", "solution_str", "ground_truth", "extra_info")
 _LIST_NAMES = ("data_sources", "solution_strs", "ground_truths", "extra_infos")
 _LONGEST_MESSAGE_CHARS = 300
+_OURS: Final = Path(__file__).resolve().parents[1]
+_PYTHONS: Final = tuple(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _NOT_FINITE = "expected a finite number"
 _FACES = (
     "f(sample, **options), f(data_source, solution_str, ground_truth, extra_info, **options), or "
@@ -175,11 +181,38 @@ def outcomes_of(returned: Any, count: int, name: str) -> list[Outcome] | Abstain
 def crash(error: BaseException, name: str) -> Abstain:
     """The abstention of a scorer called `name` that raised `error`.
 
+    It says in which file and line of the user's code, where it was raised there.
+
     >>> crash(ValueError("no digits"), "my:f").detail
     'my:f raised ValueError: no digits'
     """
     message = _text(error)
-    return _crashed(f"{name} raised {_type(error)}{message and f': {message}'}")
+    at = raised_at(error)
+    return _crashed(f"{name} raised {_type(error)}{message and f': {message}'}", at)
+
+
+def raised_at(error: BaseException) -> str:
+    """Where in the user's own code `error` was raised or let through, as a half sentence.
+
+    Empty where it came through none: zerowait's code is none, nor is Python's own. That of
+    installed packages counts where there is no other.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" ({error.filename}:{error.lineno})"
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_absolute() and not _is_ours_or_pythons(Path(frame.filename))
+    ]
+    own = [frame for frame in frames if not _INSTALLED & set(Path(frame.filename).parts)]
+    found = own[-1] if own else frames[0] if frames else None
+    return "" if found is None else f" ({found.filename}:{found.lineno}, in {found.name})"
+
+
+def _is_ours_or_pythons(file: Path) -> bool:
+    if _INSTALLED & set(file.parts):
+        return file.is_relative_to(_OURS)
+    return any(file.is_relative_to(root) for root in (_OURS, *_PYTHONS))
 
 
 def is_not_finite(outcome: Outcome) -> bool:
@@ -232,10 +265,11 @@ def _columns(sample: Sample) -> tuple[Any, ...]:
     return sample.data_source, sample.response, sample.ground_truth, dict(sample.extra)
 
 
-def _crashed(message: str) -> Abstain:
-    if len(message) > _LONGEST_MESSAGE_CHARS:
-        message = f"{message[: _LONGEST_MESSAGE_CHARS - 1]}…"
-    return Abstain(FailureKind.CRASHED, message)
+def _crashed(message: str, at: str = "") -> Abstain:
+    longest = max(_LONGEST_MESSAGE_CHARS - len(at), _LONGEST_MESSAGE_CHARS // 2)
+    if len(message) > longest:
+        message = f"{message[: longest - 1]}…"
+    return Abstain(FailureKind.CRASHED, message + at)
 
 
 def _text(error: BaseException) -> str:

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from zerowait.config.words import locate, plain_words
+from zerowait.config.words import locate, number_hint, plain_words
 from zerowait.errors import ConfigError, did_you_mean
 
 
@@ -54,7 +54,9 @@ def _check_value(where: str, value: Any, hint: Any) -> None:
         converted = msgspec.convert(value, hint)
     except msgspec.ValidationError as error:
         _, problem = locate(str(error))
-        raise ConfigError(f"{where} is {value!r}: it {plain_words(problem)}") from None
+        raise ConfigError(
+            f"{where} is {value!r}: it {plain_words(problem)}{number_hint(value)}"
+        ) from None
     if isinstance(converted, float) and not math.isfinite(converted):
         raise ConfigError(f"{where} must be a finite number, not {value!r}")
 

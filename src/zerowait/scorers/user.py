@@ -16,6 +16,7 @@ from zerowait.scorers.adapt import (
     is_async,
     outcome_of,
     outcomes_of,
+    raised_at,
 )
 from zerowait.types import Abstain, Outcome, Sample
 
@@ -137,5 +138,5 @@ def _module(name: str, target: str) -> Any:
         raise ConfigError(f"{target}: importing {name} needs {error.name!r}: {error}") from error
     except (Exception, SystemExit) as error:
         raise ConfigError(
-            f"{target}: importing {name} raised {type(error).__name__}: {error}"
+            f"{target}: importing {name} raised {type(error).__name__}: {error}{raised_at(error)}"
         ) from error

@@ -38,6 +38,9 @@ class _Service:
 
     async def retrieve(self, request: web.Request) -> web.Response:
         self._counts["requests"] += 1
+        declared, most = request.content_length or 0, request.client_max_size
+        if declared > most:  # before it is read
+            raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=declared)
         if self.batches.waiting >= _MOST_WAITING:
             self._counts["turned_away"] += 1
             raise web.HTTPServiceUnavailable(

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.config.source import spell
-from zerowait.config.words import locate, plain_words
+from zerowait.config.words import locate, number_hint, plain_words
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.shaping.cosine import Cosine
 from zerowait.shaping.group import Shape
@@ -57,7 +57,8 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
         made: Any = msgspec.convert(dict(options), shape)
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
-        told = f"{spell(path)} {plain_words(problem)}".strip()
+        hint = number_hint(options.get(str(path[0]))) if path else ""
+        told = f"{spell(path)} {plain_words(problem)}{hint}".strip()
         raise ConfigError(f"{name}: {told}") from None
     resolved: Shape = made
     return resolved

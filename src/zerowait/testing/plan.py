@@ -28,6 +28,7 @@ from zerowait.testing.faults import (
     WrongTypes,
     chosen,
 )
+from zerowait.testing.forms import AskedForm
 from zerowait.testing.obedience import obedient_content
 from zerowait.testing.replies import Reply, failed, moderated, unpaid
 from zerowait.testing.script import Script
@@ -36,6 +37,7 @@ from zerowait.testing.verdicts import (
     PROSE,
     REFUSALS,
     Words,
+    as_asked,
     words_for,
 )
 
@@ -62,7 +64,10 @@ def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | Non
     if isinstance(fault, Moderation | Exhausted):
         refused = moderated(fault.form, content) if isinstance(fault, Moderation) else unpaid(fault)
         return msgspec.structs.replace(refused, latency_s=latency_s, fault=fault.name)
-    words = words_for(script, ask.messages, content)
+    form = AskedForm()
+    if ask.api in ("chat", "responses"):  # a reward model's number is whatever the script says
+        script, form = as_asked(script, ask.messages, ask.body)
+    words = words_for(script, ask.messages, content, form)
     said = _said(words, fault, content)
     if said is None:
         said = Said(content=_right(script, ask, words, answer))

@@ -110,12 +110,18 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("changes must be in the order of at_s")
 
 
+AS_ASKED = VerdictRule(integer=(1, 10))
+"""The verdict of a script that does not name one; known by its identity."""
+
+
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All that a fake judge does; two judges with one script answer alike.
 
     Args:
         seed: of everything that looks like chance.
-        verdict: what it answers: a value of this rule, chosen by the messages' content.
+        verdict: what it answers: a value of this rule, chosen by the messages' content. By default
+            in the form that the request asks for (a range, a choice, criteria, a JSON schema), and
+            a whole number from 1 to 10 where it does not say.
         prefers: what it answers where responses are compared: ``better`` is who has the greater
             last number in it; ``first`` and ``last`` go by the place and by nothing else.
         reply: the content around the verdict, such as ``{"score": {verdict}}``.
@@ -129,7 +135,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     seed: int = 0
-    verdict: VerdictRule = VerdictRule(integer=(1, 10))
+    verdict: VerdictRule = AS_ASKED
     prefers: Prefers = "better"
     reply: str = "{verdict}"
     obeys: bool = False

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from zerowait.config import VerdictRule
 from zerowait.testing.draws import Draws, content_draws, pick
+from zerowait.testing.forms import AskedForm, asked_form, instance
 from zerowait.testing.orders import compared, order_text, preferred
-from zerowait.testing.script import Script
+from zerowait.testing.script import AS_ASKED, Script
 
 PROSE = (
     "Lorem ipsum dolor sit amet, consectetur adipiscing elit.",
@@ -19,6 +22,7 @@ REFUSALS = (
     "I'm sorry, but I can't help with that.",
     "I cannot assist with evaluating this content.",
 )
+_ANY = AskedForm()
 EMPTY = ("", " \n", None)
 
 
@@ -28,7 +32,23 @@ def verdict_for(script: Script, messages: Sequence[Mapping[str, Any]]) -> str:
     >>> verdict_for(Script(seed=7), [{"role": "user", "content": "2+2=4"}])
     '6'
     """
-    return words_for(script, messages, content_draws(script.seed, messages)).right
+    asked, form = as_asked(script, messages, {})
+    return words_for(asked, messages, content_draws(script.seed, messages), form).right
+
+
+def as_asked(
+    script: Script, messages: Sequence[Mapping[str, Any]], body: Mapping[str, Any]
+) -> tuple[Script, AskedForm]:
+    """The script with the verdict that a request asks for, where it names none of its own."""
+    if script.verdict is not AS_ASKED:
+        return script, AskedForm()
+    form = asked_form(messages, body)
+    if form.rule is not None:
+        script = msgspec.structs.replace(script, verdict=form.rule)
+    if form.is_object and script.reply == "{verdict}":
+        key, quote = ("score", "") if script.verdict.choice is None else ("verdict", '"')
+        script = msgspec.structs.replace(script, reply=f'{{"{key}": {quote}{{verdict}}{quote}}}')
+    return script, form
 
 
 class Words(NamedTuple):
@@ -45,24 +65,59 @@ class Words(NamedTuple):
     outside: str
 
 
-def words_for(script: Script, messages: Sequence[Mapping[str, Any]], content: Draws) -> Words:
+def words_for(
+    script: Script,
+    messages: Sequence[Mapping[str, Any]],
+    content: Draws,
+    form: AskedForm = _ANY,
+) -> Words:
     """What may be said to `messages`; a request that compares responses is answered with an order.
 
     Args:
         script: the judge's.
         messages: of the request.
         content: the draws of the messages' content.
+        form: that the request asks for; a verdict that the script names counts before it.
     """
     shown = compared(messages)
     if shown:
         labels = preferred(shown, script.prefers)
         right, wrong = order_text(labels), order_text(labels[::-1])
         return Words(*(_around(script, text) for text in (right, wrong, "Verdict: all of them")))
+    if form.schema is not None:
+        return _fitting(form.schema, content)
+    if form.criteria:
+        return Words(*(_lines(form.criteria, each) for each in _each(script, form, content)))
     return Words(
         content_for(script, content),
         wrong_content_for(script, content),
         outside_content_for(script, content),
     )
+
+
+def _fitting(schema: Any, content: Draws) -> Words:
+    """Objects that fit a schema, and one whose numbers are too great for it."""
+    values = (
+        instance(schema, content.first),
+        instance(schema, (content.first + 0.5) % 1.0),
+        instance(schema, content.first, outside=True),
+    )
+    return Words(*(msgspec.json.encode(value).decode() for value in values))
+
+
+def _each(script: Script, form: AskedForm, content: Draws) -> Iterator[Iterator[str]]:
+    """The verdicts of the criteria: right, wrong, and not allowed."""
+    points = [(content.first + 0.3 * n) % 1.0 for n in range(len(form.criteria))]
+    rule = script.verdict
+    right = [verdict_text(rule, point) for point in points]
+    yield iter(right)
+    wrong = zip(points, right, strict=True)
+    yield (verdict_text(rule, (point + 0.5) % 1.0, but=but) for point, but in wrong)
+    yield (_outside(rule, point) for point in points)
+
+
+def _lines(names: Sequence[str], verdicts: Iterator[str]) -> str:
+    return "\n".join(f"{name}: {said}" for name, said in zip(names, verdicts, strict=True))
 
 
 def content_for(script: Script, content: Draws) -> str:

@@ -11,7 +11,6 @@ gets a ticket at once, and the trainer fetches the reward when it needs it.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from verl import DataProto
@@ -75,8 +74,7 @@ class RewardManager(RewardManagerBase):
         streamed = await self._hub.reward(sample)
         info = extra_info(streamed.reward, stand_in=streamed.stand_in) | episode_info(sample)
         # verl has no row without a score; of a validation it takes means, which NaN says are none
-        score = math.nan if streamed.value is None else streamed.value
-        return {"reward_score": score, "reward_extra_info": info}
+        return {"reward_score": streamed.number(sample.split), "reward_extra_info": info}
 
 
 def _sampled_rows(config: Any, most: int) -> SampledRows | None:

@@ -39,7 +39,7 @@ class Opened:
     ) -> None:
         self._config = load_config(config)
         self.plan: Plan = compile_plan(self._config)
-        credentials(self._config, os.environ)
+        credentials(self._config)
         self._deadline_s = deadline_s
         self._one_by_one = one_by_one
         self._begin()

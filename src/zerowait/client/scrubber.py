@@ -1,0 +1,256 @@
+"""Strikes the secrets of an endpoint out of text that comes from outside, however it is encoded.
+
+A server that quotes what it was sent may quote the key: as it is, JSON-escaped, URL-encoded, as an
+HTML entity, in base64 or as hexadecimal digits. This is the one place that knows these forms;
+`zerowait.client.sender` passes every reply through it before anybody else sees it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeAlias
+from urllib.parse import unquote, unquote_plus
+
+from zerowait.client.secret import Secret
+
+STRUCK: Final = "***"
+
+_ROUNDS: Final = 4  # escapes inside escapes: JSON in JSON, a URL in a page's attribute
+_LONG_CHARS: Final = 8  # as long as this, a value is found inside of words, too
+_SHORTEST_IN_BASE64: Final = 6
+_PART_CHARS: Final = 8  # "Incorrect API key provided: sk-proj-ab********"
+_MOST_CHARS: Final = 2**20  # of a text that is mapped character by character
+_QUOTED: Final = "\"'\\"  # what JSON and Python escape with a backslash, besides the slash
+_ESCAPE: Final = (  # each form begins with a character of its own, for which the text is searched
+    r"\\\\*(?:u00([0-7][0-9a-fA-F])|U000000([0-7][0-9a-fA-F])|x([0-7][0-9a-fA-F])|([/{quoted}]))"
+    r"|%(?:25)*([0-7][0-9a-fA-F])|%u00([0-7][0-9a-fA-F])"
+    r"|&#[xX]0*([0-9a-fA-F]{{2}});?|&#0*([0-9]{{2,3}});?|&(amp|lt|gt|quot|apos);"
+)
+_ENTITIES: Final = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
+_BASE64: Final = re.compile(r"[A-Za-z0-9+/_=-]")
+_PLAIN: Final = re.compile(r"[-+.]?[0-9][0-9.,]*|[A-Za-z]*")
+
+_Span: TypeAlias = tuple[int, int]
+
+
+class Scrubber:
+    """Strikes secrets out of text.
+
+    Args:
+        keys: keys and passwords; a part of 8 characters from their beginning is struck out, too.
+        values: what else may be secret, such as the values of headers. One of fewer than 8
+            characters is struck out where it stands alone, since it may be a part of any word.
+
+    >>> Scrubber(["sk-planted"]).text("bad key: sk-planted, or sk%2Dplanted, or c2stcGxhbnRlZA==")
+    'bad key: ***, or ***, or ***'
+    """
+
+    def __init__(self, keys: Iterable[Secret | str] = (), values: Iterable[str] = ()) -> None:
+        self._keys = tuple(_latin(each) for each in _texts(keys) if each.strip())
+        values = tuple(_latin(each) for each in _texts(values) if each.strip())
+        known = tuple(
+            dict.fromkeys(form for each in (*self._keys, *values) for form in _literal(each))
+        )
+        short = [each for each in known if len(each) < _LONG_CHARS]
+        self._literal = tuple(each for each in known if len(each) >= _LONG_CHARS)
+        self._encoded = tuple(
+            dict.fromkeys(
+                form
+                for each in known
+                if len(each) >= _SHORTEST_IN_BASE64
+                for form in _encoded(each)
+            )
+        )
+        self._needles = (*self._literal, *self._encoded)
+        self._short = _alone(form for each in short for form in (each, *_whole(each)))
+        # in an answer a number or a word may be the verdict itself
+        telling = [each for each in short if each in self._keys or not _PLAIN.fullmatch(each)]
+        self._short_in_answers = _alone(form for each in telling for form in (each, *_whole(each)))
+        quoted = any(char in each for each in known for char in _QUOTED)
+        self._escape = re.compile(_ESCAPE.format(quoted=re.escape(_QUOTED) if quoted else ""))
+        self._starts = tuple(each for each in self._keys if len(each) > _PART_CHARS)
+
+    def __repr__(self) -> str:
+        return f"Scrubber({STRUCK})"
+
+    def text(self, text: str) -> str:
+        """`text` without the secrets."""
+        if not (self._needles or self._short):
+            return text
+        scrubbed = self._scrubbed(_latin(text), self._short)
+        return scrubbed.encode("latin-1").decode("utf-8", "replace") if scrubbed else text
+
+    def body(self, body: bytes, *, is_answer: bool = False) -> bytes:
+        """`body` without the secrets.
+
+        Args:
+            body: the bytes of a reply.
+            is_answer: short numbers and words stay, because they may be what the judge says.
+        """
+        if not (self._needles or self._short):
+            return body
+        short = self._short_in_answers if is_answer else self._short
+        scrubbed = self._scrubbed(body.decode("latin-1"), short)
+        return scrubbed.encode("latin-1") if scrubbed else body
+
+    def _scrubbed(self, text: str, short: re.Pattern[str] | None) -> str | None:
+        """`text` without the secrets; None when there are none in it."""
+        if not self._is_in(text, short):
+            return None
+        if len(text) > _MOST_CHARS:
+            text = text[:_MOST_CHARS]
+        pieces, at = [], 0
+        for start, end in _merged(self._found(text, short)):
+            pieces += [text[at:start], STRUCK]
+            at = end
+        return "".join([*pieces, text[at:]])
+
+    def _is_in(self, text: str, short: re.Pattern[str] | None) -> bool:
+        """Whether there is anything to strike out: the quick question that each reply is asked."""
+        for _ in range(_ROUNDS):
+            if any(needle in text for needle in self._needles):
+                return True
+            if any(key[:_PART_CHARS] in text for key in self._starts):
+                return True
+            if short is not None and short.search(text):
+                return True
+            unescaped = self._escape.sub(_unescaped, text)
+            if unescaped == text:
+                return False
+            text = unescaped
+        return False
+
+    def _found(self, text: str, short: re.Pattern[str] | None) -> Iterator[_Span]:
+        """Where in `text` something has to be struck out, escapes included."""
+        spans = [(at, at + 1) for at in range(len(text))]
+        for _ in range(_ROUNDS):
+            for start, end in self._hits(text, short):
+                yield spans[start][0], spans[end - 1][1]
+            unescaped, inner = _mapped(self._escape, text, spans)
+            if unescaped == text:
+                return
+            text, spans = unescaped, inner
+
+    def _hits(self, text: str, short: re.Pattern[str] | None) -> Iterator[_Span]:
+        for needle in self._literal:
+            yield from _each(needle, text)
+        for needle in self._encoded:
+            for start, end in _each(needle, text):
+                yield _widened(text, start, end)
+        for key in self._starts:
+            for start, end in _each(key[:_PART_CHARS], text):
+                yield start, _as_far_as(key, text, start, end)
+        if short is not None:
+            yield from (match.span() for match in short.finditer(text))
+
+
+def _texts(secrets: Iterable[Secret | str]) -> list[str]:
+    return [each.reveal() if isinstance(each, Secret) else each for each in secrets]
+
+
+def _latin(text: str) -> str:
+    """The UTF-8 of `text`, one character for each byte: what both bodies and words are read as."""
+    return text.encode("utf-8", "replace").decode("latin-1")
+
+
+def _literal(text: str) -> Iterator[str]:
+    """`text` as it is, as it is meant when it is an encoded part of a URL, and in a form."""
+    for form in dict.fromkeys((text, unquote(text, "latin-1"), unquote_plus(text, "latin-1"))):
+        if form.strip():
+            yield form
+            yield form.replace(" ", "+")
+
+
+def _encoded(text: str) -> Iterator[str]:
+    """What `text` looks like inside base64 at any of its three alignments, and in hexadecimal."""
+    raw = text.encode("latin-1")
+    for shift in range(3):
+        whole = base64.b64encode(bytes(shift) + raw).decode().rstrip("=")
+        # a character at either end that depends on neighbours, too, is no part of it
+        first, last = -(-shift * 8 // 6), (shift + len(raw)) * 8 // 6
+        yield whole[first:last]
+        yield whole[first:last].translate({ord("+"): "-", ord("/"): "_"})
+    yield raw.hex()
+    yield raw.hex().upper()
+
+
+def _whole(text: str) -> Iterator[str]:
+    """A short `text` alone, encoded; what is shorter than 3 bytes looks like anything."""
+    if len(text) >= 3:
+        yield text.encode("latin-1").hex()
+        yield text.encode("latin-1").hex().upper()
+        encoded = base64.b64encode(text.encode("latin-1")).decode()
+        for form in (encoded, encoded.rstrip("=")):
+            yield form
+            yield form.translate({ord("+"): "-", ord("/"): "_"})
+
+
+def _alone(forms: Iterable[str]) -> re.Pattern[str] | None:
+    """Matches any of `forms` that is no part of a longer word."""
+    known = sorted(set(forms), key=len, reverse=True)
+    if not known:
+        return None
+    return re.compile(rf"(?<![A-Za-z0-9_])(?:{'|'.join(map(re.escape, known))})(?![A-Za-z0-9_])")
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    """The character that an escape stands for."""
+    *hexed, decimal, entity = found.groups()
+    plain = hexed.pop(3)
+    if plain is not None:
+        return plain
+    if entity is not None:
+        return _ENTITIES[entity]
+    code = int(decimal) if decimal is not None else int(next(filter(None, hexed)), 16)
+    return chr(code) if code < 256 else found[0]
+
+
+def _mapped(escape: re.Pattern[str], text: str, spans: list[_Span]) -> tuple[str, list[_Span]]:
+    """`text` with its escapes read, and where each of its characters was."""
+    pieces: list[str] = []
+    inner: list[_Span] = []
+    at = 0
+    for match in escape.finditer(text):
+        start, end = match.span()
+        read = _unescaped(match)
+        pieces += [text[at:start], read]
+        inner += spans[at:start]
+        inner += [(spans[start][0], spans[end - 1][1])] * len(read)
+        at = end
+    return "".join([*pieces, text[at:]]), inner + spans[at:]
+
+
+def _each(needle: str, text: str) -> Iterator[_Span]:
+    at = text.find(needle)
+    while at >= 0:
+        yield at, at + len(needle)
+        at = text.find(needle, at + 1)
+
+
+def _widened(text: str, start: int, end: int) -> _Span:
+    """The whole run of base64 around a hit: its ends hold bits of the secret, too."""
+    while start and _BASE64.fullmatch(text[start - 1]):
+        start -= 1
+    while end < len(text) and _BASE64.fullmatch(text[end]):
+        end += 1
+    return start, end
+
+
+def _as_far_as(key: str, text: str, start: int, end: int) -> int:
+    """Where the part of `key` that begins at `start` ends."""
+    while end < len(text) and end - start < len(key) and text[end] == key[end - start]:
+        end += 1
+    return end
+
+
+def _merged(spans: Iterable[_Span]) -> list[_Span]:
+    """`spans` in order, those that touch each other as one."""
+    merged: list[_Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(end, merged[-1][1])
+        else:
+            merged.append((start, end))
+    return merged
