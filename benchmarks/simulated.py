@@ -70,13 +70,22 @@ class Server:
         return self._median_s * self._random.lognormvariate(0.0, self._sigma)
 
 
-def client(server: Server, *, seed: int = 0, listener: Listener = nobody, **traffic: Any) -> Any:
-    """A judge client whose only endpoint is `server`."""
+def client(
+    server: Server,
+    *,
+    seed: int = 0,
+    listener: Listener = nobody,
+    known_s: list[float] | None = None,
+    **traffic: Any,
+) -> Any:
+    """A judge client whose only endpoint is `server`; `known_s` are latencies of an earlier run."""
     settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, "timeout_s": 120.0, **traffic})
+    lanes = Lanes(settings, listener=listener)
+    lanes.recall({"http://simulated/v1/chat/completions m": known_s or []})
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://simulated/v1", model="m")],
         transport=server,
-        lanes=Lanes(settings, listener=listener),
+        lanes=lanes,
         well_formed=bool,
         traffic=settings,
         listener=listener,

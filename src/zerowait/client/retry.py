@@ -73,11 +73,11 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     `TransportError`, and a 2xx, which here means that its body was no whole completion.
     ``x-should-retry: true`` or ``false`` overrules the status, and not what the body says of the
     text or the account. An account that is used up is tried at another endpoint, if there is one.
-    The wait is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap that
-    doubles from 0.5 s to 8 s, or to 1 s while others are answered. The first failure of a reused
-    connection is resent at once and not counted, because the server may have closed it while idle.
-    Nor is one counted that an outage explains, at an endpoint that is away. A wait that would reach
-    the deadline gives up at once.
+    The wait is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap
+    that doubles from 0.5 s to 8 s, or to 1 s while others are answered. The first failure of a
+    reused connection is resent at once and not counted, because the server may have closed it while
+    idle. Nor is one counted that an outage explains, at an endpoint that is away. A wait that would
+    reach the deadline gives up at once.
 
     Reference:
         Brooker 2015, "Exponential backoff and jitter" (full jitter).
