@@ -16,7 +16,7 @@ from statistics import median
 
 from asking import reward_config
 from serving import judge_process
-from simulated import Server, pressed
+from simulated import Server, batch_s, pressed
 
 from zerowait import Sample, Score
 from zerowait.cli.tables import show
@@ -27,6 +27,7 @@ from zerowait.testing import Capacity, Change, Latency, Script
 MEAN_S = math.exp(0.4**2 / 2)
 RAMP_S = 15.0
 WAYS = ("auto", 32, 60, 256)
+BATCH_WAYS = ("auto", 32, 60, 100)
 
 
 def servers(seconds: float) -> dict[str, tuple[Capacity, float]]:
@@ -63,9 +64,34 @@ def main() -> int:
             latency = f"{median(server.latencies_s):.2f}"
             rows.append([name, str(way), f"{ratio:.3f}", f"{refused:.1%}", latency])
     show(rows)
+    random_refusals()
     if given.live:
         live(given.live)
     return 0
+
+
+def random_refusals(batches: int = 8) -> None:
+    """1,000 judgements (median 0.3 s) where a share of the requests is refused by chance."""
+    rows = [["429 by chance", "server", *(f"{way}: s" for way in BATCH_WAYS), "auto / best fixed"]]
+    for refuses in (0.0, 0.01, 0.03, 0.1):
+        for name, cap in (("unbounded", None), ("cap 100", 100)):
+            capacity = Capacity(concurrency=cap, retry_after_s=1.0)
+            took = [
+                sum(
+                    batch_s(
+                        Server(capacity, seed=seed, median_s=0.3, refuses=refuses),
+                        1000,
+                        concurrency=way,
+                        hedge="off",
+                    )
+                    for seed in range(batches)
+                )
+                / batches
+                for way in BATCH_WAYS
+            ]
+            ratio = f"{took[0] / min(took[1:]):.2f}"
+            rows.append([f"{refuses:.0%}", name, *(f"{s:.2f}" for s in took), ratio])
+    show(rows)
 
 
 def live(seconds: float) -> None:

@@ -19,7 +19,14 @@ class Server:
     """A transport to a server of `capacity` with log-normal latency of median 1 s."""
 
     def __init__(
-        self, capacity: Capacity, *, seed: int = 0, sigma: float = 0.4, stalls: float = 0.0
+        self,
+        capacity: Capacity,
+        *,
+        seed: int = 0,
+        median_s: float = 1.0,
+        sigma: float = 0.4,
+        stalls: float = 0.0,
+        refuses: float = 0.0,
     ) -> None:
         self.answered_s: list[float] = []
         self.latencies_s: list[float] = []
@@ -29,12 +36,18 @@ class Server:
         self._random = Random(seed)
         self._sigma = sigma
         self._stalls = stalls
+        self._refuses = refuses
+        self._median_s = median_s
 
     async def send(self, request: Request, *, timeout_s: float) -> Reply:  # noqa: ARG002
         """A reply, after its time."""
         clock = asyncio.get_running_loop().time
         began_s = clock()
         self.sent += 1
+        if self._refuses and self._random.random() < self._refuses:
+            await asyncio.sleep(_REFUSED_AFTER_S)
+            self.refused += 1
+            return Reply(429, {"retry-after": "1"}, b"")
         busy = self._gate.enter(tokens=1, now_s=began_s)
         if busy is not None:
             await asyncio.sleep(_REFUSED_AFTER_S)
@@ -54,16 +67,25 @@ class Server:
     def _latency_s(self) -> float:
         if self._random.random() < self._stalls:
             return 30.0
-        return self._random.lognormvariate(0.0, self._sigma)
+        return self._median_s * self._random.lognormvariate(0.0, self._sigma)
 
 
-def client(server: Server, *, seed: int = 0, listener: Listener = nobody, **traffic: Any) -> Any:
-    """A judge client whose only endpoint is `server`."""
+def client(
+    server: Server,
+    *,
+    seed: int = 0,
+    listener: Listener = nobody,
+    known_s: list[float] | None = None,
+    **traffic: Any,
+) -> Any:
+    """A judge client whose only endpoint is `server`; `known_s` are latencies of an earlier run."""
     settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, "timeout_s": 120.0, **traffic})
+    lanes = Lanes(settings, listener=listener)
+    lanes.recall({"http://simulated/v1/chat/completions m": known_s or []})
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://simulated/v1", model="m")],
         transport=server,
-        lanes=Lanes(settings, listener=listener),
+        lanes=lanes,
         well_formed=bool,
         traffic=settings,
         listener=listener,

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.client import AdaptiveLimit, Ending, Sample
-from zerowait.client.wall import Wall
+from zerowait.client.rejections import RejectionCeiling
 
 
 def success(now_s, *, took_s=1.0, occupancy=1.0, on_wire=31):
@@ -67,57 +67,94 @@ def test_it_starts_fast_by_half_a_round():
     assert rule.limit == 48
 
 
-def test_a_429_sets_it_to_what_was_accepted():
+def burst(rule, *, count, accepted, now_s=0.0, first=1, retry_after_s=0.0):
+    """`count` are sent at once; the server lets `accepted` of them in and refuses the others."""
+    for number in range(first, first + count):
+        rule.sent(number, number - first)
+    for number in range(first + accepted, first + count):
+        on_wire = count - 1 - (number - first - accepted)
+        rule.observe(
+            Sample(
+                Ending.OVERLOADED,
+                now_s,
+                now_s + 0.02,
+                1.0,
+                on_wire,
+                retry_after_s,
+                number - first,
+                number,
+            )
+        )
+
+
+def test_a_burst_of_429s_sets_it_to_what_was_accepted():
+    """100 are sent at once and 60 accepted: the first 429 cannot know of the 39 that follow."""
     rule = AdaptiveLimit(start=100)
-    rule.observe(refused(1.0, on_wire=60))
+    burst(rule, count=100, accepted=60)
     assert rule.limit == 60
     assert rule.why == "429 with 60 accepted"
 
 
-def test_the_429s_of_one_burst_measure_the_same_wall_more_exactly():
-    """100 are sent at once and 60 accepted: the first 429 cannot know of the 39 that follow."""
+@pytest.mark.parametrize("others", [0, 5, 50, 99])
+def test_one_429_among_many_that_are_accepted_moves_nothing(others):
     rule = AdaptiveLimit(start=100)
-    for rejected in range(1, 41):
-        rule.observe(refused(0.02, sent_s=0.0, on_wire=100 - rejected))
-    assert rule.limit == 60
+    for number in range(1, 101):
+        rule.sent(number, number - 1)
+    rule.observe(Sample(Ending.OVERLOADED, 0.0, 0.02, 1.0, 99, 1.0, others, others + 1))
+    assert rule.limit == 100
 
 
 def test_a_late_429_of_an_old_burst_does_not_cut_again_for_what_was_answered_meanwhile():
-    rule = AdaptiveLimit(start=100)
-    rule.observe(refused(0.02, sent_s=0.0, on_wire=60))
-    for left in range(59, 29, -1):
-        rule.observe(success(1.0, on_wire=left))
-    rule.observe(refused(1.5, sent_s=0.0, on_wire=30))
+    rule = AdaptiveLimit(start=101)
+    for number in range(1, 102):
+        rule.sent(number, number - 1)
+    for number in range(61, 101):
+        sample = Sample(
+            Ending.OVERLOADED, 0.0, 0.02, 1.0, 160 - number + 1, 0.0, number - 1, number
+        )
+        rule.observe(sample)
+    for number in range(1, 31):
+        rule.observe(Sample(Ending.SUCCEEDED, 0.0, 1.0, 1.0, 61 - number, 0.0, number - 1, number))
+    rule.observe(Sample(Ending.OVERLOADED, 0.0, 1.5, 1.0, 30, 0.0, 100, 101))
     assert rule.limit == 60
 
 
-def test_a_known_wall_is_probed_ever_more_patiently_up_to_four_seconds():
-    wall, waits_s = Wall(), []
+def test_a_known_ceiling_is_probed_ever_more_patiently_up_to_four_seconds():
+    ceiling, waits_s = RejectionCeiling(), []
+    for number in range(1, 11):
+        ceiling.sent(number, 59 + number)
+    for number in range(1, 11):
+        sample = Sample(Ending.OVERLOADED, -1.0, -0.98, 1.0, 60, 0.0, 59 + number, number)
+        ceiling.refused(sample, 70.0, latency_s=0.5)
+    assert ceiling.height == 60
     for now_s in range(0, 60, 10):
-        wall.hit(refused(float(now_s), on_wire=60), latency_s=0.5)
-        held = [step / 10 for step in range(100) if not _may_probe(wall, now_s, step / 10)]
+        sample = Sample(
+            Ending.OVERLOADED, now_s - 0.02, float(now_s), 1.0, 60, 0.0, 60, 1000 + now_s
+        )
+        assert ceiling.refused(sample, 61.0, latency_s=0.5) == 60
+        held = [step / 10 for step in range(100) if not _may_probe(ceiling, now_s, step / 10)]
         waits_s.append(max(held) + 0.1)
-    assert waits_s == pytest.approx([0.5, 1.0, 2.0, 4.0, 4.0, 4.0])
+    assert waits_s == pytest.approx([1.0, 2.0, 4.0, 4.0, 4.0, 4.0])
 
 
-def _may_probe(wall, now_s, after_s):
-    return wall.may_probe(Sample(Ending.SUCCEEDED, now_s, now_s + after_s, 1.0, 60))
+def _may_probe(ceiling, now_s, after_s):
+    return ceiling.may_probe(Sample(Ending.SUCCEEDED, now_s, now_s + after_s, 1.0, 60))
 
 
-def test_nothing_more_is_asked_for_until_a_named_retry_after_is_over():
+def test_nothing_more_is_asked_for_at_a_ceiling_until_a_named_retry_after_is_over():
     rule = AdaptiveLimit(start=32)
-    rule.observe(refused(1.0, on_wire=10, retry_after_s=30.0))
+    burst(rule, count=32, accepted=10, now_s=1.0, retry_after_s=30.0)
     for step in range(290):
         rule.observe(success(2.0 + step / 10, took_s=0.5))
     assert rule.limit == 10
     for step in range(100):
-        rule.observe(success(31.0 + step / 10, took_s=0.5))
+        rule.observe(success(31.1 + step / 10, took_s=0.5))
     assert rule.limit > 10
 
 
-def test_beyond_the_old_wall_it_grows_faster():
-    rule = AdaptiveLimit(start=50, highest=10_000)
-    rule.observe(refused(0.0, on_wire=50))
+def test_beyond_the_old_ceiling_it_grows_faster():
+    rule = AdaptiveLimit(start=100, highest=10_000)
+    burst(rule, count=100, accepted=50)
     rounds = []
     for step in range(1, 12):
         before = rule.limit
@@ -126,6 +163,15 @@ def test_beyond_the_old_wall_it_grows_faster():
         rounds.append(rule.limit - before)
     assert rounds[0] <= 1
     assert rounds[-1] >= 5
+
+
+def test_an_outage_teaches_nothing_about_the_limit():
+    rule = AdaptiveLimit(start=100)
+    burst(rule, count=100, accepted=10)
+    burst(rule, count=10, accepted=1, now_s=1.0, first=101)
+    assert rule.limit == 1
+    rule.recover()
+    assert rule.limit == 100
 
 
 def test_latency_at_twice_the_least_stops_the_growth():

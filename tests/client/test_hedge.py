@@ -1,4 +1,5 @@
 import asyncio
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -286,4 +287,46 @@ def test_the_losers_are_counted_and_the_winners_told_as_ended():
     events = []
     after_learning(asker(Stalling({100: 30.0}), events=events), b"late")
     assert sum(isinstance(event, RequestEnded) for event in events) == 101
+    assert sum(isinstance(event, RequestHedged) for event in events) == 1
+
+
+BUSY = Reply(429, {"retry-after": "1"}, b"")
+
+
+def test_a_refused_copy_is_none_and_is_sent_again_after_its_retry_after():
+    """The first hangs, and the next two copies are turned away."""
+    transport = Stalling(slow={100: 30.0}, replies={101: BUSY, 102: BUSY})
+    events = []
+    (outcome,), _ = after_learning(asker(transport, events=events), b"late")
+    assert isinstance(outcome, Answer)
+    sent_s = [when for when, body in transport.sent if body == b"late"]
+    assert len(sent_s) == 4
+    # the copy's 429 comes after 0.9 s, like every reply here
+    assert [later - sooner for sooner, later in pairwise(sent_s[1:])] == pytest.approx([1.9, 1.9])
+    assert sent_s[-1] - sent_s[0] <= 6.0
+    assert sum(isinstance(event, RequestHedged) for event in events) == 3  # what the server saw
+    assert outcome.attempts == 4
+
+
+def test_a_refused_copy_without_a_retry_after_is_sent_again_ever_later():
+    busy = {number: Reply(429, {}, b"") for number in range(101, 105)}
+    transport = Stalling(slow={100: 60.0}, replies=busy)
+    (outcome,), _ = after_learning(asker(transport, timeout_s=90.0), b"late")
+    assert isinstance(outcome, Answer)
+    sent_s = [when for when, body in transport.sent if body == b"late"]
+    gaps_s = [later - sooner for sooner, later in pairwise(sent_s[1:])]
+    assert gaps_s == pytest.approx([1.4, 1.9, 2.9, 4.9])
+
+
+def test_a_copy_that_met_nobody_is_not_counted():
+    class NobodyThere(Stalling):
+        async def send(self, request, *, timeout_s):
+            if len(self.sent) == 101:
+                self.sent.append((asyncio.get_running_loop().time(), request.body))
+                raise TransportError(FailureKind.UNREACHABLE, "no connection", sent=False)
+            return await super().send(request, timeout_s=timeout_s)
+
+    transport, events = NobodyThere(slow={100: 30.0}), []
+    (outcome,), _ = after_learning(asker(transport, events=events), b"late")
+    assert isinstance(outcome, Answer)
     assert sum(isinstance(event, RequestHedged) for event in events) == 1

@@ -41,10 +41,11 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
         ]
         before = here.limiter.limit
         async with AsyncExitStack() as stack:
-            slots = [await stack.enter_async_context(here.limiter.slot()) for _ in range(4)]
+            slots = [await stack.enter_async_context(here.limiter.slot()) for _ in range(20)]
             for slot in slots:
                 slot.sent()
-            slots[0].ended(Ending.OVERLOADED)
+            for slot in slots[3:]:
+                slot.ended(Ending.OVERLOADED)
             await here.quota.claim(b"{}")
         here.breaker.failed(0.0, (FailureKind.UNREACHABLE, "gone"), named_s=60.0)
         return here, same, others, before

@@ -16,6 +16,14 @@ class Dial:
         self.limit = limit
         self.samples = []
 
+        self.frees_refused = False
+
+    def sent(self, number, others):
+        pass
+
+    def recover(self):
+        pass
+
     def observe(self, sample):
         self.samples.append(sample)
 

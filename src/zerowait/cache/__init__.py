@@ -1,6 +1,7 @@
 """Judged replies: one call per question, and none for a question that was answered before."""
 
 from zerowait.cache.flight import Sent, SingleFlight
+from zerowait.cache.latencies import LatencyFile, latency_file
 from zerowait.cache.ledger import SqliteLedger
 from zerowait.cache.limits import Limits
 from zerowait.cache.memory import Fronted, MemoryStore, NoStore
@@ -13,6 +14,7 @@ from zerowait.cache.store import Entry, Store, StoreAwayError, StoreError, Store
 __all__ = [
     "Entry",
     "Fronted",
+    "LatencyFile",
     "Limits",
     "MemoryStore",
     "NoStore",
@@ -26,6 +28,7 @@ __all__ = [
     "StoreAwayError",
     "StoreError",
     "StoreStats",
+    "latency_file",
     "open_store",
     "shard_files",
 ]

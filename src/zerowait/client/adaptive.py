@@ -6,7 +6,7 @@ from typing import Final
 
 from zerowait.client.guard import Guard, Standing
 from zerowait.client.limiter import Ending, Sample
-from zerowait.client.wall import Wall
+from zerowait.client.rejections import Finding, RefusedShare, RejectionCeiling, Verdict
 
 START: Final = 32
 _SATURATED: Final = 0.8
@@ -43,12 +43,13 @@ class Climb:
 class AdaptiveLimit:
     """As many slots as the provider bears, learned from 429s and from latency.
 
-    It grows by half a round trip after round trip until something stands in the way. A 429 sets it
-    to what was accepted, once for all requests that were on their way; from there it asks for one
-    more a round, ever more patiently (up to 4 s) at a wall that it knows, faster beyond it. Latency
-    stops it where a server queues instead of refusing; see `Guard`. Only successes of requests that
-    were sent with 80 % of the slots held are a reason to grow; cancellations, timeouts and 5xx say
-    nothing.
+    It grows by half a round trip after round trip until something stands in the way. 429s set it to
+    what was accepted where they turn out to come from the number in flight (`RejectionCeiling`) or
+    from the rate (`RefusedShare`), and do not move it where fewer requests are refused no less.
+    From a ceiling it asks for one more a round, ever more patiently (up to 4 s) while that is
+    refused, faster beyond it. Latency stops it where a server queues instead of refusing; see
+    `Guard`. Only successes of requests that were sent with 80 % of the slots held are a reason to
+    grow; cancellations, timeouts and 5xx say nothing.
 
     Args:
         start: slots before anything is known.
@@ -68,30 +69,79 @@ class AdaptiveLimit:
         self._highest = highest
         self._latency_s: float | None = None
         self._climb = Climb()
-        self._wall = Wall()
+        self._ceiling = RejectionCeiling()
+        self._share = RefusedShare()
         self._guard = Guard()
+        self._uncut: tuple[float, bool] | None = None  # limit and ramp before the last cut
 
     @property
     def limit(self) -> int:
         """The number of slots; `why` says what changed it last."""
         return int(self._value)
 
+    @property
+    def frees_refused(self) -> bool:
+        """Whether refusals are known not to come from how many are in flight."""
+        return self._share.background > 0
+
+    def sent(self, number: int, others: int) -> None:
+        """Take note of the send of that number, with `others` on the wire."""
+        self._ceiling.sent(number, others)
+        self._follow(self._share.sent(number))
+
     def observe(self, sample: Sample) -> None:
         """Take note of an attempt that ended."""
         if sample.ending is Ending.OVERLOADED:
-            self._cut(sample)
+            self._refused(sample)
             return
-        self._wall.left()
+        if self._ceiling.ended(sample):
+            self._uncut_to("as many were accepted after all")
         if sample.ending is Ending.SUCCEEDED:
             self._learn(sample)
 
-    def _cut(self, sample: Sample) -> None:
+    def recover(self) -> None:
+        """The endpoint was away and is back: what it refused before has taught nothing."""
+        self._ceiling.forget()
+        self._share.forget()
+        self._uncut_to("the endpoint is back")
+
+    def _refused(self, sample: Sample) -> None:
         latency_s = self._latency_s or 1.0
-        accepted = self._wall.hit(sample, latency_s=latency_s)
-        self._climb.calm()
-        self._guard.interrupt(sample.ended_s, latency_s)
+        accepted = self._ceiling.refused(sample, self._value, latency_s=latency_s)
+        if accepted is None or self._share.on_trial:
+            self._follow(self._share.refused(sample, self._value), sample.ended_s)
+            return
+        self._share.forget()
         if accepted < self._value:
-            self._set(accepted, f"429 with {accepted} accepted")
+            self._cut(accepted, f"429 with {accepted} accepted", sample.ended_s)
+
+    def _follow(self, verdict: Verdict | None, now_s: float = 0.0) -> None:
+        """Take over what the share of refusals says."""
+        if verdict is None:
+            return
+        if verdict.finding is Finding.TRY:
+            self._cut(verdict.limit, verdict.finding.value, now_s)
+        elif verdict.finding is Finding.INDEPENDENT:
+            self._uncut_to(verdict.finding.value)
+        else:
+            self._uncut = None
+            self._set(max(verdict.limit, self._value), verdict.finding.value)
+
+    def _cut(self, limit: float, why: str, now_s: float) -> None:
+        latency_s = self._latency_s or 1.0
+        if self._uncut is None or self._uncut[0] < self._value:
+            self._uncut = self._value, self._climb.ramping
+        self._climb.calm()
+        self._guard.interrupt(now_s, latency_s)
+        self._ceiling.hold(now_s, 0.0)
+        self._set(limit, why)
+
+    def _uncut_to(self, why: str) -> None:
+        """Take the last cut back: it was for nothing."""
+        if self._uncut is None:
+            return
+        (limit, self._climb.ramping), self._uncut = self._uncut, None
+        self._set(max(limit, self._value), why)
 
     def _learn(self, sample: Sample) -> None:
         took_s = sample.ended_s - sample.sent_s
@@ -99,19 +149,25 @@ class AdaptiveLimit:
         self._latency_s = latency_s = before_s + _SMOOTHING * (took_s - before_s)
         saturated = sample.occupancy >= _SATURATED
         value = self._value
-        standing = Standing(value, self._climb.ramping, self._wall.is_near(value), latency_s)
+        standing = Standing(value, self._climb.ramping, self._ceiling.is_near(value), latency_s)
         advice = self._guard.observe(sample, standing, saturated=saturated)
         if advice is not None:
             self._climb.calm()
+            self._uncut = None
             self._set(advice.limit, advice.why)
-        elif not self._guard.allows_growth(sample):
+        elif not self._may_grow(sample):
             self._climb.shorten()
-        elif saturated and self._wall.may_probe(sample):
+        elif saturated and self._ceiling.may_probe(sample):
             self._grow()
 
+    def _may_grow(self, sample: Sample) -> bool:
+        may = self._share.allows_growth(ramping=self._climb.ramping)
+        return may and self._guard.allows_growth(sample)
+
     def _grow(self) -> None:
+        self._uncut = None
         self._set(self._value + self._climb.gain(self._value), "answers came as fast as before")
-        if not self._climb.ramping and self._wall.is_behind(self._value):
+        if not self._climb.ramping and self._ceiling.is_behind(self._value):
             self._climb.quicken(self._value)
 
     def _set(self, value: float, why: str) -> None:

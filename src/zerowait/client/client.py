@@ -148,6 +148,7 @@ class JudgeClient:
                 if ended is not None:
                     return ended
         finally:
+            course.clear()
             self._routes.leave(course)
 
     async def _ask_in_lane(self, course: Course, slot: Slot) -> Answer | Abstain | None:
@@ -157,15 +158,14 @@ class JudgeClient:
             ended = await self._attempt(course, slot)
             if ended is not None:
                 return ended
-            has_none = course.refused and limiter.in_flight > limiter.limit
             if (
-                has_none
+                (course.refused and limiter.wants_back)
                 or self._routes.limiter(course) is not limiter
                 or self._routes.is_barred(course)
             ):
                 return None
             await self._wait(course)
-            if self._routes.is_barred(course):
+            if self._routes.is_barred(course) or (course.refused and limiter.wants_back):
                 return None
 
     async def _wait(self, course: Course) -> None:
@@ -185,17 +185,20 @@ class JudgeClient:
             course.sent()
         claim, course.claim = course.claim or Claim(0.0), None
         course.sends += 1
-        permit = Permit(slot, claim, course.queue_s if course.sends == 1 else 0.0)
-        breaker.asked(asyncio.get_running_loop().time())
+        queue_s = course.queue_s if course.sends == 1 else 0.0
+        permit = Permit(slot, claim, queue_s, is_suspect=course.own_failures > 0)
+        course.sent_s = asyncio.get_running_loop().time()
+        breaker.asked(course.sent_s)
         try:
             result = await self._send(course, road, permit)
         finally:
             if breaker.left():
                 road.lane.exits.tell()
         if not result.is_answer or isinstance(result.reply, TransportError):
+            course.others = slot.others
             return self._failures.after(result.reply, course)
-        if breaker.succeeded():
-            self._failures.welcome(road)
+        if breaker.succeeded(course.sent_s, others=slot.others):
+            self._failures.welcome(road, probed=course.sent_s > breaker.opened_s)
         return Answer(
             reply=result.reply,
             attempts=course.sends,
@@ -215,7 +218,7 @@ class JudgeClient:
             return await self._sender.send(road, body, permit, timeout_s=timeout_s())
         race = Race(self._sender, road, body, timeout_s)
         result = await race.run(permit, watch)
-        course.sends += race.copies
+        course.sends += race.sent
         return result
 
     async def _queue(self, course: Course, admission: Awaitable[Literal[True]]) -> bool:

@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zerowait.client.breaker import Breaker
 from zerowait.client.quota import Claim
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Course:
     """Where a judgement is on its way.
 
@@ -29,6 +30,10 @@ class Course:
         resent: the free resend after a stale connection was used.
         wait_s: how long the last failure asks to wait.
         refused: the last attempt was turned away because too much was in flight.
+        sent_s: when the last attempt was sent.
+        others: how many were on the wire then.
+        own_failures: how many of its attempts failed while others were answered.
+        suspected_by: the circuit breaker that watches whether others are answered now.
     """
 
     body: bytes
@@ -45,6 +50,22 @@ class Course:
     resent: bool = False
     wait_s: float = 0.0
     refused: bool = False
+    sent_s: float = 0.0
+    others: int = 0
+    own_failures: int = 0
+    suspected_by: Breaker | None = None
+
+    def suspect(self, breaker: Breaker, *, refused: bool) -> None:
+        """It failed at the endpoint of `breaker`, which tells whether others are answered there."""
+        self.clear()
+        self.suspected_by = breaker
+        breaker.suspect(self, self.sent_s, others=self.others if refused else None)
+
+    def clear(self) -> None:
+        """It is of no more interest whether others are answered."""
+        if self.suspected_by is not None:
+            self.suspected_by.forget(self)
+            self.suspected_by = None
 
     def begin(self, now_s: float) -> bool:
         """Its deadline runs from now on. Returns whether it did not before."""

@@ -15,8 +15,10 @@ from zerowait.client.retry import (
     GiveUp,
     attribution,
     decide,
+    is_absence,
     is_endpoint_fault,
     is_overload,
+    is_rate_limit,
     is_refusal,
     is_spent,
     is_stale_connection,
@@ -75,10 +77,10 @@ class Failures:
         is_stale = is_stale_connection(failed) and not course.resent
         if not is_stale:
             self._tell_once(failed, self._routes.road(course))
-            self._blame(failed, self._routes.road(course), now_s)
+            self._blame(failed, course, now_s)
         beside = self._beside(failed, course.at, now_s)
         place = self._routes.road(course).target
-        effort = self._effort(course, beside, now_s)
+        effort = self._effort(failed, course, beside, now_s)
         decision = decide(failed, effort, jitter=self._jitter)
         why = place.redact(decision.why)
         if isinstance(decision, GiveUp):
@@ -107,7 +109,9 @@ class Failures:
             return self._choice.beside(at, now_s)
         return None
 
-    def _effort(self, course: Course, beside: int | None, now_s: float) -> Effort:
+    def _effort(
+        self, failed: Reply | TransportError, course: Course, beside: int | None, now_s: float
+    ) -> Effort:
         choice = self._choice
         breaker = self._routes.road(course).lane.breaker
         rests = beside is None and self._routes.is_barred(course)
@@ -117,29 +121,38 @@ class Failures:
             remaining_s=course.ends_s - now_s,
             free=course.free,
             away=breaker.has_answered and breaker.is_open,
+            own=_is_own(failed, course) and not breaker.is_open,
             barred_s=choice.barred_s(now_s) if rests else None,
             resent=course.resent,
             elsewhere=beside is not None,
             now_s=self._wall(),
         )
 
-    def _blame(self, failed: Reply | TransportError, road: Road, now_s: float) -> None:
-        """Tell the endpoint's breaker of a failure, whoever's it is."""
-        named_s = self._named_s(failed)
+    def _blame(self, failed: Reply | TransportError, course: Course, now_s: float) -> None:
+        """Tell the endpoint's breaker of a failure, unless it is the request's own."""
+        road = self._routes.road(course)
         breaker = road.lane.breaker
-        kind, why = meaning(failed)
-        reason = kind, road.target.redact(why)
-        if is_spent(failed):
-            opens = breaker.spent(now_s, reason)
-        elif is_overload(failed):
-            firmly = is_endpoint_fault(failed) or named_s > LONGEST_CAP_S
-            opens = breaker.refused(now_s, reason, named_s=named_s, firmly=firmly)
-        elif is_endpoint_fault(failed) or is_timeout(failed):
-            opens = breaker.failed(now_s, reason, named_s=named_s)
-        else:
+        overloads = is_overload(failed)
+        spent = is_spent(failed)
+        if not (spent or overloads or is_endpoint_fault(failed) or is_timeout(failed)):
             if is_refusal(failed) and breaker.heard():
                 self.welcome(road)
             return
+        if not spent:
+            course.suspect(breaker, refused=overloads)
+            if _is_own(failed, course) and not breaker.is_open:
+                return
+        named_s = self._named_s(failed)
+        kind, why = meaning(failed)
+        reason = kind, road.target.redact(why)
+        by = None if is_absence(failed) and not is_rate_limit(failed) else course
+        if spent:
+            opens = breaker.spent(now_s, reason)
+        elif overloads:
+            firmly = is_endpoint_fault(failed) or named_s > LONGEST_CAP_S
+            opens = breaker.refused(now_s, reason, named_s=named_s, firmly=firmly, by=by)
+        else:
+            opens = breaker.failed(now_s, reason, named_s=named_s, by=by)
         if opens:
             self._listener(EndpointEjected(endpoint=road.target.name, why=reason[1]))
             road.lane.exits.open()
@@ -161,7 +174,21 @@ class Failures:
             self._listener(AccountExhausted(endpoint=name, why=words))
             _LOG.error("%s: no more answers until somebody looks at the account: %s", name, words)
 
-    def welcome(self, road: Road) -> None:
-        """The endpoint is back: all who wait for it may go on."""
+    def welcome(self, road: Road, *, probed: bool = False) -> None:
+        """The endpoint is back: all who wait for it may go on.
+
+        Args:
+            road: to it.
+            probed: an answer to a request that was sent after it was given up says so: it was away,
+                and what it refused then says nothing about how much it bears.
+        """
         self._listener(EndpointReturned(endpoint=road.target.name))
+        if probed:
+            road.lane.limiter.recover()
         road.lane.exits.tell()
+
+
+def _is_own(failed: Reply | TransportError, course: Course) -> bool:
+    """Whether the failure is the request's own: it failed before while others were answered."""
+    unsent = isinstance(failed, TransportError) and not failed.sent
+    return course.own_failures > 0 and not unsent

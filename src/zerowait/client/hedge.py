@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 WINDOW: Final = 1024
 KNOWN_AT_LEAST: Final = 100
 _SAVED_AT_MOST: Final = 1024
+_SUMMARY: Final = 128
 
 
 class Latencies:
@@ -44,6 +46,13 @@ class Latencies:
         rank = max(1, math.ceil(share * (len(self._by_size) + longer)))
         return self._by_size[rank - 1] if rank <= len(self._by_size) else None
 
+    def summary(self) -> list[float]:
+        """At most 128 of them that have the same quantiles."""
+        known = self._by_size
+        if len(known) <= _SUMMARY:
+            return list(known)
+        return [known[(2 * n + 1) * len(known) // (2 * _SUMMARY)] for n in range(_SUMMARY)]
+
 
 class HedgeRule:
     """A request that has taken longer than `share` of the others may be sent again.
@@ -75,6 +84,16 @@ class HedgeRule:
         """A first copy was answered after `latency_s`, or given up then."""
         self._latencies.add(latency_s)
 
+    @property
+    def latencies_s(self) -> list[float]:
+        """What is known of the latencies, for the next process."""
+        return self._latencies.summary()
+
+    def recall(self, latencies_s: Iterable[float]) -> None:
+        """These were known in an earlier process; those that come will soon outnumber them."""
+        for latency_s in latencies_s:
+            self._latencies.add(latency_s)
+
     def sent(self) -> None:
         """A request was sent for the first time, which pays for a part of a copy."""
         self._saved = min(self._saved + self._extra, max(1.0, self._extra * _SAVED_AT_MOST))
@@ -99,3 +118,7 @@ class HedgeRule:
     def copied(self) -> None:
         """A copy was sent."""
         self._saved -= 1.0
+
+    def taken_back(self) -> None:
+        """A copy was turned away: it is paid back."""
+        self._saved += 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -71,6 +71,7 @@ class Lanes:
         self._traffic = traffic
         self._listener = listener
         self._total = Gauge()
+        self._recalled: Mapping[str, Sequence[float]] = {}
         self._lanes: dict[tuple[str, str, str | None], Lane] = {}
         self._shared = limiter
         self._parts = parts
@@ -88,6 +89,8 @@ class Lanes:
             name = target(endpoint).name
             limiter, quota = self._shared or self._adaptive(name), self._quota(name)
             watch = self._watch(limiter, quota)
+            if watch is not None:
+                watch.rule.recall(self._recalled.get(f"{name} {endpoint.model}", ()))
             lane = Lane(name, limiter, quota, watch, Breaker(), Exits(), Gauge(), set())
             self._lanes[key] = lane
         return lane
@@ -133,6 +136,22 @@ class Lanes:
             for (_, model, _), lane in self._lanes.items():
                 found[f"{lane.name} {model}"] += lane.limiter.limit
         return dict(found)
+
+    def recall(self, latencies_s: Mapping[str, Sequence[float]]) -> None:
+        """What was known of latencies in an earlier process, for lanes that are made from now on.
+
+        Args:
+            latencies_s: by endpoint and model, as `latencies_s` gives them.
+        """
+        self._recalled = latencies_s
+
+    def latencies_s(self) -> dict[str, list[float]]:
+        """What is known of the latencies, by endpoint and model; nothing where hedging is off."""
+        return {
+            f"{lane.name} {model}": known
+            for (_, model, _), lane in self._lanes.items()
+            if lane.watch is not None and (known := lane.watch.rule.latencies_s)
+        }
 
     @property
     def _part(self) -> float:

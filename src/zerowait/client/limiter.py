@@ -39,6 +39,8 @@ class Sample(msgspec.Struct, frozen=True):
         on_wire: other attempts that are still unanswered; those that wait to be sent again are
             not among them.
         retry_after_s: the wait that an overloaded provider asked for; 0 for none.
+        others: other attempts that were unanswered at the send.
+        number: of the send, counting from 1.
     """
 
     ending: Ending
@@ -47,6 +49,8 @@ class Sample(msgspec.Struct, frozen=True):
     occupancy: float
     on_wire: int
     retry_after_s: float = 0.0
+    others: int = 0
+    number: int = 0
 
 
 class Limit(Protocol):
@@ -57,8 +61,21 @@ class Limit(Protocol):
         """The number of slots, at least 1; it may change with every `observe`."""
         ...
 
+    @property
+    def frees_refused(self) -> bool:
+        """Whether a refused request gives its slot back while it waits to be sent again."""
+        ...
+
+    def sent(self, number: int, others: int) -> None:
+        """Take note of the send of that number, with `others` on the wire."""
+        ...
+
     def observe(self, sample: Sample) -> None:
         """Take note of an attempt that ended."""
+        ...
+
+    def recover(self) -> None:
+        """Take note that the endpoint was away and is back."""
         ...
 
 
@@ -73,9 +90,16 @@ class FixedLimit:
         if limit < 1:
             raise ValueError(f"a limit must be at least 1, not {limit}")
         self.limit = limit
+        self.frees_refused = False
+
+    def sent(self, number: int, others: int) -> None:
+        """Nothing."""
 
     def observe(self, sample: Sample) -> None:
         """Nothing: a fixed limit does not learn."""
+
+    def recover(self) -> None:
+        """Nothing."""
 
 
 class Gauge:
@@ -120,6 +144,7 @@ class Limiter:
         self._held = Gauge()
         self._total = total or Gauge()
         self._on_wire = 0
+        self._sends = 0
         self._cap = sys.maxsize
 
     @property
@@ -131,6 +156,15 @@ class Limiter:
     def on_wire(self) -> int:
         """Attempts sent and not yet ended."""
         return self._on_wire
+
+    @property
+    def wants_back(self) -> bool:
+        """Whether a request that was refused gives its slot back until it is sent again.
+
+        The limit has fallen below what is held, or the refusals do not depend on how many are in
+        flight. Otherwise the slot is held over the wait: others would run into the same ceiling.
+        """
+        return self._held.now > self.limit or self._limit.frees_refused
 
     @property
     def waiting(self) -> int:
@@ -212,9 +246,16 @@ class Limiter:
         self._total.add(-1)
         self.follow()
 
+    def recover(self) -> None:
+        """The endpoint was away and is back."""
+        self._change(self._limit.recover)
+
     def _observe(self, sample: Sample) -> None:
+        self._change(lambda: self._limit.observe(sample))
+
+    def _change(self, change: Callable[[], None]) -> None:
         before = self._limit.limit
-        self._limit.observe(sample)
+        change()
         after = self._limit.limit
         if after != before and self._changed is not None:
             self._changed(before, after)
@@ -228,7 +269,7 @@ class Slot:
         queue_s: seconds spent waiting for it, once entered.
     """
 
-    __slots__ = ("_again", "_limiter", "_occupancy", "_sent_s", "queue_s")
+    __slots__ = ("_again", "_limiter", "_number", "_occupancy", "_others", "_sent_s", "queue_s")
 
     def __init__(self, limiter: Limiter, *, again: bool = False) -> None:
         self.queue_s = 0.0
@@ -236,10 +277,16 @@ class Slot:
         self._limiter = limiter
         self._sent_s: float | None = None
         self._occupancy = 0.0
+        self._others = self._number = 0
 
     async def __aenter__(self) -> Self:
         await self.enter()
         return self
+
+    @property
+    def others(self) -> int:
+        """Other attempts that were unanswered when the last one was sent."""
+        return self._others
 
     def try_enter(self) -> bool:
         """Hold the slot without waiting; False: none is free, or somebody waits for one already."""
@@ -281,7 +328,10 @@ class Slot:
         self._sent_s = asyncio.get_running_loop().time()
         # of what the rule allows: under a cap that binds, the rule has not been put to the test
         self._occupancy = limiter.in_flight / limiter._limit.limit
+        limiter._sends += 1
+        self._number, self._others = limiter._sends, limiter._on_wire
         limiter._on_wire += 1
+        limiter._limit.sent(self._number, self._others)
 
     def ended(self, ending: Ending, *, retry_after_s: float = 0.0) -> None:
         """The attempt that was sent last has ended; without one, nothing happens.
@@ -296,5 +346,14 @@ class Slot:
         limiter._on_wire -= 1
         now_s = asyncio.get_running_loop().time()
         limiter._observe(
-            Sample(ending, sent_s, now_s, self._occupancy, limiter._on_wire, retry_after_s)
+            Sample(
+                ending,
+                sent_s,
+                now_s,
+                self._occupancy,
+                limiter._on_wire,
+                retry_after_s,
+                self._others,
+                self._number,
+            )
         )

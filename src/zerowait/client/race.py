@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from zerowait.client.limiter import Slot
-from zerowait.client.port import TransportError
+from zerowait.client.port import Reply, TransportError
 from zerowait.client.quota import Claim
+from zerowait.client.retry import is_overload
 from zerowait.client.scope import Scope
 from zerowait.client.sender import Permit, Result, Road, Sender
 from zerowait.client.watch import Line, Watch
@@ -30,13 +31,17 @@ class Race:
     ) -> None:
         self.body = body
         self.copies = 0
+        self.refusals = 0
+        self.sent = 0  # copies that left, refused ones included
         self.since_s = 0.0
         self.line: Line | None = None
         self._sender = sender
         self._road = road
         self._timeout_s = timeout_s
         self._sent_s = 0.0
+        self._watch: Watch | None = None
         self._tasks: dict[asyncio.Task[Result], float] = {}  # and how late each was sent
+        self._left: set[object] = set()
         self._scope: Scope | None = None
         self._won: asyncio.Task[Result] | None = None
 
@@ -45,6 +50,7 @@ class Race:
         clock = asyncio.get_running_loop().time
         self._sent_s = clock()
         watch.enter(self)
+        self._watch = watch
         latency_s: float | None = None
         try:
             try:
@@ -52,6 +58,7 @@ class Race:
                 if self._won is not None or _tells_a_latency(result):
                     latency_s = clock() - self._sent_s
             finally:
+                self._watch = None
                 watch.leave(self, latency_s)
             if not result.is_answer:
                 self._won = await self._best_copy()
@@ -63,10 +70,16 @@ class Race:
         """Send once more; the slot and a share that was not spent are given back in the end."""
         loop = asyncio.get_running_loop()
         permit = Permit(slot, claim)
-        sending = self._sender.send(self._road, self.body, permit, timeout_s=self._timeout_s())
-        task = loop.create_task(sending, name="zerowait copy of a late request")
+        task = loop.create_task(self._copied(permit), name="zerowait copy of a late request")
         self._tasks[task] = loop.time() - self._sent_s
         task.add_done_callback(lambda ended: self._copy_ended(ended, permit))
+
+    async def _copied(self, permit: Permit) -> Result:
+        """What came of a copy; one that is cancelled before its task runs has never left."""
+        self.sent += 1
+        self._left.add(asyncio.current_task())
+        timeout_s = self._timeout_s()
+        return await self._sender.send(self._road, self.body, permit, timeout_s=timeout_s)
 
     async def _first(self, permit: Permit) -> Result:
         """What came of the first send, or of the copy that was answered before."""
@@ -85,6 +98,9 @@ class Race:
             self._road.lane.quota.give_back(permit.claim)
         if _is_answer(task) and self._scope is not None:
             self._scope.end()
+        refused = _refused(task)
+        if refused is not None and self._watch is not None:
+            self._watch.refused(self, self._sender.named_s(refused))
 
     async def _best_copy(self) -> asyncio.Task[Result] | None:
         """The first copy that is answered, or None when none is."""
@@ -103,6 +119,8 @@ class Race:
         name = self._road.target.name
         for task, after_s in self._tasks.items():
             task.cancel()
+            if task not in self._left or _met_nobody(task):
+                continue
             event = RequestHedged(endpoint=name, after_s=after_s, won=task is self._won)
             self._sender.listener(event)
         await asyncio.wait(self._tasks)
@@ -119,3 +137,22 @@ def _tells_a_latency(first: Result) -> bool:
     if isinstance(first.reply, TransportError):
         return first.reply.kind is FailureKind.TIMEOUT
     return first.is_answer
+
+
+def _reply(task: asyncio.Task[Result]) -> Reply | TransportError | None:
+    """What came back to a copy, or None where nothing did."""
+    if not task.done() or task.cancelled() or task.exception() is not None:
+        return None
+    return task.result().reply
+
+
+def _refused(task: asyncio.Task[Result]) -> Reply | TransportError | None:
+    """The reply that turned a copy away, or None."""
+    reply = _reply(task)
+    return None if reply is None or not (is_overload(reply) or _met_nobody(task)) else reply
+
+
+def _met_nobody(task: asyncio.Task[Result]) -> bool:
+    """Whether it is certain that the server has not seen the copy."""
+    reply = _reply(task)
+    return isinstance(reply, TransportError) and not reply.sent

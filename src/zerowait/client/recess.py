@@ -11,7 +11,7 @@ from zerowait.client.breaker import Breaker
 from zerowait.client.scope import Scope
 
 T = TypeVar("T")
-_NEXT_PROBE_S: Final = 1.0
+_NEXT_PROBE_S: Final = 0.25
 
 
 class Exits:

@@ -14,6 +14,7 @@ from zerowait.types import FailureKind
 
 SHORTEST_CAP_S: Final = 0.5
 LONGEST_CAP_S: Final = 8.0
+OWN_CAP_S: Final = 1.0
 _ABSENT: Final = frozenset({429, 502, 503, 529})
 
 
@@ -45,6 +46,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
         free: how many of them do not count.
         resent: the free resend was used.
         away: the endpoint worked before, and now answers nobody.
+        own: others are answered: the request fails for reasons of its own.
         barred_s: where all are left alone and will be back: for how long all have asked to be;
             None where one may be asked now.
         elsewhere: the next attempt goes to another endpoint, which the Retry-After of this one
@@ -57,6 +59,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     remaining_s: float
     free: int = 0
     away: bool = False
+    own: bool = False
     barred_s: float | None = None
     resent: bool = False
     elsewhere: bool = False
@@ -70,12 +73,11 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     `TransportError`, and a 2xx, which here means that its body was no whole completion.
     ``x-should-retry: true`` or ``false`` overrules the status, and not what the body says of the
     text or the account. An account that is used up is tried at another endpoint, if there is one.
-    The wait
-    is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap that
-    doubles from 0.5 s to 8 s. The first failure of a reused connection is resent at once and not
-    counted, because the server may have closed it while idle. Nor is one counted that met nobody,
-    or nobody with room, at an endpoint that is away. A wait that would reach the deadline gives up
-    at once.
+    The wait is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap
+    that doubles from 0.5 s to 8 s, or to 1 s while others are answered. The first failure of a
+    reused connection is resent at once and not counted, because the server may have closed it while
+    idle. Nor is one counted that an outage explains, at an endpoint that is away. A wait that would
+    reach the deadline gives up at once.
 
     Reference:
         Brooker 2015, "Exponential backoff and jitter" (full jitter).
@@ -92,7 +94,7 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
         return GiveUp(kind, why)
     if is_stale_connection(failed) and not effort.resent and effort.remaining_s > 0:
         return Retry(0.0, why, counted=False)
-    counted = not (effort.away and is_absence(failed))
+    counted = effort.own or not (effort.away and may_be_outage(failed))
     if counted and effort.attempt - effort.free >= effort.attempts:
         return GiveUp(kind, why)
     wait_s = _wait_s(failed, effort, jitter)
@@ -128,6 +130,11 @@ def is_absence(failed: Reply | TransportError) -> bool:
     return attribution(failed).status in _ABSENT
 
 
+def may_be_outage(failed: Reply | TransportError) -> bool:
+    """Whether a server that is down, or has no room, fails like that for everybody."""
+    return is_absence(failed) or is_endpoint_fault(failed) or is_timeout(failed)
+
+
 def is_timeout(failed: Reply | TransportError) -> bool:
     """Whether no complete reply came in time."""
     return isinstance(failed, TransportError) and failed.kind is FailureKind.TIMEOUT
@@ -153,6 +160,11 @@ def is_overload(failed: Reply | TransportError) -> bool:
         return False
     status = attribution(failed).status
     return status == 429 or (status == 503 and "retry-after" in failed.headers)
+
+
+def is_rate_limit(failed: Reply | TransportError) -> bool:
+    """Whether the status is 429, which a server has for one request that is too large, too."""
+    return isinstance(failed, Reply) and attribution(failed).status == 429
 
 
 def asked_wait_s(failed: Reply | TransportError, *, now_s: float) -> float | None:
@@ -187,7 +199,8 @@ def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> f
         named_s = asked_wait_s(failed, now_s=effort.now_s)
         if named_s is not None:
             return named_s * (1 + jitter.uniform(0, 0.25))
-    cap_s = min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(effort.attempt - 1, 10))
+    longest_s = OWN_CAP_S if effort.own else LONGEST_CAP_S
+    cap_s = min(longest_s, SHORTEST_CAP_S * 2.0 ** min(effort.attempt - 1, 10))
     return jitter.uniform(0, cap_s)
 
 

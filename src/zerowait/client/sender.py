@@ -33,11 +33,20 @@ class Road(msgspec.Struct, frozen=True):
 
 
 class Permit(msgspec.Struct, frozen=True):
-    """What a send needs: a slot, its share of the quota; `queue_s` was spent waiting for them."""
+    """What a send needs.
+
+    Args:
+        slot: its place among those in flight.
+        claim: its share of the quota.
+        queue_s: spent waiting for them.
+        is_suspect: the request was refused before while others were accepted: that it is refused
+            once more says nothing about the limit.
+    """
 
     slot: Slot
     claim: Claim
     queue_s: float = 0.0
+    is_suspect: bool = False
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -151,6 +160,8 @@ class Sender(msgspec.Struct, frozen=True):
         quota.heed(reply.headers, claim, dry_s=dry_s)
         if ending is Ending.OVERLOADED:
             quota.refused(claim)
+        if ending is Ending.OVERLOADED and permit.is_suspect:
+            ending = Ending.SAYS_NOTHING
         permit.slot.ended(ending, retry_after_s=dry_s)
 
 

@@ -10,6 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from zerowait.client.hedge import HedgeRule
 from zerowait.client.limiter import Limiter, Slot
 from zerowait.client.quota import Claim, Quota
+from zerowait.client.retry import LONGEST_CAP_S, SHORTEST_CAP_S
 
 MOST_COPIES: Final = 2
 _OBVIOUS: Final = 2.0
@@ -17,11 +18,15 @@ _ROUNDING_S: Final = 1e-9
 
 
 class Late(Protocol):
-    """A request under watch; the line that it stands in and since when are the watch's."""
+    """A request under watch; its line, since when it stands there and the counts are the watch's.
+
+    `copies` are those that may still be answered, `refusals` the copies that were turned away.
+    """
 
     line: Line | None
     since_s: float
     copies: int
+    refusals: int
 
     @property
     def body(self) -> bytes:
@@ -48,29 +53,59 @@ class Watch:
     """
 
     def __init__(self, rule: HedgeRule, limiter: Limiter, quota: Quota) -> None:
-        self._rule = rule
+        self.rule = rule
         self._limiter = limiter
         self._quota = quota
         self._waiting: Line = OrderedDict()  # late, and without the next copy
         self._lines: list[Line] = [OrderedDict() for _ in range(MOST_COPIES + 1)]  # by copies sent
+        self._backing_off: dict[Late, asyncio.TimerHandle] = {}  # their copy was refused
         self._timer: asyncio.TimerHandle | None = None
         limiter.when_spare(self._follow_if_late)
 
     def enter(self, request: Late) -> None:
         """`request` was sent just now, for the first time."""
-        self._rule.sent()
+        self.rule.sent()
         self._stand(request, self._lines[0])
         if self._timer is None:
             self._set_timer()
 
     def leave(self, request: Late, latency_s: float | None) -> None:
         """`request` has ended; `latency_s` if it says how long the first copy takes."""
+        self._take_out(request)
+        if latency_s is not None:
+            self.rule.observe(latency_s)
+        self._follow_if_late()
+
+    def refused(self, request: Late, named_s: float) -> None:
+        """A copy of `request` was turned away, so it is none: another may be sent after a wait.
+
+        Args:
+            request: still without an answer.
+            named_s: the Retry-After; without one, 0, the wait is 0.5 s and doubles each time.
+        """
+        self._take_out(request)
+        self.rule.taken_back()
+        request.copies -= 1
+        wait_s = named_s or min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(request.refusals, 10))
+        request.refusals += 1
+        loop = asyncio.get_running_loop()
+        self._backing_off[request] = loop.call_later(wait_s, self._return, request)
+
+    def _return(self, request: Late) -> None:
+        """`request` has waited long enough after the refusal of its copy."""
+        del self._backing_off[request]
+        request.since_s = -math.inf  # it was late before
+        request.line = self._waiting
+        self._waiting[request] = None
+        self._follow()
+
+    def _take_out(self, request: Late) -> None:
+        timer = self._backing_off.pop(request, None)
+        if timer is not None:
+            timer.cancel()
         if request.line is not None:
             del request.line[request]
             request.line = None
-        if latency_s is not None:
-            self._rule.observe(latency_s)
-        self._follow_if_late()
 
     def _follow_if_late(self) -> None:
         if self._waiting or self._timer is None:
@@ -85,8 +120,10 @@ class Watch:
             self._set_timer()
 
     def _after_s(self) -> float:
-        late = len(self._waiting) + sum(len(line) for line in self._lines[1:])
-        after_s = self._rule.after_s(late)
+        late = (
+            len(self._waiting) + len(self._backing_off) + sum(len(line) for line in self._lines[1:])
+        )
+        after_s = self.rule.after_s(late)
         return math.inf if after_s is None else after_s
 
     def _find_late(self) -> None:
@@ -111,7 +148,7 @@ class Watch:
         del self._waiting[request]
         request.copies += 1
         self._stand(request, self._lines[request.copies])
-        self._rule.copied()
+        self.rule.copied()
         request.copy(slot, claim)
         return True
 
@@ -121,7 +158,7 @@ class Watch:
         While there are more late requests than copies, most of them will be answered anyway: only
         one that has been under way for twice as long as the others is copied.
         """
-        copies = self._rule.copies
+        copies = self.rule.copies
         if copies < 1:
             return False
         patience = 1.0 if len(self._waiting) <= copies else _OBVIOUS

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from zerowait.cache import NoStore, Shard, SingleFlight, open_store
+from zerowait.cache import LatencyFile, NoStore, Shard, SingleFlight, latency_file, open_store
 from zerowait.client import HttpTransport, Lanes, Transport
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.anchors import AnchorWatch
@@ -53,6 +53,7 @@ _ELSEWHERE = (
     "this engine was opened on another event loop: use it there, or use zerowait.open, which may "
     "be called from any loop and thread"
 )
+_LATENCIES_EVERY_S = 30.0
 
 
 class Engine:
@@ -108,7 +109,9 @@ class Engine:
         self._steps: Steps | None = None
         self._budgets = Budgets()
         self._standstill = Standstill(self.lanes, self._tell, self.config.traffic.timeout_s)
-        self._watch = LoopWatch(self._tell, each=self._standstill.look)
+        self._latencies: LatencyFile | None = None
+        self._latencies_due_s = 0.0
+        self._watch = LoopWatch(self._tell, each=self._look)
         self._anchors = AnchorWatch(
             self.plan.anchors, self.lanes, self._tell, stands_for=self._shard.of
         )
@@ -130,6 +133,7 @@ class Engine:
                 stack.push_async_callback(transport.aclose)
                 store = await open_store(self.config.cache, self._shard, listener=self._tell)
                 stack.push_async_callback(store.aclose)
+                self._remember_latencies(stack)
                 await stack.enter_async_context(self._flights)
                 shared = Shared(
                     flights=self._flights,
@@ -156,6 +160,25 @@ class Engine:
             self._steps = Steps(self.plan, judges, self._contests, pool, self._standstill.pending)
             self._open = stack.pop_all()
         return self
+
+    def _remember_latencies(self, stack: AsyncExitStack) -> None:
+        """Begin with the latencies that an earlier process knew, and keep ours for the next one."""
+        self._latencies = latency_file(self.config.cache, self._shard)
+        if self._latencies is not None:
+            self.lanes.recall(self._latencies.load())
+            self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
+            stack.callback(self._keep_latencies)
+
+    def _keep_latencies(self) -> None:
+        if self._latencies is not None and (known := self.lanes.latencies_s()):
+            self._latencies.save(known)
+
+    def _look(self) -> None:
+        """What is done now and then on the loop."""
+        self._standstill.look()
+        if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
+            self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
+            self._keep_latencies()
 
     async def __aexit__(
         self,

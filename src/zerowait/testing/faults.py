@@ -44,13 +44,18 @@ class Fault(
 class Status(Fault, frozen=True, kw_only=True, tag="status"):
     """An error reply with this HTTP status; 429 comes at once, others when the reply was due.
 
+    With `always` it is the request's own: a prompt that one server finds too large, or that crashes
+    it, is refused each time while others are answered. Without, each attempt has its own chance.
+
     Args:
         status: from 400 to 599.
         retry_after_s: sent as ``Retry-After``; None for none.
+        message: the error's words; empty: those that OpenAI has for this status.
     """
 
     status: int
     retry_after_s: float | None = None
+    message: str = ""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -85,7 +85,7 @@ def _right(script: Script, ask: Ask, words: Words, answer: Answer | None) -> str
 def _status(fault: Status, latency_s: float) -> Reply:
     wait_s = fault.retry_after_s
     headers = {} if wait_s is None else {"Retry-After": f"{wait_s:g}"}
-    reply = failed(fault.status, headers=headers, fault=fault.name)
+    reply = failed(fault.status, fault.message, headers=headers, fault=fault.name)
     # a judge that turns requests away does so at the door
     return reply if fault.status == 429 else msgspec.structs.replace(reply, latency_s=latency_s)
 

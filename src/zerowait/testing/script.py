@@ -164,7 +164,7 @@ def load_script(script: str | Path | Mapping[str, Any]) -> Script:
         ConfigError: names the file, the line, the key and the nearest right one.
 
     >>> load_script({"seed": 7, "faults": [{"status": {"status": 503, "share": 0.1}}]}).faults
-    (Status(share=0.1, always=False, first=None, status=503, retry_after_s=None),)
+    (Status(share=0.1, always=False, first=None, status=503, retry_after_s=None, message=''),)
     """
     if isinstance(script, Mapping):
         source = Source("script", deepcopy(dict(script)), {}, Path())
