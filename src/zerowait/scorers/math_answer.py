@@ -34,8 +34,8 @@ def answer_formula(response: str, extraction: Extraction = "last") -> Formula | 
             one the last ``<answer>``, or what follows the words "answer is", or the last formula
             or number. ``any``: the same, and where the last candidate cannot be read, earlier ones.
 
-    >>> str(answer_formula(r"so \boxed{\frac12}").expression)
-    '1/2'
+    >>> answer_formula(r"so \boxed{\frac12}").readings[0].value
+    Fraction(1, 2)
     >>> answer_formula("The answer is 42.", "boxed") is None
     True
     """
@@ -78,22 +78,23 @@ def math_answer(
     said = answer_formula(spoken(sample), extraction)
     if said is None:
         return Score(0.0, "no answer that can be read")
-    try:
-        if is_undefined(said):
-            return Score(0.0, f"{shown(said.text)} has no value")
-        right = any(are_equal(gold, said, decimals=decimals) for gold in golds)
-    except Exception as error:  # noqa: BLE001 - sympy may raise anything at all
-        why = f"comparing {shown(said.text)} raised {type(error).__name__}: {error}"
-        return Abstain(FailureKind.CRASHED, why[:300])
-    return Score(score if right else format_score, f"answered {shown(said.text)}")
+    if is_undefined(said):
+        return Score(0.0, f"{shown(said.text)} has no value")
+    if any(are_equal(gold, said, decimals=decimals) for gold in golds):
+        return Score(score, f"answered {shown(said.text)}")
+    if not said.readings:
+        return Score(0.0, f"{shown(said.text)} cannot be read")
+    if not any(gold.readings or gold.is_wordy for gold in golds):
+        return no_gold(sample.ground_truth, wanted="a formula")
+    return Score(format_score, f"answered {shown(said.text)}")
 
 
 def _gold_formulas(sample: Sample) -> list[Formula] | Abstain:
-    """Every gold that can be read and has a value, or the abstention where none has."""
+    """Every gold that is a text at all and has a value, or the abstention where none is."""
     texts = [text for text in gold_texts(sample.ground_truth) if not _NOTHING.fullmatch(text)]
     boxes = [last_boxes(text) for text in texts]
     whole = [text if box is None else box for text, box in zip(texts, boxes, strict=True)]
-    found = [formula for text in whole if (formula := read_formula(text)) is not None]
+    found = [each for text in whole if (each := read_formula(text, is_gold=True)) is not None]
     defined = [formula for formula in found if not is_undefined(formula)]
     wanted = "a formula that has a value" if found else "a formula"
     return defined or no_gold(sample.ground_truth, wanted=wanted)
