@@ -220,7 +220,7 @@ def _agree(gold: str, said: str) -> bool:
 
 def _same_share(one: Quantity, other: Quantity, decimals: int) -> bool:
     """A percentage is the number before the sign, or a hundredth of it."""
-    if not _is_scalar(one.value) or not _is_scalar(other.value):
+    if not _is_scalar(one.value) or not _is_scalar(other.value) or one.unit or other.unit:
         return False
     if _equal(one.value, other.value, decimals):
         return True
@@ -390,6 +390,10 @@ def _same_items(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: C90
             return _in_order(_entries(gold), said.items, decimals)
         case (Group("()" | "[]" | "<>"), Matrix()):
             return _in_order(gold.items, _entries(said), decimals)
+        case (Several(), Number() | Name() | Apply()) | (Number() | Name() | Apply(), Several()):
+            items = gold.items if isinstance(gold, Several) else said.items
+            other = said if isinstance(gold, Several) else gold
+            return all(same(other, each, decimals) for each in items)
         case Group("{}", (only,)), _:
             return same(only, said, decimals)
         case _, Group("{}", (only,)):

@@ -139,7 +139,7 @@ def _equal_at(
     points: Mapping[str, Fraction], log_base: int | None, gold: Expression, said: Expression, decimals: int
 ) -> tuple[bool, bool]:
     """Whether `gold` is real at the points, and whether the two are equal there."""
-    digits = _FIRST_DIGITS
+    digits, magnitude = _FIRST_DIGITS, 0
     while True:
         one, first = _evaluated(gold, points, log_base, digits)
         is_real = _is_real(one, first)
@@ -155,9 +155,9 @@ def _equal_at(
             return is_real, False
         gap = abs(first.real(one) - first.real(other))
         size = max(abs(first.real(one)), abs(first.real(other)), 1)
-        magnitude = max(first.magnitude, second.magnitude)
         if digits > _FIRST_DIGITS:
             return is_real, bool(gap <= size * first.mp.mpf(10) ** -(30 + 3 * magnitude // 2))
+        magnitude = max(first.magnitude, second.magnitude)
         if gap > size * first.mp.mpf(10) ** (magnitude - 40):
             return is_real, False
         digits = 60 + 3 * magnitude

@@ -20,6 +20,7 @@ _DEEPEST: Final = 40
 _MOST_BITS: Final = 100_000
 _LARGEST_FACTORIAL: Final = 2_000
 _MOST_DIGITS: Final = 3_000
+_LARGEST_EXACT_ROOT: Final = 64
 _GREEK: Final = frozenset(
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi "
     "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar".split()
@@ -334,7 +335,7 @@ class Reader:
 
     def _letters(self, letters: str) -> Expression:
         """Letters side by side are a product, as the ab of 2ab; long runs of them are words."""
-        if len(letters) > 4 or letters.lower() in _NO_PRODUCTS:
+        if len(letters) > 4 or letters in _NO_PRODUCTS:
             raise UnreadableError(f"{letters} is a word")
         *first, last = letters
         found: Expression = Name(first[0])
@@ -432,7 +433,7 @@ class Reader:
             found = Apply(name, (argument,))
         if power is None:
             return found
-        if power == Apply("neg", (Number(Fraction(1)),)):
+        if power == Number(Fraction(-1)):
             inverse = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}.get(name)
             if inverse is None:
                 raise UnreadableError(f"the inverse of {name}")
@@ -634,8 +635,8 @@ def _root_of(use: Evaluation, base: Fraction, degree: int, power: int = 1) -> Va
     """The real root where there is one, exactly where that is rational."""
     if base < 0 and degree % 2:
         return _root_of(use, -base, degree, power) * (-1 if power % 2 else 1)
-    if abs(power) * _bits(base) > _MOST_BITS or degree > _MOST_BITS:
-        raise TooLargeError("an exponent")
+    if abs(power) * _bits(base) > _MOST_BITS or degree > _LARGEST_EXACT_ROOT:
+        return _power_of_reals(use, base, Fraction(power, degree))
     if base > 0:
         top, bottom = _exact_root(base.numerator, degree), _exact_root(base.denominator, degree)
         if top is not None and bottom is not None:
@@ -650,7 +651,7 @@ def _exact_root(number: int, degree: int) -> int | None:
         return found if found * found == number else None
     if number == 1:
         return 1
-    if degree > 64 or number.bit_length() > 900:
+    if number.bit_length() > 900:
         return None
     found = round(number ** (1 / degree))
     return found if found**degree == number else None

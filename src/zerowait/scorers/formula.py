@@ -30,6 +30,7 @@ _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 _DECIMAL_COMMA = re.compile(r"([-+]?)(\d{1,30}),(\d{1,30})")
 _EUROPEAN = re.compile(r"[-+]?\d{1,3}(?:\.\d{3})+,\d+")
 _WORDY = re.compile(r"[^\W\d_]{3}|[\u3040-\u9fff]")
+_APART = re.compile(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d)")  # 1 2 is no 12
 _MARKS = str.maketrans("", "", f" \t\n{WORDS_BEGIN}{WORDS_END}")
 
 _SPAN = r"\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\(.+?\\\)"
@@ -78,7 +79,9 @@ def read_formula(text: str, *, is_gold: bool = False) -> Formula | None:
     >>> read_formula(r"\frac{1}{2}").readings[0].value, read_formula("...") is None
     (Fraction(1, 2), True)
     """
-    bare = text.strip().strip("$").strip() if not text.startswith("$") or text.endswith("$") else text.strip()
+    bare = text.strip()
+    if len(bare) > 2 and bare[0] == bare[-1] == "$" and bare[-2] != "\\":
+        bare = bare.strip("$").strip()
     if not bare or len(text) > _LONGEST_CHARS:
         return None
     number = _plain_number(bare)
@@ -88,7 +91,7 @@ def read_formula(text: str, *, is_gold: bool = False) -> Formula | None:
         spelling = plain_spelling(bare)
     except UnreadableError:
         return None
-    key = spelling.translate(_MARKS)
+    key = _APART.sub("_", spelling).translate(_MARKS)
     if not any(char.isalnum() or char in "\\" for char in key):
         return None
     try:
@@ -169,7 +172,7 @@ def _readings(spelling: str, *, is_gold: bool) -> list[Answer]:
         texts = [(re.sub(r"[^\d.+-]", "", spelling), True)]
     elif _EUROPEAN.fullmatch(spelling):
         texts = [(spelling.replace(".", "").replace(",", "."), True)]
-    elif _GROUPED.search(spelling) and (spelling.count(",") > 1 or any(each in spelling for each in "([{")):
+    elif _GROUPED.search(spelling) and any(each in spelling for each in "([{"):
         texts.append((spelling, False))
     for each, grouped in texts:
         try:
@@ -231,6 +234,6 @@ def _plain_number(text: str) -> Number | None:
     if match is None:
         return None
     top, bottom = match[2] or match[4], int(match[3] or match[5] or "1")
-    if not bottom or (len(top) > 1 and top[0] == "0"):
+    if not bottom:
         return None
     return Number(Fraction(int(match[1] + top), bottom))

@@ -103,9 +103,9 @@ _RAISED: Final = re.compile(r"[\u2070\u00b9\u00b2\u00b3\u2074-\u207f]+")
 _LOWERED: Final = re.compile(r"[\u2080-\u208e]+")
 
 _NO_MEANING: Final = re.compile(
-    r"\\(?:displaystyle|textstyle|limits|nonumber|hfill|quad|qquad|strut|left|right"
+    r"\\(?:displaystyle|textstyle|limits|nonumber|hfill|strut|left|right"
     r"|[bB]igg?[lrm]?|mathstrut|thinspace|enspace|par|newline|centering)(?![A-Za-z])\s?"
-    r"|\\(?:hspace|vspace|phantom|hphantom)\*?\{[^{}]*\}|(?<!\\)\\[,;:> ]|\\!|~"
+    r"|\\q?quad|\\(?:hspace|vspace|phantom|hphantom)\*?\{[^{}]*\}|(?<!\\)\\[,;:> ]|\\!|~"
 )
 _GROUPED: Final = re.compile(r"(?<=\d)\s*(?:\\[,!;: ]|~|\{\s*,\s*\}|,\\!|\\thinspace)\s*(?=\d{3}(?!\d))")
 _DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
@@ -131,7 +131,16 @@ _FONT: Final = re.compile(
     r"|unit|si|mathop)\*?"
     r"\s*\{([^{}]*)\}"
 )
+_FONT_OF_GROUP: Final = re.compile(
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|boldsymbol|bm|underline|ensuremath|boxed"
+    r"|fbox|operatorname|textnormal|mathop)\*?\s*(?=\{)"
+)
+_JOINED: Final = re.compile(r"\s+(and|or)\s+")
+_LABELLED: Final = re.compile(r"\s*[A-J][.:]\s.*", re.DOTALL)
 _FONT_SWITCH: Final = re.compile(r"\{?\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*([A-Za-z]*)\}?")
+_ESCAPED_TWICE: Final = re.compile(
+    r"(?<!\\)\\\\(?=(?:left|right|[dt]?frac|sqrt|leq?|geq?|pi|infty|cup|text|boxed|cdot|times)(?![a-z]))"
+)
 _MATH_MODE: Final = re.compile(r"(?<!\\)\\[()\[\]]")
 _DOTTED: Final = re.compile(r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
 _REPEATING: Final = re.compile(
@@ -176,6 +185,8 @@ def plain_spelling(text: str) -> str:
     text = text.strip()
     if not text.isascii():
         text = _from_unicode(text)
+    if text.endswith("\\") and not text.endswith("\\\\"):
+        text = text[:-1]
     text = text.strip("\n\t ;").removesuffix("." if not text.endswith("..") else "\0")
     if (starred := _STARS.match(text)) is not None:
         text = starred[2].strip()
@@ -274,7 +285,7 @@ def _without_dollars(text: str) -> str:
 
 
 def _from_latex(text: str) -> str:
-    text = _GROUPED.sub("", text)
+    text = _GROUPED.sub("", _ESCAPED_TWICE.sub(r"\\", text))
     text = _DECIMAL_COMMA.sub(".", text)
     text = _NO_MEANING.sub(lambda mark: "" if mark[0] == "\\!" else " ", text)
     text = _MATH_MODE.sub(" ", text)
@@ -285,7 +296,7 @@ def _from_latex(text: str) -> str:
         if changed == text:
             break
         text = changed
-    text = text.replace("\\underline", "").replace("\\ensuremath", "")
+    text = _FONT_OF_GROUP.sub("", text)
     return _COMMAND.sub(lambda name: f"{_REPLACED[name[1]]} " if name[1] in _REPLACED else name[0], text)
 
 
@@ -303,7 +314,13 @@ def _unwrapped(font: re.Match[str]) -> str:
     bare = inside.strip()
     if _JOINT.fullmatch(inside):
         return " or " if "or" in bare.lower() or "或" in bare else " and "
-    if len(bare) <= 1 or not all(char.isalpha() or char in " .'-" for char in bare):
+    if _JOINED.search(inside):
+        pieces = _JOINED.split(inside)
+        return "".join(
+            f" {piece} " if index % 2 or len(piece) < 2 else f"{WORDS_BEGIN}{piece}{WORDS_END}"
+            for index, piece in enumerate(pieces)
+        )
+    if len(bare) <= 1 or _LABELLED.fullmatch(inside) or not all(char.isalpha() or char in " .'-" for char in bare):
         return f" {inside} " if not font[0].startswith(("\\boxed", "\\fbox")) else f"{{{inside}}}"
     if bare in FUNCTIONS:
         return f"\\{bare} "

@@ -24,7 +24,7 @@ from zerowait.scorers.expression import (
     UnreadableError,
     symbols,
 )
-from zerowait.scorers.latex import Token, tokens
+from zerowait.scorers.latex import WORDS_BEGIN, WORDS_END, Token, tokens
 from zerowait.scorers.unit import unit_of
 
 
@@ -150,6 +150,7 @@ Answer: TypeAlias = (
     | Member | Relation | Congruence | Ratio | Numeral | Time | Approximated | Choice | Words
 )  # fmt: skip
 
+_UNMARKED: Final = str.maketrans("", "", WORDS_BEGIN + WORDS_END)
 _DEEPEST: Final = 12
 _MOST_ITEMS: Final = 200
 _OPENING: Final = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\langle": "\\rangle",
@@ -164,6 +165,10 @@ _EMPTY: Final = frozenset(
 )
 _ALL_REALS: Final = frozenset(
     "all real numbers|all reals|all real number|real numbers|all real x|any real number".split("|")
+)
+_NUMBERS: Final = tuple(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+    "seventeen eighteen nineteen twenty".split()
 )
 _PERCENT: Final = frozenset({"percent", "pct", "percentage", "per cent"})
 _UNSURE: Final = re.compile(
@@ -183,7 +188,6 @@ _NAMED_DATE: Final = re.compile(
     r"(?:\s+(?P<after>\d{1,2})(?:st|nd|rd|th)?(?!\d))?(?:,?\s+(?P<year>\d{4}))?"
 )
 _MATRIX: Final = re.compile(
-    r"(?P<factor>[^\\&]*?(?:\\frac\{[^{}]*\}\{[^{}]*\}|\\sqrt\{[^{}]*\})?[^\\&]*?)"
     r"\\begin\{(?P<kind>[pbvBV]?matrix|smallmatrix|array)\}(?:\{[^{}]*\})?(?P<inside>.*)"
     r"\\end\{(?P=kind)\}(?P<after>.*)",
     re.DOTALL,
@@ -234,7 +238,7 @@ def in_words(spelling: str) -> Words | None:
 
 
 def _special(spelling: str) -> Answer | None:
-    if ":" in spelling and (time := times_of_day(spelling)) is not None:
+    if ":" in spelling and (time := times_of_day(spelling.translate(_UNMARKED))) is not None:
         return time
     if "_" in spelling:
         bare = spelling.replace("\ue000", "").replace("\ue001", "").replace(" ", "")
@@ -263,13 +267,14 @@ def _environment(spelling: str, *, grouped: bool) -> Answer:
         lines = [line.replace("&", " ").strip(" ,;.") for line in cases[2].split("\\\\")]
         items = tuple(read_answer(line, grouped=grouped) for line in lines if line)
         return _flattened(items, "and")
-    matrix = _MATRIX.fullmatch(spelling)
+    before, _, _ = spelling.partition("\\begin")
+    matrix = _MATRIX.fullmatch(spelling, len(before))
     if matrix is None:
         raise UnreadableError("an environment that is not known")
     if matrix["after"].strip() == "^T" or matrix["after"].strip() in ("^{T}", "^\\top", "^{\\top}"):
         rows = _cells(matrix["inside"], grouped=grouped)
         return Matrix(tuple(zip(*rows, strict=True)))
-    before = matrix["factor"].strip(" ([*")
+    before = before.strip(" ([*")
     if matrix["after"].strip(" )]"):
         raise UnreadableError("something stands behind a matrix")
     rows = _cells(matrix["inside"], grouped=grouped)
@@ -323,6 +328,8 @@ class _Notation:
     def _listed(self, given: list[Token]) -> Answer:
         if (choice := self._choice(given)) is not None:
             return choice
+        if len(given) == 1 and given[0].kind == "letters" and not _is_product(given[0].text):
+            return self._word(given[0].text)
         if len(given) > 2 or (given and given[0].kind == "words"):
             words = _all_words(given)
             if words is not None:
@@ -333,6 +340,12 @@ class _Notation:
         if any(each.text in _SIGNS for each in given) and not self._sign and given[0].text != "\\{":
             return self._both_signs(given)
         return self._related(given)
+
+    def _word(self, word: str) -> Answer:
+        found = _all_words([Token("words", word, spaced=False)])
+        if found is None:
+            raise UnreadableError(f"{word} is no answer")
+        return found
 
     def _joined(self, parts: list[list[Token]], joints: list[str]) -> Answer:
         if len(joints) > 1 and not parts[-1]:
@@ -491,7 +504,7 @@ class _Notation:
 
     def _quantity(self, given: list[Token]) -> Answer:
         unit, words, is_percent, rest = _peeled(given)
-        value: Answer = self._scalar(rest) if _brackets_around(rest) is None else self._single(rest)
+        value: Answer = self._single(rest) if len(rest) < len(given) and _brackets_around(rest) else self._scalar(rest)
         if unit or words or is_percent:
             return Quantity(value, unit, words, is_percent)
         if isinstance(value, Apply) and value.function == "degrees":
@@ -519,7 +532,7 @@ def _flattened(items: tuple[Answer, ...], joint: str) -> Several:
     found: list[Answer] = []
     for item in items:
         found += item.items if isinstance(item, Several) else [item]
-    names = {each.name for each in found if isinstance(each, Assigned)}
+    names = {each.name.partition("_")[0] for each in found if isinstance(each, Assigned)}
     if len(names) == 1 and isinstance(found[0], Assigned):  # x = 1, 2 and x = 1 or x = 2
         found = [each.value if isinstance(each, Assigned) else each for each in found]
         return Several(tuple(found), joint if joint != "and" else ",")
@@ -604,6 +617,9 @@ def _assigned_name(given: list[Token]) -> str | None:
     texts = [each.text for each in given]
     if not given:
         return None
+    if ":" in texts:
+        names = [_assigned_name(part) for part in _split(given, lambda token: token.text == ":")[0]]
+        return ":".join(map(str, names)) if all(names) else None
     kinds = [each.kind for each in given]
     if kinds == ["symbol"] or (kinds == ["command"] and texts[0][1:].isalpha() and texts[0] in _NAMES):
         return None if texts[0] in ("e", "i") else texts[0]
@@ -618,6 +634,11 @@ def _assigned_name(given: list[Token]) -> str | None:
         return texts[0]
     if texts[0] in ("\\angle", "\\overline", "\\triangle", "\\vec", "\\hat") and not set(kinds) & {"number"}:
         return "".join(texts) if _split(given, _is_operator)[1] == [] else None
+    if {"|", "\\frac"} & {texts[0]} and all(
+        _CAPITALS.fullmatch(text) if kind == "letters" else text in ("|", "{", "}", "\\frac", "\\vec", "\\overline")
+        for text, kind in zip(texts, kinds, strict=True)
+    ):
+        return "".join(texts)
     return _assigned_tuple(given)
 
 
@@ -628,6 +649,13 @@ def _assigned_tuple(given: list[Token]) -> str | None:
         if all(len(part) == 1 and part[0].kind == "symbol" for part in parts):
             return "".join(each.text for each in given)
     return None
+
+
+def _is_product(letters: str) -> bool:
+    """Whether letters alone are a product of variables: xy and abc, but not ABC, cat or no."""
+    return len(letters) <= 3 and letters.islower() and set(letters) <= set("abcdkmnpqrstuvwxyz") and (
+        "a" not in letters or len(letters) == 2 or letters in ("abc", "abd", "bcd", "abx", "axy")
+    )
 
 
 def _is_operator(token: Token) -> bool:
@@ -676,6 +704,8 @@ def _all_words(given: Sequence[Token]) -> Answer | None:
     if not any(each.spaced for each in given[1:]) and not any(each.kind == "words" for each in given):
         return None
     key = canonical(" ".join(each.text for each in given if each.kind != "mark"))
+    if key in _NUMBERS:
+        return Number(Fraction(_NUMBERS.index(key)))
     if not key or any(each.text.lower() in ("or", "and") for each in given) or "mod" in key.split():
         return None
     if key in _EMPTY:
