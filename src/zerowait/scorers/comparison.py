@@ -123,9 +123,13 @@ def _without_constant(expression: Expression) -> Expression | None:
     if not isinstance(expression, Apply) or expression.function != "add":
         return None
     kept = tuple(
-        each for each in expression.arguments if not (isinstance(each, Name) and each.name in _OF_INTEGRATION)
+        each
+        for each in expression.arguments
+        if not (isinstance(each, Name) and each.name in _OF_INTEGRATION)
     )
-    if len(kept) != len(expression.arguments) - 1 or any(symbols(each) & _OF_INTEGRATION for each in kept):
+    if len(kept) != len(expression.arguments) - 1 or any(
+        symbols(each) & _OF_INTEGRATION for each in kept
+    ):
         return None
     return kept[0] if len(kept) == 1 else Apply("add", kept)
 
@@ -137,7 +141,9 @@ def _same_choice(gold: Answer, said: Answer, decimals: int) -> bool:
         return gold.text is None or said.text is None or same(gold.text, said.text, decimals)
     choice, other = (gold, said) if isinstance(gold, Choice) else (said, gold)
     assert isinstance(choice, Choice)  # noqa: S101 - for mypy
-    letter = other.name if isinstance(other, Name) else other.key if isinstance(other, Words) else ""
+    letter = (
+        other.name if isinstance(other, Name) else other.key if isinstance(other, Words) else ""
+    )
     if letter.upper() == choice.letter:
         return True
     if choice.text is None:
@@ -168,7 +174,11 @@ def _plain_name(name: str) -> str:
 
 def _spread(answer: Answer) -> Answer:
     """(x, y) = (1, 2) as x = 1, y = 2."""
-    if isinstance(answer, Assigned) and answer.name.startswith("(") and isinstance(answer.value, Group):
+    if (
+        isinstance(answer, Assigned)
+        and answer.name.startswith("(")
+        and isinstance(answer.value, Group)
+    ):
         names = answer.name[1:-1].split(",")
         if len(names) == len(answer.value.items):
             items = (Assigned(*each) for each in zip(names, answer.value.items, strict=True))
@@ -205,6 +215,8 @@ def _same_quantity(gold: Answer, said: Answer, decimals: int) -> bool:
         return False
     if (one.words and other.unit) or (one.unit and other.words):
         return False
+    if {one.unit, other.unit} == {"degree", "radian"}:
+        return _same_angle(one, other, decimals)
     if one.unit and other.unit and one.unit != other.unit:
         return _same_converted(one, other, decimals)
     if same(one.value, other.value, decimals):
@@ -238,8 +250,11 @@ def _same_converted(one: Quantity, other: Quantity, decimals: int) -> bool:
     first, second = in_base_unit(one.unit), in_base_unit(other.unit)
     if first is None or second is None or first[1] != second[1]:
         return False
-    values = [Apply("mul", (each.value, Number(factor))) for each, factor in ((one, first[0]), (other, second[0]))
-              if isinstance(each.value, Number | Name | Apply)]
+    values = [
+        Apply("mul", (each.value, Number(factor)))
+        for each, factor in ((one, first[0]), (other, second[0]))
+        if isinstance(each.value, Number | Name | Apply)
+    ]
     return len(values) == 2 and _equal(*values, decimals)
 
 
@@ -257,7 +272,9 @@ def _same_angle(one: Quantity, other: Quantity, decimals: int) -> bool:
 def _same_product(one: Quantity, other: Quantity, decimals: int) -> bool:
     """5 m read as a length, and 5m read as a product."""
     values = [
-        Apply("mul", (each.value, Name(each.unit))) if each.unit and len(each.unit) == 1 else each.value  # type: ignore[arg-type]
+        Apply("mul", (each.value, Name(each.unit)))
+        if each.unit and len(each.unit) == 1
+        else each.value  # type: ignore[arg-type]
         for each in (one, other)
     ]
     is_one = bool(one.unit) != bool(other.unit)
@@ -269,7 +286,9 @@ def _same_kind(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: C901
         case Matrix(), Matrix():
             shapes = [(len(each.rows), len(each.rows[0])) for each in (gold, said)]
             pairs = zip(sum(gold.rows, ()), sum(said.rows, ()), strict=False)
-            return shapes[0] == shapes[1] and all(same(one, other, decimals) for one, other in pairs)
+            return shapes[0] == shapes[1] and all(
+                same(one, other, decimals) for one, other in pairs
+            )
         case Matrix(), _ if len(gold.rows) == len(gold.rows[0]) == 1:
             return same(gold.rows[0][0], said, decimals)
         case Relation(), Relation():
@@ -281,9 +300,13 @@ def _same_kind(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: C901
         case Time(), Time():
             return _same_time(gold, said)
         case Numeral(digits, "10"), _:
-            return same(Number(Fraction(int(digits))), said, decimals) if digits.isdigit() else False
+            return (
+                same(Number(Fraction(int(digits))), said, decimals) if digits.isdigit() else False
+            )
         case _, Numeral(digits, "10"):
-            return same(gold, Number(Fraction(int(digits))), decimals) if digits.isdigit() else False
+            return (
+                same(gold, Number(Fraction(int(digits))), decimals) if digits.isdigit() else False
+            )
         case Member(), Member():
             return gold.name == said.name and same(gold.of, said.of, decimals)
         case Member(), _:
@@ -319,7 +342,9 @@ def _same_relation(gold: Relation, said: Relation) -> bool:
     if len(gold.relations) != len(said.relations):
         return False
     if len(gold.relations) == 1:
-        one, other = (Apply("add", (each.sides[0], Apply("neg", (each.sides[1],)))) for each in (gold, said))
+        one, other = (
+            Apply("add", (each.sides[0], Apply("neg", (each.sides[1],)))) for each in (gold, said)
+        )
         try:
             sign = ratio_is_constant(one, other)
         except (TooLargeError, UndefinedError):
@@ -345,7 +370,10 @@ def _same_congruence(gold: Congruence, said: Congruence) -> bool:
         values = [value_of(each) for each in (gold.residue, said.residue, gold.modulus)]
     except (ArithmeticError, KeyError):
         return False
-    return all(isinstance(each, Fraction) for each in values) and (values[0] - values[1]) % values[2] == 0
+    return (
+        all(isinstance(each, Fraction) for each in values)
+        and (values[0] - values[1]) % values[2] == 0
+    )
 
 
 def _same_ratio(gold: Ratio, said: Ratio, decimals: int) -> bool:
@@ -381,7 +409,9 @@ def _same_items(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: C90
             return _match(list(gold.items), list(said.items), decimals)
         case Group(), Group():
             return _same_brackets(gold, said) and _in_order(gold.items, said.items, decimals)
-        case (Group(), Several()) | (Several(), Group()) if isinstance(gold, Group) or len(gold.items) > 2:
+        case (Group(), Several()) | (Several(), Group()) if (
+            isinstance(gold, Group) or len(gold.items) > 2
+        ):
             return _in_order(_values(gold), _values(said), decimals)
         case (Several(), Group()):
             values = _values(gold)
@@ -493,11 +523,17 @@ def _is_set_of_several(items: tuple[Answer, ...]) -> bool:
     kinds = [each for each in items if isinstance(each, Relation | Member)]
     if kinds:
         names = {_name_of(each) for each in items}
-        return len(names) == 1 and None not in names and all(
-            _is_set(each) or isinstance(each, Assigned) and _is_end(each.value) for each in items
+        return (
+            len(names) == 1
+            and None not in names
+            and all(
+                _is_set(each) or isinstance(each, Assigned) and _is_end(each.value)
+                for each in items
+            )
         )
     return all(_is_tuple(each) and _is_set(each) for each in items) and any(
-        isinstance(each, Group) and (each.brackets != "()" or any(map(is_infinite, each.items))) for each in items
+        isinstance(each, Group) and (each.brackets != "()" or any(map(is_infinite, each.items)))
+        for each in items
     )
 
 
@@ -526,7 +562,9 @@ def _variable(relation: Relation) -> str | None:
     names = [each.name for each in relation.sides if isinstance(each, Name) and symbols(each)]
     others = [each for each in relation.sides if not (isinstance(each, Name) and symbols(each))]
     is_single = len(names) == 1 and all(map(_is_end, others)) and "=" not in relation.relations
-    is_inside = len(relation.sides) == 2 or (len(relation.sides) == 3 and relation.sides[1] == Name(names[0]) if names else False)
+    is_inside = len(relation.sides) == 2 or (
+        len(relation.sides) == 3 and relation.sides[1] == Name(names[0]) if names else False
+    )
     return names[0] if is_single and is_inside else None
 
 
@@ -585,7 +623,9 @@ class _Line:
         if is_infinite(end):
             return -1 if isinstance(end, Apply) else 2 * len(self._known) + 1
         return next(
-            2 * index + 1 for index, each in enumerate(self._known) if _equal(each, end, self._decimals)
+            2 * index + 1
+            for index, each in enumerate(self._known)
+            if _equal(each, end, self._decimals)
         )
 
     def has(self, answer: Answer, place: _Position) -> bool:
@@ -595,14 +635,18 @@ class _Line:
                 return any(self.at(each) == place for each in items)
             case Group(brackets, (lower, upper)):
                 low, high = self.at(lower), self.at(upper)
-                return low < place < high or (place == low and brackets[0] == "[") or (
-                    place == high and brackets[1] == "]"
+                return (
+                    low < place < high
+                    or (place == low and brackets[0] == "[")
+                    or (place == high and brackets[1] == "]")
                 )
             case NumberSet(name):
                 return name == "R"
             case SetOperation(operation, left, right):
                 one, other = self.has(left, place), self.has(right, place)
-                return {"\\cup": one or other, "\\cap": one and other}.get(operation, one and not other)
+                return {"\\cup": one or other, "\\cap": one and other}.get(
+                    operation, one and not other
+                )
             case Member(_, of):
                 return self.has(of, place)
             case Assigned(_, value):

@@ -35,8 +35,10 @@ def equal(gold: Expression, said: Expression, *, decimals: int) -> bool:
     digits. `said` may have no symbol that `gold` has not.
     """
     if isinstance(gold, Number) and isinstance(said, Number):
-        return gold.value == said.value or rounds(gold, said.value, decimals) or rounds(
-            said, gold.value, decimals
+        return (
+            gold.value == said.value
+            or rounds(gold, said.value, decimals)
+            or rounds(said, gold.value, decimals)
         )
     names = symbols(gold)
     if not symbols(said) <= names or (names and not symbols(said)):
@@ -102,7 +104,9 @@ def differ_by_a_constant(one: Expression, other: Expression) -> bool:
         except UndefinedError:
             continue
     use = Evaluation({})
-    return len(found) > 1 and all(use.is_zero(use.real(each) - use.real(found[0])) for each in found)
+    return len(found) > 1 and all(
+        use.is_zero(use.real(each) - use.real(found[0])) for each in found
+    )
 
 
 def rounds(written: Number, value: Any, decimals: int) -> bool:
@@ -136,7 +140,11 @@ def _equal_with(
 
 
 def _equal_at(
-    points: Mapping[str, Fraction], log_base: int | None, gold: Expression, said: Expression, decimals: int
+    points: Mapping[str, Fraction],
+    log_base: int | None,
+    gold: Expression,
+    said: Expression,
+    decimals: int,
 ) -> tuple[bool, bool]:
     """Whether `gold` is real at the points, and whether the two are equal there."""
     digits, magnitude = _FIRST_DIGITS, 0

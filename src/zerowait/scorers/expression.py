@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from zerowait.scorers.latex import Token
 
 _DEEPEST: Final = 40
+_MOST_ATOMS: Final = 200  # the tree of a product is as deep as it has factors
 _MOST_BITS: Final = 100_000
 _LARGEST_FACTORIAL: Final = 2_000
 _MOST_DIGITS: Final = 3_000
@@ -32,7 +33,9 @@ _UNARY: Final = frozenset(
 _OF_SEVERAL: Final = frozenset({"gcd", "lcm", "max", "min"})
 _TIMES: Final = {"*": "mul", "/": "div", "\\div": "div", "\\times": "mul", "\\cdot": "mul"}
 _CLOSING: Final = {"(": ")", "[": "]", "{": "}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
-_DECORATED: Final = frozenset({"\\vec", "\\hat", "\\bar", "\\overline", "\\tilde", "\\mathcal", "\\dot"})
+_DECORATED: Final = frozenset(
+    {"\\vec", "\\hat", "\\bar", "\\overline", "\\tilde", "\\mathcal", "\\dot"}
+)
 _SIGNS: Final = {"\\pm": 1, "\\mp": -1}
 
 
@@ -98,7 +101,9 @@ def decimal(text: str) -> Number:
         return Number(Fraction(int(whole)))
     digits = (whole + part).lstrip("0")
     return Number(
-        Fraction(int(whole + part or "0"), 10 ** len(part)), len(digits), Fraction(1, 10 ** len(part))
+        Fraction(int(whole + part or "0"), 10 ** len(part)),
+        len(digits),
+        Fraction(1, 10 ** len(part)),
     )
 
 
@@ -109,6 +114,7 @@ class Reader:
         self._given = given
         self._at = 0
         self._depth = 0
+        self._atoms = 0
         self._bars = 0
         self._sign = sign
 
@@ -243,6 +249,9 @@ class Reader:
 
     def _atom(self, *, is_exponent: bool = False) -> Expression:
         token = self._next()
+        self._atoms += 1
+        if self._atoms > _MOST_ATOMS:
+            raise UnreadableError("too long")
         match token.kind:
             case "number":
                 return decimal(token.text) if is_exponent else self._number(decimal(token.text))
@@ -288,7 +297,11 @@ class Reader:
         after = self._given[self._at + 1 : self._at + 3]
         signed = bool(after) and after[0].text in ("+", "-")
         digits = after[1:2] if signed else after[:1]
-        if not digits or digits[0].kind != "number" or any(each.spaced for each in after[: 1 + signed]):
+        if (
+            not digits
+            or digits[0].kind != "number"
+            or any(each.spaced for each in after[: 1 + signed])
+        ):
             return None
         exponent = decimal(digits[0].text)
         if exponent.digits is not None:
@@ -296,7 +309,9 @@ class Reader:
         if exponent.value > _MOST_DIGITS:
             raise TooLargeError(digits[0].text)
         self._at += 2 + signed
-        power = Fraction(10) ** (int(exponent.value) * (-1 if signed and after[0].text == "-" else 1))
+        power = Fraction(10) ** (
+            int(exponent.value) * (-1 if signed and after[0].text == "-" else 1)
+        )
         return Number(number.value * power, number.digits, number.unit * power)
 
     def _repeating(self, number: Number) -> Number:
@@ -448,8 +463,13 @@ class Reader:
             return self._atom()
         found = self._power()
         while (token := self._peek()) is not None and (
-            token.kind in ("symbol", "letters") or token.text in ("\\pi", "\\frac")
-            or (token.kind == "command" and token.text[1:] in _GREEK and token.text[1:] not in _UNARY)
+            token.kind in ("symbol", "letters")
+            or token.text in ("\\pi", "\\frac")
+            or (
+                token.kind == "command"
+                and token.text[1:] in _GREEK
+                and token.text[1:] not in _UNARY
+            )
         ):
             found = Apply("mul", (found, self._power()))
         return found
@@ -660,7 +680,12 @@ def _exact_root(number: int, degree: int) -> int | None:
 def _root(use: Evaluation, value: Value, degree: Value) -> Value:
     if use.is_zero(degree):
         raise UndefinedError("the zeroth root")
-    if isinstance(value, Fraction) and isinstance(degree, Fraction) and degree.denominator == 1 and degree > 0:
+    if (
+        isinstance(value, Fraction)
+        and isinstance(degree, Fraction)
+        and degree.denominator == 1
+        and degree > 0
+    ):
         return Fraction(0) if value == 0 else _root_of(use, value, int(degree))
     if isinstance(degree, Fraction) and degree.denominator == 1 and degree.numerator % 2:
         mp = use.mp
@@ -672,7 +697,11 @@ def _root(use: Evaluation, value: Value, degree: Value) -> Value:
 
 def _of_mpmath(name: str) -> _Operation:
     def operation(use: Evaluation, value: Value) -> Value:
-        if isinstance(value, Fraction) and value == 0 and name in ("sin", "tan", "sinh", "tanh", "asin", "atan"):
+        if (
+            isinstance(value, Fraction)
+            and value == 0
+            and name in ("sin", "tan", "sinh", "tanh", "asin", "atan")
+        ):
             return Fraction(0)
         value = use.real(value)
         if use.mp.mag(value) > 2000:
@@ -701,14 +730,20 @@ def _ln(use: Evaluation, value: Value) -> Value:
 def _log_base(use: Evaluation, value: Value, base: Value) -> Value:
     below = _ln(use, base)
     if isinstance(value, Fraction) and isinstance(base, Fraction) and base > 1 and value > 0:
-        exponent = round(math.log(value) / math.log(base)) if _bits(value) < 1000 and _bits(base) < 1000 else 0
+        exponent = (
+            round(math.log(value) / math.log(base))
+            if _bits(value) < 1000 and _bits(base) < 1000
+            else 0
+        )
         if abs(exponent) < 1000 and base**exponent == value:
             return Fraction(exponent)
     return _div(use, _ln(use, value), below)
 
 
 def _log(use: Evaluation, value: Value) -> Value:
-    return _ln(use, value) if use.log_base is None else _log_base(use, value, Fraction(use.log_base))
+    return (
+        _ln(use, value) if use.log_base is None else _log_base(use, value, Fraction(use.log_base))
+    )
 
 
 def _exp(use: Evaluation, value: Value) -> Value:

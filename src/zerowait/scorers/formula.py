@@ -13,7 +13,13 @@ from typing import NamedTuple
 
 from zerowait.errors import MissingExtraError
 from zerowait.scorers.comparison import has_value, same
-from zerowait.scorers.expression import Number, TooLargeError, UndefinedError, UnreadableError, decimal
+from zerowait.scorers.expression import (
+    Number,
+    TooLargeError,
+    UndefinedError,
+    UnreadableError,
+    decimal,
+)
 from zerowait.scorers.latex import WORDS_BEGIN, WORDS_END, plain_spelling
 from zerowait.scorers.notation import Answer, Time, in_words, read_answer
 from zerowait.scorers.prose import answer_of, listed_at_end, plain, stated_answers
@@ -30,7 +36,8 @@ _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 _DECIMAL_COMMA = re.compile(r"([-+]?)(\d{1,30}),(\d{1,30})")
 _EUROPEAN = re.compile(r"[-+]?\d{1,3}(?:\.\d{3})+,\d+")
 _WORDY = re.compile(r"[^\W\d_]{3}|[\u3040-\u9fff]")
-_APART = re.compile(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d)")  # 1 2 is no 12
+_ONE_IN_BRACES = re.compile(r"(?<=[_^])\{(\w)\}(?!\w)")
+_APART = re.compile(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d{3}(?!\d))")  # 1 2 is no 12
 _MARKS = str.maketrans("", "", f" \t\n{WORDS_BEGIN}{WORDS_END}")
 
 _SPAN = r"\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\(.+?\\\)"
@@ -38,7 +45,9 @@ _PIECE = r"(?:[^\s$]*[\d\\\u221e\u03c0\u00bc-\u00be\u2150-\u215e\u221a][^\s$]*)"
 _CANDIDATE = re.compile(
     rf"(?:{_SPAN}|(?:\b[A-Za-z]\s*=\s*)?{_PIECE}(?:\s*[-+*/=^\u00d7\u2212]\s*{_PIECE})*)", re.DOTALL
 )
-_BEHIND = re.compile(r"\s*(%|\\%|[A-Za-z]+(?:\s?/\s?[a-z]+|\^\d|\u00b2|\u00b3)?(?:\s+per\s+[a-z]+)?)")
+_BEHIND = re.compile(
+    r"\s*(%|\\%|[A-Za-z]+(?:\s?/\s?[a-z]+|\^\d|\u00b2|\u00b3)?(?:\s+per\s+[a-z]+)?)"
+)
 
 
 class Formula(NamedTuple):
@@ -92,6 +101,8 @@ def read_formula(text: str, *, is_gold: bool = False) -> Formula | None:
     except UnreadableError:
         return None
     key = _APART.sub("_", spelling).translate(_MARKS)
+    if "{" in key or "\\ldots" in key:
+        key = _ONE_IN_BRACES.sub(r"\1", key).replace("\\ldots", "...")
     if not any(char.isalnum() or char in "\\" for char in key):
         return None
     try:
@@ -161,7 +172,7 @@ def is_undefined(formula: Formula) -> bool:
     """
     try:
         return bool(formula.readings) and not has_value(formula.readings[0])
-    except TooLargeError:
+    except (TooLargeError, RecursionError):
         return False
 
 

@@ -107,7 +107,9 @@ _NO_MEANING: Final = re.compile(
     r"|[bB]igg?[lrm]?|mathstrut|thinspace|enspace|par|newline|centering)(?![A-Za-z])\s?"
     r"|\\q?quad|\\(?:hspace|vspace|phantom|hphantom)\*?\{[^{}]*\}|(?<!\\)\\[,;:> ]|\\!|~"
 )
-_GROUPED: Final = re.compile(r"(?<=\d)\s*(?:\\[,!;: ]|~|\{\s*,\s*\}|,\\!|\\thinspace)\s*(?=\d{3}(?!\d))")
+_GROUPED: Final = re.compile(
+    r"(?<=\d)\s*(?:\\[,!;: ]|~|\{\s*,\s*\}|,\\!|\\thinspace)\s*(?=\d{3}(?!\d))"
+)
 _DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
 _REPLACED: Final = {
     "dfrac": "\\frac", "tfrac": "\\frac", "cfrac": "\\frac", "dbinom": "\\binom",
@@ -136,15 +138,23 @@ _FONT_OF_GROUP: Final = re.compile(
     r"|fbox|operatorname|textnormal|mathop)\*?\s*(?=\{)"
 )
 _JOINED: Final = re.compile(r"\s+(and|or)\s+")
+_LEAD: Final = re.compile(
+    rf"\A\s*{WORDS_BEGIN}?\s*(?:(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is\b|\s*:)?\s*"
+    rf"|答案\s*[是为]?\s*:?|(?:about|approximately|roughly|exactly)(?=[\s{WORDS_END}]))(?={WORDS_END}|[\s\d(\\$-])"
+    rf"{WORDS_END}?",
+    re.IGNORECASE,
+)
+_OUTWARD: Final = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")
 _LABELLED: Final = re.compile(r"\s*[A-J][.:]\s.*", re.DOTALL)
 _FONT_SWITCH: Final = re.compile(r"\{?\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*([A-Za-z]*)\}?")
+_COLOUR: Final = re.compile(r"\\(?:text)?color\s*\{[A-Za-z]*\}")
 _ESCAPED_TWICE: Final = re.compile(
     r"(?<!\\)\\\\(?=(?:left|right|[dt]?frac|sqrt|leq?|geq?|pi|infty|cup|text|boxed|cdot|times)(?![a-z]))"
 )
 _MATH_MODE: Final = re.compile(r"(?<!\\)\\[()\[\]]")
 _DOTTED: Final = re.compile(r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
 _REPEATING: Final = re.compile(
-    r"(?<![\d.])(\d{0,30})\.(\d{0,30})\s*\\(?:overline|bar|overbar)\s*\{\s*(\d{1,30})\s*\}"
+    r"(?<![\d.])(\d{0,30})\.(\d{0,30})\s*\\(?:overline|bar|overbar)\s*(?:\{\s*(\d{1,30})\s*\}|(\d))"
 )
 _REPEATING_PLAINLY: Final = re.compile(
     r"(?<![\d.])(\d{0,30})\.(\d{0,30}?)(?:\((\d{1,30})\)|(\d{1,6}?)\4{2,}(?:\.\.\.+|\\ldots))(?=\W*\Z)"
@@ -198,7 +208,10 @@ def plain_spelling(text: str) -> str:
         text = _REPEATING_PLAINLY.sub(_fraction, text)
     if "x" in text or "X" in text:
         text = _TIMES.sub("*", text)
-    return text.replace("**", "^").lstrip(" ,;:").rstrip(" .,;:")
+    text = _LEAD.sub("", text.replace("**", "^")).lstrip(" ,;:").rstrip(" .,;:")
+    if text[:1] == "]" or text[-1:] == "[":  # ]1, 2[ is how some countries write (1, 2)
+        text = _OUTWARD.sub(lambda ends: {"]": "(", "[": "["}[ends[1]] + ends[2] + {"[": ")", "]": "]"}[ends[3]], text)
+    return text
 
 
 def tokens(text: str, *, grouped: bool = True) -> list[Token]:
@@ -285,6 +298,7 @@ def _without_dollars(text: str) -> str:
 
 
 def _from_latex(text: str) -> str:
+    text = _COLOUR.sub("", text)
     text = _GROUPED.sub("", _ESCAPED_TWICE.sub(r"\\", text))
     text = _DECIMAL_COMMA.sub(".", text)
     text = _NO_MEANING.sub(lambda mark: "" if mark[0] == "\\!" else " ", text)
@@ -297,7 +311,9 @@ def _from_latex(text: str) -> str:
             break
         text = changed
     text = _FONT_OF_GROUP.sub("", text)
-    return _COMMAND.sub(lambda name: f"{_REPLACED[name[1]]} " if name[1] in _REPLACED else name[0], text)
+    return _COMMAND.sub(
+        lambda name: f"{_REPLACED[name[1]]} " if name[1] in _REPLACED else name[0], text
+    )
 
 
 def _fraction(repeating: re.Match[str]) -> str:
@@ -320,7 +336,11 @@ def _unwrapped(font: re.Match[str]) -> str:
             f" {piece} " if index % 2 or len(piece) < 2 else f"{WORDS_BEGIN}{piece}{WORDS_END}"
             for index, piece in enumerate(pieces)
         )
-    if len(bare) <= 1 or _LABELLED.fullmatch(inside) or not all(char.isalpha() or char in " .'-" for char in bare):
+    if (
+        len(bare) <= 1
+        or _LABELLED.fullmatch(inside)
+        or not all(char.isalpha() or char in " .'-" for char in bare)
+    ):
         return f" {inside} " if not font[0].startswith(("\\boxed", "\\fbox")) else f"{{{inside}}}"
     if bare in FUNCTIONS:
         return f"\\{bare} "

@@ -75,18 +75,37 @@ def math_answer(
     golds = _gold_formulas(sample)
     if isinstance(golds, Abstain):
         return golds
-    said = answer_formula(spoken(sample), extraction)
+    try:
+        said = answer_formula(spoken(sample), extraction)
+        outcome = _judged(golds, said, decimals)
+    except Exception as error:  # noqa: BLE001 - what a response wrote is no crash of ours
+        why = f"comparing the answer raised {type(error).__name__}: {error}"
+        return Abstain(FailureKind.UNPARSEABLE, why[:300])
+    match outcome:
+        case True, why:
+            return Score(score, why)
+        case False, why:
+            return Score(format_score, why)
+        case None, why:
+            return Score(0.0, why)
+    return no_gold(sample.ground_truth, wanted="a formula")
+
+
+def _judged(
+    golds: list[Formula], said: Formula | None, decimals: int
+) -> tuple[bool | None, str] | None:
+    """Whether an answer is right, None where it is none, and why; None where no gold can tell."""
     if said is None:
-        return Score(0.0, "no answer that can be read")
+        return None, "no answer that can be read"
     if is_undefined(said):
-        return Score(0.0, f"{shown(said.text)} has no value")
+        return None, f"{shown(said.text)} has no value"
     if any(are_equal(gold, said, decimals=decimals) for gold in golds):
-        return Score(score, f"answered {shown(said.text)}")
+        return True, f"answered {shown(said.text)}"
     if not said.readings:
-        return Score(0.0, f"{shown(said.text)} cannot be read")
-    if not any(gold.readings or gold.is_wordy for gold in golds):
-        return no_gold(sample.ground_truth, wanted="a formula")
-    return Score(format_score, f"answered {shown(said.text)}")
+        return None, f"{shown(said.text)} cannot be read"
+    if any(gold.readings or gold.is_wordy for gold in golds):
+        return False, f"answered {shown(said.text)}"
+    return None
 
 
 def _gold_formulas(sample: Sample) -> list[Formula] | Abstain:

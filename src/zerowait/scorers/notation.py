@@ -22,10 +22,11 @@ from zerowait.scorers.expression import (
     TooLargeError,
     UndefinedError,
     UnreadableError,
+    decimal,
     symbols,
 )
 from zerowait.scorers.latex import WORDS_BEGIN, WORDS_END, Token, tokens
-from zerowait.scorers.unit import unit_of
+from zerowait.scorers.unit import in_base_unit, unit_of
 
 
 class Quantity(NamedTuple):
@@ -159,9 +160,17 @@ _CLOSING: Final = frozenset(_OPENING.values())
 _RELATIONS: Final = frozenset({"=", "<", ">", "\\le", "\\ge", "\\ne", "\\approx", "\\sim"})
 _SET_OPERATIONS: Final = frozenset({"\\cup", "\\cap", "\\setminus"})
 _SIGNS: Final = frozenset({"\\pm", "\\mp"})
-_MONEY: Final = {"\\$": "dollar", "\u20ac": "euro", "\u00a3": "pound", "\u00a5": "yen", "\u20b9": "rupee"}
+_MONEY: Final = {
+    "\\$": "dollar",
+    "\u20ac": "euro",
+    "\u00a3": "pound",
+    "\u00a5": "yen",
+    "\u20b9": "rupee",
+}
 _EMPTY: Final = frozenset(
-    "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|no real roots".split("|")
+    "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|no real roots".split(
+        "|"
+    )
 )
 _ALL_REALS: Final = frozenset(
     "all real numbers|all reals|all real number|real numbers|all real x|any real number".split("|")
@@ -170,13 +179,24 @@ _NUMBERS: Final = tuple(
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen twenty".split()
 )
+_SAME_WORDS: Final = {"does not exist": "dne", "limit does not exist": "dne", "doesnt exist": "dne"}
+_SCALES: Final = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
+_CELSIUS: Final = {"degrees Celsius": "C", "degrees Fahrenheit": "F", "degrees C": "C", "degrees F": "F"}
 _PERCENT: Final = frozenset({"percent", "pct", "percentage", "per cent"})
 _UNSURE: Final = re.compile(
-    r"\b(?:or|and|not|maybe|perhaps|possibly|if|but|unless|either|never|isn|when|where|to|than|no)\b",
+    r"\b(?:or|and|not|maybe|perhaps|possibly|if|but|unless|either|never|isn|when|where|to|than|no|nan|zoo|undefined"
+    r"|undef|dne|inf|infinite)\b",
     re.IGNORECASE,
 )
-_GENERIC: Final = frozenset({"unit", "units", "square unit", "square units", "sq units", "cubic units", "in total"})
+_PLAIN_WORDS: Final = re.compile(r"[^\d^/*(){}_\\]+|(?:square |cubic )?units? ?\^ ?\{?\d\}?")
+_GENERIC: Final = frozenset(
+    {"unit", "units", "square unit", "square units", "sq units", "cubic units", "in total"}
+)
 _CALL: Final = frozenset("fghFGHPpqSTVvyuwQLMN")
+_DERIVATIVE: Final = re.compile(
+    r"[a-zA-Z]'{1,3}(?:\([a-z]\))?|\\frac\{d(?:\^\{?2\}?)?[a-z]?\}\{d[a-z](?:\^\{?2\}?)?\}|d[a-z]/d[a-z]"
+    r"|[fgh]\^\{-1\}\([a-z]\)|P\([^()]*\)"
+)
 _CAPITALS: Final = re.compile(r"[A-Z]{2,}'?")
 _TIME: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:([aApP])\.?\s*[mM]\.?)?")
 _NUMERAL: Final = re.compile(r"([0-9A-F]+)_(?:\{\s*(\d{1,2})\s*\}|(\d{1,2}))")
@@ -184,7 +204,9 @@ _ISO_DATE: Final = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})")
 _SLASH_DATE: Final = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
 _NAMED_DATE: Final = re.compile(
-    r"(?:(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?)?(?P<month>(?i:" + "|".join(_MONTHS) + r")[a-z]*)\.?"
+    r"(?:(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?)?(?P<month>(?i:"
+    + "|".join(_MONTHS)
+    + r")[a-z]*)\.?"
     r"(?:\s+(?P<after>\d{1,2})(?:st|nd|rd|th)?(?!\d))?(?:,?\s+(?P<year>\d{4}))?"
 )
 _MATRIX: Final = re.compile(
@@ -286,7 +308,10 @@ def _environment(spelling: str, *, grouped: bool) -> Answer:
 def _cells(inside: str, *, grouped: bool) -> tuple[tuple[Answer, ...], ...]:
     lines = [line for line in inside.replace("\\cr", "\\\\").split("\\\\") if line.strip()]
     rows = tuple(
-        tuple(read_answer(cell.strip(), grouped=grouped) for cell in line.replace("\\hline", "").split("&"))
+        tuple(
+            read_answer(cell.strip(), grouped=grouped)
+            for cell in line.replace("\\hline", "").split("&")
+        )
         for line in lines
     )
     if not rows or len({len(row) for row in rows}) > 1:
@@ -326,6 +351,12 @@ class _Notation:
             self._depth -= 1
 
     def _listed(self, given: list[Token]) -> Answer:
+        given = [
+            each._replace(text="\\setminus")
+            if each.text == "-" and index and given[index + 1 : index + 2] and given[index + 1].text == "\\{"
+            else each
+            for index, each in enumerate(given)
+        ] if any(each.text == "\\{" for each in given) else given
         if (choice := self._choice(given)) is not None:
             return choice
         if len(given) == 1 and given[0].kind == "letters" and not _is_product(given[0].text):
@@ -352,7 +383,11 @@ class _Notation:
             raise UnreadableError("an item is missing")
         if joints[-1] == "mod":
             raise UnreadableError("mod")
-        kept = [part for index, part in enumerate(parts) if part or _between_joints(parts, joints, index)]
+        kept = [
+            part
+            for index, part in enumerate(parts)
+            if part or _between_joints(parts, joints, index)
+        ]
         items = tuple(self.answer(part) for part in kept)
         words = {"or", "and"} & set(joints)
         return _flattened(items, words.pop() if len(words) == 1 else ",")
@@ -399,7 +434,9 @@ class _Notation:
                 return self.answer(inside)
             if commas or brackets in ("{}", "<>"):
                 return self._group(inside, brackets)
-            if brackets in ("()", "[]") and (_split(inside, _is_joint)[1] or not _is_scalar(inside)):
+            if brackets in ("()", "[]") and (
+                _split(inside, _is_joint)[1] or not _is_scalar(inside)
+            ):
                 return self.answer(inside)
         if len(given) == 2 and given[0].text == "\\mathbb":
             return _number_set(given[1].text)
@@ -435,7 +472,9 @@ class _Notation:
         return Congruence(self._scalar(left), self._scalar(residue[0]), self._scalar(residue[1]))
 
     def _member(self, left: list[Token], right: list[Token]) -> Answer:
-        if not left or not all(each.kind in ("symbol", "command", "number") or each.text == "_" for each in left):
+        if not left or not all(
+            each.kind in ("symbol", "command", "number") or each.text == "_" for each in left
+        ):
             raise UnreadableError("the element of a set")
         return Member("".join(each.text for each in left), self.answer(right))
 
@@ -446,7 +485,8 @@ class _Notation:
         name = _assigned_name(sides[0])
         if set(relations) <= {"=", "\\approx"}:
             last = _assigned_name(sides[-1])
-            if name is None and last is not None and len(sides) == 2 and _is_constant(sides[0]):
+            is_word = any(each.kind == "words" or each.kind == "letters" for each in sides[-1])
+            if name is None and last is not None and not is_word and len(sides) == 2 and _is_constant(sides[0]):
                 sides, name = sides[::-1], last
             if name is not None:
                 return Assigned(name, self._chain(sides[1:], relations[1:]))
@@ -464,9 +504,11 @@ class _Notation:
             raise UnreadableError("an equation of what is no number")
         names = [symbols(each) for each in scalars]
         first = scalars[0]
-        if any(names) and "\\approx" not in relations and not (all(names) and all(
-            equal(first, each, decimals=0) for each in scalars[1:]
-        )):
+        if (
+            any(names)
+            and "\\approx" not in relations
+            and not (all(names) and all(equal(first, each, decimals=0) for each in scalars[1:]))
+        ):
             return Relation(tuple(scalars), tuple(relations))
         for index, relation in enumerate(relations):
             one, other = scalars[index], scalars[index + 1]
@@ -476,7 +518,9 @@ class _Notation:
             ):
                 raise UnreadableError("an equation that is false")
         if "\\approx" in relations or (_is_decimal(scalars[-1]) and not _is_decimal(first)):
-            exact_ones = [each for each, scalar in zip(read, scalars, strict=True) if not _is_decimal(scalar)]
+            exact_ones = [
+                each for each, scalar in zip(read, scalars, strict=True) if not _is_decimal(scalar)
+            ]
             return Approximated(exact_ones[-1] if exact_ones else read[0], read[-1])
         return read[-1]
 
@@ -484,13 +528,20 @@ class _Notation:
         """(A), A., (A) 42: a capital letter as a label."""
         if len(given) > 2 and given[0].text in ("(", "[") and given[2].text in (")", "]"):
             letter, rest = given[1], given[3:]
-        elif len(given) > 1 and given[1].text in (")", "]") or (len(given) > 2 and given[1].text in (".", ":")):
+        elif (
+            len(given) > 1
+            and given[1].text in (")", "]")
+            or (len(given) > 2 and given[1].text in (".", ":"))
+        ):
             letter, rest = given[0], given[2:]
         else:
             return None
         if letter.kind not in ("symbol", "words") or not _LETTER.fullmatch(letter.text.upper()):
             return None
-        if rest and (not letter.text.isupper() or rest[0].text in ("^", "_", "=", "+", "-", "(", "*", "/", "\\cup", ",")):
+        if rest and (
+            not letter.text.isupper()
+            or rest[0].text in ("^", "_", "=", "+", "-", "(", "*", "/", "\\cup", ",")
+        ):
             return None
         if letter.text in ("e", "i", "f", "g", "h"):
             return None
@@ -503,8 +554,20 @@ class _Notation:
             return Words(canonical(" ".join(each.text for each in given)))
 
     def _quantity(self, given: list[Token]) -> Answer:
+        if (compound := self._compound(given)) is not None:
+            return compound
+        scale = next((index for index, each in enumerate(given) if each.text in _SCALES), 0)
+        by = 1
+        if scale and (given[scale - 1].kind == "number" or given[scale - 1].text == "}"):
+            by, given = _SCALES[given[scale].text], [*given[:scale], *given[scale + 1 :]]
         unit, words, is_percent, rest = _peeled(given)
-        value: Answer = self._single(rest) if len(rest) < len(given) and _brackets_around(rest) else self._scalar(rest)
+        value: Answer = (
+            self._single(rest)
+            if len(rest) < len(given) and _brackets_around(rest)
+            else self._scalar(rest)
+        )
+        if by != 1 and isinstance(value, Number | Name | Apply):
+            value = Apply("mul", (value, Number(Fraction(by))))
         if unit or words or is_percent:
             return Quantity(value, unit, words, is_percent)
         if isinstance(value, Apply) and value.function == "degrees":
@@ -514,6 +577,20 @@ class _Notation:
             if isinstance(inner, Apply) and inner.function == "degrees":
                 return Quantity(Apply("neg", (inner.arguments[0],)), "degree")
         return value
+
+    def _compound(self, given: list[Token]) -> Quantity | None:
+        """2 hours 30 minutes as 9000 s; None for what is no run of numbers and units of one kind."""
+        if len(given) not in (4, 6) or not all(each.kind == "number" for each in given[::2]):
+            return None
+        total = Fraction(0)
+        bases: set[str] = set()
+        for number, unit in zip(given[::2], given[1::2], strict=True):
+            known = in_base_unit(unit_of(f"5 {unit.text}") or "")
+            if known is None:
+                return None
+            total += decimal(number.text).value * known[0]
+            bases.add(known[1])
+        return Quantity(Number(total), bases.pop()) if len(bases) == 1 else None
 
     def _scalar(self, given: list[Token]) -> Expression:
         if not given:
@@ -544,10 +621,14 @@ def _is_separator(token: Token) -> bool:
 
 
 def _is_joint(token: Token) -> bool:
-    return _is_separator(token) or (token.kind in ("letters", "words") and token.text.lower() in ("or", "and"))
+    return _is_separator(token) or (
+        token.kind in ("letters", "words") and token.text.lower() in ("or", "and")
+    )
 
 
-def _split(given: list[Token], is_mark: Callable[[Token], bool]) -> tuple[list[list[Token]], list[str]]:
+def _split(
+    given: list[Token], is_mark: Callable[[Token], bool]
+) -> tuple[list[list[Token]], list[str]]:
     """The parts between the marks that stand in no brackets, and the marks."""
     parts: list[list[Token]] = [[]]
     marks: list[str] = []
@@ -595,7 +676,9 @@ def _brackets_around(given: list[Token]) -> str | None:
 
 def _is_scalar(inside: list[Token]) -> bool:
     return not any(
-        each.text in _RELATIONS or each.text in _SET_OPERATIONS or each.text in ("\\equiv", "\\in", ":", "%")
+        each.text in _RELATIONS
+        or each.text in _SET_OPERATIONS
+        or each.text in ("\\equiv", "\\in", ":", "%")
         or each.kind == "words"
         for each in inside
     )
@@ -621,21 +704,37 @@ def _assigned_name(given: list[Token]) -> str | None:
         names = [_assigned_name(part) for part in _split(given, lambda token: token.text == ":")[0]]
         return ":".join(map(str, names)) if all(names) else None
     kinds = [each.kind for each in given]
-    if kinds == ["symbol"] or (kinds == ["command"] and texts[0][1:].isalpha() and texts[0] in _NAMES):
+    if kinds == ["symbol"] or (
+        kinds == ["command"] and texts[0][1:].isalpha() and texts[0] in _NAMES
+    ):
         return None if texts[0] in ("e", "i") else texts[0]
     if kinds[0] == "symbol" and texts[1] == "_":
         inside = [text for text in texts[2:] if text not in ("{", "}")]
         return "".join((texts[0], "_", *inside)) if len(inside) == 1 else None
+    spelt = "".join(texts)
+    if _DERIVATIVE.fullmatch(spelt):
+        return spelt
     if kinds[0] == "symbol" and texts[1] in ("(", "'") and texts[0] in _CALL and texts[-1] == ")":
-        return "".join(texts) if _split(given[1:-1] if texts[1] == "'" else given[2:-1], _is_operator)[1] == [] else None
-    if all(kind == "words" or kind == "letters" and len(text) > 3 for kind, text in zip(kinds, texts, strict=True)):
+        return (
+            "".join(texts)
+            if _split(given[1:-1] if texts[1] == "'" else given[2:-1], _is_operator)[1] == []
+            else None
+        )
+    if all(
+        kind == "words" or kind == "letters" and len(text) > 3
+        for kind, text in zip(kinds, texts, strict=True)
+    ):
         return canonical(" ".join(texts))
     if len(given) == 1 and _CAPITALS.fullmatch(texts[0]):
         return texts[0]
-    if texts[0] in ("\\angle", "\\overline", "\\triangle", "\\vec", "\\hat") and not set(kinds) & {"number"}:
+    if texts[0] in ("\\angle", "\\overline", "\\triangle", "\\vec", "\\hat") and not set(kinds) & {
+        "number"
+    }:
         return "".join(texts) if _split(given, _is_operator)[1] == [] else None
     if {"|", "\\frac"} & {texts[0]} and all(
-        _CAPITALS.fullmatch(text) if kind == "letters" else text in ("|", "{", "}", "\\frac", "\\vec", "\\overline")
+        _CAPITALS.fullmatch(text)
+        if kind == "letters"
+        else text in ("|", "{", "}", "\\frac", "\\vec", "\\overline")
         for text, kind in zip(texts, kinds, strict=True)
     ):
         return "".join(texts)
@@ -653,8 +752,15 @@ def _assigned_tuple(given: list[Token]) -> str | None:
 
 def _is_product(letters: str) -> bool:
     """Whether letters alone are a product of variables: xy and abc, but not ABC, cat or no."""
-    return len(letters) <= 3 and letters.islower() and set(letters) <= set("abcdkmnpqrstuvwxyz") and (
-        "a" not in letters or len(letters) == 2 or letters in ("abc", "abd", "bcd", "abx", "axy")
+    return (
+        len(letters) <= 3
+        and letters.islower()
+        and set(letters) <= set("abcdkmnpqrstuvwxyz")
+        and (
+            "a" not in letters
+            or len(letters) == 2
+            or letters in ("abc", "abd", "bcd", "abx", "axy")
+        )
     )
 
 
@@ -663,12 +769,15 @@ def _is_operator(token: Token) -> bool:
 
 
 _NAMES: Final = frozenset(
-    f"\\{name}" for name in "alpha beta gamma delta epsilon theta lambda mu rho sigma phi omega ell kappa tau xi eta".split()
+    f"\\{name}"
+    for name in "alpha beta gamma delta epsilon theta lambda mu rho sigma phi omega ell kappa tau xi eta".split()
 )
 
 
 def _is_constant(given: list[Token]) -> bool:
-    return not any(each.kind in ("symbol", "letters") and each.text not in ("e", "i") for each in given)
+    return not any(
+        each.kind in ("symbol", "letters") and each.text not in ("e", "i") for each in given
+    )
 
 
 def _bare(answer: Answer) -> Expression | None:
@@ -690,20 +799,30 @@ def _is_near(one: Expression, other: Expression) -> bool:
 
     try:
         first, second = value_of(one), value_of(other)
-        return bool(abs(first - second) * 50 <= abs(first)) if not symbols(one) | symbols(other) else False
+        return (
+            bool(abs(first - second) * 50 <= abs(first))
+            if not symbols(one) | symbols(other)
+            else False
+        )
     except (KeyError, TypeError, UndefinedError, TooLargeError):
         return False
 
 
 def _all_words(given: Sequence[Token]) -> Answer | None:
     """Words and nothing else, at least one of them of two letters; None otherwise."""
-    if not all(each.kind in ("letters", "words", "symbol") or each.text in ("'", "-", ".", "!") for each in given):
+    if not all(
+        each.kind in ("letters", "words", "symbol") or each.text in ("'", "-", ".", "!")
+        for each in given
+    ):
         return None
     if not any(each.kind in ("letters", "words") for each in given):
         return None
-    if not any(each.spaced for each in given[1:]) and not any(each.kind == "words" for each in given):
+    if not any(each.spaced for each in given[1:]) and not any(
+        each.kind == "words" for each in given
+    ):
         return None
     key = canonical(" ".join(each.text for each in given if each.kind != "mark"))
+    key = _SAME_WORDS.get(key, key)
     if key in _NUMBERS:
         return Number(Fraction(_NUMBERS.index(key)))
     if not key or any(each.text.lower() in ("or", "and") for each in given) or "mod" in key.split():
@@ -735,16 +854,27 @@ def _peeled(given: list[Token]) -> tuple[str, str, bool, list[Token]]:
     start = _start_of_words(given)
     if start == len(given):
         return unit, "", is_percent, given
-    behind = " ".join(each.text for each in given[start:]).replace(" ^ ", "^").replace("{ ", "{").replace(" }", "}")
+    behind = (
+        " ".join(each.text for each in given[start:])
+        .replace(" ^ ", "^")
+        .replace("{ ", "{")
+        .replace(" }", "}")
+    )
     if _UNSURE.search(behind):
         raise UnreadableError(f"{behind} leaves the answer open")
     known = unit_of(f"5 {behind}")
-    degrees = _without_degrees(given[:start]) if known is None and behind in ("C", "F", "K") else None
+    degrees = (
+        _without_degrees(given[:start]) if known is None and behind in ("C", "F", "K") else None
+    )
+    if behind in _CELSIUS:
+        return f"degree {_CELSIUS[behind]}", "", False, given[:start]
     if degrees is not None:
         return f"degree {behind}", "", False, degrees
     if known is None and unit:
         known = {"dollars": "dollar", "USD": "dollar"}.get(behind)
-    words = "" if known or behind.lower() in _GENERIC else canonical(behind)
+    if not known and not _PLAIN_WORDS.fullmatch(behind):
+        raise UnreadableError(f"{behind} is no unit")
+    words = "" if known or behind.lower() in _GENERIC or "unit" in behind.split()[-1] else canonical(behind)
     return known or unit, words, is_percent, given[:start]
 
 
@@ -770,12 +900,19 @@ def _is_of_words(given: list[Token], index: int) -> bool:
     if token.kind in ("words", "letters"):
         return True
     if token.kind == "symbol":
-        return token.spaced or given[index - 1].text in ("/", "*") or given[index - 1].kind == "words" or (
-            given[index - 1].text == "\\circ" or given[index - 1].text == "}")
+        return (
+            token.spaced
+            or given[index - 1].text in ("/", "*")
+            or given[index - 1].kind == "words"
+            or (given[index - 1].text == "\\circ" or given[index - 1].text == "}")
+        )
     if token.kind == "number":
-        return given[index - 1].text == "^" or (given[index - 1].text == "{" and given[index - 2].text == "^")
+        return given[index - 1].text == "^" or (
+            given[index - 1].text == "{" and given[index - 2].text == "^"
+        )
     return token.text in ("^", "{", "}", "/", "*", "'", "-", ".", "(", ")") and any(
-        each.kind in ("words", "letters") or (each.kind == "symbol" and each.spaced) for each in given[1:index]
+        each.kind in ("words", "letters") or (each.kind == "symbol" and each.spaced)
+        for each in given[1:index]
     )
 
 
@@ -789,9 +926,17 @@ def _begins_words(given: list[Token], index: int) -> bool:
     if token.kind == "letters":
         known = unit_of(f"5 {token.text}") is not None
         return is_number and (token.spaced or known) and (known or len(token.text) > 2)
-    return token.kind == "symbol" and is_number and token.spaced and unit_of(f"5 {token.text}") is not None or (
-        token.kind == "symbol" and before.text in ("\\circ", "}") and token.text in ("C", "F", "K")
-        and "\\circ" in [each.text for each in given[max(index - 3, 0) : index]]
+    return (
+        token.kind == "symbol"
+        and is_number
+        and token.spaced
+        and unit_of(f"5 {token.text}") is not None
+        or (
+            token.kind == "symbol"
+            and before.text in ("\\circ", "}")
+            and token.text in ("C", "F", "K")
+            and "\\circ" in [each.text for each in given[max(index - 3, 0) : index]]
+        )
     )
 
 

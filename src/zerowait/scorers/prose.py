@@ -136,7 +136,7 @@ def answer_of(sentence: str) -> str | None:
     if unit_of(said) or not _WORDY.search(said):
         return said
     verbs = list(_IS.finditer(said))
-    if len(verbs) == 1 and len(said.split()) > 2 and not _NOT.search(said):
+    if len(verbs) == 1 and runs[-1][0].start() >= verbs[0].end() and not _NOT.search(said):
         return answer_of(said[verbs[0].end() :])
     is_open = len(runs) > 1 or _NOT.search(said[: first[0].start()])
     return None if is_open else _joined(first) or bare(first[0][0])
