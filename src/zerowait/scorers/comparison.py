@@ -1,11 +1,11 @@
-"""Whether two answers in mathematical notation are the same: every part of one has its part in the other."""
+"""Whether two answers in mathematical notation are the same, in every part of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from functools import cmp_to_key
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from zerowait.scorers.equality import differ_by_a_constant, equal, ratio_is_constant, value_of
 from zerowait.scorers.expression import (
@@ -27,8 +27,8 @@ from zerowait.scorers.notation import (
     Group,
     Matrix,
     Member,
-    Numeral,
     NumberSet,
+    Numeral,
     Quantity,
     Ratio,
     Relation,
@@ -46,7 +46,7 @@ _OF_INTEGRATION: Final = frozenset({"C", "c", "K", "C_1"})
 _MOST_COMPARED: Final = 60
 
 
-def same(gold: Answer, said: Answer, decimals: int) -> bool:
+def same(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: PLR0911 - a table of kinds
     """Whether `said` is the answer `gold`, by all of its parts; decimals as in `equality.equal`."""
     if type(gold) is type(said) and gold == said:
         return True
@@ -206,7 +206,9 @@ def _difference(answer: Answer) -> Expression | None:
     return None
 
 
-def _same_quantity(gold: Answer, said: Answer, decimals: int) -> bool:
+def _same_quantity(  # noqa: PLR0911 - a list of rules
+    gold: Answer, said: Answer, decimals: int
+) -> bool:
     one = gold if isinstance(gold, Quantity) else Quantity(gold)
     other = said if isinstance(said, Quantity) else Quantity(said)
     if one.is_percent != other.is_percent:
@@ -237,7 +239,7 @@ def _same_share(one: Quantity, other: Quantity, decimals: int) -> bool:
     if _equal(one.value, other.value, decimals):
         return True
     shares = [_hundredth(each.value) if each.is_percent else each.value for each in (one, other)]
-    return _equal(*shares, decimals)
+    return _equal(shares[0], shares[1], decimals)
 
 
 def _hundredth(value: Any) -> Expression:
@@ -255,7 +257,7 @@ def _same_converted(one: Quantity, other: Quantity, decimals: int) -> bool:
         for each, factor in ((one, first[0]), (other, second[0]))
         if isinstance(each.value, Number | Name | Apply)
     ]
-    return len(values) == 2 and _equal(*values, decimals)
+    return len(values) == 2 and _equal(values[0], values[1], decimals)
 
 
 def _same_angle(one: Quantity, other: Quantity, decimals: int) -> bool:
@@ -266,22 +268,24 @@ def _same_angle(one: Quantity, other: Quantity, decimals: int) -> bool:
         Apply("degrees", (each.value,)) if each.unit == "degree" else each.value  # type: ignore[arg-type]
         for each in (one, other)
     ]
-    return all(map(_is_scalar, (one.value, other.value))) and _equal(*values, decimals)
+    return all(map(_is_scalar, (one.value, other.value))) and _equal(values[0], values[1], decimals)
 
 
 def _same_product(one: Quantity, other: Quantity, decimals: int) -> bool:
     """5 m read as a length, and 5m read as a product."""
-    values = [
-        Apply("mul", (each.value, Name(each.unit)))
+    values: list[Any] = [
+        Apply("mul", (cast("Any", each.value), Name(each.unit)))
         if each.unit and len(each.unit) == 1
-        else each.value  # type: ignore[arg-type]
+        else each.value
         for each in (one, other)
     ]
     is_one = bool(one.unit) != bool(other.unit)
-    return is_one and all(map(_is_scalar, values)) and _equal(*values, decimals)
+    return is_one and all(map(_is_scalar, values)) and _equal(values[0], values[1], decimals)
 
 
-def _same_kind(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: C901, PLR0911 - a table of kinds
+def _same_kind(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
+    gold: Any, said: Any, decimals: int
+) -> bool:
     match gold, said:
         case Matrix(), Matrix():
             shapes = [(len(each.rows), len(each.rows[0])) for each in (gold, said)]
@@ -300,13 +304,9 @@ def _same_kind(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: C901
         case Time(), Time():
             return _same_time(gold, said)
         case Numeral(digits, "10"), _:
-            return (
-                same(Number(Fraction(int(digits))), said, decimals) if digits.isdigit() else False
-            )
+            return digits.isdigit() and same(Number(Fraction(int(digits))), said, decimals)
         case _, Numeral(digits, "10"):
-            return (
-                same(gold, Number(Fraction(int(digits))), decimals) if digits.isdigit() else False
-            )
+            return digits.isdigit() and same(gold, Number(Fraction(int(digits))), decimals)
         case Member(), Member():
             return gold.name == said.name and same(gold.of, said.of, decimals)
         case Member(), _:
@@ -399,7 +399,9 @@ def _hour(time: Time) -> int:
 # Lists, tuples and sets of answers
 
 
-def _same_items(gold: Answer, said: Answer, decimals: int) -> bool:  # noqa: C901, PLR0911 - a table of kinds
+def _same_items(  # noqa: C901, PLR0911, PLR0912 - a table of kinds
+    gold: Any, said: Any, decimals: int
+) -> bool:
     match gold, said:
         case Group("{}"), Group("{}") | Several():
             return _match(_distinct(gold.items), _distinct(said.items), decimals)
@@ -498,7 +500,7 @@ def _is_tuple(answer: Answer) -> bool:
     return isinstance(answer, Group) and answer.brackets != "{}"
 
 
-def _is_set(answer: Answer) -> bool:
+def _is_set(answer: Answer) -> bool:  # noqa: PLR0911 - a table of kinds
     """Whether an answer is a set of real numbers whose ends are numbers."""
     match answer:
         case Group(brackets, (lower, upper)) if brackets in _INTERVALS:
@@ -527,7 +529,7 @@ def _is_set_of_several(items: tuple[Answer, ...]) -> bool:
             len(names) == 1
             and None not in names
             and all(
-                _is_set(each) or isinstance(each, Assigned) and _is_end(each.value)
+                _is_set(each) or (isinstance(each, Assigned) and _is_end(each.value))
                 for each in items
             )
         )
@@ -628,7 +630,7 @@ class _Line:
             if _equal(each, end, self._decimals)
         )
 
-    def has(self, answer: Answer, place: _Position) -> bool:
+    def has(self, answer: Answer, place: _Position) -> bool:  # noqa: PLR0911 - table of kinds
         """Whether a set has what is at a position."""
         match answer:
             case Group("{}", items):
@@ -670,7 +672,7 @@ class _Line:
         }.get(relation, False)
 
     def _has_several(self, items: tuple[Answer, ...], joint: str, place: _Position) -> bool:
-        """Inequalities with "or" between them are any of them; others all, if these have one in common."""
+        """Any of the inequalities with "or" between them; of others all, if they have a point."""
         if all(map(_is_tuple, items)) or joint == "or":
             return any(self.has(each, place) for each in items)
         if any(all(self.has(each, other) for each in items) for other in self.positions()):

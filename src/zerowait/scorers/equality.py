@@ -29,7 +29,7 @@ _BASES: Final = (10, None)
 
 
 def equal(gold: Expression, said: Expression, *, decimals: int) -> bool:
-    """Whether the two are equal wherever `gold` is real, by one meaning of a logarithm without base.
+    """Whether the two are equal wherever `gold` is real, for one base of a bare logarithm.
 
     A decimal fraction equals what it is the rounding of, if it has at least `decimals` significant
     digits. `said` may have no symbol that `gold` has not.
@@ -210,7 +210,7 @@ def _has_log(expression: Expression) -> bool:
 
 
 def _points(names: list[str], one: Expression, other: Expression) -> Iterator[dict[str, Fraction]]:
-    """Rational points, of every sign and on both sides of 1, drawn from a hash of both expressions."""
+    """Rational points of every sign, on both sides of 1, drawn from a hash of both expressions."""
     seed = repr((names, one, other)).encode()
     for index in range(_POINTS):
         drawn = hashlib.shake_128(seed + bytes([index])).digest(5 * len(names))

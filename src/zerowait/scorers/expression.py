@@ -23,12 +23,70 @@ _LARGEST_FACTORIAL: Final = 2_000
 _MOST_DIGITS: Final = 3_000
 _LARGEST_EXACT_ROOT: Final = 64
 _GREEK: Final = frozenset(
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi rho sigma tau upsilon phi chi "
-    "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega ell hbar".split()
+    [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
+        "xi",
+        "rho",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "chi",
+        "psi",
+        "omega",
+        "Gamma",
+        "Delta",
+        "Theta",
+        "Lambda",
+        "Xi",
+        "Pi",
+        "Sigma",
+        "Upsilon",
+        "Phi",
+        "Psi",
+        "Omega",
+        "ell",
+        "hbar",
+    ]
 )
 _UNARY: Final = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh ln lg log exp abs floor ceil cbrt surd "
-    "zeta gamma".split()
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "ln",
+        "lg",
+        "log",
+        "exp",
+        "abs",
+        "floor",
+        "ceil",
+        "cbrt",
+        "surd",
+        "zeta",
+        "gamma",
+    ]
 )
 _OF_SEVERAL: Final = frozenset({"gcd", "lcm", "max", "min"})
 _TIMES: Final = {"*": "mul", "/": "div", "\\div": "div", "\\times": "mul", "\\cdot": "mul"}
@@ -352,7 +410,7 @@ class Reader:
         """Letters side by side are a product, as the ab of 2ab; long runs of them are words."""
         if len(letters) > 4 or letters in _NO_PRODUCTS:
             raise UnreadableError(f"{letters} is a word")
-        *first, last = letters
+        first, last = letters[:-1], letters[-1]
         found: Expression = Name(first[0])
         for each in first[1:]:
             found = Apply("mul", (found, Name(each)))
@@ -381,9 +439,12 @@ class Reader:
             return self._function("gamma")
         if text in ("\\lfloor", "\\lceil"):
             return Apply("floor" if name == "lfloor" else "ceil", (self._bracketed(text),))
+        return self._letter(text)
+
+    def _letter(self, text: str) -> Expression:
         if text in _DECORATED:
             return self._named(f"{text}{{{self._subscript()}}}")
-        if name in _GREEK:
+        if text[1:] in _GREEK:
             return self._named(text)
         raise UnreadableError(f"{text} is not known")
 
@@ -456,7 +517,7 @@ class Reader:
         return Apply("pow", (found, power))
 
     def _operand(self, *, is_root: bool) -> Expression:
-        """What a function without braces is applied to: factors up to a sign or the next function."""
+        """What a function without braces is applied to: factors up to a sign or a function."""
         if self._is("(", "{", "["):
             return self._bracketed(self._next().text)
         if is_root:
@@ -476,7 +537,25 @@ class Reader:
 
 
 _NO_PRODUCTS: Final = frozenset(
-    "nan zoo inf or and not none no yes true is if the dne undef of per".split()
+    [
+        "nan",
+        "zoo",
+        "inf",
+        "or",
+        "and",
+        "not",
+        "none",
+        "no",
+        "yes",
+        "true",
+        "is",
+        "if",
+        "the",
+        "dne",
+        "undef",
+        "of",
+        "per",
+    ]
 )
 
 
@@ -514,7 +593,7 @@ def contains(expression: Expression, name: Name) -> bool:
 
 @dataclass(slots=True)
 class Evaluation:
-    """How to evaluate an expression: the values of its symbols, and the digits of what is irrational.
+    """How to evaluate an expression: the values of its symbols, the digits of what is irrational.
 
     `magnitude` becomes the largest power of ten, or of a tenth, that occurred.
     """
@@ -712,7 +791,7 @@ def _of_mpmath(name: str) -> _Operation:
 
 
 def _over(top: str, bottom: str | None) -> _Operation:
-    """tan and the like as quotients, so that a pole is seen as a division by zero."""
+    """Tan and the like as quotients, so that a pole is seen as a division by zero."""
 
     def operation(use: Evaluation, value: Value) -> Value:
         above = _of_mpmath(top)(use, value) if top != "1" else Fraction(1)

@@ -6,6 +6,7 @@ What cannot be read as mathematics keeps its text, which equals the same text an
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from fractions import Fraction
 from functools import lru_cache
 from importlib.util import find_spec
@@ -51,7 +52,7 @@ _BEHIND = re.compile(
 
 
 class Formula(NamedTuple):
-    """A text, and what it can be read as; nothing where it cannot be read as mathematics or words."""
+    """A text, and what it can be read as, which may be nothing."""
 
     text: str
     key: str
@@ -103,13 +104,12 @@ def read_formula(text: str, *, is_gold: bool = False) -> Formula | None:
     key = _APART.sub("_", spelling).translate(_MARKS)
     if "{" in key or "\\ldots" in key:
         key = _ONE_IN_BRACES.sub(r"\1", key).replace("\\ldots", "...")
-    if not any(char.isalnum() or char in "\\" for char in key):
+    if not any(char.isalnum() or char == "\\" for char in key):
         return None
     try:
-        readings = _readings(spelling, is_gold=is_gold)
+        return Formula(bare, key, tuple(_readings(spelling, is_gold=is_gold)))
     except (UndefinedError, TooLargeError):
-        readings = ()
-    return Formula(bare, key, tuple(readings))
+        return Formula(bare, key, ())
 
 
 def find_formula(text: str, *, several: bool) -> Formula | None:
@@ -191,10 +191,8 @@ def _readings(spelling: str, *, is_gold: bool) -> list[Answer]:
         except (UnreadableError, RecursionError):
             continue
     if found and isinstance(found[0], Time):
-        try:
+        with suppress(UnreadableError):  # a ratio, too
             found.append(read_answer(spelling.replace(":", " : ")))
-        except UnreadableError:
-            pass
     comma = _with_decimal_comma(spelling, is_gold=is_gold)
     if comma is not None:
         found.append(comma)

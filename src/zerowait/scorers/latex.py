@@ -1,4 +1,4 @@
-r"""One plain spelling of mathematics that was written in LaTeX, Unicode or plain text, and its tokens.
+r"""One plain spelling of mathematics in LaTeX, Unicode or plain text, and its tokens.
 
 Only marks that carry no meaning are dropped: spacing, dollar signs, ``\left``, fonts. What is in
 words stays, in `WORDS_BEGIN` and `WORDS_END`, so that the reader has to account for it.
@@ -13,8 +13,35 @@ from typing import Final, NamedTuple
 WORDS_BEGIN: Final = "\ue000"
 WORDS_END: Final = "\ue001"
 FUNCTIONS: Final = frozenset(
-    "sin cos tan cot sec csc arcsin arccos arctan sinh cosh tanh sqrt cbrt ln log lg exp abs gcd lcm "
-    "max min floor ceil zeta gamma".split()
+    [
+        "sin",
+        "cos",
+        "tan",
+        "cot",
+        "sec",
+        "csc",
+        "arcsin",
+        "arccos",
+        "arctan",
+        "sinh",
+        "cosh",
+        "tanh",
+        "sqrt",
+        "cbrt",
+        "ln",
+        "log",
+        "lg",
+        "exp",
+        "abs",
+        "gcd",
+        "lcm",
+        "max",
+        "min",
+        "floor",
+        "ceil",
+        "zeta",
+        "gamma",
+    ]
 )
 _SPELT_OUT: Final = {
     "pi": "\\pi",
@@ -120,10 +147,13 @@ _REPLACED: Final = {
     "O": "\\emptyset", "dots": "\\ldots", "cdots": "\\ldots", "dotsc": "\\ldots",
     "lor": " or ", "vee": " or ", "land": " and ", "wedge": " and ", "varphi": "\\phi",
     "varepsilon": "\\epsilon", "vartheta": "\\theta", "degree": "^\\circ", "degrees": "^\\circ",
-    "simeq": "\\approx", "doteq": "\\approx", "backslash": "\\setminus", "smallsetminus": "\\setminus",
+    "simeq": "\\approx", "doteq": "\\approx", "backslash": "\\setminus",
+    "smallsetminus": "\\setminus",
     "R": "\\mathbb{R}", "euro": "\u20ac", "pounds": "\u00a3", "arctg": "\\arctan", "tg": "\\tan",
-    "ctg": "\\cot", "colon": ":", "lg": "\\lg", "percent": "%", "infin": "\\infty", "lnot": "\\lnot",
-    "Longrightarrow": "\\implies", "Rightarrow": "\\implies", "vec": "\\vec", "overrightarrow": "\\vec",
+    "ctg": "\\cot", "colon": ":", "lg": "\\lg", "percent": "%",
+    "infin": "\\infty", "lnot": "\\lnot",
+    "Longrightarrow": "\\implies", "Rightarrow": "\\implies", "vec": "\\vec",
+    "overrightarrow": "\\vec",
     "inf": "\\infty", "textdollar": "\\$", "textdegree": "^\\circ", "textbackslash": "\\setminus",
 }  # fmt: skip
 _COMMAND: Final = re.compile(r"\\([A-Za-z]+)")
@@ -210,7 +240,10 @@ def plain_spelling(text: str) -> str:
         text = _TIMES.sub("*", text)
     text = _LEAD.sub("", text.replace("**", "^")).lstrip(" ,;:").rstrip(" .,;:")
     if text[:1] == "]" or text[-1:] == "[":  # ]1, 2[ is how some countries write (1, 2)
-        text = _OUTWARD.sub(lambda ends: {"]": "(", "[": "["}[ends[1]] + ends[2] + {"[": ")", "]": "]"}[ends[3]], text)
+        text = _OUTWARD.sub(
+            lambda ends: {"]": "(", "[": "["}[ends[1]] + ends[2] + {"[": ")", "]": "]"}[ends[3]],
+            text,
+        )
     return text
 
 
@@ -289,7 +322,7 @@ def _one_char(char: str) -> str:
 
 
 def _without_dollars(text: str) -> str:
-    """Dollar signs that set off a formula are dropped; a single one, or an escaped one, is money."""
+    """Dollar signs around a formula are dropped; a single one, or an escaped one, is money."""
     text = text.replace(r"\$", "\ue002")
     if text.count("$") % 2:
         text = text.replace("$", "\ue002") if text.count("$") == 1 else text

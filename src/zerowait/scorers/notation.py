@@ -1,4 +1,4 @@
-r"""Answers in mathematical notation: what kind each is (a set, an interval, a matrix, ...), and its parts.
+r"""Answers in mathematical notation: sets, intervals, matrices, equations, and their parts.
 
 The whole text becomes an answer or none: there is nothing that is skipped.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
 from zerowait.scorers.answer import canonical
@@ -90,7 +91,7 @@ class Member(NamedTuple):
 
 
 class Relation(NamedTuple):
-    r"""Sides, and the relations between each two: ``=``, ``<``, ``>``, ``\le``, ``\ge``, ``\ne``."""
+    r"""Sides, and the relation between each two: ``=``, ``<``, ``>``, ``\le``, ``\ge``, ``\ne``."""
 
     sides: tuple[Expression, ...]
     relations: tuple[str, ...]
@@ -147,8 +148,9 @@ class Words(NamedTuple):
 
 
 Answer: TypeAlias = (
-    Number | Name | Apply | Quantity | Group | Several | SetOperation | NumberSet | Matrix | Assigned
-    | Member | Relation | Congruence | Ratio | Numeral | Time | Approximated | Choice | Words
+    Number | Name | Apply | Quantity | Group | Several | SetOperation | NumberSet | Matrix
+    | Assigned | Member | Relation | Congruence | Ratio | Numeral | Time | Approximated | Choice
+    | Words
 )  # fmt: skip
 
 _UNMARKED: Final = str.maketrans("", "", WORDS_BEGIN + WORDS_END)
@@ -166,22 +168,67 @@ _MONEY: Final = {
     "\u00a3": "pound",
     "\u00a5": "yen",
     "\u20b9": "rupee",
+    "\u00a2": "cent",
 }
 _EMPTY: Final = frozenset(
-    "no solution|no solutions|no real solution|no real solutions|empty set|the empty set|no real roots".split(
-        "|"
-    )
+    [
+        "no solution",
+        "no solutions",
+        "no real solution",
+        "no real solutions",
+        "empty set",
+        "the empty set",
+        "no real roots",
+    ]
 )
 _ALL_REALS: Final = frozenset(
-    "all real numbers|all reals|all real number|real numbers|all real x|any real number".split("|")
+    [
+        "all real numbers",
+        "all reals",
+        "all real number",
+        "real numbers",
+        "all real x",
+        "any real number",
+    ]
 )
-_NUMBERS: Final = tuple(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen twenty".split()
+_NUMBERS: Final = (
+    "zero",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+    "thirteen",
+    "fourteen",
+    "fifteen",
+    "sixteen",
+    "seventeen",
+    "eighteen",
+    "nineteen",
+    "twenty",
 )
 _SAME_WORDS: Final = {"does not exist": "dne", "limit does not exist": "dne", "doesnt exist": "dne"}
-_SCALES: Final = {"hundred": 10**2, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
-_CELSIUS: Final = {"degrees Celsius": "C", "degrees Fahrenheit": "F", "degrees C": "C", "degrees F": "F"}
+_SCALES: Final = {
+    "hundred": 10**2,
+    "thousand": 10**3,
+    "million": 10**6,
+    "billion": 10**9,
+    "trillion": 10**12,
+    "dozen": 12,
+}
+_CELSIUS: Final = {
+    "degrees Celsius": "C",
+    "degrees Fahrenheit": "F",
+    "degrees C": "C",
+    "degrees F": "F",
+}
 _PERCENT: Final = frozenset({"percent", "pct", "percentage", "per cent"})
 _UNSURE: Final = re.compile(
     r"\b(?:or|and|not|maybe|perhaps|possibly|if|but|unless|either|never|isn|when|where|to|than|no|nan|zoo|undefined"
@@ -202,7 +249,20 @@ _TIME: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:([aApP])\.?\s*[m
 _NUMERAL: Final = re.compile(r"([0-9A-F]+)_(?:\{\s*(\d{1,2})\s*\}|(\d{1,2}))")
 _ISO_DATE: Final = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})")
 _SLASH_DATE: Final = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
-_MONTHS: Final = "jan feb mar apr may jun jul aug sep oct nov dec".split()
+_MONTHS: Final = [
+    "jan",
+    "feb",
+    "mar",
+    "apr",
+    "may",
+    "jun",
+    "jul",
+    "aug",
+    "sep",
+    "oct",
+    "nov",
+    "dec",
+]
 _NAMED_DATE: Final = re.compile(
     r"(?:(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?)?(?P<month>(?i:"
     + "|".join(_MONTHS)
@@ -333,7 +393,7 @@ def _scaled(factor: str, rows: tuple[tuple[Answer, ...], ...]) -> Matrix:
 
 
 class _Notation:
-    """The kinds of notation from the loosest to the tightest: lists, relations, sets, quantities."""
+    """Notation from the loosest to the tightest: lists, relations, sets, quantities."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -351,12 +411,19 @@ class _Notation:
             self._depth -= 1
 
     def _listed(self, given: list[Token]) -> Answer:
-        given = [
-            each._replace(text="\\setminus")
-            if each.text == "-" and index and given[index + 1 : index + 2] and given[index + 1].text == "\\{"
-            else each
-            for index, each in enumerate(given)
-        ] if any(each.text == "\\{" for each in given) else given
+        given = (
+            [
+                each._replace(text="\\setminus")
+                if each.text == "-"
+                and index
+                and given[index + 1 : index + 2]
+                and given[index + 1].text == "\\{"
+                else each
+                for index, each in enumerate(given)
+            ]
+            if any(each.text == "\\{" for each in given)
+            else given
+        )
         if (choice := self._choice(given)) is not None:
             return choice
         if len(given) == 1 and given[0].kind == "letters" and not _is_product(given[0].text):
@@ -406,7 +473,7 @@ class _Notation:
         if len(given) > 2 and given[0].text == "<" and given[-1].text == ">":
             return self._group(given[1:-1], "<>")
         for operation in ("\\equiv", "\\in"):
-            sides, found = _split(given, lambda token, wanted=operation: token.text == wanted)
+            sides, found = _split(given, partial(_is_text, operation))
             if len(sides) == 2 and found:
                 return self._congruence(*sides) if operation == "\\equiv" else self._member(*sides)
         residue = _modulus(given)
@@ -423,7 +490,7 @@ class _Notation:
             return self._relation(sides, relations)
         return self._single(given)
 
-    def _single(self, given: list[Token]) -> Answer:
+    def _single(self, given: list[Token]) -> Answer:  # noqa: PLR0911 - a table of kinds
         if not given:
             raise UnreadableError("nothing stands here")
         brackets = _brackets_around(given)
@@ -485,8 +552,14 @@ class _Notation:
         name = _assigned_name(sides[0])
         if set(relations) <= {"=", "\\approx"}:
             last = _assigned_name(sides[-1])
-            is_word = any(each.kind == "words" or each.kind == "letters" for each in sides[-1])
-            if name is None and last is not None and not is_word and len(sides) == 2 and _is_constant(sides[0]):
+            is_word = any(each.kind in ("words", "letters") for each in sides[-1])
+            if (
+                name is None
+                and last is not None
+                and not is_word
+                and len(sides) == 2
+                and _is_constant(sides[0])
+            ):
                 sides, name = sides[::-1], last
             if name is not None:
                 return Assigned(name, self._chain(sides[1:], relations[1:]))
@@ -528,10 +601,8 @@ class _Notation:
         """(A), A., (A) 42: a capital letter as a label."""
         if len(given) > 2 and given[0].text in ("(", "[") and given[2].text in (")", "]"):
             letter, rest = given[1], given[3:]
-        elif (
-            len(given) > 1
-            and given[1].text in (")", "]")
-            or (len(given) > 2 and given[1].text in (".", ":"))
+        elif (len(given) > 1 and given[1].text in (")", "]")) or (
+            len(given) > 2 and given[1].text in (".", ":")
         ):
             letter, rest = given[0], given[2:]
         else:
@@ -579,7 +650,7 @@ class _Notation:
         return value
 
     def _compound(self, given: list[Token]) -> Quantity | None:
-        """2 hours 30 minutes as 9000 s; None for what is no run of numbers and units of one kind."""
+        """2 hours 30 minutes as 9000 s; None for what is no run of numbers and units."""
         if len(given) not in (4, 6) or not all(each.kind == "number" for each in given[::2]):
             return None
         total = Fraction(0)
@@ -614,6 +685,10 @@ def _flattened(items: tuple[Answer, ...], joint: str) -> Several:
         found = [each.value if isinstance(each, Assigned) else each for each in found]
         return Several(tuple(found), joint if joint != "and" else ",")
     return Several(tuple(found), joint)
+
+
+def _is_text(wanted: str, token: Token) -> bool:
+    return token.text == wanted
 
 
 def _is_separator(token: Token) -> bool:
@@ -695,7 +770,7 @@ def _modulus(given: list[Token]) -> tuple[list[Token], list[Token]] | None:
     return None
 
 
-def _assigned_name(given: list[Token]) -> str | None:
+def _assigned_name(given: list[Token]) -> str | None:  # noqa: C901, PLR0911 - a table of forms
     """The name that a side of an equation is: x, x_1, AB, f(x), |AB|, an angle, words."""
     texts = [each.text for each in given]
     if not given:
@@ -721,7 +796,7 @@ def _assigned_name(given: list[Token]) -> str | None:
             else None
         )
     if all(
-        kind == "words" or kind == "letters" and len(text) > 3
+        kind == "words" or (kind == "letters" and len(text) > 3)
         for kind, text in zip(kinds, texts, strict=True)
     ):
         return canonical(" ".join(texts))
@@ -770,7 +845,25 @@ def _is_operator(token: Token) -> bool:
 
 _NAMES: Final = frozenset(
     f"\\{name}"
-    for name in "alpha beta gamma delta epsilon theta lambda mu rho sigma phi omega ell kappa tau xi eta".split()
+    for name in [
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "theta",
+        "lambda",
+        "mu",
+        "rho",
+        "sigma",
+        "phi",
+        "omega",
+        "ell",
+        "kappa",
+        "tau",
+        "xi",
+        "eta",
+    ]
 )
 
 
@@ -808,7 +901,7 @@ def _is_near(one: Expression, other: Expression) -> bool:
         return False
 
 
-def _all_words(given: Sequence[Token]) -> Answer | None:
+def _all_words(given: Sequence[Token]) -> Answer | None:  # noqa: PLR0911 - a list of rules
     """Words and nothing else, at least one of them of two letters; None otherwise."""
     if not all(
         each.kind in ("letters", "words", "symbol") or each.text in ("'", "-", ".", "!")
@@ -840,13 +933,8 @@ def _number_set(name: str) -> NumberSet:
 
 def _peeled(given: list[Token]) -> tuple[str, str, bool, list[Token]]:
     """The unit, the words and the percent sign around a value, and the value."""
-    unit, is_percent = "", False
-    if given[0].text in _MONEY and given[0].kind != "words":
-        unit, given = _MONEY[given[0].text], given[1:]
-    elif len(given) > 2 and given[0].text == "-" and given[1].text in _MONEY:
-        unit, given = _MONEY[given[1].text], [given[0], *given[2:]]
-    if len(given) > 1 and given[-1].text in _MONEY:
-        unit, given = _MONEY[given[-1].text], given[:-1]
+    unit, given = _money(given)
+    is_percent = False
     if len(given) > 1 and (given[-1].text == "%" or given[-1].text.lower() in _PERCENT):
         return unit, "", True, given[:-1]
     if len(given) > 3 and [each.text for each in given[-3:]] == ["(", "%", ")"]:
@@ -874,8 +962,24 @@ def _peeled(given: list[Token]) -> tuple[str, str, bool, list[Token]]:
         known = {"dollars": "dollar", "USD": "dollar"}.get(behind)
     if not known and not _PLAIN_WORDS.fullmatch(behind):
         raise UnreadableError(f"{behind} is no unit")
-    words = "" if known or behind.lower() in _GENERIC or "unit" in behind.split()[-1] else canonical(behind)
+    words = (
+        ""
+        if known or behind.lower() in _GENERIC or "unit" in behind.split()[-1]
+        else canonical(behind)
+    )
     return known or unit, words, is_percent, given[:start]
+
+
+def _money(given: list[Token]) -> tuple[str, list[Token]]:
+    """The currency whose sign stands before or behind an amount, and the amount."""
+    unit = ""
+    if given[0].text in _MONEY and given[0].kind != "words":
+        unit, given = _MONEY[given[0].text], given[1:]
+    elif len(given) > 2 and given[0].text == "-" and given[1].text in _MONEY:
+        unit, given = _MONEY[given[1].text], [given[0], *given[2:]]
+    if len(given) > 1 and given[-1].text in _MONEY:
+        unit, given = _MONEY[given[-1].text], given[:-1]
+    return unit, given
 
 
 def _without_degrees(given: list[Token]) -> list[Token] | None:
@@ -931,12 +1035,11 @@ def _begins_words(given: list[Token], index: int) -> bool:
         and is_number
         and token.spaced
         and unit_of(f"5 {token.text}") is not None
-        or (
-            token.kind == "symbol"
-            and before.text in ("\\circ", "}")
-            and token.text in ("C", "F", "K")
-            and "\\circ" in [each.text for each in given[max(index - 3, 0) : index]]
-        )
+    ) or (
+        token.kind == "symbol"
+        and before.text in ("\\circ", "}")
+        and token.text in ("C", "F", "K")
+        and "\\circ" in [each.text for each in given[max(index - 3, 0) : index]]
     )
 
 
