@@ -298,23 +298,23 @@ def test_a_leaking_function_gets_a_new_process_and_loses_no_sample():
     assert len({outcome.detail["pid"] for outcome in outcomes}) == 2
 
 
-HANGING = Sample("", r"\boxed{9^{9^{9^9}}}", "5", data_source="aime24")
+HANGING = Sample("", "a" * 60, data_source="slow")
+SLOW = {"pattern": "(a+)+b"}
+BY_SOURCE = {"table": {"slow": {"scorer": "regex", **SLOW}}}
 
 
-@pytest.mark.parametrize("scorer", ["math", "by_data_source"])
-def test_a_formula_that_never_ends_abstains_and_a_thousand_others_are_compared_meanwhile(scorer):
+@pytest.mark.parametrize(("rule", "options"), [("regex", SLOW), ("by_data_source", BY_SOURCE)])
+def test_a_rule_that_never_ends_abstains_and_a_thousand_others_are_compared_meanwhile(
+    rule, options
+):
     """The first one on a worker of its own; the other worker takes no notice."""
 
     async def main():
         pool = ScorerPool(max_workers=2)
         async with asyncio.TaskGroup() as group:
-            hung = group.create_task(pool.run(scorer, HANGING, timeout_s=1000))
+            hung = group.create_task(pool.run(rule, HANGING, options=options, timeout_s=1000))
             others = [
-                group.create_task(
-                    pool.run(
-                        scorer, Sample("", rf"\boxed{{{n}/3}}", f"{n}/3", data_source="aime24")
-                    )
-                )
+                group.create_task(pool.run("math", Sample("", rf"\boxed{{{n}/3}}", f"{n}/3")))
                 for n in range(1000)
             ]
             await asyncio.wait(others)
@@ -328,9 +328,8 @@ def test_a_formula_that_never_ends_abstains_and_a_thousand_others_are_compared_m
 
 
 HUNG_RULES = [
-    ("math", HANGING, {}, Sample("", "5", "5")),
-    ("by_data_source", HANGING, {}, Sample("", "5", "5", data_source="aime24")),
-    ("regex", Sample("", "a" * 40), {"pattern": "(a+)+b"}, Sample("", "ab")),
+    ("by_data_source", HANGING, BY_SOURCE, Sample("", "5", "5", data_source="aime24")),
+    ("regex", HANGING, SLOW, Sample("", "ab")),
 ]
 
 
@@ -352,6 +351,78 @@ def test_a_process_stands_in_for_the_one_that_a_hanging_rule_keeps(rule, hanging
     assert hung.kind is FailureKind.CANCELLED
 
 
+<<<<<<< HEAD
+=======
+def test_a_process_is_made_ready_after_the_first_use_of_a_rule_and_takes_over_without_a_start():
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(start_s=1e6, lull_s=0.0))
+        await pool.run("math", Sample("", "5", "5"))
+        await asyncio.sleep(0.01)  # a lull
+        hung = asyncio.create_task(pool.run("regex", HANGING, options=SLOW, timeout_s=1000))
+        others = [
+            asyncio.create_task(pool.run("math", Sample("", f"{n}", f"{n}"))) for n in range(50)
+        ]
+        _, waiting = await asyncio.wait(others, timeout=60)
+        children = multiprocessing_children()
+        await pool.aclose()
+        return waiting, [await each for each in others], await hung, children
+
+    waiting, outcomes, hung, children = asyncio.run(main())
+    assert not waiting
+    assert {outcome.value for outcome in outcomes} == {1.0}
+    assert hung.kind is FailureKind.CANCELLED
+    assert len(children) == 2
+    assert not any(child.is_alive() for child in children)
+
+
+def test_a_rule_that_cannot_be_loaded_keeps_no_process_from_being_ready_for_the_others():
+    """As that for mathematics where its extra is not installed, beside a pattern that hangs."""
+
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(start_s=1e6, lull_s=0.0))
+        await pool.run("a_rule_that_is_not_there", sample())
+        options = {"pattern": "(a+)+b"}
+        await pool.run("regex", Sample("", "ab"), options=options)
+        await asyncio.sleep(0.01)  # a lull
+        hung = asyncio.create_task(
+            pool.run("regex", Sample("", "a" * 60), options=options, timeout_s=1000)
+        )
+        other = asyncio.create_task(pool.run("regex", Sample("", "ab"), options=options))
+        await asyncio.wait({other}, timeout=60)
+        was_hung = not hung.done()
+        await pool.aclose()
+        return was_hung, await other
+
+    was_hung, outcome = asyncio.run(main())
+    assert was_hung
+    assert outcome.value == 1.0
+
+
+def test_a_pool_that_closes_while_it_makes_a_process_ready_leaves_none():
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(lull_s=0.0))
+        outcome = await pool.run("math", Sample("", "5", "5"))
+        await asyncio.sleep(0.05)
+        await pool.aclose()
+        return outcome
+
+    assert asyncio.run(main()).value == 1.0
+    assert multiprocessing_children() == []
+
+
+def test_no_process_is_made_ready_for_a_user_s_function():
+    async def main():
+        pool = ScorerPool(max_workers=1, patience=Patience(lull_s=0.0))
+        await pool.run("pool_functions:length", sample())
+        await asyncio.sleep(0.2)
+        children = multiprocessing_children()
+        await pool.aclose()
+        return children
+
+    assert len(asyncio.run(main())) == 1
+
+
+>>>>>>> bbbe4de (Print what math gets wrong beside math-verify and verl's scorers)
 def test_a_user_s_function_which_may_hold_a_gpu_is_not_loaded_again_beside_a_rule_that_hangs():
     async def main():
         pool = ScorerPool(max_workers=1)
@@ -386,16 +457,16 @@ def test_nobody_stands_in_for_a_user_s_function_which_may_hold_a_gpu():
     assert first.detail["pid"] != later.detail["pid"]
 
 
-def test_a_formula_that_never_ends_is_ended_at_its_deadline():
+def test_a_rule_that_never_ends_is_ended_at_its_deadline():
     async def main():
         pool = ScorerPool(max_workers=1)
-        outcome = await pool.run("math", HANGING, timeout_s=0.5)
+        outcome = await pool.run("regex", HANGING, options=SLOW, timeout_s=0.5)
         again = await pool.run("math", Sample("", "1", "1"))
         await pool.aclose()
         return outcome, again
 
     outcome, again = asyncio.run(main())
-    assert outcome == Abstain(FailureKind.TIMEOUT, "math gave no answer in 0.5 s")
+    assert outcome == Abstain(FailureKind.TIMEOUT, "regex gave no answer in 0.5 s")
     assert again.value == 1
 
 

@@ -16,7 +16,7 @@ from zerowait.scorers.math_answer import math_answer
 from zerowait.types import POLICY_CAUSED, Abstain, FailureKind, Sample, Score
 
 sys.path.insert(0, str(Path(__file__).parent))
-from math_pairs import pairs  # noqa: E402
+from math_pairs import pairs
 
 RIGHT, WRONG = 1.0, 0.0
 

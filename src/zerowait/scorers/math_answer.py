@@ -34,8 +34,8 @@ def answer_formula(response: str, extraction: Extraction = "last") -> Formula | 
             one the last ``<answer>``, or what follows the words "answer is", or the last formula
             or number. ``any``: the same, and where the last candidate cannot be read, earlier ones.
 
-    >>> answer_formula(r"so \boxed{\frac12}").readings[0].value
-    Fraction(1, 2)
+    >>> answer_formula(r"so \boxed{\frac12}").key
+    '\\frac12'
     >>> answer_formula("The answer is 42.", "boxed") is None
     True
     """
@@ -63,11 +63,12 @@ def math_answer(
     r"""`score` when the response's answer equals a gold one, `format_score` for another formula.
 
     A response without an answer outside of its thinking that can be read is worth 0. The gold is a
-    number, a formula in LaTeX or plain text, a worked solution that ends in ``\boxed{…}``, or a
-    list of those; one that has no value (1/0) is none.
+    number, a formula in LaTeX or plain text, words, a worked solution that ends in ``\boxed{…}``,
+    or a list of those; one that has no value (1/0) is none. A gold that cannot be read equals the
+    same text, and abstains on others.
 
-    A comparison may take very long or all memory: the engine runs this scorer in a process that it
-    ends at the deadline. Needs the extra ``math``.
+    Numbers that are too large to be compared soon are refused. The engine runs this scorer in
+    another process, which it ends at the deadline. Needs the extra ``math``.
 
     >>> math_answer(Sample("", r"\boxed{0.5}", r"\frac{1}{2}")).value
     1.0
