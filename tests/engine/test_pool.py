@@ -356,11 +356,12 @@ def test_a_process_stands_in_for_the_one_that_a_hanging_rule_keeps(rule, hanging
 def test_a_process_is_made_ready_after_the_first_use_of_a_rule_and_takes_over_without_a_start():
     async def main():
         pool = ScorerPool(max_workers=1, patience=Patience(start_s=1e6, lull_s=0.0))
-        await pool.run("math", Sample("", "5", "5"))
+        await pool.run("regex", Sample("", "ab"), options=SLOW)
         await asyncio.sleep(0.01)  # a lull
         hung = asyncio.create_task(pool.run("regex", HANGING, options=SLOW, timeout_s=1000))
         others = [
-            asyncio.create_task(pool.run("math", Sample("", f"{n}", f"{n}"))) for n in range(50)
+            asyncio.create_task(pool.run("regex", Sample("", "ab"), options=SLOW))
+            for _ in range(50)
         ]
         _, waiting = await asyncio.wait(others, timeout=60)
         children = multiprocessing_children()

@@ -216,7 +216,10 @@ def _same_quantity(  # noqa: PLR0911 - a list of rules
     if one.words and other.words and not _agree(one.words, other.words):
         return False
     if (one.words and other.unit) or (one.unit and other.words):
-        return False
+        named = {each.unit or each.words.removesuffix("s") for each in (one, other)}
+        return len(named) == 1 and same(one.value, other.value, decimals)
+    if {one.unit, other.unit} == {"pound", "lb"}:  # the currency has the name of the weight
+        return same(one.value, other.value, decimals)
     if {one.unit, other.unit} == {"degree", "radian"}:
         return _same_angle(one, other, decimals)
     if one.unit and other.unit and one.unit != other.unit:

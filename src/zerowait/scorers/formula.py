@@ -35,9 +35,10 @@ _PLAIN_NUMBER = re.compile(
 _SPACED = re.compile(r"[-+]?\d{1,3}(?:[ '\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?")
 _GROUPED = re.compile(r"\d,\d{3}(?!\d)")
 _DECIMAL_COMMA = re.compile(r"([-+]?)(\d{1,30}),(\d{1,30})")
-_EUROPEAN = re.compile(r"[-+]?\d{1,3}(?:\.\d{3})+,\d+")
+_EUROPEAN = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
 _WORDY = re.compile(r"[^\W\d_]{3}|[\u3040-\u9fff]")
 _ONE_IN_BRACES = re.compile(r"(?<=[_^])\{(\w)\}(?!\w)")
+_BEHIND_COMMAND = re.compile(r"(\\[A-Za-z]+)\s+")
 _APART = re.compile(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d{3}(?!\d))")  # 1 2 is no 12
 _MARKS = str.maketrans("", "", f" \t\n{WORDS_BEGIN}{WORDS_END}")
 
@@ -101,9 +102,8 @@ def read_formula(text: str, *, is_gold: bool = False) -> Formula | None:
         spelling = plain_spelling(bare)
     except UnreadableError:
         return None
-    key = _APART.sub("_", spelling).translate(_MARKS)
-    if "{" in key or "\\ldots" in key:
-        key = _ONE_IN_BRACES.sub(r"\1", key).replace("\\ldots", "...")
+    key = _APART.sub("_", _BEHIND_COMMAND.sub(r"\1", _ONE_IN_BRACES.sub(r"\1", spelling)))
+    key = key.translate(_MARKS).replace("\\ldots", "...")
     if not any(char.isalnum() or char == "\\" for char in key):
         return None
     try:
@@ -181,8 +181,9 @@ def _readings(spelling: str, *, is_gold: bool) -> list[Answer]:
     texts = [(spelling, True)]
     if _SPACED.fullmatch(spelling):
         texts = [(re.sub(r"[^\d.+-]", "", spelling), True)]
-    elif _EUROPEAN.fullmatch(spelling):
-        texts = [(spelling.replace(".", "").replace(",", "."), True)]
+    elif _EUROPEAN.search(spelling):
+        point = str.maketrans({".": "", ",": "."})
+        texts = [(_EUROPEAN.sub(lambda number: number[0].translate(point), spelling), True)]
     elif _GROUPED.search(spelling) and any(each in spelling for each in "([{"):
         texts.append((spelling, False))
     for each, grouped in texts:

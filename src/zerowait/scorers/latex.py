@@ -177,6 +177,7 @@ _LEAD: Final = re.compile(
 _OUTWARD: Final = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")
 _LABELLED: Final = re.compile(r"\s*[A-J][.:]\s.*", re.DOTALL)
 _FONT_SWITCH: Final = re.compile(r"\{?\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*([A-Za-z]*)\}?")
+_NO_BRACKET: Final = re.compile(r"\\(?:left|right)\s*\.(?!\d)")
 _COLOUR: Final = re.compile(r"\\(?:text)?color\s*\{[A-Za-z]*\}")
 _ESCAPED_TWICE: Final = re.compile(
     r"(?<!\\)\\\\(?=(?:left|right|[dt]?frac|sqrt|leq?|geq?|pi|infty|cup|text|boxed|cdot|times)(?![a-z]))"
@@ -331,7 +332,7 @@ def _without_dollars(text: str) -> str:
 
 
 def _from_latex(text: str) -> str:
-    text = _COLOUR.sub("", text)
+    text = _NO_BRACKET.sub("", _COLOUR.sub("", text))
     text = _GROUPED.sub("", _ESCAPED_TWICE.sub(r"\\", text))
     text = _DECIMAL_COMMA.sub(".", text)
     text = _NO_MEANING.sub(lambda mark: "" if mark[0] == "\\!" else " ", text)

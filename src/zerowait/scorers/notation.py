@@ -275,6 +275,7 @@ _MATRIX: Final = re.compile(
     re.DOTALL,
 )
 _CASES: Final = re.compile(r"\\begin\{(cases|aligned|array|gathered)\}(.*)\\end\{\1\}", re.DOTALL)
+_COLUMNS: Final = re.compile(r"(\\begin\{array\})\{[lcr| ]*\}")
 _LETTER: Final = re.compile(r"[A-J]")
 
 
@@ -345,7 +346,11 @@ def _date(spelling: str) -> Words | None:
 
 def _environment(spelling: str, *, grouped: bool) -> Answer:
     cases = _CASES.fullmatch(spelling)
-    if cases is not None and cases[1] != "array":
+    if cases is None and spelling.startswith("\\{"):
+        cases = _CASES.fullmatch(_COLUMNS.sub(r"\1", spelling[2:].strip()))
+    elif cases is not None and cases[1] == "array":
+        cases = None
+    if cases is not None:
         lines = [line.replace("&", " ").strip(" ,;.") for line in cases[2].split("\\\\")]
         items = tuple(read_answer(line, grouped=grouped) for line in lines if line)
         return _flattened(items, "and")
@@ -656,7 +661,7 @@ class _Notation:
         total = Fraction(0)
         bases: set[str] = set()
         for number, unit in zip(given[::2], given[1::2], strict=True):
-            known = in_base_unit(unit_of(f"5 {unit.text}") or "")
+            known = in_base_unit(unit_of("5 " + unit.text.lstrip("\\")) or "")
             if known is None:
                 return None
             total += decimal(number.text).value * known[0]
@@ -807,8 +812,8 @@ def _assigned_name(given: list[Token]) -> str | None:  # noqa: C901, PLR0911 - a
     }:
         return "".join(texts) if _split(given, _is_operator)[1] == [] else None
     if {"|", "\\frac"} & {texts[0]} and all(
-        _CAPITALS.fullmatch(text)
-        if kind == "letters"
+        text.isupper()
+        if kind in ("letters", "symbol")
         else text in ("|", "{", "}", "\\frac", "\\vec", "\\overline")
         for text, kind in zip(texts, kinds, strict=True)
     ):
