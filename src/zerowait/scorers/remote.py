@@ -25,13 +25,8 @@ from zerowait.types import Abstain, FailureKind, Outcome, Sample
 LARGEST_BYTES: Final = 1 << 20
 """The largest outcome that a worker sends back; a larger one is an abstention."""
 
-<<<<<<< HEAD
-# 9^{9^{9^9}} in a response must not take the trainer's memory; users' functions may hold models.
-_MOST_GROWTH_BYTES = 512 << 20
-=======
 # A response must not take the trainer's memory; users' functions may hold models.
-_MOST_GROWTH_BYTES = 2 << 30
->>>>>>> bbbe4de (Print what math gets wrong beside math-verify and verl's scorers)
+_MOST_GROWTH_BYTES = 512 << 20
 
 
 def packed_work(sample: Sample, options: Mapping[str, Any]) -> bytes | Abstain:
