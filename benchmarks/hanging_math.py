@@ -1,9 +1,9 @@
-"""Comparing answers while responses make the rule `math` hang, beside the same alone.
+"""Comparing answers while rows make a rule hang, beside the same alone.
 
     python benchmarks/hanging_math.py [--others 1000] [--timeout-s 3] [--repeats 5]
 
-Two worker processes compare `--others` fractions, alone, and beside 1, 12 and 40 responses that
-are made to hang until `--timeout-s` and were handed in before them. A program that only keeps a
+Two worker processes compare `--others` fractions, alone, and beside 1, 12 and 40 rows whose
+pattern hangs until `--timeout-s` and were handed in before them. A program that only keeps a
 core busy shows what the loss of that core alone costs. Each way has its turn `--repeats` times, and
 the row is its median. The processes of the workers are started before the clock is.
 """
@@ -24,7 +24,8 @@ from zerowait import Sample
 from zerowait.cli.tables import show
 from zerowait.engine.pool import ScorerPool
 
-_HANGING = Sample("", r"\boxed{9^{9^{9^9}}}", "5")
+_HANGING = Sample("", "a" * 60)
+_SLOW = {"pattern": "(a+)+b"}
 _WORKERS = 2
 _AT_ONCE = 256
 
@@ -95,7 +96,7 @@ async def _turn(way: _Way, others: int, timeout_s: float) -> _Turn:
 
 async def _hung(pool: ScorerPool, timeout_s: float) -> tuple[str, float]:
     began_s = time.perf_counter()
-    outcome = await pool.run("math", _HANGING, timeout_s=timeout_s)
+    outcome = await pool.run("regex", _HANGING, options=_SLOW, timeout_s=timeout_s)
     return str(getattr(outcome, "kind", "scored")), time.perf_counter() - began_s
 
 

@@ -97,8 +97,13 @@ TESTS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "test_each_extraction_finds_its_answer",
             "test_prose_gives_one_answer_or_none",
             "test_a_gold_that_cannot_be_read_abstains",
+            "test_all_of_an_answer_is_compared_exactly",
+            "test_the_same_text_is_equal_even_where_it_cannot_be_read",
+            "test_an_answer_that_is_made_to_hang_is_a_wrong_one_at_once",
         ),
         (
+            "test_no_expression_without_a_value_equals_a_finite_gold",
+            "test_nothing_that_a_response_writes_makes_the_rule_abstain",
             "test_a_number_equals_itself_however_it_is_written",
             "test_two_numbers_are_equal_only_when_they_are",
             "test_the_order_of_a_set_does_not_matter",

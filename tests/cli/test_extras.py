@@ -27,7 +27,7 @@ BUILD = ("retriever", "build", "c.jsonl", "new")
 @pytest.mark.parametrize(
     ("package", "command", "extra"),
     [
-        ("math_verify", ("score", "d.jsonl", "-c", "math.yaml"), "math"),
+        ("mpmath", ("score", "d.jsonl", "-c", "math.yaml"), "math"),
         ("jsonschema", ("score", "d.jsonl", "-c", "schema.yaml"), "schema"),
         ("redis", ("score", "d.jsonl", "-c", "redis.yaml"), "redis"),
         ("pyarrow", ("score", "p.parquet", "-c", "rule.yaml"), "parquet"),

@@ -58,7 +58,6 @@ async def odd(sample):
     await asyncio.sleep(0.3)
     return 1.0
 """
-HANGING = r"\boxed{9^{9^{9^9}}}"
 NAMES = ("slow", "fast", "lists", "counted", "pid", "later", "odd")
 
 
@@ -227,7 +226,11 @@ def test_a_function_runs_once_for_each_row_that_is_handed_in_equal_ones_too(tmp_
 
 
 HANGS = {
-    "math": ({}, Sample("", HANGING, "5"), Sample("", r"\boxed{\frac{1}{7}}", "1/7")),
+    "by_data_source": (
+        {"table": {"slow": {"scorer": "regex", "pattern": "(a+)+b"}}},
+        Sample("", "a" * 60, data_source="slow"),
+        Sample("", r"\boxed{\frac{1}{7}}", "1/7", data_source="aime24"),
+    ),
     "regex": ({"pattern": "(a+)+b"}, Sample("", "a" * 60), Sample("", "ab")),
 }
 

@@ -82,7 +82,7 @@ UNITS = [
     (r"5\text{ cm}^2", r"5\text{ cm}", WRONG),
     ("5 miles per hour", "5 mi/h", RIGHT),
     ("5 apples", "5", RIGHT),
-    ("5 apples", "5 cm", RIGHT),
+    ("5 apples", "5 cm", WRONG),
 ]
 SETS = [
     (r"\{1,2,3\}", r"\{3,2,1\}", RIGHT),

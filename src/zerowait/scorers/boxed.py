@@ -9,7 +9,8 @@ _BRACE = re.compile(r"(?<!\\)(?:\\\\)*([{}])")
 
 
 # What stands between boxes that are given as one answer, duplicates included.
-_BETWEEN = re.compile(r"[\s$,;&\\]*(?:(?:or|and)\b|\\text\{\s*(?:or|and)\s*\})?[\s$,;&\\]*")
+_PAD = r"(?:[\s$,;&]|\\(?:q?quad(?![A-Za-z])|[^A-Za-z]))*+"
+_BETWEEN = re.compile(rf"{_PAD}(?:(?:or|and)\b|\\text\{{\s*(?:or|and)\s*\}})?{_PAD}")
 
 
 def last_boxes(text: str) -> str | None:

@@ -1,91 +1,115 @@
-"""Mathematics as math-verify reads and compares it; nothing else imports that library.
+"""Formulas: the answers that texts are or end in, and whether two of them are equal.
 
-Its two faces, ``parse`` and ``verify``, set process-wide alarm signals or warn that they do not.
-We call the functions under them: whoever calls us sets the deadline, by ending the process.
+What cannot be read as mathematics keeps its text, which equals the same text and nothing else.
 """
 
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from contextlib import suppress
+from fractions import Fraction
+from functools import lru_cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from zerowait.errors import MissingExtraError
+from zerowait.scorers.comparison import has_value, same
+from zerowait.scorers.expression import (
+    Number,
+    TooLargeError,
+    UndefinedError,
+    UnreadableError,
+    decimal,
+)
+from zerowait.scorers.latex import WORDS_BEGIN, WORDS_END, plain_spelling
+from zerowait.scorers.notation import Answer, Time, in_words, read_answer
 from zerowait.scorers.prose import answer_of, listed_at_end, plain, stated_answers
-from zerowait.scorers.unit import unit_of, without_unit
+from zerowait.scorers.unit import unit_of
 
 _LONGEST_CHARS = 1000
 _TAIL_CHARS = 4000
 _SHORT_WORDS = 12
-_SIGNIFICANT_DIGITS = 15
-# 12\,345 and 12{,}345 are one number to a reader, and two to a parser.
-_GROUPING = re.compile(r"(?<=\d)(?:\\[,!;: ]|~|\{,\})(?=\d{3}(?!\d))")
-_SCIENTIFIC = re.compile(r"([-+]?\d+(?:\.\d+)?)[eE]([-+]?\d+)")
-_MIXED = re.compile(r"([-+\u2212]?)(\d{1,50})\s+(\d{1,50})\s*/\s*(\d{1,50})")
-_SPACED = re.compile(r"[-+]?\d{1,3}(?: \d{3})+(?:\.\d+)?")
-# Without a grouping: a new line or a tie between two numbers makes them two.
-_PARTED = re.compile(r"\s*\\\\\s*(?=[-+\d])|(?<=\d)~(?!\d{3}(?!\d))(?=\d)")
-_ALTERNATIVES = re.compile(
-    r"\\(?:text|mathrm|mbox)\w*\{[^{}]*(?:\(\s*|\bmaybe |\bperhaps )or\b|\\%.*,.*%"
-)
-_TIMES = re.compile(r"(?<=\d)\s*[xX\u00d7]\s*(?=10\^)")
-_PERCENT = re.compile(r"\s*(?:\\?%|\\text\{\s*(?:\\?%|percent)\s*\}|percent)\s*\Z")
-_SPEED = re.compile(r"(?<=\d)\s*[a-z]{1,3}/[a-z]{1,3}(?:\^?\{?\d\}?)?\Z")
-
-_SET = re.compile(r"(?:\\left)?\s*\\\{[^(\[]*\\\}")
-_INTERVAL = re.compile(r"(?:\\left)?\s*[(\[].*,.*[)\]]", re.DOTALL)
 _PLAIN_NUMBER = re.compile(
     r"([-+]?)(?:(\d{1,50})(?:/(\d{1,50}))?|\\[dt]?frac\{(\d{1,50})\}\{(\d{1,50})\})"
+)
+_SPACED = re.compile(r"[-+]?\d{1,3}(?:[ '\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?")
+_GROUPED = re.compile(r"\d,\d{3}(?!\d)")
+_DECIMAL_COMMA = re.compile(r"([-+]?)(\d{1,30}),(\d{1,30})")
+_EUROPEAN = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
+_WORDY = re.compile(r"[^\W\d_]{3}|[\u3040-\u9fff]")
+_ONE_IN_BRACES = re.compile(r"(?<=[_^])\{(\w)\}(?!\w)")
+_BEHIND_COMMAND = re.compile(r"(\\[A-Za-z]+)\s+")
+_APART = re.compile(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d{3}(?!\d))")  # 1 2 is no 12
+_MARKS = str.maketrans("", "", f" \t\n{WORDS_BEGIN}{WORDS_END}")
+
+_SPAN = r"\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\(.+?\\\)"
+_PIECE = r"(?:[^\s$]*[\d\\\u221e\u03c0\u00bc-\u00be\u2150-\u215e\u221a][^\s$]*)"
+_CANDIDATE = re.compile(
+    rf"(?:{_SPAN}|(?:\b[A-Za-z]\s*=\s*)?{_PIECE}(?:\s*[-+*/=^\u00d7\u2212]\s*{_PIECE})*)", re.DOTALL
+)
+_BEHIND = re.compile(
+    r"\s*(%|\\%|[A-Za-z]+(?:\s?/\s?[a-z]+|\^\d|\u00b2|\u00b3)?(?:\s+per\s+[a-z]+)?)"
 )
 
 
 class Formula(NamedTuple):
-    """An expression, and whether a percent sign stood behind it."""
+    """A text, and what it can be read as, which may be nothing."""
 
-    expression: Any
-    percent: bool
     text: str
+    key: str
+    """The text without the marks that have no meaning."""
+    readings: tuple[Answer, ...]
+
+    @property
+    def is_wordy(self) -> bool:
+        """Whether it is an answer in words, which a different text can be told from."""
+        bare = re.sub(r"\\[A-Za-z]+", "", self.key)
+        return not self.readings and _WORDY.search(bare) is not None and "=" not in bare
 
 
-def require_math_verify() -> None:
-    """Raises a MissingExtraError unless math-verify is installed."""
-    if find_spec("math_verify") is None:
+def require_math() -> None:
+    """Raises a MissingExtraError unless mpmath, which computes what is irrational, is installed."""
+    if find_spec("mpmath") is None:
         raise MissingExtraError("the scorer math", extra="math")
 
 
 def warm_up() -> None:
-    """Import math-verify and fill its parser's tables: a second that belongs to no sample."""
-    require_math_verify()
-    half = read_formula(r"\frac{1}{2}")
-    assert half is not None  # noqa: S101 - the library's own first example
-    are_equal(half, half, decimals=6)
+    """Import mpmath: a tenth of a second that belongs to no sample."""
+    require_math()
+    half, cosine = read_formula(r"\frac{1}{2}"), read_formula(r"\cos\frac{\pi}{3}")
+    assert half is not None and cosine is not None  # noqa: PT018, S101 - the first example
+    are_equal(half, cosine, decimals=6)
 
 
 @lru_cache(maxsize=4096)
-def read_formula(text: str) -> Formula | None:
-    r"""The formula that `text` is, all of it; None when it is none that can be read.
+def read_formula(text: str, *, is_gold: bool = False) -> Formula | None:
+    r"""The formula that all of `text` is; None when there is none, or more than 1,000 characters.
 
-    Dollar signs around it, grouping commas, units and percent signs are understood. A text of more
-    than 1,000 characters is no answer, nor is an equation that is false, such as 6 = 5.
+    Of a gold answer a decimal comma is read only where it can hardly be a list: 0,5 and 3,14.
 
-    >>> str(read_formula(r"\frac{1}{2}").expression), read_formula("???") is None
-    ('1/2', True)
+    >>> read_formula(r"\frac{1}{2}").readings[0].value, read_formula("...") is None
+    (Fraction(1, 2), True)
     """
-    bare = text.strip().strip("$").strip()
-    if not bare or len(text) > _LONGEST_CHARS or _ALTERNATIVES.search(bare):
+    bare = text.strip()
+    if len(bare) > 2 and bare[0] == bare[-1] == "$" and bare[-2] != "\\":
+        bare = bare.strip("$").strip()
+    if not bare or len(text) > _LONGEST_CHARS:
         return None
-    percent = _PERCENT.search(bare)
-    spelt = _spelt_plainly(bare[: percent.start()] if percent else without_unit(bare))
-    number = _plain_number(spelt)
+    number = _plain_number(bare)
     if number is not None:
-        return Formula(number, bool(percent), bare)
-    found = _extracted(rf"\boxed{{{spelt}}}", several=True) or _extracted(spelt, several=True)
-    if not found:
+        return Formula(bare, bare, (number,))
+    try:
+        spelling = plain_spelling(bare)
+    except UnreadableError:
         return None
-    expression, shared = _without_percent(found[0])
-    answer = _as_answer(expression)
-    return None if answer is None else Formula(answer, shared or bool(percent), bare)
+    key = _APART.sub("_", _BEHIND_COMMAND.sub(r"\1", _ONE_IN_BRACES.sub(r"\1", spelling)))
+    key = key.translate(_MARKS).replace("\\ldots", "...")
+    if not any(char.isalnum() or char == "\\" for char in key):
+        return None
+    try:
+        return Formula(bare, key, tuple(_readings(spelling, is_gold=is_gold)))
+    except (UndefinedError, TooLargeError):
+        return Formula(bare, key, ())
 
 
 def find_formula(text: str, *, several: bool) -> Formula | None:
@@ -106,23 +130,90 @@ def find_formula(text: str, *, several: bool) -> Formula | None:
     listed = listed_at_end(tail)
     if listed is not None:
         return read_formula(listed)
-    found = _extracted(tail, several=several)
-    if not found:
-        return None
-    expression, percent = _without_percent(found[0])
-    return Formula(expression, percent, str(expression))
+    for candidate in reversed(list(_CANDIDATE.finditer(tail))):
+        found = read_formula(_with_unit(candidate, tail))
+        if found is not None and found.readings:
+            return found
+        if not several:
+            return None
+    return None
 
 
 def answer_in_tags(text: str) -> Formula | None:
     """The formula that the inside of ``<answer>`` is, or gives as its answer; None without one.
 
-    >>> str(answer_in_tags("about 5 apples").expression), answer_in_tags("3, or maybe 4 of them")
+    >>> answer_in_tags("about 5 apples").key, answer_in_tags("3, or maybe 4 of them")
     ('5', None)
     """
     if len(text.split()) > _SHORT_WORDS or stated_answers(text) is not None:
         return find_formula(text, several=True)
     answer = answer_of(text)
     return None if answer is None else read_formula(answer)
+
+
+def are_equal(gold: Formula, said: Formula, *, decimals: int) -> bool:
+    """Whether the two are mathematically equal, by one of the ways in which each can be read.
+
+    The same text is equal. A decimal fraction equals what it is the rounding of, if it has at least
+    `decimals` significant digits. 50 % equals 50 as well as 0.5, but 0.5 % does not equal 50 %. A
+    unit may be left out, but 5 m does not equal 5 km. Braces are no parentheses: the set {1, 2} is
+    no interval.
+    """
+    if gold.key == said.key:
+        return True
+    return any(same(one, other, decimals) for one in gold.readings for other in said.readings)
+
+
+def is_undefined(formula: Formula) -> bool:
+    r"""Whether a formula has no value, as 1/0 has none.
+
+    >>> is_undefined(read_formula(r"\frac{1}{2-2}")), is_undefined(read_formula(r"\infty"))
+    (True, False)
+    """
+    try:
+        return bool(formula.readings) and not has_value(formula.readings[0])
+    except (TooLargeError, RecursionError):
+        return False
+
+
+def _readings(spelling: str, *, is_gold: bool) -> list[Answer]:
+    found: list[Answer] = []
+    texts = [(spelling, True)]
+    if _SPACED.fullmatch(spelling):
+        texts = [(re.sub(r"[^\d.+-]", "", spelling), True)]
+    elif _EUROPEAN.search(spelling):
+        point = str.maketrans({".": "", ",": "."})
+        texts = [(_EUROPEAN.sub(lambda number: number[0].translate(point), spelling), True)]
+    elif _GROUPED.search(spelling) and any(each in spelling for each in "([{"):
+        texts.append((spelling, False))
+    for each, grouped in texts:
+        try:
+            found.append(read_answer(each, grouped=grouped))
+        except (UnreadableError, RecursionError):
+            continue
+    if found and isinstance(found[0], Time):
+        with suppress(UnreadableError):  # a ratio, too
+            found.append(read_answer(spelling.replace(":", " : ")))
+    comma = _with_decimal_comma(spelling, is_gold=is_gold)
+    if comma is not None:
+        found.append(comma)
+    if not found and (words := in_words(spelling)) is not None:
+        found.append(words)
+    return found
+
+
+def _with_decimal_comma(spelling: str, *, is_gold: bool) -> Number | None:
+    """3,14 as 3.14."""
+    match = _DECIMAL_COMMA.fullmatch(spelling)
+    if match is None or (len(match[3]) == 3 and match[2] != "0"):
+        return None
+    if is_gold and match[2] != "0" and len(match[3]) < 2:
+        return None
+    try:
+        number = decimal(f"{match[2]}.{match[3]}")
+    except UnreadableError:
+        return None
+    return number._replace(value=-number.value) if match[1] == "-" else number
 
 
 def _agreed(answers: list[str | None]) -> Formula | None:
@@ -135,141 +226,24 @@ def _agreed(answers: list[str | None]) -> Formula | None:
     return last
 
 
-def are_equal(gold: Formula, said: Formula, *, decimals: int) -> bool:
-    """Whether the two are mathematically equal; decimal fractions are rounded to `decimals` places.
-
-    50 % equals 50 as well as 0.5, but 0.5 % does not equal 50 %. A unit may be left out, but 5 m
-    does not equal 5 km. Braces are no parentheses: the set {1, 2} is no interval.
-
-    Reference:
-        Kydlíček et al. 2025, Math-Verify (github.com/huggingface/Math-Verify).
-    """
-    if _are_of_two_kinds(gold.text, said.text):
-        return False
-    if gold.percent == said.percent:
-        return _equal(gold.expression, said.expression, decimals)
-    whole, share = gold.expression, said.expression
-    if gold.percent:
-        return _equal(whole, share, decimals) or _equal(_hundredth(whole), share, decimals)
-    return _equal(whole, share, decimals) or _equal(whole, _hundredth(share), decimals)
+def _with_unit(candidate: re.Match[str], tail: str) -> str:
+    text = candidate[0].strip().strip("`*_").rstrip(".,;:!?").strip("`*_")
+    if text.startswith("(") and ")" not in text:
+        text = text[1:]
+    if text.endswith(")") and "(" not in text:
+        text = text[:-1]
+    behind = _BEHIND.match(tail, candidate.end())
+    if behind is not None and (behind[1].endswith("%") or unit_of(f"5 {behind[1]}")):
+        return f"{text} {behind[1]}"
+    return text
 
 
-def is_undefined(formula: Formula) -> bool:
-    r"""Whether a formula has no value, as 1/0 has none.
-
-    >>> is_undefined(read_formula(r"\frac{1}{2-2}")), is_undefined(read_formula(r"\infty"))
-    (True, False)
-    """
-    from sympy import Basic, Pow, nan, zoo
-
-    expression = formula.expression
-    if not isinstance(expression, Basic):
-        return False
-    return expression.has(zoo, nan) or any(
-        power.exp.is_negative and power.base.doit().is_zero for power in expression.atoms(Pow)
-    )
-
-
-def _as_answer(expression: Any) -> Any:
-    """An equation with its unknown in front; None for one that is false whatever the unknown is."""
-    from sympy import And, Eq, S, Set
-
-    sides = expression.args if isinstance(expression, And) else [expression]
-    if not all(isinstance(each, Eq) for each in sides):
-        return expression
-    # "x in (1, 2)" is read as an equation with a set
-    try:
-        if not expression.has(Set) and expression.doit() is S.false:
-            return None
-    except (ArithmeticError, AttributeError, TypeError, ValueError):  # sympy: 5 = 5 = x, for one
-        return None
-    if isinstance(expression, Eq) and expression.lhs.is_number and expression.rhs.is_Symbol:
-        return Eq(expression.rhs, expression.lhs, evaluate=False)
-    return expression
-
-
-def _are_of_two_kinds(gold: str, said: str) -> bool:
-    """Whether the two cannot be equal by the units behind them, or the brackets around them."""
-    one, other = unit_of(gold), unit_of(said)
-    if one and other:
-        return one != other
-    first, second = (_SET, _INTERVAL) if _SET.fullmatch(gold) else (_INTERVAL, _SET)
-    return bool(first.fullmatch(gold) and second.fullmatch(said))
-
-
-def _spelt_plainly(text: str) -> str:
-    scientific = _SCIENTIFIC.fullmatch(text)
-    if scientific:
-        return rf"{scientific[1]} \cdot 10^{{{scientific[2]}}}"
-    mixed = _MIXED.fullmatch(text)
-    if mixed:
-        whole, top, bottom = map(int, mixed.groups()[1:])
-        return f"{mixed[1]}{whole * bottom + top}/{bottom}"
-    if _SPACED.fullmatch(text):
-        return text.replace(" ", "")
-    text = _TIMES.sub(r"\\cdot ", text)
-    if r"\begin" not in text:
-        text = _PARTED.sub(",", text)
-    return _SPEED.sub("", _GROUPING.sub("", text)).replace(r"\varnothing", r"\emptyset")
-
-
-def _plain_number(text: str) -> Any:
-    """A whole number or a fraction of two, without the milliseconds of a parser; else None."""
-    match = _PLAIN_NUMBER.fullmatch(text.replace("\u2212", "-"))
+def _plain_number(text: str) -> Number | None:
+    """A whole number or a fraction of two, without the cost of a parser; else None."""
+    match = _PLAIN_NUMBER.fullmatch(text)
     if match is None:
         return None
-    from sympy import Rational
-
-    sign, top, bottom = match[1], match[2] or match[4], match[3] or match[5] or "1"
-    return Rational(int(sign + top), int(bottom)) if int(bottom) else None
-
-
-def _extracted(text: str, *, several: bool) -> list[Any]:
-    from math_verify.parser import extract_target_from_pred
-
-    found: list[Any] = extract_target_from_pred(
-        text,
-        _patterns(),
-        fallback_mode="no_fallback",
-        extraction_mode="any_match" if several else "first_match",
-    )
-    return found
-
-
-def _without_percent(expression: Any) -> tuple[Any, bool]:
-    """The 50 of what math-verify reads as 50 %, which is 50 times an unevaluated 1/100."""
-    from sympy import Mul, Rational, UnevaluatedExpr
-
-    hundredth = UnevaluatedExpr(Rational(1, 100))
-    if isinstance(expression, Mul) and hundredth in expression.args:
-        return Mul(*(each for each in expression.args if each != hundredth)), True
-    return expression, False
-
-
-def _equal(gold: Any, said: Any, decimals: int) -> bool:
-    from math_verify.grader import sympy_expr_eq
-
-    return bool(
-        sympy_expr_eq(gold, said, decimals, _SIGNIFICANT_DIGITS, allow_set_relation_comp=True)
-    )
-
-
-def _hundredth(expression: Any) -> Any:
-    """A percentage as a share; what cannot be divided stays as it is."""
-    try:
-        return expression / 100
-    except TypeError:
-        return expression
-
-
-@cache
-def _patterns() -> list[Any]:
-    from math_verify.parser import (
-        ExprExtractionConfig,
-        LatexExtractionConfig,
-        get_extraction_regexes,
-    )
-
-    latex = LatexExtractionConfig(boxed_match_priority=0)
-    patterns: list[Any] = get_extraction_regexes([latex, ExprExtractionConfig()])
-    return patterns
+    top, bottom = match[2] or match[4], int(match[3] or match[5] or "1")
+    if not bottom:
+        return None
+    return Number(Fraction(int(match[1] + top), bottom))

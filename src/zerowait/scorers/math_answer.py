@@ -34,8 +34,8 @@ def answer_formula(response: str, extraction: Extraction = "last") -> Formula | 
             one the last ``<answer>``, or what follows the words "answer is", or the last formula
             or number. ``any``: the same, and where the last candidate cannot be read, earlier ones.
 
-    >>> str(answer_formula(r"so \boxed{\frac12}").expression)
-    '1/2'
+    >>> answer_formula(r"so \boxed{\frac12}").key
+    '\\frac12'
     >>> answer_formula("The answer is 42.", "boxed") is None
     True
     """
@@ -63,11 +63,12 @@ def math_answer(
     r"""`score` when the response's answer equals a gold one, `format_score` for another formula.
 
     A response without an answer outside of its thinking that can be read is worth 0. The gold is a
-    number, a formula in LaTeX or plain text, a worked solution that ends in ``\boxed{…}``, or a
-    list of those; one that has no value (1/0) is none.
+    number, a formula in LaTeX or plain text, words, a worked solution that ends in ``\boxed{…}``,
+    or a list of those; one that has no value (1/0) is none. A gold that cannot be read equals the
+    same text, and abstains on others.
 
-    A comparison may take very long or all memory: the engine runs this scorer in a process that it
-    ends at the deadline. Needs the extra ``math``.
+    Numbers that are too large to be compared soon are refused. The engine runs this scorer in
+    another process, which it ends at the deadline. Needs the extra ``math``.
 
     >>> math_answer(Sample("", r"\boxed{0.5}", r"\frac{1}{2}")).value
     1.0
@@ -75,25 +76,45 @@ def math_answer(
     golds = _gold_formulas(sample)
     if isinstance(golds, Abstain):
         return golds
-    said = answer_formula(spoken(sample), extraction)
-    if said is None:
-        return Score(0.0, "no answer that can be read")
     try:
-        if is_undefined(said):
-            return Score(0.0, f"{shown(said.text)} has no value")
-        right = any(are_equal(gold, said, decimals=decimals) for gold in golds)
-    except Exception as error:  # noqa: BLE001 - sympy may raise anything at all
-        why = f"comparing {shown(said.text)} raised {type(error).__name__}: {error}"
-        return Abstain(FailureKind.CRASHED, why[:300])
-    return Score(score if right else format_score, f"answered {shown(said.text)}")
+        said = answer_formula(spoken(sample), extraction)
+        outcome = _judged(golds, said, decimals)
+    except Exception as error:  # noqa: BLE001 - what a response wrote is no crash of ours
+        why = f"comparing the answer raised {type(error).__name__}: {error}"
+        return Abstain(FailureKind.UNPARSEABLE, why[:300])
+    match outcome:
+        case True, why:
+            return Score(score, why)
+        case False, why:
+            return Score(format_score, why)
+        case None, why:
+            return Score(0.0, why)
+    return no_gold(sample.ground_truth, wanted="a formula")
+
+
+def _judged(
+    golds: list[Formula], said: Formula | None, decimals: int
+) -> tuple[bool | None, str] | None:
+    """Whether an answer is right, None where it is none, and why; None where no gold can tell."""
+    if said is None:
+        return None, "no answer that can be read"
+    if is_undefined(said):
+        return None, f"{shown(said.text)} has no value"
+    if any(are_equal(gold, said, decimals=decimals) for gold in golds):
+        return True, f"answered {shown(said.text)}"
+    if not said.readings:
+        return None, f"{shown(said.text)} cannot be read"
+    if any(gold.readings or gold.is_wordy for gold in golds):
+        return False, f"answered {shown(said.text)}"
+    return None
 
 
 def _gold_formulas(sample: Sample) -> list[Formula] | Abstain:
-    """Every gold that can be read and has a value, or the abstention where none has."""
+    """Every gold that is a text at all and has a value, or the abstention where none is."""
     texts = [text for text in gold_texts(sample.ground_truth) if not _NOTHING.fullmatch(text)]
     boxes = [last_boxes(text) for text in texts]
     whole = [text if box is None else box for text, box in zip(texts, boxes, strict=True)]
-    found = [formula for text in whole if (formula := read_formula(text)) is not None]
+    found = [each for text in whole if (each := read_formula(text, is_gold=True)) is not None]
     defined = [formula for formula in found if not is_undefined(formula)]
     wanted = "a formula that has a value" if found else "a formula"
     return defined or no_gold(sample.ground_truth, wanted=wanted)

@@ -59,6 +59,7 @@ _WORDY: Final = re.compile(r"[^\W\d_]{2,}\s+[^\W\d_]{2,}")
 _NOT: Final = re.compile(
     r"(?:\b(?:not|never|cannot|nor)|n't)\s+(?:be\s+|equal\s+(?:to\s+)?)?[$\\(*_`]*\Z", re.IGNORECASE
 )
+_IS: Final = re.compile(r"\s(?:is|are|was|equals)\s+(?:equal\s+to\s+)?:?\s*(?!not\b|never\b)")
 _TAIL_CHARS: Final = 600
 
 
@@ -134,6 +135,9 @@ def answer_of(sentence: str) -> str | None:
         return _joined(first) or bare(first[0][0])
     if unit_of(said) or not _WORDY.search(said):
         return said
+    verbs = list(_IS.finditer(said))
+    if len(verbs) == 1 and runs[-1][0].start() >= verbs[0].end() and not _NOT.search(said):
+        return answer_of(said[verbs[0].end() :])
     is_open = len(runs) > 1 or _NOT.search(said[: first[0].start()])
     return None if is_open else _joined(first) or bare(first[0][0])
 

@@ -25,7 +25,7 @@ from zerowait.types import Abstain, FailureKind, Outcome, Sample
 LARGEST_BYTES: Final = 1 << 20
 """The largest outcome that a worker sends back; a larger one is an abstention."""
 
-# 9^{9^{9^9}} in a response must not take the trainer's memory; users' functions may hold models.
+# A response must not take the trainer's memory; users' functions may hold models.
 _MOST_GROWTH_BYTES = 512 << 20
 
 

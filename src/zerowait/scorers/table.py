@@ -17,7 +17,7 @@ from zerowait.scorers.by_data_source import (
 from zerowait.scorers.column import column
 from zerowait.scorers.contains import contains
 from zerowait.scorers.format import check_format, tag_format
-from zerowait.scorers.formula import require_math_verify, warm_up
+from zerowait.scorers.formula import require_math, warm_up
 from zerowait.scorers.gsm8k import gsm8k
 from zerowait.scorers.json_schema import check_json_schema, json_schema, read_schema
 from zerowait.scorers.math_answer import math_answer
@@ -72,7 +72,7 @@ _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
     "by_data_source": lambda options: check_by_data_source(options, check_options),
     "format": check_format,
     "json_schema": check_json_schema,
-    "math": lambda _: require_math_verify(),
+    "math": lambda _: require_math(),
     "regex": check_regex,
 }
 

@@ -3,6 +3,7 @@ r"""The unit that stands behind a number, where it is one that can be told from 
 from __future__ import annotations
 
 import re
+from fractions import Fraction
 
 _NAMES = {
     "mm": "mm millimeter millimetre",
@@ -32,6 +33,30 @@ _NAMES = {
     "euro": "euro",
     "degree": "degree",
     "radian": "rad radian",
+}
+# How many of which unit one is.
+_IN_BASE = {
+    "mm": (Fraction(1, 1000), "m"),
+    "cm": (Fraction(1, 100), "m"),
+    "m": (Fraction(1), "m"),
+    "km": (Fraction(1000), "m"),
+    "in": (Fraction(254, 10_000), "m"),
+    "ft": (Fraction(3048, 10_000), "m"),
+    "yd": (Fraction(9144, 10_000), "m"),
+    "mi": (Fraction(1_609_344, 1000), "m"),
+    "mg": (Fraction(1, 1000), "g"),
+    "g": (Fraction(1), "g"),
+    "kg": (Fraction(1000), "g"),
+    "ml": (Fraction(1, 1000), "l"),
+    "l": (Fraction(1), "l"),
+    "s": (Fraction(1), "s"),
+    "min": (Fraction(60), "s"),
+    "h": (Fraction(3600), "s"),
+    "day": (Fraction(86_400), "s"),
+    "week": (Fraction(604_800), "s"),
+    "cent": (Fraction(1, 100), "dollar"),
+    "dollar": (Fraction(1), "dollar"),
+    "degree": (Fraction(1), "degree"),
 }
 _UNITS = {name: unit for unit, names in _NAMES.items() for name in names.split()}
 _POWERS = {"square": "2", "sq": "2", "squared": "2", "cubic": "3", "cubed": "3"}
@@ -64,6 +89,24 @@ def unit_of(answer: str) -> str | None:
         else:
             return None
     return f"{spelt}{name}{power}" if name else None
+
+
+def in_base_unit(unit: str) -> tuple[Fraction, str] | None:
+    """How many of which base unit a unit is, as `unit_of` spells it; None where that is not known.
+
+    >>> in_base_unit("km/h"), in_base_unit("cm2")
+    ((Fraction(5, 18), 'm/s'), (Fraction(1, 10000), 'm2'))
+    """
+    factor, names = Fraction(1), []
+    for index, part in enumerate(unit.split("/")):
+        name = part.rstrip("23")
+        known = _IN_BASE.get(name)
+        if known is None:
+            return None
+        power = int(part[len(name) :] or 1)
+        factor *= known[0] ** (power if not index else -power)
+        names.append(known[1] + part[len(name) :])
+    return factor, "/".join(names)
 
 
 def without_unit(answer: str) -> str:
