@@ -116,5 +116,5 @@ def test_a_correct_that_no_response_can_reach_is_refused(weight, correct):
         "answer": {"scorer": "gsm8k", "weight": weight},
         "length": {"shape": "kimi", "correct": correct},
     }
-    with pytest.raises(ConfigError, match="components.length.correct is .* give at most"):
+    with pytest.raises(ConfigError, match=r"components\.length\.correct is .* give at most"):
         zerowait.Engine({"components": components})

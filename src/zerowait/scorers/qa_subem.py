@@ -17,9 +17,9 @@ from zerowait.types import Abstain, Sample, Score
 def substring_match(answer: str, golds: Sequence[str]) -> bool:
     """Whether `answer` contains a gold answer as whole words, after normalisation of both.
 
-    A gold of which normalisation leaves nothing (``A``, ``++``) is looked for as it is written, and an
-    article that a word follows is none: "type A" contains the gold "A", and "a dog" does not. Scripts that put no
-    space between words have no word edges.
+    A gold of which normalisation leaves nothing (``A``, ``++``) is looked for as it is written, and
+    an article that a word follows is none: "type A" contains the gold "A", and "a dog" does not.
+    Scripts that put no space between words have no word edges.
 
     Reference:
         Jin et al. 2025, Search-R1 (arXiv:2503.09516).
@@ -70,7 +70,7 @@ def _contains(answer: str, gold: str) -> bool:
 
 
 def _occurrences(answer: str, gold: str) -> Iterator[tuple[str, str, str]]:
-    """What stands before each place where `gold` is written as a word, the word, and what follows."""
+    """The places where `gold` is written as a word: what stands before, the word, what follows."""
     word = unicodedata.normalize("NFKC", gold).strip()
     text = " ".join(unicodedata.normalize("NFKC", answer).split())
     for found in re.finditer(rf"(?<!\w){re.escape(word)}(?![\w'\u2019])", text):
