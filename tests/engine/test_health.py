@@ -99,7 +99,7 @@ ONE_KIND = {
     "exponential": lambda chance: round(chance.expovariate(1 / 200)),
     "geometric": lambda chance: 1 + int(math.log(1 - chance.random()) / math.log(0.2)),
     "triangular": lambda chance: round(chance.triangular(1, 1000, 900)),
-    "constant": lambda chance: 77,  # noqa: ARG005
+    "constant": lambda chance: 77,
     "five lengths": lambda chance: chance.choice([100, 200, 300, 400, 500]),
     "three lengths": lambda chance: chance.choice([10, 100, 1000]),
     "neighbours": lambda chance: chance.choice([7, 8]),

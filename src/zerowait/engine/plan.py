@@ -131,6 +131,27 @@ def compile_plan(config: RewardConfig) -> Plan:
     )
 
 
+def check_siblings(config: RewardConfig, plan: Plan, responses: int, *, said: str) -> None:
+    """Raise a ConfigError where siblings are compared and a prompt has one response.
+
+    Args:
+        config: the configuration, which the message names.
+        plan: made of it.
+        responses: to each prompt.
+        said: where that number stands, such as ``rollout.n``.
+    """
+    if responses > 1 or not plan.contests:
+        return
+    step = plan.contests[0]
+    kind = "rank" if config.judges[step.judge].verdict.rank is not None else "pairs"
+    config.fail(
+        ("components", step.name),
+        f"compares the responses to one prompt (judges.{step.judge}.verdict: {{{kind}: group}}), "
+        f"and {said} is {responses}: a reward of siblings has no value without siblings; let a "
+        "prompt have at least 2 responses, or compare with a reference: {pairs: reference}",
+    )
+
+
 def credentials(config: RewardConfig, environ: Mapping[str, str]) -> dict[str, list[str | None]]:
     """The API key of each judge's endpoints, in their order; None where none is configured.
 

@@ -12,7 +12,6 @@ from zerowait.scorers import credit_of
 from zerowait.shaping import GroupView, Penalties
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
 
-
 _ROUNDING = 1e-9  # a column of 32 bits may miss its 1 by a little
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -213,8 +214,13 @@ def _outcome_of_mapping(returned: Mapping[Any, Any], name: str) -> Outcome:
     outcome = outcome_of(returned["score"], name)
     if not isinstance(outcome, Score):
         return outcome
-    rest = {str(key): value for key, value in returned.items() if key != "score"}
+    rest = {str(key): _plain(value) for key, value in returned.items() if key != "score"}
     return Score(outcome.value, outcome.why, outcome.detail | rest)
+
+
+def _plain(value: Any) -> Any:
+    """A `Decimal` as the float it would be as a score; on its way it would become a text."""
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _outcome_of_number(returned: Any, name: str) -> Outcome:

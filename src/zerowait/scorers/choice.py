@@ -72,8 +72,8 @@ _STATED = re.compile(
     rf"(?:{_IS}(?:\s+(?:clearly|definitely|therefore|thus|indeed))?|[-=]>|[:=]|[-\u2013\u2014](?=\s)"
     rf"|(?<=\s)(?=[(\[]?[A-Z][)\]]?[.\s*]*(?:\n|\Z)))"
     # a member of a JSON object
-    r"|[\"'](?:(?:final|correct|chosen|selected)[_ ]?)?(?:answers?|choice|option|letters?|selections?"
-    r"|prediction)(?:[_ ]?(?:letter|choice|option|key|id)s?)?[\"']\s*:"
+    r"|[\"'](?:(?:final|correct|chosen|selected)[_ ]?)?(?:answers?|choice|option|letters?"
+    r"|selections?|prediction)(?:[_ ]?(?:letter|choice|option|key|id)s?)?[\"']\s*:"
     rf"|{_ANSWER_UNCASED}|{_ANSWER_UNSPACED}"
     rf"|\b(?:result|choice|option|selection|verdict|conclusion)[*_]*\s*[:=]"
     rf"|\b(?:choose|pick|select|(?:go|going)\s+with|opt\s+for))"

@@ -31,9 +31,9 @@ def group_linear(
 ) -> list[float]:
     """Penalty in [0, coefficient] for each member: coefficient x pass rate x share of the longest.
 
-    The pass rate is the share of correct ones among the members that have a score. So a problem that
-    is always solved presses hardest for short answers, and one never solved not at all, whatever
-    its wrong answers got for their form.
+    The pass rate is the share of correct ones among the members that have a score. So a problem
+    that is always solved presses hardest for short answers, and one never solved not at all,
+    whatever its wrong answers got for their form.
 
     Args:
         lengths: tokens per member.
