@@ -97,8 +97,6 @@ def combine(
             if not policy or _SEVERITY[chosen] > _SEVERITY[policy]:
                 policy = chosen
             reasons.append(reason)
-    if not policy and _unmeasured(outcomes, terms):
-        policy, why = "neutral", _not_measured(outcomes, terms)
     ordered = {term.name: outcomes[term.name] for term in terms}
     why = "; ".join(reasons)
     if not policy:
