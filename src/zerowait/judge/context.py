@@ -22,8 +22,8 @@ _FOLLOWS = re.compile(
     | [.!。] (?= [\s*_`"'$)\]}»] | \Z | [\u3040-\u9fff\uac00-\ud7a3] )
     | [ \t]*+ (?: (?P<bracket> \( | \[ ) | [,;|] )
     | [ \t]++ -  (?= [ \t] ) | [ \t]*+ — | [ \t]*+ < (?= /?[a-z] )
-    | [ \t]++ (?: because | since | due[ ]to | overall | from[ ]me | in[ ]total | given | considering
-        | based[ ]on | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
+    | [ \t]++ (?: because | since | due[ ]to | overall | from[ ]me | in[ ]total | given
+        | considering | based[ ]on | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
         | for[ ]this[ ](?:response|answer) ) \b
     """,
     re.VERBOSE,
@@ -48,7 +48,8 @@ _TAKES_BACK = re.compile(
           | oops | correction | on[ ]second[ ]thought
           | i[ ]take[ ](?:it|that)[ ]back | i(?:'ve|[ ]have)?[ ]changed[ ]my[ ]mind | never[ ]?mind
           | let[ ]me[ ](?:re\w+|correct|change|think[ ]again) | hmm+ | undecided ) (?!\w)
-  | (?<=[.!?;\n]) [ \t\n*_]*+ (?:minus|plus|less|subtract|deduct)[ ](?:[0-9]|an?[ ]|half|one|two|three)
+  | (?<=[.!?;\n]) [ \t\n*_]*+ (?:minus|plus|less|subtract|deduct)[ ]
+        (?:[0-9]|an?[ ]|half|one|two|three)
   | \b(?:that|this|it|which)(?:'s|[ ]is|[ ]was|[ ]seems|[ ]may[ ]be|[ ]would[ ]be)[ ]
         (?:\w{1,8}[ ]){0,2} too[ ](?:high|low|generous|harsh|strict|lenient|kind)\b
   | \b(?:not|un)[ ]?(?:sure|decided|final)\b
@@ -64,7 +65,8 @@ _ELSE = r"(?:other|previous|earlier|next|perfect|ideal|flawless|hypothetical|typ
 # A remark in the same sentence that says when the value would be the verdict, or whose it is.
 _QUALIFIES = re.compile(
     rf"""
-      \? | right\? | (?: minus | plus | less ) (?= [ ] (?: [0-9] | an? | half | one | two | three ) )
+      \? | right\?
+    | (?: minus | plus | less ) (?= [ ] (?: [0-9] | an? | half | one | two | three ) )
     | with[ ](?:an?[ ]|some[ ])?(?:deductions?|penalt(?:y|ies)|bonus)\b
     | (?:(?:but|and|then|from[ ]which)[ ]){{0,2}}(?:i[ ](?:will[ ]|must[ ]|would[ ])?|i'll[ ])?
         (?:deduct|subtract|dock|knock[ ]off|take[ ](?:off|away))\b

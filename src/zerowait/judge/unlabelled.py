@@ -14,7 +14,7 @@ from itertools import chain
 
 from zerowait.judge.claims import Claim, Reader, Reading, Spans, is_within, says_nothing_after
 from zerowait.judge.introduction import introduced
-from zerowait.judge.readers import _SOLID
+from zerowait.judge.readers import SOLID
 
 _JUDGED = (
     r"(?:it|this(?:[ ]one)?|(?:this|the)[ ](?:response|answer|reply|solution|output|essay|text)"
@@ -43,27 +43,31 @@ _GIVES = re.compile(
     [\n.!?;,:] [\s*_\#>-]*+ {_OPENERS}
     (?: {_WILL} (?: (?:{"|".join(_RATES)}) | giving | awarding ) [ ] (?P<object>{_JUDGED}[ ])?
       | (?P<puts> {_WILL} (?:put|place)[ ]{_JUDGED}[ ]at[ ] )
-      | {_WILL} (?: (?:go|going)[ ]with | (?:settle|land)[ ]on | call[ ]it | say[ ](?:it|this)(?:'s|[ ]is) ) [ ]
+      | {_WILL} (?: (?:go|going)[ ]with | (?:settle|land)[ ]on | call[ ]it
+          | say[ ](?:it|this)(?:'s|[ ]is) ) [ ]
       | {_JUDGED} [ ] (?: (?P<deserves>deserves|merits) | (?P<earns>{"|".join(_EARNS)}) ) [ ]
-      | (?:this|it)(?:'s|[ ]is)[ ] (?= an?[ ]{_SOLID}[ ] )
+      | (?:this|it)(?:'s|[ ]is)[ ] (?= an?[ ]{SOLID}[ ] )
       | (?P<is> (?:this|it|that)(?:'s|[ ]is)[ ] (?=an?[ ]) )
       | (?P<mark> (?:(?:my|the)[ ])?(?:(?:final|overall|appropriate|(?:most[ ])?fitting
-          |resulting)[ ])?{_MARK} (?:[ ](?:i|we)(?:'d|[ ]would)?[ ](?:give|assign))? (?:[ ](?:would|should)[ ]be|[ ]is) [ ] )
+          |resulting)[ ])?{_MARK} (?:[ ](?:i|we)(?:'d|[ ]would)?[ ](?:give|assign))?
+          (?:[ ](?:would|should)[ ]be|[ ]is) [ ] )
       | (?: (?:rated|rating|giving|scoring) [ ] (?:{_JUDGED}[ ])? )
       | (?P<bare> (?=(?:an?[ ])?(?:final[ ]|overall[ ])?{_MARK}[ ]of) ) )
-    (?P<article>an?[ ])? (?: (?:at|as)[ ](?:an?[ ])? )? (?P<solid>{_SOLID}[ ])? {_OF}
+    (?P<article>an?[ ])? (?: (?:at|as)[ ](?:an?[ ])? )? (?P<solid>{SOLID}[ ])? {_OF}
     (?=[*_`\[(]*+(?:[0-9]|[a-z]{{3,5}}\b))
     """,
     re.VERBOSE,
 )
-_VERBS = tuple(
-    f" {verb} " for verb in (*_RATES, *_EARNS, *_OTHERS, "is", "it's", "this is", "of", "be")
-) + ("\nrated ", "\nrating ", "\ngiving ", "\nit's ", "\nthis ", "\nit ")
+_VERBS = (
+    *(f" {verb} " for verb in (*_RATES, *_EARNS, *_OTHERS, "is", "it's", "of", "be")),
+    *("\nrated ", "\nrating ", "\ngiving ", "\nit's ", "\nthis ", "\nit "),
+)
 """One of these is in each text that `_GIVES` finds something in."""
 _SENTENCE_CHARS = 300
 # "With tests, this deserves a 9" and "According to its author, this deserves a 10".
 _SUPPOSES = re.compile(
-    r"[\s*_#>-]*+(?:with(?![ ](?:that|this|these|all)\b)|according[ ]to|(?:in|by)[ ](?:its|their))\b"
+    r"[\s*_#>-]*+(?:with(?![ ](?:that|this|these|all)\b)|according[ ]to|(?:in|by)[ ](?:its|their))"
+    r"\b"
 )
 _FITTING = re.compile(
     rf"""
@@ -71,7 +75,8 @@ _FITTING = re.compile(
     (?P<number>[0-9]++(?:\.[0-9]++)?) (?:/(?P<out>[0-9]++))? [ ](?:is|seems|feels)[ ]
     (?:(?:most|quite|only|well)[ ])?
     (?:appropriate|fair|warranted|justified|reasonable|fitting|suitable|deserved)
-    (?= [*_]*+ (?: [.,;!\n] | \Z | [ ](?:here|overall|because|since|given|for[ ]this[ ]response)\b ) )
+    (?= [*_]*+ (?: [.,;!\n] | \Z
+      | [ ](?:here|overall|because|since|given|for[ ]this[ ]response)\b ) )
     """,
     re.VERBOSE,
 )
