@@ -109,11 +109,19 @@ CLOSING_TAG = re.compile(CLOSES, re.IGNORECASE)
 CONTROL = re.compile(r"<\|\w+\|>|</s>")
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
+SOLID = "solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable"
 GIVES = re.compile(
-    r"(?:\b(?:rate|give|score|grade|assign|award|deserves|earns|gets|merits|receives)\b[^.\n]*"
-    r"|\[result\]\W*)\Z",
+    r"(?:\b(?:rate|give|score|grade|assign|award|deserves|earns|gets|merits|receives|scores|rated"
+    r"|rating|giving|awarding|scoring|settle on|land on|go(?:ing)? with|call it|put|place|say"
+    r"|(?:this|it|that)(?:'s| is)|(?:would|should) be)\b[^.\n]*|\[result\]\W*)\Z",
     re.IGNORECASE,
 )
+FITS = re.compile(
+    r"(?:/\d+)? (?:is|seems|feels) (?:(?:most|quite|only|well) )?(?:appropriate|fair|warranted"
+    r"|justified|reasonable|fitting|suitable|deserved)\b",
+    re.IGNORECASE,
+)
+ARTICLE = re.compile(rf"(?:\ban? )?(?:\b(?:{SOLID}) )?[\s*_\"'`(\[$]*\Z|\ban? \Z", re.IGNORECASE)
 OPENING_GROUND = re.compile(
     r"[\W_]*(?:/|out of\b|of\b|von\b|sur\b|on an?\b|because\b|since\b|as\b|due to\b)",
     re.IGNORECASE,
@@ -179,9 +187,10 @@ def _is_verdict(text: str, match: re.Match[str], labels: list[str]) -> bool:
     """Whether what stands there stands for itself, or is said to be the verdict."""
     if _is_alone(text, match) or _has_label(text, match, labels):
         return True
-    if GIVES.search(text[max(0, match.start() - 160) : match.start()]):
+    said = text[max(0, match.start() - 160) : match.start()]
+    if GIVES.search(said) or FITS.match(text, match.end()):
         return True
-    begins = not re.search(r"[^\W_]", text[: match.start()])
+    begins = not re.search(r"[^\W_]", ARTICLE.sub("", text[: match.start()]))
     return begins and OPENING_GROUND.match(text, match.end()) is not None
 
 
@@ -202,7 +211,8 @@ def _is_alone(text: str, match: re.Match[str]) -> bool:
     """Whether the verdict is all there is on the last line that has anything on it."""
     end = text.find("\n", match.end())
     line = text[text.rfind("\n", 0, match.start()) + 1 : end if end >= 0 else len(text)]
-    rest = UNITS.sub("", line.replace(match[0], "", 1))
+    before = ARTICLE.sub("", line[: line.find(match[0])])
+    rest = UNITS.sub("", before + line[line.find(match[0]) + len(match[0]) :])
     below = "" if end < 0 else text[end:]
     return not re.search(r"[^\W_]", rest + UNITS.sub("", below))
 
@@ -212,7 +222,7 @@ def _has_label(text: str, match: re.Match[str], labels: list[str]) -> bool:
     before = text[max(0, match.start() - 160) : match.start()].lower()
     found = [(before.rfind(label), len(label)) for label in labels if label in before]
     for at, length in found:
-        between = before[at + length :]
+        between = ARTICLE.sub(" ", before[at + length :])
         between = re.sub(r"[(\[][^()\[\]]*[)\]]|(?:out of|/)\s*\d+", " ", between)
         words = re.findall(r"[^\W_]+", between)
         if all(word in BETWEEN_WORDS or word in labels for word in words):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.config import FailurePolicy, Value
-from zerowait.engine.combine import Term, combine, policy_for, settle_groups
+from zerowait.engine.combine import ExtraNumbers, Term, combine, policy_for, settle_groups
 from zerowait.errors import JudgementError
 from zerowait.types import Abstain, FailureKind, Reward, Score, Skipped
 
@@ -98,8 +98,63 @@ OUTCOME = st.one_of(
 def test_a_reward_is_a_finite_number_exactly_when_nothing_abstained(answer, quality):
     reward = combine({"answer": answer, "quality": quality}, TERMS, FailurePolicy())
     failed = isinstance(answer, Abstain) or isinstance(quality, Abstain)
-    assert (reward.value is None) is failed
+    measured = isinstance(answer, Score) or isinstance(quality, Score)
+    assert (reward.value is None) is (failed or not measured)
     assert reward.value is None or math.isfinite(reward.value)
+
+
+NO_SIBLING = Skipped("there is no sibling to compare it with")
+OTHER_SOURCE = Skipped("not for data source 'b'")
+GATED = Skipped("gate 'answer > 0' is closed")
+SHADOWED = [Term("answer", 0.0), Term("quality", 0.5, (), "judge")]
+
+
+@pytest.mark.parametrize(
+    ("terms", "answer", "quality", "value"),
+    [
+        (TERMS, OTHER_SOURCE, NO_SIBLING, None),
+        (TERMS, OTHER_SOURCE, OTHER_SOURCE, None),
+        (TERMS, OTHER_SOURCE, GATED, None),
+        (TERMS, Score(0.0), NO_SIBLING, 0.0),
+        (TERMS, Score(1.0), NO_SIBLING, 1.0),
+        (TERMS, OTHER_SOURCE, Score(4.0), 2.0),
+        (TERMS, Score(1.0), GATED, 1.0),
+        (SHADOWED, Score(1.0), NO_SIBLING, None),
+        (SHADOWED, Score(1.0), OTHER_SOURCE, None),
+        (SHADOWED, Score(0.0), GATED, 0.0),  # the gate is the user's word for 0
+        ([Term("answer", 0.0), Term("quality", 0.0)], Score(1.0), NO_SIBLING, 0.0),
+    ],
+)
+def test_a_sample_that_no_component_measured_has_no_value(terms, answer, quality, value):
+    reward = combine({"answer": answer, "quality": quality}, terms, FailurePolicy())
+    assert reward.value == value
+    assert reward.policy == ("neutral" if value is None else "")
+    assert quality.why in reward.why if value is None else not reward.why
+
+
+def test_further_numbers_of_a_rule_are_metrics_and_nothing_else_is():
+    detail = {"acc": 1, "nan": math.nan, "inf": math.inf, "text": "x", "list": [1], "ok": True}
+    outcomes = {"answer": Score(1.0, "", detail), "quality": Score(7.0, "", {"verdict": 7})}
+    terms = [Term("answer", 1.0), Term("quality", 0.5, (), "judge")]
+    metrics = combine(outcomes, terms, FailurePolicy()).metrics
+    numbers = {k: v for k, v in metrics.items() if k.split("/")[1] not in ("scored", "abstained")}
+    assert numbers == {"answer/acc": 1, "answer/nan": None, "answer/inf": None, "answer/ok": 1}
+
+
+def test_a_further_number_does_not_take_the_name_of_a_metric():
+    outcomes = {"answer": Score(1.0, "", {"scored": 7, "abstained": 7}), "quality": Score(1.0)}
+    metrics = combine(outcomes, TERMS, FailurePolicy()).metrics
+    assert (metrics["answer/scored"], metrics["answer/abstained"]) == (1, 0)
+
+
+def test_made_up_names_do_not_fill_the_memory():
+    extra = ExtraNumbers(TERMS)
+    rewards = []
+    for number in range(1000):
+        outcomes = {"answer": Score(1.0, "", {f"n{number}": 1}), "quality": Score(1.0)}
+        rewards.append(extra.filled(combine(outcomes, TERMS, FailurePolicy())))
+    assert len(rewards[-1].metrics) == 64
+    assert extra.filled(rewards[0]).metrics.keys() == rewards[-1].metrics.keys()
 
 
 def drop(policy="drop_group"):

@@ -8,6 +8,8 @@ import pytest
 
 from zerowait import Abstain, ConfigError, DataError, Engine, Sample, Score, Skipped
 from zerowait.client import Reply
+from zerowait.config import load_config
+from zerowait.engine.plan import check_siblings, compile_plan
 from zerowait.errors import ClosedError
 from zerowait.events import ResponsesCompared
 from zerowait.testing import virtually
@@ -213,9 +215,31 @@ def test_a_group_of_equal_responses_ties_and_asks_nobody():
 
 @pytest.mark.parametrize("verdict", [PAIRS, RANK], ids=str)
 def test_a_group_of_one_has_nobody_to_be_compared_with_and_is_skipped(verdict):
-    outcomes, rewards, _ = scored(config(verdict), rows(1))
+    """Every row of a validation with n = 1 had the reward 0.0, though no judge was asked."""
+    wire = Wire()
+    outcomes, rewards, _ = scored(config(verdict), rows(1), wire)
     assert outcomes == [Skipped("there is no sibling to compare it with")]
-    assert rewards[0].value == 0
+    assert (rewards[0].value, rewards[0].policy, wire.asked) == (None, "neutral", [])
+    assert rewards[0].why.endswith("style: there is no sibling to compare it with")
+    assert rewards[0].metrics["style/scored"] == rewards[0].metrics["style/abstained"] == 0
+
+
+@pytest.mark.parametrize("verdict", [PAIRS, RANK], ids=str)
+def test_a_row_without_siblings_has_the_value_of_its_other_components(verdict):
+    given = config(verdict)
+    given["components"] |= {"words": {"scorer": "contains"}}
+    samples = [Sample("p", "It is 4.", "4", group="g"), Sample("p", "It is 4.", "5", group="h")]
+    _, rewards, _ = scored(given, samples)
+    assert [reward.value for reward in rewards] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("verdict", [PAIRS, RANK], ids=str)
+def test_one_response_to_a_prompt_is_refused_where_the_number_is_known(verdict):
+    loaded = load_config(config(verdict))
+    plan = compile_plan(loaded)
+    check_siblings(loaded, plan, 2, said="rollout.n")
+    with pytest.raises(ConfigError, match=r"rollout\.n is 1: a reward of siblings has no value"):
+        check_siblings(loaded, plan, 1, said="rollout.n")
 
 
 GATED = {

@@ -264,7 +264,7 @@ def test_a_component_is_skipped_for_other_data_sources():
     settings = config(components={"quality": {"judge": "q", "sources": ["math"]}})
     samples = [Sample("q", "a", data_source="math"), Sample("q", "b", data_source="chat")]
     rewards, *_ = scored(settings, samples)
-    assert [reward.value for reward in rewards] == [7, 0]
+    assert [reward.value for reward in rewards] == [7, None]
 
 
 def test_a_normalised_verdict_is_mapped_to_nought_to_one():

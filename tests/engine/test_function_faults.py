@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from zerowait.engine import Engine
 from zerowait.engine.microbatch import LARGEST
 from zerowait.engine.pool import ScorerPool
 from zerowait.scorers import import_scorer, list_takers
@@ -269,3 +270,36 @@ def test_it_is_known_before_the_run_which_functions_take_lists():
     assert list_takers("by_data_source", {"table": table}) == {"faulty_functions:lists"}
     assert list_takers("faulty_functions:later_lists", {}) == {"faulty_functions:later_lists"}
     assert list_takers("faulty_functions:plain", {}) == list_takers("gsm8k", {}) == set()
+
+
+NUMBERS = """
+from decimal import Decimal
+import numpy as np
+
+def f(sample):
+    if sample.ground_truth == "bare": return 1.0
+    if sample.ground_truth == "raise": raise ValueError("no")
+    if sample.ground_truth == "nan": return {"score": 1, "acc": float("nan")}
+    return {"score": 1, "acc": np.float32(0.5), "price": Decimal("0.25"), "why": "x", "right": True}
+"""
+
+
+def test_numbers_beside_a_function_s_score_are_metrics_of_every_sample(tmp_path):
+    """The same names for each, NaN and missing ones None, whichever sample came first."""
+    (tmp_path / "numbers_beside.py").write_text(NUMBERS)
+    config = {"components": {"mine": {"scorer": "numbers_beside:f"}}}
+
+    async def main():
+        async with Engine(config) as engine:
+            samples = [Sample("", "", what) for what in ("raise", "bare", "nan", "all")]
+            first = [await engine.score(sample) for sample in samples]
+            return first, await engine.score_all(samples)
+
+    alone, together = asyncio.run(main())
+    names = {"mine/scored", "mine/abstained", "mine/acc", "mine/price", "mine/right"}
+    assert [set(reward.metrics) for reward in together] == [names] * 4
+    assert [reward.metrics["mine/acc"] for reward in together] == [None, None, None, 0.5]
+    assert together[3].metrics["mine/price"] == 0.25
+    assert together[3].metrics["mine/right"] == 1.0
+    assert set(alone[3].metrics) == names
+    assert alone[1].metrics.keys() == {"mine/scored", "mine/abstained"}  # none was known yet

@@ -11,7 +11,7 @@ import zerowait
 from zerowait.config import load_config
 from zerowait.engine.health import ALARMS, Row, StepMean, findings, row_of, step_mean
 from zerowait.engine.health_watch import HealthWatch
-from zerowait.engine.lengths import two_clusters
+from zerowait.engine.lengths import dip, two_clusters
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.ranks import rank_correlation, rank_sum_z, ranks
 from zerowait.events import HealthAlarm, RewardSettled
@@ -88,6 +88,49 @@ def test_lengths_of_two_kinds_are_told(seed):
         for index, row in enumerate(sound_step(chance))
     ]
     assert "bimodal_length" in kinds(rows)
+
+
+ONE_KIND = {
+    "uniform": lambda chance: chance.randint(10, 1000),
+    "uniform from 0": lambda chance: chance.randint(0, 4000),
+    "normal": lambda chance: round(abs(chance.gauss(300, 60))),
+    "log-normal": lambda chance: round(math.exp(chance.gauss(6, 0.6))),
+    "wide log-normal": lambda chance: round(math.exp(chance.gauss(5, 1.5))),
+    "exponential": lambda chance: round(chance.expovariate(1 / 200)),
+    "geometric": lambda chance: 1 + int(math.log(1 - chance.random()) / math.log(0.2)),
+    "triangular": lambda chance: round(chance.triangular(1, 1000, 900)),
+    "constant": lambda chance: 77,
+    "five lengths": lambda chance: chance.choice([100, 200, 300, 400, 500]),
+    "three lengths": lambda chance: chance.choice([10, 100, 1000]),
+    "neighbours": lambda chance: chance.choice([7, 8]),
+    "nothing or little": lambda chance: chance.choice([0, 1, 2]),
+}
+
+
+@pytest.mark.parametrize("shape", ONE_KIND)
+@pytest.mark.parametrize(("count", "draws"), [(64, 1500), (100, 800), (256, 400), (1000, 100)])
+def test_lengths_of_one_kind_raise_no_alarm(shape, count, draws):
+    """Fewer than 1 draw in 1,000: of 64 uniform lengths 95 in 1,000 were told to be of two kinds."""
+    chance = random.Random(count)
+    draw = ONE_KIND[shape]
+    told = sum(two_clusters([draw(chance) for _ in range(count)]) is not None for _ in range(draws))
+    assert told <= draws // 1000
+
+
+@SEEDS
+@pytest.mark.parametrize("count", [64, 256])
+def test_the_dip_of_one_cluster_is_small_and_that_of_two_is_large(seed, count):
+    """Golden values of the statistic stand in its docstring; diptest's agree to 1e-9."""
+    chance = random.Random(seed)
+    one = sorted(chance.gauss(0, 1) for _ in range(count))
+    two = sorted(chance.gauss(0, 1) + 6 * (index % 2) for index in range(count))
+    assert dip(one) * math.sqrt(count) < 0.73 < dip(two) * math.sqrt(count)
+    assert dip(list(range(count))) == pytest.approx(1 / (2 * count))
+
+
+@pytest.mark.parametrize("lengths", [[5] * 40 + [900] * 40, [10, 12, 900, 1000] * 20])
+def test_two_lengths_that_are_far_apart_are_two_kinds(lengths):
+    assert two_clusters(lengths) is not None
 
 
 @SEEDS

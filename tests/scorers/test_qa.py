@@ -44,6 +44,54 @@ def test_exact_match_has_these_values(response, gold, value):
     assert qa_em(sample(response, gold)).value == value
 
 
+EMPTIED = [
+    ("A", "A", True),
+    ("a", "A", True),
+    ("A.", "A", True),
+    ("(a)", "A", True),
+    ("The", "The", True),
+    ("the!", "The", True),
+    ("An", ["An"], True),
+    ("++", "++", True),
+    ("%", "%", True),
+    ("?", ["!", "?"], True),
+    ("\uff21", "A", True),
+    ("...", "...", True),
+    ("B", "A", False),
+    ("The", "A", False),
+    ("Paris", "The", False),
+    ("", "A", False),
+    ("!", "?", False),
+    ("--", "++", False),
+    ("!!", "The", False),
+]
+
+
+@pytest.mark.parametrize(("answer", "gold", "right"), EMPTIED)
+def test_a_gold_that_normalises_to_nothing_is_compared_as_it_is_written(answer, gold, right):
+    """The blood group A was 0 for every response, the right one included."""
+    said = sample(f"<answer>{answer}</answer>", gold)
+    for scorer in (qa_em, qa_subem, qa_f1, qa_em_format):
+        assert (scorer(said).value >= 0.8) is right, scorer.__name__  # 0.8: without <think>
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "right"),
+    [
+        ("the blood type is A", "A", True),
+        ("type A blood", "A", True),
+        ("A, since it is rare", "A", True),
+        ("it is a dog", "A", False),
+        ("A dog", "A", False),
+        ("It is so. A dog", "A", False),
+        ("use the ++ operator", "++", True),
+        ("the band is called The The", "The", True),
+    ],
+)
+def test_an_article_before_a_word_is_not_the_gold_that_is_spelt_like_it(answer, gold, right):
+    assert qa_subem(sample(f"<answer>{answer}</answer>", gold)).value == right
+
+
 @pytest.mark.parametrize("scorer", [qa_em, qa_subem, qa_f1, qa_em_format])
 def test_an_answer_in_thinking_is_no_answer(scorer):
     for response in (
@@ -113,7 +161,7 @@ def test_containment_has_these_values(response, gold, value):
         ("x x y", ["x y y"], 2 / 3),
         ("Rome", ["Paris", "Rome Italy"], 2 / 3),
         ("Rome", ["Paris"], 0.0),
-        ("the", ["the"], 0.0),
+        ("the", ["the"], 1.0),
         ("", ["Paris"], 0.0),
     ],
 )

@@ -146,7 +146,7 @@ def test_every_shape_answers_once_per_member_and_abstains_without_lengths():
         ("soft_overlong", {"limit": 10, "buffer": 0}, "buffer must be from 1 to limit"),
         ("cosine", {"limit": 0}, "limit must be greater than 0"),
         ("group_linear", {"coefficient": -1}, "coefficient must not be negative"),
-        ("kimi", {"x": 1}, "kimi has no parameter 'x'; it has none"),
+        ("kimi", {"corect": 1}, "kimi has no parameter 'corect'; did you mean 'correct'?"),
         ("lcpo_exact", {"alpha": 0}, "alpha must be greater than 0"),
         ("lcpo_exact", {"max_penalty": -1}, "max_penalty must not be negative"),
         ("lcpo_max", {"delta": 2}, "delta must be in [0, 1]"),

@@ -2,6 +2,7 @@
 
 import json
 import math
+import pickle
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score, Skipped
-from zerowait.verl.rows import extra_info
+from zerowait.verl.rows import RowInfo, extra_info
 from zerowait.verl.settlement import Fate, Settled
 from zerowait.verl.step_metrics import all_priced, coverage, judge_metrics, reward_metrics
 from zerowait.verl.trainer import ZerowaitTrainer
@@ -298,3 +299,14 @@ def test_scores_are_corrected_to_those_of_rows_that_have_one(queue):
     trainer._correct_scores(KVBatchMeta(keys=keys, tags=tags, partition_id="train"), metrics)
     assert (metrics["critic/score/mean"], metrics["critic/score/min"]) == (2.0, 1.0)
     assert metrics["critic/rewards/mean"] == 2.0
+
+
+def test_a_number_that_only_some_rows_have_is_a_metric_wherever_it_comes():
+    rewards = [Reward(1.0, {}, {}), Reward(1.0, {}, {"mine/acc": 0.5})]
+    assert reward_metrics(rewards)["reward/mine/acc/mean"] == 0.5
+    assert reward_metrics(rewards[::-1])["reward/mine/acc/mean"] == 0.5
+
+
+def test_verl_reads_a_column_of_the_first_row_from_every_row():
+    rows = [RowInfo({"mine/acc": 0.5}), RowInfo({})]
+    assert [row["mine/acc"] for row in pickle.loads(pickle.dumps(rows))] == [0.5, None]

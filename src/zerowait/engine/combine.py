@@ -9,12 +9,15 @@ from typing import Any, Literal
 import msgspec
 
 from zerowait.config import FailurePolicy, Policy, Value
+from zerowait.engine.gate import is_closed
 from zerowait.errors import JudgementError
+from zerowait.scorers.real import real
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Score, Skipped
 
 _SEVERITY = {"neutral": 0, "mask": 1, "drop_group": 2}
 _LARGEST = 1e30
 """Trainers keep rewards in 32 bits, which end at 3.4e38, and add up whole batches of them."""
+_MOST_NAMES = 64
 
 
 class Term(msgspec.Struct, frozen=True):
@@ -63,16 +66,20 @@ def combine(
 ) -> Reward:
     """The reward of one sample: the weighted sum of what was reached, or an abstention.
 
-    A `Skipped` component contributes 0. A component that abstained abstains the sample, unless its
-    policy is an explicit value; then it counts as that value times its factor. Weights are never
-    re-normalised: rewards are sums, and a row that lost a positive component would be punished.
-    A shadow component (factor 0) can neither change nor abstain a reward. A sum beyond 1e30, which
-    a trainer's 32 bits cannot hold or add up, is no reward: the sample abstains (out_of_range).
+    A `Skipped` component contributes 0. Where every component that counts was skipped, and not by
+    its gate, nothing was measured, and the sample has no value (``neutral``): it is for no
+    component's data source, or a judge that compares siblings found none. A component that
+    abstained abstains the sample, unless its policy is an explicit value; then it counts as that
+    value times its factor. Weights are never re-normalised: rewards are sums, and a row that lost a
+    positive component would be punished. A shadow component (factor 0) can neither change nor
+    abstain a reward. A sum beyond 1e30, which a trainer's 32 bits cannot hold or add up, is no
+    reward: the sample abstains (out_of_range).
 
     Raises:
         JudgementError: a component abstained and its policy is ``raise``.
     """
-    total, policy, why = 0.0, "", ""
+    total, policy = 0.0, ""
+    reasons: list[str] = []
     for term in terms:
         outcome = outcomes[term.name]
         if term.factor == 0:
@@ -89,13 +96,40 @@ def combine(
                 raise JudgementError(f"{reason} (on_failure says raise)")
             if not policy or _SEVERITY[chosen] > _SEVERITY[policy]:
                 policy = chosen
-            why = f"{why}; {reason}" if why else reason
+            reasons.append(reason)
     ordered = {term.name: outcomes[term.name] for term in terms}
-    if not policy and not abs(total) <= _LARGEST:
-        policy, why = _overflowed(total, on_failure)
+    why = "; ".join(reasons)
+    if not policy:
+        policy, why = _no_reward(total, outcomes, terms, on_failure)
     if policy:
         return Reward(None, ordered, metrics_of(ordered, terms), policy, why)
     return Reward(total, ordered, metrics_of(ordered, terms))
+
+
+def _no_reward(
+    total: float, outcomes: Mapping[str, Outcome], terms: list[Term], on_failure: FailurePolicy
+) -> tuple[str, str]:
+    """The policy for a sum that is no reward, and why it is none; both empty where it is one."""
+    if not abs(total) <= _LARGEST:
+        return _overflowed(total, on_failure)
+    if _unmeasured(outcomes, terms):
+        return "neutral", _not_measured(outcomes, terms)
+    return "", ""
+
+
+def _unmeasured(outcomes: Mapping[str, Outcome], terms: list[Term]) -> bool:
+    """Whether there is no number in the sum that a component, or the failure policy, put there."""
+    counting = [outcomes[term.name] for term in terms if term.factor != 0]
+    if not counting or not all(isinstance(outcome, Skipped) for outcome in counting):
+        return False
+    judged = any(isinstance(outcome, Score) for outcome in outcomes.values())
+    return not (judged and any(map(is_closed, counting)))
+
+
+def _not_measured(outcomes: Mapping[str, Outcome], terms: list[Term]) -> str:
+    skipped = ((term.name, outcomes[term.name]) for term in terms if term.factor != 0)
+    whys = [f"{name}: {each.why}" for name, each in skipped if isinstance(each, Skipped)]
+    return f"no component measured the sample: {'; '.join(whys)}"
 
 
 def _overflowed(total: float, on_failure: FailurePolicy) -> tuple[str, str]:
@@ -114,7 +148,8 @@ def _overflowed(total: float, on_failure: FailurePolicy) -> tuple[str, str]:
 def metrics_of(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:
     """``Reward.metrics``: the same names for every sample of a run; None where none was measured.
 
-    The names depend on `terms` alone, which say what components there are.
+    The names depend on `terms`, which say what components there are, and on what further numbers a
+    rule gave: those that another sample's rule gave are filled in by `ExtraNumbers`.
     """
     metrics: dict[str, float | None] = {}
     for name, outcome in outcomes.items():
@@ -127,7 +162,50 @@ def metrics_of(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, 
             metrics[f"{term.name}/{measure}"] = measured.get(measure)
     if any(term.role == "shape" for term in terms):
         metrics |= _shaped(outcomes, terms)
-    return metrics
+    return _further(outcomes, terms) | metrics
+
+
+def _further(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:
+    """The numbers that rules gave beside their score, such as ``mine/acc``; None for NaN."""
+    numbers: dict[str, float | None] = {}
+    for term in terms:
+        outcome = outcomes[term.name]
+        if term.role != "rule" or not isinstance(outcome, Score):
+            continue
+        for name, value in outcome.detail.items():
+            number = real(value)
+            if number is not None:
+                numbers[f"{term.name}/{name}"] = number if math.isfinite(number) else None
+    return numbers
+
+
+class ExtraNumbers:
+    """Keeps ``Reward.metrics`` under the same names, whatever further numbers users' rules give.
+
+    A function may give ``acc`` for one sample and fail on the next, and a table of metrics needs a
+    cell for both. So a name that came once is there from then on, None where there is no number.
+    At most 64 are kept: a function that makes up names would fill the memory.
+    """
+
+    def __init__(self, terms: list[Term]) -> None:
+        self._rules = [f"{term.name}/" for term in terms if term.role == "rule"]
+        self._names: dict[str, None] = {}
+
+    def filled(self, reward: Reward) -> Reward:
+        """The reward with a metric for every name that came so far."""
+        metrics = {k: v for k, v in reward.metrics.items() if self._is_kept(k)}
+        missing = dict.fromkeys(name for name in self._names if name not in metrics)
+        if not missing and len(metrics) == len(reward.metrics):
+            return reward
+        return msgspec.structs.replace(reward, metrics=metrics | missing)
+
+    def _is_kept(self, name: str) -> bool:
+        if name in self._names or not name.startswith(tuple(self._rules)):
+            return True
+        if len(self._names) < _MOST_NAMES:
+            self._names[name] = None
+            return True
+        return name.endswith(("/scored", "/abstained"))
 
 
 def _shaped(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:

@@ -20,7 +20,7 @@ from zerowait.config import RewardConfig, load_config
 from zerowait.engine.anchors import AnchorWatch
 from zerowait.engine.benches import Benches, Supplies
 from zerowait.engine.budget import Budgets, open_budgets
-from zerowait.engine.combine import combine, settle_groups
+from zerowait.engine.combine import ExtraNumbers, combine, settle_groups
 from zerowait.engine.comparing import Comparing
 from zerowait.engine.contests import Contests
 from zerowait.engine.give_up import NothingReached
@@ -100,6 +100,7 @@ class Engine:
             deadline_s=self.config.traffic.group_deadline_s,
             count_tokens=None if tokenizer is None else lambda text: len(tokenizer.encode(text)),
         )
+        self._extra = ExtraNumbers(self.plan.terms)
         self._open: AsyncExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
@@ -267,7 +268,7 @@ class Engine:
             await worked_off(group_by_group(rows), one, at_once=at_once)
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
-        done = [reward for reward in rewards if reward is not None]
+        done = [self._extra.filled(reward) for reward in rewards if reward is not None]
         return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
 
     async def answer(self, ask: Ask) -> tuple[Settled, bool]:
@@ -317,7 +318,7 @@ class Engine:
             outcomes = await steps.outcomes(sample, until=until)
         self._give_up.check(now_s())
         on_failure = self._budgets.policy(self.config.on_failure, sample)
-        reward = combine(outcomes, self.plan.terms, on_failure)
+        reward = self._extra.filled(combine(outcomes, self.plan.terms, on_failure))
         self._tell(
             RewardSettled(
                 sample=sample, reward=reward, submitted_at=submitted_at, settled_at=time.time()

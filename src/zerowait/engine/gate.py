@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from graphlib import CycleError, TopologicalSorter
 
-from zerowait.types import Abstain, Outcome, Score
+from zerowait.types import Abstain, Outcome, Score, Skipped
 
 _COMPARE: dict[type[ast.cmpop], Callable[[float, float], bool]] = {
     ast.Gt: operator.gt,
@@ -64,6 +64,16 @@ class Gate:
                 )
             values[name] = outcome.value if isinstance(outcome, Score) else 0.0
         return self._test(values)
+
+
+def closed(gate: Gate) -> Skipped:
+    """The outcome of a component whose gate is closed."""
+    return Skipped(f"gate {gate.text!r} is closed")
+
+
+def is_closed(outcome: Outcome) -> bool:
+    """Whether `outcome` is that of a component whose gate is closed, and which so is worth 0."""
+    return isinstance(outcome, Skipped) and outcome.why.startswith("gate ")
 
 
 def _depth(tree: ast.AST) -> int:

@@ -15,7 +15,10 @@ STREAM: Final = "stream"
 
 
 class Member:
-    """One sample's place in its group; `rule_score` is set once its own components are known.
+    """One sample's place in its group.
+
+    `rule_score`, and `right` (whether the rules say that it is correct), are set once its own
+    components are known.
 
     It has `left` when nobody waits for it any more, and `finished` if it got its outcome.
     """
@@ -24,6 +27,7 @@ class Member:
         self.sample = sample
         self.index = index
         self.rule_score: float | None = None
+        self.right: bool | None = None
         self.judged = False
         self.left = False
         self.finished = False

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import groupby, pairwise
 from statistics import fmean, median, pvariance
 from typing import NamedTuple
 
 _FEWEST = 64
+_MOST = 2048  # more are thinned out evenly: the dip looks at each of them several times
 _SMALLEST_SHARE = 0.1
-_BIMODAL = 5 / 9
 _APART = 4.0
+_FEW_DISTINCT = 8  # fewer different lengths than a row in so many: each of them is a peak
+_GAPS = 3.0
+_DIP = 0.73
+"""Times 1 / sqrt(n): fewer than 1 of 1,000 samples of a uniform distribution have such a dip."""
 
 
 class Clusters(NamedTuple):
@@ -24,15 +29,20 @@ class Clusters(NamedTuple):
 def two_clusters(lengths: Sequence[int]) -> Clusters | None:
     """The two clusters that `lengths` fall into; None where they are of one kind.
 
-    On the logarithms of at least 64 lengths, two things have to hold. The bimodality coefficient,
-    (skewness² + 1) / kurtosis, is greater than 5/9, its value for a uniform distribution. And the
-    split that leaves least variance inside of its two parts leaves at least a tenth on each side,
-    and parts that are apart by Ashman's D > 4 (a normal distribution, cut in two, has 2.6).
+    On the logarithms of at least 64 lengths, these things have to hold. The split that leaves least
+    variance inside of its two parts leaves at least a tenth on each side, and parts that are apart
+    by Ashman's D > 4 (a normal distribution, cut in two, has 2.6, a uniform one 3.5). Hartigan's
+    dip is greater than 0.73 / sqrt(n): of all distributions with one peak the uniform one has the
+    largest dips, and of its samples fewer than 1 in 1,000 have one as large. And where there are
+    only a few different lengths, the gap between the parts is three times any gap inside of them.
+
+    Equal lengths are spread over the width of one token, since a distribution of whole numbers has
+    a peak at each of them.
 
     References:
-        SAS Institute 1990, SAS/STAT User's Guide (the coefficient).
         Otsu 1979, A threshold selection method from gray-level histograms (the split).
         Ashman, Bird and Zepf 1994, Detecting bimodality in astronomical datasets (D).
+        Hartigan and Hartigan 1985, The dip test of unimodality.
 
     >>> two_clusters([100, 110, 120, 130] * 16 + [1000, 1100, 1200, 1300] * 16)
     Clusters(short=115.0, long=1150.0, share=0.5)
@@ -41,25 +51,141 @@ def two_clusters(lengths: Sequence[int]) -> Clusters | None:
     """
     if len(lengths) < _FEWEST:
         return None
-    ordered = sorted(lengths)
-    logs = [math.log1p(max(length, 0)) for length in ordered]
-    if _coefficient(logs) <= _BIMODAL:
-        return None
+    ordered = sorted(max(length, 0) for length in lengths)
+    logs = [math.log1p(length) for length in _spread(ordered)]
     cut = _best_cut(logs)
     below, above = logs[:cut], logs[cut:]
     share = cut / len(logs)
     if not _SMALLEST_SHARE <= share <= 1 - _SMALLEST_SHARE or _distance(below, above) <= _APART:
         return None
+    if len(set(ordered)) * _FEW_DISTINCT <= len(ordered) and not _well_apart(below, above):
+        return None
+    sample = logs[:: -(-len(logs) // _MOST)]
+    if dip(sample) * math.sqrt(len(sample)) <= _DIP:
+        return None
     return Clusters(float(median(ordered[:cut])), float(median(ordered[cut:])), share)
 
 
-def _coefficient(values: Sequence[float]) -> float:
-    centre, variance = fmean(values), pvariance(values)
-    if variance == 0:
-        return 0.0
-    deviations = [(value - centre) / math.sqrt(variance) for value in values]
-    skewness = fmean([each**3 for each in deviations])
-    return (skewness**2 + 1) / fmean([each**4 for each in deviations])
+def dip(ordered: Sequence[float]) -> float:
+    """Hartigan's dip of values in ascending order, no two of them equal.
+
+    That is the greatest distance between their empirical distribution and the nearest one that has
+    a single peak.
+
+    Reference:
+        Hartigan 1985, Computation of the dip statistic to test for unimodality (AS 217).
+
+    >>> round(dip([1, 2, 3, 4]), 3), round(dip([1, 1.01, 1.02, 9, 9.01, 9.02]), 3)
+    (0.125, 0.249)
+    """
+    count = len(ordered)
+    low, high, found = 0, count - 1, 1.0
+    while low < high:
+        convex = _hull(ordered, range(low, high + 1), sign=1)
+        concave = _hull(ordered, range(low, high + 1), sign=-1)
+        gap, left, right = _widest_gap(ordered, convex, concave)
+        if gap <= found:
+            break
+        found = max(
+            found,
+            _most_above(ordered, [i for i in convex if i <= left]),
+            _most_below(ordered, [i for i in concave if i >= right]),
+        )
+        if (left, right) == (low, high):
+            break
+        low, high = left, right
+    return found / (2 * count)
+
+
+def _hull(ordered: Sequence[float], indices: range, *, sign: int) -> list[int]:
+    """Where the greatest convex minorant of the ranks touches them.
+
+    For a `sign` of -1, where the least concave majorant does.
+    """
+    touched: list[int] = []
+    for index in indices:
+        while len(touched) > 1 and sign * _turn(ordered, touched[-2], touched[-1], index) <= 0:
+            touched.pop()
+        touched.append(index)
+    return touched
+
+
+def _turn(ordered: Sequence[float], a: int, b: int, c: int) -> float:
+    """Above 0 where the ranks rise faster from `b` to `c` than from `a` to `b`."""
+    return (c - b) * (ordered[b] - ordered[a]) - (b - a) * (ordered[c] - ordered[b])
+
+
+def _widest_gap(
+    ordered: Sequence[float], convex: Sequence[int], concave: Sequence[int]
+) -> tuple[float, int, int]:
+    """The greatest distance between both hulls at a place where one touches, and where it lies.
+
+    The second and third number are the touching places of the convex and the concave hull around
+    it.
+    """
+    best = (-1.0, convex[0], concave[-1])
+    segment = 1
+    for touch in convex:
+        while concave[segment] < touch:
+            segment += 1
+        begin, end = concave[segment - 1], concave[segment]
+        gap = _between(ordered, begin, end, touch) - touch + 1
+        if gap > best[0]:
+            best = (gap, touch, begin if begin == touch else end)
+    segment = 1
+    for touch in concave:
+        while convex[segment] < touch:
+            segment += 1
+        begin, end = convex[segment - 1], convex[segment]
+        gap = touch + 1 - _between(ordered, begin, end, touch)
+        if gap > best[0]:
+            best = (gap, end if end == touch else begin, touch)
+    return best
+
+
+def _between(ordered: Sequence[float], begin: int, end: int, at: int) -> float:
+    """The rank at the place `at` on the straight line from `begin` to `end`."""
+    share = (ordered[at] - ordered[begin]) / (ordered[end] - ordered[begin])
+    return begin + share * (end - begin)
+
+
+def _most_above(ordered: Sequence[float], convex: Sequence[int]) -> float:
+    """The most by which the distribution stands above its convex minorant."""
+    return max(
+        (
+            at + 1 - _between(ordered, begin, end, at)
+            for begin, end in pairwise(convex)
+            for at in range(begin, end + 1)
+        ),
+        default=0.0,
+    )
+
+
+def _most_below(ordered: Sequence[float], concave: Sequence[int]) -> float:
+    """The most by which the distribution stands below its concave majorant."""
+    return max(
+        (
+            _between(ordered, begin, end, at) + 1 - at
+            for begin, end in pairwise(concave)
+            for at in range(begin, end + 1)
+        ),
+        default=0.0,
+    )
+
+
+def _spread(ordered: Sequence[int]) -> list[float]:
+    """The lengths, equal ones evenly over the width of one token."""
+    spread: list[float] = []
+    for length, equal in groupby(ordered):
+        times = len(list(equal))
+        spread.extend(max(length, 0.5) - 0.5 + (each + 0.5) / times for each in range(times))
+    return spread
+
+
+def _well_apart(below: Sequence[float], above: Sequence[float]) -> bool:
+    """Whether the gap between the parts is much wider than those inside of them."""
+    inside = max(b - a for part in (below, above) for a, b in pairwise([part[0], *part]))
+    return above[0] - below[-1] > _GAPS * inside
 
 
 def _best_cut(ordered: Sequence[float]) -> int:

@@ -142,6 +142,27 @@ def compile_plan(config: RewardConfig) -> Plan:
     )
 
 
+def check_siblings(config: RewardConfig, plan: Plan, responses: int, *, said: str) -> None:
+    """Raise a ConfigError where siblings are compared and a prompt has one response.
+
+    Args:
+        config: the configuration, which the message names.
+        plan: made of it.
+        responses: to each prompt.
+        said: where that number stands, such as ``rollout.n``.
+    """
+    if responses > 1 or not plan.contests:
+        return
+    step = plan.contests[0]
+    kind = "rank" if config.judges[step.judge].verdict.rank is not None else "pairs"
+    config.fail(
+        ("components", step.name),
+        f"compares the responses to one prompt (judges.{step.judge}.verdict: {{{kind}: group}}), "
+        f"and {said} is {responses}: a reward of siblings has no value without siblings; let a "
+        "prompt have at least 2 responses, or compare with a reference: {pairs: reference}",
+    )
+
+
 class _Environment:
     """Environment variables that a traceback with local variables does not show."""
 
@@ -301,11 +322,29 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
     except (ConfigError, ValueError) as error:
         _refuse_misspelt(config, name, component, str(error))
         config.fail(("components", name), str(error))
-    rules = (c for c in config.components.values() if isinstance(c, ScorerComponent))
+    rules = [c for c in config.components.values() if isinstance(c, ScorerComponent)]
     if shape.needs_scores and not any(rule.weight for rule in rules):
         problem = "needs the rules' scores, and no rule has a weight other than 0"
         config.fail(("components", name), f"{component.shape} {problem}")
+    _check_correct(config, name, component, rules)
     return shape
+
+
+def _check_correct(
+    config: RewardConfig, name: str, shape: ShapeComponent, rules: list[ScorerComponent]
+) -> None:
+    """Refuse a `correct` that no response can reach."""
+    correct = shape.options.get("correct")
+    open_ended = ("by_data_source", "column")  # these, and users' functions, may give any number
+    if correct is None or any(r.scorer in open_ended or ":" in r.scorer for r in rules):
+        return
+    most = sum(max(0.0, rule.weight * float(rule.options.get("score", 1.0))) for rule in rules)
+    if correct > most * (1 + 1e-9):
+        config.fail(
+            ("components", name, "correct"),
+            f"is {correct:g}, and the rules give at most {most:g} (score times weight): no "
+            "response could be correct",
+        )
 
 
 def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:

@@ -8,8 +8,11 @@ from typing import Any, Protocol
 from zerowait.engine.groups import Group, Seat, named
 from zerowait.engine.plan import Plan, RuleStep, ShapeStep
 from zerowait.errors import DataError
+from zerowait.scorers import credit_of
 from zerowait.shaping import GroupView, Penalties
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
+
+_ROUNDING = 1e-9  # a column of 32 bits may miss its 1 by a little
 
 
 class Tokenizer(Protocol):
@@ -45,7 +48,10 @@ class Shapes:
         if not self._steps:
             return {}
         group, member = seat
-        group.judged(member, self._rule_score(member.sample, known))
+        rule_score = self._rule_score(member.sample, known)
+        if rule_score is not None and self._needs_scores:
+            member.right = self._is_right(member.sample, known)
+        group.judged(member, rule_score)
         late = await group.whole(scores=self._needs_scores, deadline_s=self._deadline_s)
         return {step.name: late or self._shape(step, seat) for step in self._steps}
 
@@ -71,6 +77,9 @@ class Shapes:
         return GroupView(
             lengths=[self._tokens(sample) for sample in samples],
             rule_scores=[member.rule_score for member in group.members],
+            rights=[
+                None if member.rule_score is None else member.right for member in group.members
+            ],
             targets=[sample.extra.get("target_tokens") for sample in samples],
             responses=[sample.response for sample in samples],
         )
@@ -85,7 +94,7 @@ class Shapes:
         """The weighted sum of the rules; None where one abstained, or none is for this sample."""
         source = sample.data_source
         rules = [step for step in self._rules if not step.sources or source in step.sources]
-        if not rules:  # nobody said that the response is wrong
+        if not rules:  # no rule said that the response is wrong
             return None
         total = 0.0
         for step in rules:
@@ -94,3 +103,19 @@ class Shapes:
                 return None
             total += step.factor * outcome.value if isinstance(outcome, Score) else 0.0
         return total
+
+    def _is_right(self, sample: Sample, known: Mapping[str, Outcome]) -> bool:
+        """Whether the rules that know best gave their full score; no rule abstained.
+
+        Rules that compare with the gold answer know better than the user's functions and columns,
+        and those better than rules about the form: a bonus for the form makes no answer correct.
+        """
+        full: dict[str, list[bool]] = {}
+        for step in self._rules:
+            outcome = known[step.name]
+            if not isinstance(outcome, Score) or step.factor < 0:
+                continue
+            credit = credit_of(step.target, sample, step.options)
+            if credit is not None:
+                full.setdefault(credit.shows, []).append(outcome.value >= credit.full - _ROUNDING)
+        return all(full.get("answer") or full.get("number") or full.get("form") or [False])

@@ -10,7 +10,7 @@ import msgspec
 
 from zerowait.config.checks import seconds as checked_seconds
 from zerowait.engine.contests import Contests
-from zerowait.engine.gate import Gate
+from zerowait.engine.gate import Gate, closed
 from zerowait.engine.groups import Seat
 from zerowait.engine.judgements import Judging, in_unit
 from zerowait.engine.plan import ContestStep, JudgeStep, Plan, RuleStep
@@ -198,4 +198,4 @@ def _unwanted(
     state = gate.is_open(known)
     if isinstance(state, Abstain):
         return state
-    return None if state else Skipped(f"gate {gate.text!r} is closed")
+    return None if state else closed(gate)

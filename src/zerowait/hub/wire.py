@@ -240,7 +240,7 @@ def remote_answer(rewards: Sequence[Reward], instead: float | None) -> dict[str,
         values.append(instead if reward.value is None else reward.value)
     logs: dict[str, list[float]] = {"abstained": [float(r.abstained) for r in rewards]}
     for name in rewards[0].metrics if rewards else ():
-        measured = [reward.metrics[name] for reward in rewards]
+        measured = [reward.metrics.get(name) for reward in rewards]
         numbers = [number for number in measured if number is not None]
         if len(numbers) == len(measured):
             logs[name] = numbers

@@ -22,7 +22,9 @@ _FOLLOWS = re.compile(
     | [.!。] (?= [\s*_`"'$)\]}»] | \Z | [\u3040-\u9fff\uac00-\ud7a3] )
     | [ \t]*+ (?: (?P<bracket> \( | \[ ) | [,;|] )
     | [ \t]++ -  (?= [ \t] ) | [ \t]*+ — | [ \t]*+ < (?= /?[a-z] )
-    | [ \t]++ (?: because | since | due[ ]to ) \b
+    | [ \t]++ (?: because | since | due[ ]to | overall | from[ ]me | in[ ]total | given
+        | considering | based[ ]on | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
+        | for[ ]this[ ](?:response|answer) ) \b
     """,
     re.VERBOSE,
 )
@@ -46,6 +48,8 @@ _TAKES_BACK = re.compile(
           | oops | correction | on[ ]second[ ]thought
           | i[ ]take[ ](?:it|that)[ ]back | i(?:'ve|[ ]have)?[ ]changed[ ]my[ ]mind | never[ ]?mind
           | let[ ]me[ ](?:re\w+|correct|change|think[ ]again) | hmm+ | undecided ) (?!\w)
+  | (?<=[.!?;\n]) [ \t\n*_]*+ (?:minus|plus|less|subtract|deduct)[ ]
+        (?:[0-9]|an?[ ]|half|one|two|three)
   | \b(?:that|this|it|which)(?:'s|[ ]is|[ ]was|[ ]seems|[ ]may[ ]be|[ ]would[ ]be)[ ]
         (?:\w{1,8}[ ]){0,2} too[ ](?:high|low|generous|harsh|strict|lenient|kind)\b
   | \b(?:not|un)[ ]?(?:sure|decided|final)\b
@@ -62,6 +66,11 @@ _ELSE = r"(?:other|previous|earlier|next|perfect|ideal|flawless|hypothetical|typ
 _QUALIFIES = re.compile(
     rf"""
       \? | right\?
+    | (?: minus | plus | less ) (?= [ ] (?: [0-9] | an? | half | one | two | three ) )
+    | with[ ](?:an?[ ]|some[ ])?(?:deductions?|penalt(?:y|ies)|bonus)\b
+    | (?:(?:but|and|then|from[ ]which)[ ]){{0,2}}(?:i[ ](?:will[ ]|must[ ]|would[ ])?|i'll[ ])?
+        (?:deduct|subtract|dock|knock[ ]off|take[ ](?:off|away))\b
+    | before[ ](?:any[ ]|the[ ])?(?:deductions?|penalt(?:y|ies)|adjust\w+|bonus\w*)\b
     | (?: (?:only[ ])?if | unless | had[ ](?:it|they|this|there|the) | were[ ](?:it|they|this|the)
         | assuming | supposing | provided | providing | depending | otherwise | pending
         | hypothetical(?:ly)? | reserved | which[ ](?:means|would|could|might) ) \b

@@ -32,12 +32,15 @@ _CLOSED = rf"[{CLOSING}]*+(?:</[a-z_]{{1,24}}>)?[{CLOSING}]*+"
 _UNIT = (
     r"(?: [*_`]*+ [ \t]*+ (?: 分(?![之制]) | 点(?![0-9]) | 점 | points?\b | pts\b | stars?\b ) )?"
 )
+SOLID = (  # what stands between an article and the verdict: "a solid 8"
+    r"(?:solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable)"
+)
 _NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _WORDS = {name: float(value) for value, name in enumerate(_NAMES)}
 _NAMED = "|".join(_NAMES)
 _NUMBER = re.compile(
     rf"""
-    {_WRAPPED}
+    {_WRAPPED} (?: (?:an?[ ])?{SOLID}[ ] | an?[ ](?=[0-9]) )? {_WRAPPED}
     (?: (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++)? | \.[0-9]++ ) ) | (?P<word> {_NAMED} )\b )
     {_UNIT}
     (?: [{CLOSING}]*+ [ \t]*+ [(\[]?

@@ -17,6 +17,7 @@ the parser does not read. The parser reads far more than is asked for, and never
 from __future__ import annotations
 
 import math
+import re
 from itertools import chain, islice
 
 from zerowait.config.schema import VerdictRule
@@ -30,6 +31,7 @@ from zerowait.judge.unlabelled import given_claims, opening_claim
 from zerowait.types import Abstain, FailureKind, Score
 
 _MOST_CLAIMS = 100
+_QUOTED = re.compile(r"(?:[ ]{0,3}>[ ]?)+")
 _SHOWN_CHARS = 80
 _REASON_CHARS = 240
 _CHARS_AFTER = 4000
@@ -90,7 +92,7 @@ def claimed(text: str, reader: Reader) -> tuple[Claim, str] | str:
     answer = answer_text(text)
     if answer is None:
         return "the reply ended while the judge was thinking"
-    answer = f"\n{answer.strip()}"
+    answer = f"\n{_unquoted(answer.strip())}"
     if answer == "\n":
         return "the reply is empty"
     claim = meant(_claims(answer, reader))
@@ -99,6 +101,21 @@ def claimed(text: str, reader: Reader) -> tuple[Claim, str] | str:
     if isinstance(claim, str):
         return f"{claim}, the judge wrote {shortened(answer[-_SHOWN_CHARS:], _SHOWN_CHARS)!r}"
     return claim, answer
+
+
+def _unquoted(answer: str) -> str:
+    """`answer` without the marks of a Markdown quote before all its lines, or before the last.
+
+    A quoted line in between is somebody's words: the response's, most likely.
+    """
+    if ">" not in answer:
+        return answer
+    lines = answer.split("\n")
+    if all(_QUOTED.match(line) for line in lines if line.strip()):
+        return "\n".join(_QUOTED.sub("", line) for line in lines)
+    if _QUOTED.match(lines[-1]) and not (len(lines) > 1 and _QUOTED.match(lines[-2])):
+        lines[-1] = _QUOTED.sub("", lines[-1])
+    return "\n".join(lines)
 
 
 def taken_back(answer: str, end: int, reader: Reader) -> bool:

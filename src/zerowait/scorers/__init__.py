@@ -7,8 +7,10 @@ from zerowait.scorers.by_data_source import DEFAULT_RULES, SourceRule, rule_for
 from zerowait.scorers.options import option_names
 from zerowait.scorers.table import (
     SCORERS,
+    Credit,
     Scorer,
     check_options,
+    credit_of,
     is_user_function,
     list_takers,
     needs_pool,
@@ -23,11 +25,13 @@ from zerowait.scorers.user import UserScorer, import_scorer
 __all__ = [
     "DEFAULT_RULES",
     "SCORERS",
+    "Credit",
     "Scorer",
     "SourceRule",
     "UserScorer",
     "call_arguments",
     "check_options",
+    "credit_of",
     "import_scorer",
     "is_async",
     "is_not_finite",

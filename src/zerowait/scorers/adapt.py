@@ -12,6 +12,7 @@ import math
 import sysconfig
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
@@ -246,8 +247,13 @@ def _outcome_of_mapping(returned: Mapping[Any, Any], name: str) -> Outcome:
     outcome = outcome_of(returned["score"], name)
     if not isinstance(outcome, Score):
         return outcome
-    rest = {str(key): value for key, value in returned.items() if key != "score"}
+    rest = {str(key): _plain(value) for key, value in returned.items() if key != "score"}
     return Score(outcome.value, outcome.why, outcome.detail | rest)
+
+
+def _plain(value: Any) -> Any:
+    """A `Decimal` as the float it would be as a score; on its way it would become a text."""
+    return float(value) if isinstance(value, Decimal) else value
 
 
 def _outcome_of_number(returned: Any, name: str) -> Outcome:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
-from collections.abc import Iterable
 
 _OPEN = "<answer>"
 _CLOSE = "</answer>"
@@ -73,20 +72,40 @@ def canonical(text: str) -> str:
     >>> canonical("\u201cPari\u0301s\u201d\u200b") == "par\xeds"
     True
     """
+    return normalise(_without_marks(text))
+
+
+def comparable(answer: str, gold: str) -> tuple[str, str]:
+    """An answer and a gold answer in the form in which they are compared.
+
+    That is `canonical`, unless it leaves nothing of the gold: an article or a mark can be the
+    answer, such as the blood group "A" or the operator "++". Then articles are kept, and where
+    still nothing is left, punctuation, too.
+
+    >>> comparable("The Who", "the who!"), comparable("(a)", "A"), comparable("++", "++")
+    (('who', 'who'), ('a', 'a'), ('++', '++'))
+    """
+    for form in (canonical, _with_articles, _squeezed):
+        if wanted := form(gold):
+            return form(answer), wanted
+    return "", ""
+
+
+def _with_articles(text: str) -> str:
+    return _squeezed(_without_marks(text).translate(_NO_PUNCTUATION))
+
+
+def _squeezed(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _without_marks(text: str) -> str:
+    """`text` in compatible characters, without invisible ones and, beyond ASCII, punctuation."""
     if text.isascii():
-        return normalise(text)
+        return text
     seen = unicodedata.normalize("NFKC", text)
     kinds = ((char, unicodedata.category(char)) for char in seen)
-    return normalise("".join(char for char, kind in kinds if kind != "Cf" and kind[0] != "P"))
-
-
-def normalised_golds(golds: Iterable[str]) -> list[str]:
-    """The gold answers as `canonical` has them; those of which nothing is left are left out.
-
-    >>> normalised_golds(["The Who", "The", "!!"])
-    ['who']
-    """
-    return [bare for gold in golds if (bare := canonical(gold))]
+    return "".join(char for char, kind in kinds if kind != "Cf" and kind[0] != "P")
 
 
 def shown(text: str) -> str:

@@ -13,7 +13,12 @@ from zerowait.scorers.answer import last_answer
 Place: TypeAlias = Literal["last", "whole"]
 
 _FENCE = re.compile(r"```[ \t]*+(?:json[ \t]*+)?\n(.*?)```", re.DOTALL | re.IGNORECASE)
-_OPENING = re.compile(r"[\[{]")
+# What follows a bracket where it begins JSON: LaTeX is full of others.
+_OPENING = re.compile(r"""\{(?=\s*+["}])|\[(?=\s*+["\[\]{\-0-9tfn])""")
+_FIRST_WINDOW = 1024
+_READ_AGAIN = 8
+_LONGEST_WORD = 16
+_UNTERMINATED = "Unterminated string"
 
 
 def json_in(response: str, place: Place = "last") -> tuple[Any] | None:
@@ -58,19 +63,48 @@ def _read(text: str) -> tuple[Any] | None:
 
 
 def _last_value(text: str) -> tuple[Any] | None:
+    """The last object or array of `text` that is not inside of another one.
+
+    Every bracket may begin a value that breaks off after thousands of characters. What is read for
+    nothing is bounded by a few times the text's length, so that no response costs more than that.
+    """
     found: tuple[Any] | None = None
-    end = 0
+    end, unspent = 0, _READ_AGAIN * len(text) + _FIRST_WINDOW
     for opening in _OPENING.finditer(text):
         if opening.start() < end:  # inside of the value before
             continue
         try:
-            value, end = _DECODER.raw_decode(text, opening.start())
+            value, length = _value_at(text, opening.start())
         except RecursionError:  # and so would be every bracket of the thousands after it
             break
-        except ValueError:
+        except json.JSONDecodeError as error:
+            unspent -= len(error.doc) if error.msg.startswith(_UNTERMINATED) else error.pos
+            if unspent < 0:
+                break
             continue
-        found = (value,)
+        except ValueError:  # a constant that JSON has not
+            continue
+        found, end = (value,), opening.start() + length
     return found
+
+
+def _value_at(text: str, start: int) -> tuple[Any, int]:
+    """The value that begins at `start`, and its length.
+
+    It is looked for in a window that grows only where the value reaches its end: the decoder counts
+    the lines before a fault from the text's beginning, which for each bracket of a long text takes
+    as long as reading all of it.
+    """
+    size = _FIRST_WINDOW
+    while True:
+        window = text[start : start + size]
+        try:
+            return _DECODER.raw_decode(window)
+        except json.JSONDecodeError as error:
+            is_cut = error.msg.startswith(_UNTERMINATED) or error.pos > size - _LONGEST_WORD
+            if start + size >= len(text) or not is_cut:
+                raise
+        size *= 4
 
 
 def _no_number(name: str) -> NoReturn:

@@ -1,8 +1,11 @@
-"""The letter chosen in a multiple-choice question."""
+"""The letter, or letters, chosen in a multiple-choice question."""
 
 from __future__ import annotations
 
-from zerowait.scorers.choice import chosen_letter, letter_of
+from collections.abc import Mapping
+from typing import Any
+
+from zerowait.scorers.choice import chosen_letter, chosen_letters, letter_of, letters_of
 from zerowait.scorers.gold import no_gold
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
@@ -13,17 +16,43 @@ def multiple_choice(
 ) -> Score | Abstain:
     """`score` when the response chooses the gold letter, `format_score` for another letter.
 
-    A response without a choice, or with several, is worth 0. The gold is a letter, alone or as in
-    ``(B)``.
+    The gold is a letter, alone or as in ``(B)``, or several (``["A", "C"]``, ``AC``, ``A and C``),
+    which are a set: the response has to choose exactly these, in any order. A response without a
+    choice is worth 0, and so is one that chooses several letters where the gold is one.
 
     >>> multiple_choice(Sample("", "The answer is (B).", "B")).value
     1.0
+    >>> multiple_choice(Sample("", "The answers are C and A.", "AC")).value
+    1.0
     """
-    truth = sample.ground_truth
-    gold = letter_of(truth) if isinstance(truth, str) else None
-    if gold is None:
-        return no_gold(truth, wanted="the letter of a choice")
-    letter = chosen_letter(spoken(sample))
-    if letter is None:
-        return Score(0.0, "the response chooses no single letter")
-    return Score(score if letter == gold else format_score, f"chose {letter}")
+    golds = gold_letters(sample.ground_truth)
+    if not golds:
+        return no_gold(sample.ground_truth, wanted="the letter of a choice, or several")
+    text = spoken(sample)
+    if len(golds) > 1:
+        chosen = chosen_letters(text)
+    else:
+        letter = chosen_letter(text)
+        chosen = frozenset({letter}) if letter else frozenset()
+    if not chosen:
+        many = "letters" if len(golds) > 1 else "single letter"
+        return Score(0.0, f"the response chooses no {many}")
+    return Score(score if chosen == golds else format_score, f"chose {', '.join(sorted(chosen))}")
+
+
+def gold_letters(ground_truth: Any) -> frozenset[str]:
+    """The letters of a gold; none where it is not made of letters.
+
+    >>> sorted(gold_letters(["a", "(C)"])), gold_letters("Paris")
+    (['A', 'C'], frozenset())
+    """
+    if isinstance(ground_truth, str):
+        return letters_of(ground_truth)
+    if isinstance(ground_truth, Mapping):
+        return gold_letters(ground_truth.get("target"))
+    if hasattr(ground_truth, "tolist"):  # columns of Parquet files arrive as arrays
+        return gold_letters(ground_truth.tolist())
+    if not isinstance(ground_truth, list | tuple | set | frozenset):
+        return frozenset()
+    letters = [letter_of(each) if isinstance(each, str) else None for each in ground_truth]
+    return frozenset(each for each in letters if each) if all(letters) else frozenset()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import canonical, shown
+from zerowait.scorers.answer import comparable, shown
 from zerowait.scorers.compat import (
     Compat,
     em_share,
@@ -20,18 +20,19 @@ from zerowait.types import Abstain, Sample, Score
 def exact_match(answer: str, golds: Sequence[str]) -> bool:
     """Whether `answer` equals a gold answer after normalisation.
 
-    An answer or a gold of which normalisation leaves nothing never matches.
+    A gold of which normalisation leaves nothing (``A``, ``++``) is compared as it is written,
+    whatever its case.
 
     Reference:
         Rajpurkar et al. 2016, SQuAD (arXiv:1606.05250).
 
     >>> exact_match("The Eiffel Tower.", ["tour Eiffel", "eiffel tower"])
     True
-    >>> exact_match("!!", ["The"])
-    False
+    >>> exact_match("a", ["A"]), exact_match("!!", ["The"])
+    (True, False)
     """
-    said = canonical(answer)
-    return bool(said) and any(said == canonical(gold) for gold in golds)
+    pairs = (comparable(answer, gold) for gold in golds)
+    return any(said == wanted != "" for said, wanted in pairs)
 
 
 def qa_em(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from zerowait.scorers.answer import canonical, normalised_golds, shown
+from zerowait.scorers.answer import canonical, shown
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.qa_em import exact_match
 from zerowait.scorers.thinking import spoken_answer
@@ -99,6 +99,6 @@ def qa_em_format(
 
 def _was_found(response: str, golds: list[str]) -> bool:
     """Whether a gold answer stands in a block of what was found, word by word."""
-    wanted = [f" {gold} " for gold in normalised_golds(golds)]
+    wanted = [f" {text} " for gold in golds if (text := canonical(gold))]
     found = [f" {canonical(block)} " for block in _FOUND.findall(response)]
     return any(gold in block for block in found for gold in wanted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import canonical, normalised_golds, shown
+from zerowait.scorers.answer import comparable, shown
 from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
@@ -14,7 +14,7 @@ from zerowait.types import Abstain, Sample, Score
 def token_f1(answer: str, golds: Sequence[str]) -> float:
     """The best F1 over the gold answers, in [0, 1], of the normalised words.
 
-    An answer or a gold of which normalisation leaves nothing has F1 0.
+    A gold of which normalisation leaves nothing (``A``) is compared as it is written.
 
     Reference:
         Rajpurkar et al. 2016, SQuAD (arXiv:1606.05250).
@@ -22,8 +22,8 @@ def token_f1(answer: str, golds: Sequence[str]) -> float:
     >>> token_f1("tower of Eiffel", ["the Eiffel Tower"])
     0.8
     """
-    said = Counter(canonical(answer).split())
-    return max((_f1(said, Counter(gold.split())) for gold in normalised_golds(golds)), default=0.0)
+    pairs = (comparable(answer, gold) for gold in golds)
+    return max((_f1(said.split(), wanted.split()) for said, wanted in pairs), default=0.0)
 
 
 def qa_f1(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
@@ -43,6 +43,6 @@ def qa_f1(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
     return Score(score * token_f1(answer, golds), f"answered {shown(answer)}")
 
 
-def _f1(said: Counter[str], gold: Counter[str]) -> float:
-    common = (said & gold).total()
-    return 2 * common / (said.total() + gold.total())
+def _f1(said: list[str], gold: list[str]) -> float:
+    common = (Counter(said) & Counter(gold)).total()
+    return 2 * common / (len(said) + len(gold)) if common else 0.0

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Iterator, Sequence
 
-from zerowait.scorers.answer import canonical, normalised_golds, shown
+from zerowait.scorers.answer import canonical, comparable, shown
 from zerowait.scorers.compat import Compat, published_answer, published_subem, published_text
 from zerowait.scorers.contains import stands_in
 from zerowait.scorers.gold import gold_texts, no_gold
@@ -15,19 +17,19 @@ from zerowait.types import Abstain, Sample, Score
 def substring_match(answer: str, golds: Sequence[str]) -> bool:
     """Whether `answer` contains a gold answer as whole words, after normalisation of both.
 
-    A gold of which normalisation leaves nothing is contained in no answer. Scripts that put no
-    space between words have no word edges.
+    A gold of which normalisation leaves nothing (``A``, ``++``) is looked for as it is written, and
+    an article that a word follows is none: "type A" contains the gold "A", and "a dog" does not.
+    Scripts that put no space between words have no word edges.
 
     Reference:
         Jin et al. 2025, Search-R1 (arXiv:2503.09516).
 
     >>> substring_match("It is Paris, France", ["Paris"]), substring_match("Paris", ["The"])
     (True, False)
-    >>> substring_match("a party", ["art"])
-    False
+    >>> substring_match("a party", ["art"]), substring_match("type A", ["A"])
+    (False, True)
     """
-    said = canonical(answer)
-    return any(stands_in(said, gold) for gold in normalised_golds(golds))
+    return any(_contains(answer, gold) for gold in golds)
 
 
 def qa_subem(
@@ -58,3 +60,24 @@ def qa_subem(
         return Score(0.0, "no answer in the response")
     right = matches(answer, golds)
     return Score(score if right else format_score, f"answered {shown(answer)}")
+
+
+def _contains(answer: str, gold: str) -> bool:
+    said, wanted = comparable(answer, gold)
+    if canonical(gold) or not wanted.isalpha():
+        return stands_in(said, wanted)
+    return said == wanted != "" or any(map(_is_no_article, _occurrences(answer, gold)))
+
+
+def _occurrences(answer: str, gold: str) -> Iterator[tuple[str, str, str]]:
+    """The places where `gold` is written as a word: what stands before, the word, what follows."""
+    word = unicodedata.normalize("NFKC", gold).strip()
+    text = " ".join(unicodedata.normalize("NFKC", answer).split())
+    for found in re.finditer(rf"(?<!\w){re.escape(word)}(?![\w'\u2019])", text):
+        yield text[max(found.start() - 2, 0) : found.start()], word, text[found.end() :]
+
+
+def _is_no_article(place: tuple[str, str, str]) -> bool:
+    before, word, after = place
+    begins = not before.strip() or before.rstrip()[-1] in ".!?:"
+    return not re.match(r" \w", after) or not (begins or word.islower())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.scorers.by_data_source import (
@@ -77,6 +77,7 @@ _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
 }
 
 _MAY_HANG: Final = frozenset({"by_data_source", "json_schema", "math", "regex"})
+_FORMS: Final = frozenset({"format", "json_schema"})
 _WARM_UPS: Final[dict[str, Callable[[], None]]] = {"math": warm_up}
 
 
@@ -123,6 +124,39 @@ def selected(name: str, sample: Sample, options: Mapping[str, Any]) -> SourceRul
         return SourceRule(name, dict(options))
     table = options.get("table")
     return rule_for(sample.data_source, table) or unknown_source(sample.data_source, table)
+
+
+class Credit(NamedTuple):
+    """What a rule gives for a right answer, and what giving it shows.
+
+    Args:
+        full: the score of a right answer.
+        shows: ``answer``: that the response gives the gold answer. ``number``: what a user's
+            function or a column of the row says. ``form``: that the response is written as it
+            should be.
+    """
+
+    full: float
+    shows: Literal["answer", "number", "form"]
+
+
+def credit_of(name: str, sample: Sample, options: Mapping[str, Any]) -> Credit | None:
+    """The full score of the rule called `name` for `sample`; None where no rule is for it.
+
+    The full score of a user's function, or of a column, is 1.
+
+    >>> credit_of("math", Sample("", ""), {"score": 2.0, "format_score": 0.1})
+    Credit(full=2.0, shows='answer')
+    """
+    rule = selected(name, sample, options)
+    if isinstance(rule, Abstain):
+        return None
+    if rule.scorer == "column" or is_user_function(rule.scorer):
+        return Credit(1.0, "number")
+    is_form = rule.scorer in _FORMS or (
+        rule.scorer == "regex" and not rule.options.get("equals_gold")
+    )
+    return Credit(float(rule.options.get("score", 1.0)), "form" if is_form else "answer")
 
 
 def is_user_function(name: str) -> bool:

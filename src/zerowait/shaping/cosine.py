@@ -11,8 +11,8 @@ from zerowait.shaping.group import (
     GroupView,
     Penalties,
     contribution,
+    correct_members,
     finite,
-    known_scores,
     no_length,
     no_score,
     require,
@@ -31,8 +31,9 @@ def cosine_between(length: int, *, limit: int, start: float, end: float) -> floa
 class Cosine(msgspec.Struct, frozen=True, kw_only=True):
     """The shape ``cosine``: rewards correct responses for being short, wrong ones for being long.
 
-    A member is correct when its rule score is greater than 0. The defaults are the paper's, where
-    this reward replaces the rule's; its penalty is minus the reward, so that it can be a bonus.
+    A member is correct when it earned the rules' full score (see `correct_members`). The defaults
+    are the paper's, where this reward replaces the rule's; its penalty is minus the reward, so that
+    it can be a bonus.
 
     Args:
         limit: the longest response, in tokens; from there on the reward is `exceeded`.
@@ -41,6 +42,7 @@ class Cosine(msgspec.Struct, frozen=True, kw_only=True):
         wrong_start: reward of a wrong response of length 0.
         wrong_end: reward of a wrong response just below `limit`.
         exceeded: reward of a response of `limit` tokens or more.
+        correct: the rule score from which on a response is correct; None: the rules' full score.
 
     Raises:
         ValueError: `limit` is not greater than 0, or a number is not finite.
@@ -57,6 +59,7 @@ class Cosine(msgspec.Struct, frozen=True, kw_only=True):
     wrong_start: float = -10.0
     wrong_end: float = 0.0
     exceeded: float = -10.0
+    correct: float | None = None
 
     def __post_init__(self) -> None:
         finite(limit=self.limit)
@@ -67,6 +70,7 @@ class Cosine(msgspec.Struct, frozen=True, kw_only=True):
             wrong_start=self.wrong_start,
             wrong_end=self.wrong_end,
             exceeded=self.exceeded,
+            correct=self.correct or 0.0,
         )
 
     def reward(self, length: int, *, correct: bool) -> float:
@@ -85,9 +89,10 @@ class Cosine(msgspec.Struct, frozen=True, kw_only=True):
     def penalties(self, group: GroupView) -> Penalties:
         """The reward of each member; one without a length or a rule score abstains."""
         found: Penalties = []
-        for length, score in zip(group.lengths, known_scores(group), strict=True):
-            if length is None or score is None:
+        rights = correct_members(group, self.correct)
+        for length, right in zip(group.lengths, rights, strict=True):
+            if length is None or right is None:
                 found.append(no_length() if length is None else no_score())
             else:
-                found.append(contribution(-self.reward(length, correct=score > 0), length))
+                found.append(contribution(-self.reward(length, correct=right), length))
         return found

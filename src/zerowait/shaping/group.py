@@ -5,12 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from numbers import Real
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
 from zerowait.types import Abstain, FailureKind, Score
 
+FULL_SCORE: Final = 1.0
+"""What a rule gives for a right answer, unless it is told otherwise."""
+
+_ROUNDING = 1e-9  # the weighted sum of full scores may miss its value by the last bit of a float
 _LARGEST = 1e30  # beyond it, products with lengths and sums of rewards are none
 
 Penalties: TypeAlias = list[Score | Abstain]
@@ -25,6 +29,8 @@ class GroupView(msgspec.Struct, frozen=True):
         rule_scores: what the rules made of each member; None where they abstained.
         targets: the length each member was asked for; None where there is none.
         responses: the texts.
+        rights: whether each member is correct, where the rules say that better than a number can;
+            None where they abstained.
 
     Raises:
         ValueError: the sequences differ in length, or hold what is no length or no score.
@@ -34,10 +40,11 @@ class GroupView(msgspec.Struct, frozen=True):
     rule_scores: Sequence[float | None] = ()
     targets: Sequence[Any] = ()
     responses: Sequence[str] = ()
+    rights: Sequence[bool | None] = ()
 
     def __post_init__(self) -> None:
         size = len(self.lengths)
-        for name in ("rule_scores", "targets", "responses"):
+        for name in ("rule_scores", "rights", "targets", "responses"):
             given = getattr(self, name)
             if given and len(given) != size:
                 raise ValueError(f"a group of {size} has {len(given)} {name}")
@@ -70,6 +77,28 @@ def known_lengths(group: GroupView) -> list[int] | None:
 def known_scores(group: GroupView) -> list[float | None]:
     """The members' rule scores; None for all where the group brings none."""
     return list(group.rule_scores) or [None] * len(group.lengths)
+
+
+def correct_members(group: GroupView, correct: float | None) -> list[bool | None]:
+    """Which members are correct; None where the rules abstained.
+
+    A wrong answer in the right form may have a score, too (``format_score``), so that a score above
+    0 does not make a member correct.
+
+    Args:
+        group: the members.
+        correct: the rule score from which on a member is correct. Where it is None, the group's
+            `rights` say it, and without those a rule score of 1.
+
+    >>> correct_members(GroupView([9, 9], [0.1, 1.0]), None)
+    [False, True]
+    """
+    if correct is None and group.rights:
+        return list(group.rights)
+    from_score = FULL_SCORE if correct is None else correct
+    return [
+        None if score is None else score >= from_score - _ROUNDING for score in known_scores(group)
+    ]
 
 
 def target_of(group: GroupView, index: int) -> float | None:

@@ -11,8 +11,9 @@ from zerowait.shaping.group import (
     GroupView,
     Penalties,
     contribution,
+    correct_members,
+    finite,
     known_lengths,
-    known_scores,
     no_length,
     no_score,
 )
@@ -45,20 +46,26 @@ def kimi_length_reward(lengths: Sequence[int], correct: Sequence[bool]) -> list[
 class KimiLength(msgspec.Struct, frozen=True, kw_only=True):
     """The shape ``kimi``: its penalty is minus the length reward, so that it can be a bonus.
 
-    A member is correct when its rule score is greater than 0.
+    A member is correct when it earned the rules' full score (see `correct_members`).
+
+    Args:
+        correct: the rule score from which on a response is correct; None: the rules' full score.
     """
 
     needs_scores: ClassVar[bool] = True
 
+    correct: float | None = None
+
+    def __post_init__(self) -> None:
+        finite(correct=self.correct or 0.0)
+
     def penalties(self, group: GroupView) -> Penalties:
         """The length reward of each member; one without a rule score abstains."""
-        lengths, scores = known_lengths(group), known_scores(group)
+        lengths, rights = known_lengths(group), correct_members(group, self.correct)
         if lengths is None:
             return [no_length() for _ in group.lengths]
-        correct = [score is not None and score > 0 for score in scores]
+        rewards = kimi_length_reward(lengths, [right is True for right in rights])
         return [
-            no_score() if score is None else contribution(-reward, length)
-            for reward, length, score in zip(
-                kimi_length_reward(lengths, correct), lengths, scores, strict=True
-            )
+            no_score() if right is None else contribution(-reward, length)
+            for reward, length, right in zip(rewards, lengths, rights, strict=True)
         ]

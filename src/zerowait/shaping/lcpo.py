@@ -11,6 +11,7 @@ from zerowait.shaping.group import (
     Penalties,
     clipped,
     contribution,
+    correct_members,
     finite,
     known_scores,
     no_length,
@@ -90,9 +91,14 @@ class LcpoExact(msgspec.Struct, frozen=True, kw_only=True):
 class LcpoMax(msgspec.Struct, frozen=True, kw_only=True):
     """The shape ``lcpo_max``: the targets are the samples' ``target_tokens``.
 
+    Only what a correct response earned is shortened, as published: a wrong one keeps what it got
+    for its form, whatever its length. A member is correct when it earned the rules' full score (see
+    `correct_members`).
+
     Args:
         alpha: how fast the factor falls per token.
         delta: the factor at the target itself.
+        correct: the rule score from which on a response is correct; None: the rules' full score.
 
     Raises:
         ValueError: `alpha` is not greater than 0, or `delta` is not in [0, 1].
@@ -102,15 +108,17 @@ class LcpoMax(msgspec.Struct, frozen=True, kw_only=True):
 
     alpha: float = 0.0003
     delta: float = 0.5
+    correct: float | None = None
 
     def __post_init__(self) -> None:
         _check_alpha(self.alpha)
+        finite(correct=self.correct or 0.0)
         require(0 <= self.delta <= 1, f"delta must be in [0, 1], but is {self.delta}")
 
     def penalties(self, group: GroupView) -> Penalties:
         """Minus the penalty of each member; one without length, target or score abstains."""
         found: Penalties = []
-        scores = known_scores(group)
+        scores, rights = known_scores(group), correct_members(group, self.correct)
         for index, (length, score) in enumerate(zip(group.lengths, scores, strict=True)):
             target = target_of(group, index)
             if length is None or target is None:
@@ -118,7 +126,8 @@ class LcpoMax(msgspec.Struct, frozen=True, kw_only=True):
             elif score is None:
                 found.append(no_score())
             else:
-                penalty = lcpo_max(length, target, score, alpha=self.alpha, delta=self.delta)
+                earned = score if rights[index] else 0.0
+                penalty = lcpo_max(length, target, earned, alpha=self.alpha, delta=self.delta)
                 found.append(contribution(penalty, length, target_length=target))
         return found
 

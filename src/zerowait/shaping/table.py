@@ -39,9 +39,9 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
         ConfigError: there is no such shape or parameter (the message names the nearest), or a
             value does not fit.
 
-    >>> resolve_shape("kimi", {"alpha": 0.2})
+    >>> resolve_shape("kimi", {"corect": 1.0})
     Traceback (most recent call last):
-    zerowait.errors.ConfigError: kimi has no parameter 'alpha'; it has none
+    zerowait.errors.ConfigError: kimi has no parameter 'corect'; did you mean 'correct'?
     >>> resolve_shape("median_band", {}).needs_scores
     False
     """
@@ -51,8 +51,7 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
     known = [field.name for field in msgspec.structs.fields(shape)]
     for option in options:
         if option not in known:
-            hint = did_you_mean(option, known) if known else "; it has none"
-            raise ConfigError(f"{name} has no parameter {option!r}{hint}")
+            raise ConfigError(f"{name} has no parameter {option!r}{did_you_mean(option, known)}")
     try:
         made: Any = msgspec.convert(dict(options), shape)
     except msgspec.ValidationError as error:

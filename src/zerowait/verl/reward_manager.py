@@ -22,7 +22,7 @@ from zerowait.hub.ray_tickets import RayTickets
 from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.episode_metrics import episode_info
 from zerowait.verl.modes import STOPPED_WHEN_SAMPLING
-from zerowait.verl.rows import extra_info
+from zerowait.verl.rows import RowInfo, extra_info
 from zerowait.verl.sampled import SampledRows, filters_groups
 from zerowait.verl.streaming_rules import check_streaming
 from zerowait.verl.ticket import PLACEHOLDER, gives_tickets, settings_in, ticket
@@ -72,7 +72,8 @@ class RewardManager(RewardManagerBase):
         if self._sampled is not None:
             self._sampled.add(sample)
         streamed = await self._hub.reward(sample)
-        info = extra_info(streamed.reward, stand_in=streamed.stand_in) | episode_info(sample)
+        told = extra_info(streamed.reward, stand_in=streamed.stand_in)
+        info = RowInfo(told | episode_info(sample))
         # verl has no row without a score; of a validation it takes means, which NaN says are none
         return {"reward_score": streamed.number(sample.split), "reward_extra_info": info}
 

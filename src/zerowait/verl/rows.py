@@ -167,6 +167,17 @@ def extra_info(reward: Reward, *, stand_in: str = "") -> dict[str, Any]:
     return info
 
 
+class RowInfo(dict[str, Any]):
+    """What verl logs of a row, in which every column is there, None where the row has no number.
+
+    verl reads from each row the keys that the first one has, and a function of the user may give
+    a number (``mine/acc``) for that one alone.
+    """
+
+    def __missing__(self, column: str) -> None:
+        """No number for `column`."""
+
+
 def _kind(outcome: Outcome) -> str:
     return outcome.kind.value if isinstance(outcome, Abstain) else ""
 

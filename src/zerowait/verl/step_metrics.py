@@ -53,7 +53,7 @@ def reward_metrics(rewards: Iterable[Reward]) -> dict[str, float]:
 def _measured(rows: Sequence[Reward]) -> dict[str, float]:
     counted = {f"{name}/{what}" for name in rows[0].components for what in ("scored", "abstained")}
     metrics = {}
-    for name in rows[0].metrics.keys() - counted:
+    for name in {name for row in rows for name in row.metrics} - counted:
         values = [value for row in rows if (value := row.metrics.get(name)) is not None]
         metrics[f"reward/{name}/mean"] = _mean(values)
     return metrics

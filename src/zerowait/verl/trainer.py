@@ -269,7 +269,7 @@ class TicketTrainer(PPOTrainer):
         infos = dict(reward_extra_infos_dict)
         known = [extra_info(reward) for reward in rewards if reward is not None]
         for name in known[0] if known else ():
-            infos[name] = [None if r is None else extra_info(r)[name] for r in rewards]
+            infos[name] = [None if r is None else extra_info(r).get(name) for r in rewards]
         if "reward" in infos:
             infos["reward"] = told
         super()._dump_generations(
