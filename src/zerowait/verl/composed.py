@@ -178,7 +178,7 @@ class _Check:
         for part in key.split("."):
             if not isinstance(node, DictConfig):
                 return
-            if part not in node:
+            if part not in set(node):  # `in` itself denies a key without a value yet
                 where = f"in {inside}" if inside else "at the top"
                 hint = _nearest(part, inside, node, plain)
                 self.fail(
