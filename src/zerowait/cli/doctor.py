@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -95,9 +94,9 @@ def _plugin() -> int:
     if not _entry_point():
         print("the entry point verl.plugins/zerowait is not installed: pip install zerowait")
         return 1
-    # verl's trainers are imported by one process of a run only, and our mode with them
+    # each of verl's registries is imported by some of a run's processes only, and ours with it
     try:
-        importlib.import_module("verl.trainer.ppo.v1")
+        plugin.import_registries()
     except ImportError as error:
         print(f"verl's trainer cannot be imported ({error}): pip install 'zerowait[verl]'")
         return 1
