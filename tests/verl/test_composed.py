@@ -84,7 +84,7 @@ def test_every_section_names_a_class_that_can_be_read():
 def test_no_recipe_of_ours_is_refused(file, tmp_path):
     recipe = load_recipe(file, output=tmp_path)
     device = "cpu" if recipe.resources.device in ("auto", "cpu") else "cuda"
-    check_overrides(recipe, compose_arguments(recipe, setup_of(recipe, device), {}), {})
+    check_overrides(compose_arguments(recipe, setup_of(recipe, device), {}), {}, recipe)
 
 
 RECIPE = """\
@@ -99,7 +99,7 @@ resources: {device: cpu}
 def check(tmp_path, extra, verl=""):
     (tmp_path / "recipe.yaml").write_text(RECIPE + verl)
     recipe = load_recipe(tmp_path / "recipe.yaml")
-    check_overrides(recipe, compose_arguments(recipe, setup_of(recipe, "cpu"), extra), extra)
+    check_overrides(compose_arguments(recipe, setup_of(recipe, "cpu"), extra), extra, recipe)
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,13 @@ def config(
 @doctor.command("verl", context_settings={"ignore_unknown_options": True})
 def verl(
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="key=value overrides to look for traps in.")
+        list[str] | None, typer.Argument(help="The key=value overrides of your own command.")
     ] = None,
 ) -> int:
-    """Prove what verl loaded of us, and name keys that it ignores or that bypass us."""
-    from zerowait.verl.ignored_keys import examine
-    from zerowait.verl.recipe import parse_override
+    """Prove what verl loaded of us, and name what is wrong or missing in a command of your own."""
+    from zerowait.verl.own_command import wrong_in
 
-    findings = examine(dict(parse_override(text) for text in overrides or []))
+    findings = wrong_in(overrides or [])
     for finding in findings:
         print(f"trap: {finding}")
     failures = _plugin()

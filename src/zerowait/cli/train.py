@@ -123,7 +123,7 @@ def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> None:
     device = recipe.resources.device
     if device == "auto":
         device = "cuda" if has_driver() else "cpu"
-    check_overrides(recipe, compose_arguments(recipe, setup_of(recipe, device), extra), extra)
+    check_overrides(compose_arguments(recipe, setup_of(recipe, device), extra), extra, recipe)
 
 
 def _needs_verl() -> None:

@@ -33,6 +33,7 @@ from zerowait.verl.known import ALSO, CHOICES, LOGGERS, NEVER_MADE, REGISTRIES
 from zerowait.verl.recipe import Recipe
 
 _ROOT: Final = "ppo_trainer"
+_ADDED: Final = ("reward.zerowait.", "search.")
 _TYPED: Final = frozenset({BOOL, INT, FLOAT, TEXT, LIST})
 _LOOSE: Final = {
     BOOL: frozenset({NULL}),
@@ -56,13 +57,15 @@ def composed(command: Sequence[str]) -> Any:
         return compose(_ROOT, overrides=list(command))
 
 
-def check_overrides(recipe: Recipe, command: Sequence[str], extra: Mapping[str, str]) -> None:
+def check_overrides(
+    command: Sequence[str], extra: Mapping[str, str], recipe: Recipe | None = None
+) -> None:
     """Raise one clear error unless verl has each override's key, and its value the right type.
 
     Args:
-        recipe: where its ``verl:`` comes from.
         command: the trainer's whole command line, the user's overrides in it.
         extra: those from the command line; they win.
+        recipe: whose ``verl:`` the others come from.
 
     Raises:
         ConfigError: in one line, with the nearest right name; for those of the recipe with the
@@ -71,7 +74,7 @@ def check_overrides(recipe: Recipe, command: Sequence[str], extra: Mapping[str, 
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
 
-    check = _Check(recipe, command, extra)
+    check = _Check(command, extra, recipe)
     for argument in check.given:
         check.syntax(argument)
     groups = [argument for argument in check.given if check.is_group(argument)]
@@ -97,21 +100,25 @@ def check_overrides(recipe: Recipe, command: Sequence[str], extra: Mapping[str, 
 class _Check:
     """One command line, and where each part of it was written."""
 
-    def __init__(self, recipe: Recipe, command: Sequence[str], extra: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], extra: Mapping[str, str], recipe: Recipe | None
+    ) -> None:
         self._recipe = recipe
         self._extra = {plain_key(key) for key in extra}
-        in_recipe = {plain_key(key) for key in recipe.verl}
-        theirs = self._extra | in_recipe
+        self._verl: Mapping[str, Any] = {} if recipe is None else recipe.verl
+        theirs = self._extra | {plain_key(key) for key in self._verl}
         self.given = [argument for argument in command if _key(argument) in theirs]
         self.own = [argument for argument in command if _key(argument) not in theirs]
 
     def fail(self, key: str, problem: str) -> NoReturn:
         """Raise the error for a plain dotted key, with the recipe's line if it is from there."""
-        if any(key == given or key.startswith(f"{given}.") for given in self._extra):
-            raise ConfigError(f"{key} {problem}")
-        path = _written_at(self._recipe.verl, key)
-        place = self._recipe.source.says(("verl", *path), "").split(": ", 1)[0]
-        raise ConfigError(f"{place}: verl: {key} {problem}")
+        if self._recipe is not None and not any(
+            key == given or key.startswith(f"{given}.") for given in self._extra
+        ):
+            path = _written_at(self._verl, key)
+            place = self._recipe.source.says(("verl", *path), "").split(": ", 1)[0]
+            raise ConfigError(f"{place}: verl: {key} {problem}")
+        raise ConfigError(f"{key} {problem}")
 
     def syntax(self, argument: str) -> None:
         """Refuse what Hydra cannot read, and several values for one key."""
@@ -181,6 +188,8 @@ class _Check:
             if part not in set(node):  # `in` itself denies a key without a value yet
                 where = f"in {inside}" if inside else "at the top"
                 hint = _nearest(part, inside, node, plain)
+                if key.startswith(_ADDED):
+                    hint = f"; it is added with a plus, as in +{key}=..."
                 self.fail(
                     key,
                     f"is no key of verl's configuration: there is no {part!r} {where}{hint}",
@@ -249,7 +258,7 @@ class _Check:
                 if name not in LOGGERS:
                     self.fail(key, f"must list verl's, not {name!r}{did_you_mean(name, LOGGERS)}")
         known = CHOICES.get(key) or _insisted(key, whole)
-        if known is None and not _somebody_registers(self._recipe, self._extra):
+        if known is None and not _somebody_registers({*self._extra, *flattened(self._verl)}):
             known = REGISTRIES.get(key)
         if known and value is not None and value not in known:
             near = did_you_mean(str(value), known)
@@ -278,13 +287,11 @@ def _written_at(tree: Any, key: str) -> tuple[str, ...]:
     return ()
 
 
-def _somebody_registers(recipe: Recipe, extra: set[str]) -> bool:
+def _somebody_registers(given: set[str]) -> bool:
     """Whether something else than verl and zerowait may have brought names of its own."""
-    library = "actor_rollout_ref.model.external_lib"
     return bool(
         os.environ.get("VERL_USE_EXTERNAL_MODULES")
-        or library in extra
-        or library in flattened(recipe.verl)
+        or "actor_rollout_ref.model.external_lib" in given
         or any(point.name != "zerowait" for point in entry_points(group="verl.plugins"))
     )
 
