@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from zerowait.verl.job_end import close_at_exit
 from zerowait.verl.role import in_training_worker
 from zerowait.verl.when_imported import when_imported
 
@@ -181,3 +182,4 @@ _ACCOUNT: dict[str, Registration] = {}
 
 for entry in _ENTRIES:
     _plan(*entry)
+close_at_exit()
