@@ -20,6 +20,8 @@ _WORDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"
 def read_json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each row with its number: its line, or its place in the list of a ``.json`` file.
 
+    A ``.json`` file may also hold a single object over many lines, which is one row.
+
     Raises:
         DataError: a line, or an item of the list, is no JSON object; names it and says what it is.
     """
@@ -31,11 +33,28 @@ def read_json(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             for number, item in enumerate(items, start=1):
                 yield number, _row(item, f"{path}: item {number}")
             return
+        if path.suffix.lower() == ".json" and not _is_whole(file.readline()):
+            file.seek(0)
+            yield (
+                1,
+                _row(_decoded(file.read().removeprefix(_BYTE_ORDER_MARK), str(path)), str(path)),
+            )
+            return
+        file.seek(0)
         for number, line in enumerate(file, start=1):
             text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
             if text.strip():
                 where = f"{path}:{number}"
                 yield number, _row(_decoded(text, where), where)
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is JSON by itself; where the first is not, one object fills the file."""
+    try:
+        msgspec.json.decode(line.removeprefix(_BYTE_ORDER_MARK) or b"null")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def encoded(value: Any) -> bytes:
