@@ -71,6 +71,11 @@ def train(
     steps = steps_of(loaded, extra)
     with Progress(steps, shown=True, what=f"training {loaded.name}") as bar:
         done = 0
+        told: list[str] = []
+
+        def say(word: str) -> None:
+            told.append(word)
+            _tell(word)
 
         def on_step(step: int) -> None:
             nonlocal done
@@ -79,7 +84,7 @@ def train(
 
         code = started_again(
             lambda: run_trainer(
-                command, env=environment(setup), folder=folder, on_step=on_step, tell=_tell
+                command, env=environment(setup), folder=folder, on_step=on_step, tell=say
             ),
             folder=folder,
             has_begun=lambda: done > 0,
@@ -87,6 +92,8 @@ def train(
         )
     if code != 0:
         print(tail(folder), file=sys.stderr)
+        for word in told[-1:]:  # again, where it is read: below the end of the log
+            _tell(word)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
         return 1
     print(f"{folder}: {_ended(done, steps)}; zerowait report {folder}")

@@ -241,8 +241,8 @@ def run_trainer(
     """The exit code of verl's trainer; its output goes to ``train.log`` in `folder`.
 
     `on_step` is called with each finished step's number, and `tell` with what zerowait says in the
-    trainer's processes. An interrupt is passed on to the trainer,
-    which gets 20 s to end.
+    trainer's processes, and with what had no room, where the training failed for it. An interrupt
+    is passed on to the trainer, which gets 20 s to end.
     """
     # for their owner only: verl's dumps and its log quote prompts and responses
     for place in (folder, folder / ROLLOUTS, folder / VALIDATION):
@@ -261,7 +261,11 @@ def run_trainer(
         try:
             for step in _steps(process.stdout, log.write, tell):
                 on_step(step)
-            return process.wait()
+            code = process.wait()
+            full = log.no_room() if code else None
+            if full is not None:
+                tell(full)
+            return code
         finally:
             _end(process)
             process.stdout.close()
