@@ -33,6 +33,7 @@ from zerowait.verl.recipe import Recipe, load_recipe, parse_override
 from zerowait.verl.resume import resumed_step, validates_first
 from zerowait.verl.starts import started_again
 from zerowait.verl.steps import steps_of
+from zerowait.verl.weight_socket import weight_socket
 
 _OPTIONS: Final = ("--dry-run", "--output", "--seed", "--help")
 
@@ -67,9 +68,12 @@ def train(
         print(dry_run(composed(command)))
         return 0
     folder = Path(loaded.output)
-    begin_record(folder, command)
     steps = steps_of(loaded, extra)
-    with Progress(steps, shown=True, what=f"training {loaded.name}") as bar:
+    with (
+        weight_socket(setup),
+        Progress(steps, shown=True, what=f"training {loaded.name}") as bar,
+    ):
+        begin_record(folder, command)
         done = 0
         told: list[str] = []
 
