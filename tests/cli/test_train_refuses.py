@@ -69,9 +69,11 @@ CASES = [
     (line("trainer=5"), "trainer is a section with keys of its own, not 5"),
     (line("trainer.save_freq={a:1}"), "trainer.save_freq must be a whole number, not a mapping"),
     (line("trainer.save_freq=${trainer.tset_freq}"), "trainer.save_freq refers to what is not there: Interpolation key 'trainer.tset_freq' not found"),
+    (line("trainer.nnodes=0"), "trainer.nnodes must be at least 1, not 0"),
+    (under_verl("trainer.total_epochs: -1"), "recipe.yaml:9: verl: trainer.total_epochs must be at least 1, not -1"),
     # a name that verl does not know
     (line("trainer.v1.trainer_mode=zerowiat"), "trainer.v1.trainer_mode must be one of verl's names, not 'zerowiat'; did you mean 'zerowait'?"),
-    (recipe("rollout:", "trainer: {mode: zerowiat}\nrollout:"), "recipe.yaml:4: trainer.mode must be "),
+    (recipe("rollout:", "trainer: {mode: zerowiat}\nrollout:"), "or zerowait_separate_async, not 'zerowiat'; did you mean 'zerowait'?"),
     (line("model_engine=megatorn"), "model_engine has no choice 'megatorn' in verl; did you mean 'megatron'?"),
     (line("optim@actor_rollout_ref.actor.optim=fdsp"), "has no choice 'fdsp' in verl; did you mean 'fsdp'?"),
     (line("trainer.resume_mode=atuo"), "trainer.resume_mode must be one of verl's names, not 'atuo'; did you mean 'auto'?"),

@@ -11,7 +11,7 @@ from zerowait.errors import ConfigError
 from zerowait.verl import composed as checked
 from zerowait.verl.composed import check_overrides, composed
 from zerowait.verl.declared import declared_choices, declared_fields, verl_folder
-from zerowait.verl.known import ALSO, CHOICES, REGISTRIES
+from zerowait.verl.known import ALSO, CHOICES, COUNTS, REGISTRIES
 from zerowait.verl.launch import compose_arguments, setup_of
 from zerowait.verl.recipe import load_recipe
 
@@ -51,7 +51,7 @@ def test_every_name_in_verls_own_files_is_a_choice(engine):
 
 def test_every_key_that_is_known_by_name_is_one_of_verls():
     config = composed([])
-    for key in [*ALSO, *CHOICES, *REGISTRIES]:
+    for key in [*ALSO, *CHOICES, *COUNTS, *REGISTRIES]:
         inside, _, name = key.rpartition(".")
         assert name in set(OmegaConf.select(config, inside)), key
 

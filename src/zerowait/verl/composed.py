@@ -29,7 +29,7 @@ from zerowait.verl.declared import (
     verl_folder,
 )
 from zerowait.verl.hydra_syntax import flattened, plain_key
-from zerowait.verl.known import ALSO, CHOICES, LOGGERS, NEVER_MADE, REGISTRIES
+from zerowait.verl.known import ALSO, CHOICES, COUNTS, LOGGERS, NEVER_MADE, REGISTRIES
 from zerowait.verl.recipe import Recipe
 
 _ROOT: Final = "ppo_trainer"
@@ -205,6 +205,8 @@ class _Check:
             self._field(key, whole)
             if expected and not _fits(value, expected):
                 self.fail(key, f"must be {_words(expected)}, not {_shown(value, expected)}")
+            if key in COUNTS and isinstance(value, int) and value < 1:
+                self.fail(key, f"must be at least 1, not {value}")
             self._choice(key, value, whole)
 
     def section(self, key: str, plain: Any, whole: Any) -> None:

@@ -104,5 +104,29 @@ ALSO: Final[Mapping[str, frozenset[str]]] = {
 }
 """What a value may be beside what verl's YAML has there, where no dataclass says it."""
 
+COUNTS: Final = frozenset(
+    {
+        "data.max_prompt_length",
+        "data.max_response_length",
+        "data.train_batch_size",
+        "reward.num_workers",
+        "transfer_queue.backend.SimpleStorage.num_data_storage_units",
+        "trainer.n_gpus_per_node",
+        "trainer.nnodes",
+        "trainer.total_epochs",
+        "trainer.total_training_steps",
+        "trainer.v1.separate_async.parameter_sync_step",
+        f"{_ACTOR}.ppo_epochs",
+        f"{_ACTOR}.ppo_max_token_len_per_gpu",
+        f"{_ACTOR}.ppo_mini_batch_size",
+        f"{_CRITIC}.ppo_epochs",
+        f"{_ROLLOUT}.agent.num_workers",
+        f"{_ROLLOUT}.n",
+        f"{_ROLLOUT}.tensor_model_parallel_size",
+        f"{_ROLLOUT}.val_kwargs.n",
+    }
+)
+"""Numbers with which there is nothing to train where they are below 1."""
+
 NEVER_MADE: Final = ("algorithm", "distillation", "global_profiler", "reward", "skip")
 """Sections that name a dataclass which verl's trainer does not make of them."""
