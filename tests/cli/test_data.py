@@ -150,3 +150,45 @@ def test_the_input_is_never_overwritten(zerowait, tmp_path):
     (tmp_path / "f.jsonl").write_text(json.dumps({"question": "?", "answer": "a"}))
     done = zerowait("data", "questions", "f.jsonl", "f.jsonl")
     assert "is the input itself" in done.stderr
+
+
+SQUAD = {
+    "version": "1.1",
+    "data": [
+        {
+            "title": "Peru",
+            "paragraphs": [
+                {
+                    "context": "Lima is the capital of Peru.",
+                    "qas": [
+                        {"id": "a1", "question": "What is the capital?", "answers": [{"text": "Lima", "answer_start": 0}, {"text": "Lima", "answer_start": 0}]},
+                        {"id": "a2", "question": "Of what?", "answers": [{"text": "Peru", "answer_start": 23}]},
+                    ],
+                },
+                {"context": "It has deserts.", "qas": [{"id": "a3", "question": "What has it not?", "answers": [], "is_impossible": True}]},
+            ],
+        },
+        {"title": "Chile", "paragraphs": [{"context": "Chile is long.", "qas": [{"id": "b1", "question": "How is it?", "answers": [{"text": "long"}]}]}]},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_squads_own_files_are_questions_and_a_corpus(zerowait, tmp_path, indent):
+    (tmp_path / "train.json").write_text(json.dumps(SQUAD, indent=indent))
+    refused = zerowait("data", "questions", "train.json", "o.jsonl")
+    assert refused.returncode == 2
+    assert "article 1, question a3: no answer can be read from 'answers'" in refused.stderr
+    done = zerowait("data", "questions", "train.json", "o.jsonl", "--skip-unusable", "--keep=title")
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    assert [row["reward_model"]["ground_truth"] for row in rows] == [["Lima"], ["Peru"], ["long"]]
+    assert [row["extra_info"]["id"] for row in rows] == ["a1", "a2", "b1"]
+    assert [row["extra_info"]["title"] for row in rows] == ["Peru", "Peru", "Chile"]
+    assert zerowait("data", "corpus", "train.json", "c.jsonl").returncode == 0
+    texts = [json.loads(line)["contents"] for line in (tmp_path / "c.jsonl").read_text().splitlines()]  # fmt: skip
+    assert texts == [
+        "Peru\nLima is the capital of Peru.",
+        "Peru\nIt has deserts.",
+        "Chile\nChile is long.",
+    ]

@@ -8,8 +8,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from zerowait.cli import app
 from zerowait.cli.partial import Partial
@@ -21,7 +19,6 @@ from zerowait.search.server import serving_index
 from zerowait.search.wiki import read_articles
 from zerowait.types import Reward
 from zerowait.verl.columns import check_data_file
-from zerowait.verl.launch import unfit
 
 RULE = "components: {answer: {scorer: contains}}\n"
 JUDGE = """\
@@ -235,13 +232,3 @@ def test_what_was_kept_before_a_damaged_line_is_still_known(tmp_path, damage):
         partial.keep(1, Reward(value=0.5, components={}))
     lines = partial.path.read_bytes().splitlines()
     assert [msgspec.json.decode(line).get("index") for line in lines] == [None, 0, 1]
-
-
-def test_an_override_of_a_key_that_verl_does_not_have_is_answered_with_the_nearest():
-    conf = OmegaConf.create({"trainer": {"total_epochs": 1, "device": "cpu"}})
-    OmegaConf.set_struct(conf, True)
-    with pytest.raises(OmegaConfBaseException) as caught:
-        OmegaConf.update(conf, "trainer.total_epoch", 1)
-    said = unfit(caught.value)
-    assert "'total_epoch' is not in struct (trainer.total_epoch)" in said
-    assert said.endswith("; did you mean 'total_epochs'?")

@@ -10,10 +10,10 @@ import pytest
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import verl  # noqa: F401
-    from omegaconf import OmegaConf
 
 from zerowait.types import Reward
-from zerowait.verl.launch import compose_arguments, dry_run, setup_of
+from zerowait.verl import composed as verl_config
+from zerowait.verl.launch import compose_arguments, setup_of
 from zerowait.verl.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "search"
@@ -21,7 +21,7 @@ RECIPES = Path(__file__).parents[2] / "recipes" / "search"
 
 def composed(name, device, tmp_path):
     recipe = load_recipe(RECIPES / name, output=tmp_path)
-    return OmegaConf.create(dry_run(compose_arguments(recipe, setup_of(recipe, device), {})))
+    return verl_config.composed(compose_arguments(recipe, setup_of(recipe, device), {}))
 
 
 @pytest.mark.parametrize(("name", "device"), [("recipe.yaml", "cpu"), ("gpu.yaml", "cuda")])

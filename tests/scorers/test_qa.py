@@ -235,3 +235,29 @@ def test_no_normal_form_of_unicode_changes_an_answer(text, form):
     other = unicodedata.normalize(form, text)
     assert canonical(other) == canonical(text)
     assert canonical(f"\u200e{text}\u200b") == canonical(text)
+
+
+@pytest.mark.parametrize(
+    "gold",
+    [
+        {"text": ["Lima", "Lima"], "answer_start": [0, 9]},  # SQuAD on the hub
+        {"text": np.array(["Lima"], dtype=object), "answer_start": np.array([0])},  # in Parquet
+        [{"text": "Lima", "answer_start": 0}, {"text": "lima", "answer_start": 9}],  # its own files
+        {"answers": {"text": ["Lima"]}},
+        {"target": {"text": ["Lima"]}},
+        {"value": "Lima", "aliases": ["Lima, Peru"], "matched_wiki_entity_name": ""},  # TriviaQA
+        [["Lima"], [None, "Lima, Peru"]],
+        {"text": ["Lima"], "answers": []},
+    ],
+)
+def test_nested_golds_of_published_data_sets_are_read(gold):
+    scored = qa_em(Sample("q", "<answer>Lima</answer>", gold))
+    assert scored.value == 1.0
+    assert qa_em(Sample("q", "<answer>Cusco</answer>", gold)).value == 0.0
+
+
+@pytest.mark.parametrize(
+    "gold", [{"a": 1}, [{"a": 1}], {"text": []}, [["x"], {"a": 1}], {"text": [True]}]
+)
+def test_what_is_no_gold_abstains(gold):
+    assert isinstance(qa_em(Sample("q", "<answer>x</answer>", gold)), Abstain)

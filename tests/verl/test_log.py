@@ -1,4 +1,5 @@
 import os
+import subprocess
 import sys
 
 import pytest
@@ -57,3 +58,85 @@ def test_log_and_dumps_are_for_their_owner_only_in_a_folder_that_was_there_befor
     assert (run / "train.log").read_text() == "-m verl.trainer.main_ppo\n"
     assert mode(run / "train.log") == 0o600
     assert mode(run / "rollouts") == mode(run / "validation") == 0o700
+
+
+FILLS = """\
+#!{python}
+import sys
+try:
+    with open("{folder}/global_step_1", "wb") as checkpoint:
+        for _ in range(64):
+            checkpoint.write(b"x" * 2**16)
+            checkpoint.flush()
+except OSError as error:
+    print(f"(TaskRunner pid=1) OSError: {{error}}: 'global_step_1'", flush=True)
+    sys.exit(1)
+"""
+
+
+def told_by(folder, script, monkeypatch):
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    told = []
+    code = run_trainer([], env={}, folder=folder, on_step=print, tell=told.append)
+    return code, told
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A disk of one megabyte, which only root can mount."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.decode().strip()}")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_checkpoint_that_fills_the_disk_is_said_with_the_systems_words(
+    tmp_path, small_disk, monkeypatch
+):
+    """The log is on the same disk, and so has no room for the reason either."""
+    script = tmp_path / "trainer"
+    script.write_text(FILLS.format(python=sys.executable, folder=small_disk / "run"))
+    code, told = told_by(small_disk / "run", script, monkeypatch)
+    assert code == 1
+    assert told == [
+        f"[Errno 28] No space left on device: 'global_step_1'; {small_disk / 'run'} has 0 MiB free"
+    ]
+
+
+def test_a_disk_that_is_full_is_said_where_nobody_else_says_it(tmp_path, small_disk, monkeypatch):
+    script = tmp_path / "trainer"
+    script.write_text(
+        f"#!/bin/sh\nhead -c 9000000 /dev/zero > {small_disk}/run/x 2>/dev/null; exit 3\n"
+    )
+    code, [told] = told_by(small_disk / "run", script, monkeypatch)
+    assert code == 3
+    assert told == f"No space left on device; {small_disk / 'run'} has 0 MiB free"
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("(WorkerDict pid=7) OSError: [Errno 122] Disk quota exceeded: '/x/model.pt'", "[Errno 122] Disk quota exceeded: '/x/model.pt'"),
+        ("OSError: [Errno 27] File too large", "[Errno 27] File too large"),
+        ("SafetensorError: I/O error: No space left on device (os error 28)", "No space left on device (os error 28)"),
+        ("RuntimeError: [enforce fail at inline_container.cc:863] . PytorchStreamWriter failed writing file data/3: file write failed", "PytorchStreamWriter failed writing file data/3: file write failed"),
+        ("sqlite3.OperationalError: database is locked", None),
+    ],
+)  # fmt: skip
+def test_each_way_in_which_it_is_said_is_known(tmp_path, monkeypatch, line, says):
+    script = tmp_path / "trainer"
+    script.write_text(f'#!/bin/sh\necho "{line}"\nexit 1\n')
+    _, told = told_by(tmp_path / "run", script, monkeypatch)
+    assert [word.split("; ")[0] for word in told] == ([] if says is None else [says])
+
+
+def test_a_training_that_ends_well_says_nothing_of_it(tmp_path, monkeypatch):
+    script = tmp_path / "trainer"
+    script.write_text('#!/bin/sh\necho "a logger: No space left on device"\n')
+    assert told_by(tmp_path / "run", script, monkeypatch) == (0, [])

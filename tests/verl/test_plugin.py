@@ -1,4 +1,5 @@
 import json
+import os
 import subprocess
 import sys
 
@@ -48,6 +49,7 @@ def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registr
         "registered": {
             "platform cpu": "registered",
             "rollout transformers": "registered",
+            "rollout replica transformers": "registered",
             "engine fsdp2 on cpu": "registered",
             "reward manager zerowait": "skipped",
             "agent loop search": "skipped",
@@ -56,17 +58,85 @@ def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registr
     }
 
 
-def test_a_failed_registration_is_kept_and_not_raised():
+LIGHT = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import verl
+print(json.dumps(sorted(name for name in sys.modules if name.startswith(("verl", "zerowait")))))
+"""
+LATER = """
+import importlib.util, json, warnings
+warnings.simplefilter("ignore")
+import verl
+assert importlib.util.find_spec("verl.experimental.reward_loop.reward_manager.registry")
+from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
+from verl.experimental.agent_loop import agent_loop
+from verl.trainer.ppo.v1 import get_trainer_cls
+from zerowait.verl.plugin import registered
+print(json.dumps({
+    "manager": get_reward_manager_cls("zerowait").__module__,
+    "loop": agent_loop._agent_loop_registry["search"]["_target_"],
+    "trainer": get_trainer_cls("zerowait").__module__,
+    "failed": [entry.what for entry in registered() if entry.status == "failed"],
+}))
+"""
+
+
+def said_by(program, **env):
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+        env=os.environ | env,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.timeout(300)
+def test_importing_verl_imports_no_more_of_it_with_the_plug_in_than_without(monkeypatch):
+    """It is imported in every process of a run, those of vLLM included."""
+    for name in ("VERL_PLATFORM", "WG_BACKEND", "RANK"):
+        monkeypatch.delenv(name, raising=False)
+    alone = said_by(LIGHT, VERL_USE_EXTERNAL_PLUGINS="none")
+    assert "verl" in alone
+    ours = {"zerowait", "zerowait.verl"}
+    ours |= {f"zerowait.verl.{name}" for name in ("job_end", "plugin", "role", "when_imported")}
+    assert set(said_by(LIGHT, VERL_USE_EXTERNAL_PLUGINS="auto")) == {*alone, *ours}
+
+
+@pytest.mark.timeout(300)
+def test_what_waits_for_its_registry_is_there_when_the_registry_is():
+    assert said_by(LATER) == {
+        "manager": "zerowait.verl.reward_manager",
+        "loop": "zerowait.verl.search_loop.SearchAgentLoop",
+        "trainer": "zerowait.verl.trainer",
+        "failed": [],
+    }
+
+
+@pytest.fixture
+def account(monkeypatch):
+    monkeypatch.setattr(plugin, "_ACCOUNT", {})
+    return plugin._ACCOUNT
+
+
+def test_a_failed_registration_is_kept_and_not_raised(account):
     def fail():
         raise ImportError("no module named x")
 
-    entry = plugin._attempt("thing", "registry", fail, lambda: True)
-    assert (entry.status, entry.error) == ("failed", "ImportError: no module named x")
+    plugin._plan("thing", "json", fail, lambda: True)
+    assert (account["thing"].status, account["thing"].error) == (
+        "failed",
+        "ImportError: no module named x",
+    )
 
 
-def test_what_is_not_needed_is_not_attempted():
-    entry = plugin._attempt("thing", "registry", pytest.fail, lambda: False)
-    assert entry.status == "skipped"
+def test_what_is_not_needed_is_not_attempted(account):
+    plugin._plan("thing", "json", pytest.fail, lambda: False)
+    assert account["thing"].status == "skipped"
 
 
 def test_the_platform_answers_every_question_of_verls():

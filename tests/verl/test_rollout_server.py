@@ -197,3 +197,21 @@ def test_an_abort_ends_what_runs_and_a_resume_takes_requests_again(serve):
 def test_a_dtype_that_torch_lacks_is_refused(serve):
     with pytest.raises(ConfigError, match="float31"):
         serve(None, dtype="float31")
+
+
+@pytest.mark.parametrize("way", [GREEDY, {"temperature": 0.7}, {"temperature": 1.0, "top_p": 0.9}])
+def test_a_validation_before_it_changes_no_response_of_the_training(serve, way):
+    """A run that goes on from a checkpoint begins with one; a run that goes through does not."""
+    training = {"temperature": 1.0, "top_p": 1.0}
+
+    def responses(*before):
+        async def work(server):
+            await server.set_global_steps(3)
+            for sampling in before:
+                await server.generate("v", PROMPT, sampling)
+            outputs = [await server.generate("r", PROMPT, training) for _ in range(2)]
+            return [output.token_ids for output in outputs]
+
+        return serve(work)
+
+    assert responses(way, way) == responses()

@@ -1,6 +1,7 @@
 """Something is done when a module is imported, and nothing is imported for it."""
 
 import importlib
+import importlib.util
 import sys
 
 import pytest
@@ -41,6 +42,15 @@ def test_it_leaves_nothing_behind_and_the_module_as_it_would_have_been(module):
     assert sys.meta_path == before
     assert type(loaded.__spec__.loader).__name__ == "SourceFileLoader"
     assert importlib.reload(loaded).value == 7
+
+
+def test_somebody_who_only_asks_whether_there_is_such_a_module_changes_nothing(module):
+    seen = []
+    when_imported(module, lambda: seen.append(sys.modules[module].value))
+    assert importlib.util.find_spec(module) is not None
+    assert seen == []
+    importlib.import_module(module)
+    assert seen == [7]
 
 
 def test_other_imports_are_not_touched(module):

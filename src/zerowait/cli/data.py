@@ -24,6 +24,7 @@ from zerowait.search.questions import (
     Question,
     question_in,
     training_row,
+    unnested,
 )
 from zerowait.search.wiki import (
     DATA_SOURCE,
@@ -154,6 +155,11 @@ def _asked(
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for where, row in _file_rows(file):
+        yield from unnested(row, where=where)
+
+
+def _file_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Rows of JSON one by one, since a corpus may be larger than the memory."""
     if file.suffix.lower() in (".jsonl", ".ndjson") and file.is_file():
         for number, row in read_json(file):

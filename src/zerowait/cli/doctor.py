@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import os
 import platform
@@ -72,14 +71,13 @@ def config(
 @doctor.command("verl", context_settings={"ignore_unknown_options": True})
 def verl(
     overrides: Annotated[
-        list[str] | None, typer.Argument(help="key=value overrides to look for traps in.")
+        list[str] | None, typer.Argument(help="The key=value overrides of your own command.")
     ] = None,
 ) -> int:
-    """Prove what verl loaded of us, and name keys that it ignores or that bypass us."""
-    from zerowait.verl.ignored_keys import examine
-    from zerowait.verl.recipe import parse_override
+    """Prove what verl loaded of us, and name what is wrong or missing in a command of your own."""
+    from zerowait.verl.own_command import wrong_in
 
-    findings = examine(dict(parse_override(text) for text in overrides or []))
+    findings = wrong_in(overrides or [])
     for finding in findings:
         print(f"trap: {finding}")
     failures = _plugin()
@@ -107,9 +105,9 @@ def _plugin() -> int:
     if not _entry_point():
         print("the entry point verl.plugins/zerowait is not installed: pip install zerowait")
         return 1
-    # verl's trainers are imported by one process of a run only, and our mode with them
+    # each of verl's registries is imported by some of a run's processes only, and ours with it
     try:
-        importlib.import_module("verl.trainer.ppo.v1")
+        plugin.import_registries()
     except ImportError as error:
         print(f"verl's trainer cannot be imported ({error}): pip install 'zerowait[verl]'")
         return 1

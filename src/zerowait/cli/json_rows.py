@@ -25,6 +25,8 @@ def read_json(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each row with its number: its line, or its place in the list of a ``.json`` file.
 
+    A ``.json`` file may also hold a single object over many lines, which is one row.
+
     Args:
         path: the file.
         unusable: gets what is wrong with the lines that are left out; None: the first one raises.
@@ -42,6 +44,15 @@ def read_json(
                 if row is not None:
                     yield number, row
             return
+        if path.suffix.lower() == ".json" and not _is_whole(file.readline()):
+            file.seek(0)
+            row = usable(
+                partial(_row_in, file.read().removeprefix(_BYTE_ORDER_MARK), str(path)), unusable
+            )
+            if row is not None:
+                yield 1, row
+            return
+        file.seek(0)
         for number, line in enumerate(file, start=1):
             text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
             if text.strip():
@@ -63,6 +74,15 @@ def usable(read: Callable[[], T], unusable: list[DataError] | None) -> T | None:
             raise
         unusable.append(error)
         return None
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is JSON by itself; where the first is not, one object fills the file."""
+    try:
+        msgspec.json.decode(line.removeprefix(_BYTE_ORDER_MARK) or b"null")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def encoded(value: Any) -> bytes:

@@ -4,32 +4,38 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
-from zerowait.errors import ConfigError, MissingExtraError
+from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
 from zerowait.hub.resumed import begin_anew, go_on
+from zerowait.verl.composed import check_overrides, composed
 from zerowait.verl.launch import (
     compose_arguments,
     device_of,
     dry_run,
+    has_driver,
     refuse_traps,
     run_trainer,
     setup_of,
     tail,
 )
 from zerowait.verl.overrides import environment
-from zerowait.verl.recipe import load_recipe, parse_override
+from zerowait.verl.recipe import Recipe, load_recipe, parse_override
 from zerowait.verl.resume import resumed_step, validates_first
 from zerowait.verl.starts import started_again
 from zerowait.verl.steps import steps_of
+from zerowait.verl.weight_socket import weight_socket
+
+_OPTIONS: Final = ("--dry-run", "--output", "--seed", "--help")
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
@@ -49,21 +55,31 @@ def train(
     The same command on a CPU, on one GPU and on a Ray cluster.
     Exit code 2 when something is wrong before the start, 1 when the training failed.
     """
-    loaded = load_recipe(recipe, output=output, seed=seed)
+    _refuse_options(overrides or [])
     extra = dict(parse_override(text) for text in overrides or [])
+    loaded = load_recipe(recipe, output=output, seed=seed)
     _needs_verl()
     refuse_traps(loaded, extra)
+    check_configuration(loaded, extra)
     check_recipe(loaded, extra, connect=not only_print)
     setup = setup_of(loaded, device_of(loaded, runs_here=not only_print))
     command = compose_arguments(loaded, setup, extra)
     if only_print:
-        print(dry_run(command))
+        print(dry_run(composed(command)))
         return 0
     folder = Path(loaded.output)
-    begin_record(folder, command)
     steps = steps_of(loaded, extra)
-    with Progress(steps, shown=True, what=f"training {loaded.name}") as bar:
+    with (
+        weight_socket(setup),
+        Progress(steps, shown=True, what=f"training {loaded.name}") as bar,
+    ):
+        begin_record(folder, command)
         done = 0
+        told: list[str] = []
+
+        def say(word: str) -> None:
+            told.append(word)
+            _tell(word)
 
         def on_step(step: int) -> None:
             nonlocal done
@@ -72,7 +88,7 @@ def train(
 
         code = started_again(
             lambda: run_trainer(
-                command, env=environment(setup), folder=folder, on_step=on_step, tell=_tell
+                command, env=environment(setup), folder=folder, on_step=on_step, tell=say
             ),
             folder=folder,
             has_begun=lambda: done > 0,
@@ -80,6 +96,8 @@ def train(
         )
     if code != 0:
         print(tail(folder), file=sys.stderr)
+        for word in told[-1:]:  # again, where it is read: below the end of the log
+            _tell(word)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
         return 1
     print(f"{folder}: {_ended(done, steps)}; zerowait report {folder}")
@@ -97,6 +115,26 @@ def _ended(done: int, steps: int) -> str:
     if done:
         return f"ended after step {done}, and {steps} were asked for: the data or the epochs ended"
     return "verl ended, and its console told of no step that it trained in this run"
+
+
+def _refuse_options(overrides: Sequence[str]) -> None:
+    """A key of verl's configuration never begins with a dash, so it is a slip in an option."""
+    for text in overrides:
+        if text.startswith("-"):
+            hint = did_you_mean(text.partition("=")[0], _OPTIONS)
+            raise ConfigError(f"{text}: zerowait train has no such option{hint}")
+
+
+def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> None:
+    """Raise one clear error for an override of verl's configuration that verl could not take.
+
+    What the overrides have to fit is the same on every device, so that nobody has to wait for
+    torch to find one.
+    """
+    device = recipe.resources.device
+    if device == "auto":
+        device = "cuda" if has_driver() else "cpu"
+    check_overrides(compose_arguments(recipe, setup_of(recipe, device), extra), extra, recipe)
 
 
 def _needs_verl() -> None:

@@ -63,7 +63,9 @@ def _fail(source: Source, at: KeyPath, tree: Any, kind: type[StructT], message: 
         source.fail((*at, *path, *inner), problem)
     words = words_for(kind, path) or ""
     if problem.startswith("Invalid enum value ") and words:
-        source.fail((*at, *path), f"must be {words}, not {given!r}")
+        near = did_you_mean(str(given), words.split(" or "))
+        hint = near if "did you mean" in near else ""
+        source.fail((*at, *path), f"must be {words}, not {given!r}{hint}")
     if problem.startswith("Expected ") and words:
         problem = f"must be {words}, not {kind_of(given)}"
     problem = plain_words(problem)

@@ -32,8 +32,8 @@ def documents_in(row: Mapping[str, Any], *, where: str) -> Iterator[Document]:
     r"""The documents of one row.
 
     A row is a passage (``title`` and ``text``, or Search-R1's ``contents``), or a question of
-    HotpotQA, 2WikiMultihopQA or MuSiQue with its paragraphs, in the form of the original files or
-    of the hub's.
+    HotpotQA, 2WikiMultihopQA, MuSiQue or SQuAD with its paragraphs, in the form of the original
+    files or of the hub's.
 
     Args:
         row: of the file.
@@ -46,6 +46,9 @@ def documents_in(row: Mapping[str, Any], *, where: str) -> Iterator[Document]:
     >>> [document.contents for document in documents_in(row, where="row 1")]
     ['Lima\nLima is in Peru. It is large.']
     """
+    if isinstance(row.get("context"), str) and isinstance(row.get("title"), str):  # SQuAD
+        yield Document(row["title"], row["context"])
+        return
     for key in ("context", "paragraphs"):
         if row.get(key) is not None:
             yield from _paragraphs(row[key], f"{where}: {key!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias
 
@@ -58,6 +58,38 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     prompt: tuple[Message, ...] = ()
     extra: dict[str, Any] = {}
+
+
+def unnested(row: Mapping[str, Any], *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The questions of a row of SQuAD's own files, each with its place; any other row as it is.
+
+    There they stand under ``qas`` of a paragraph, which stands in an article, all of which stand
+    under ``data``. A question gets the article's title and the paragraph's text with it.
+
+    >>> article = {"title": "Peru", "paragraphs": [{"context": "...", "qas": [{"question": "?"}]}]}
+    >>> [row for _, row in unnested({"data": [article]}, where="f.json")]
+    [{'title': 'Peru', 'context': '...', 'question': '?'}]
+    """
+    articles = row.get("data") if _all_have(row.get("data"), "paragraphs") else [row]
+    for at, article in enumerate(articles or ()):
+        paragraphs = article.get("paragraphs")
+        if not _all_have(paragraphs, "qas"):
+            yield where, article
+            continue
+        named = {"title": article["title"]} if "title" in article else {}
+        for paragraph in paragraphs:
+            above = named | {k: v for k, v in paragraph.items() if k == "context"}
+            for asked in paragraph["qas"]:
+                place = f"{where}, article {at + 1}, question {asked.get('id', '')}".rstrip()
+                yield place, above | asked
+
+
+def _all_have(items: Any, key: str) -> bool:
+    return (
+        isinstance(items, list)
+        and bool(items)
+        and all(isinstance(item, Mapping) and isinstance(item.get(key), list) for item in items)
+    )
 
 
 def question_in(row: Mapping[str, Any], columns: Columns, *, where: str) -> Question:

@@ -72,6 +72,8 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         max_turn_length: most tokens of one turn of the model.
         max_obs_length: most tokens of one observation, its markers included.
         queries_per_search: above 1, each line of a search is a query, up to this many.
+        max_failed: the largest share of a step's searches that may fail, in (0, 1]; where a step
+            and the one after it have more, the trainer modes ``zerowait...`` stop; 1 never stops.
         start_marker, end_marker: what stands around the passages in the response's text.
         retriever: where passages come from.
     """
@@ -81,6 +83,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_turn_length: int = 500
     max_obs_length: int = 500
     queries_per_search: int = 1
+    max_failed: float = 0.5
     start_marker: str = "<information>"
     end_marker: str = "</information>"
     retriever: RetrieverSettings = RetrieverSettings()
@@ -89,6 +92,8 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         for name in ("max_turn_length", "max_obs_length", "queries_per_search"):
             _at_least(name, getattr(self, name), 1)
         _at_least("max_turns", self.max_turns, 0)
+        if not 0 < self.max_failed <= 1:
+            raise ValueError(f"max_failed must be in (0, 1], not {self.max_failed}")
         if not self.start_marker.strip() or not self.end_marker.strip():
             raise ValueError("start_marker and end_marker must not be blank")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 import re
@@ -14,7 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from zerowait.errors import ConfigError, did_you_mean
+from zerowait.errors import ConfigError
 from zerowait.verl.hydra_syntax import flattened, given_twice, read
 from zerowait.verl.ignored_keys import examine
 from zerowait.verl.log import Log
@@ -51,7 +52,20 @@ def device_of(recipe: Recipe, *, runs_here: bool = True) -> Literal["cpu", "cuda
     return "cuda" if _has_gpu() else "cpu"
 
 
+def has_driver() -> bool:
+    """Whether there may be a GPU; torch, whose import takes seconds, finds none without."""
+    if Path("/dev/kfd").exists():  # AMD's
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
+    except OSError:
+        return False
+    return True
+
+
 def _has_gpu() -> bool:
+    if not has_driver():
+        return False
     import torch
 
     return torch.cuda.is_available()
@@ -208,35 +222,12 @@ def _model_path(recipe: Recipe) -> str:
     return str(local) if local.is_dir() else recipe.model.path
 
 
-def dry_run(command: list[str]) -> str:
-    """The whole configuration that the trainer would get, as YAML.
-
-    Raises:
-        ConfigError: verl's schema has no such key; names it.
-    """
-    import verl
-    from hydra import compose, initialize_config_dir
-    from hydra.errors import HydraException
+def dry_run(config: Any) -> str:
+    """The whole configuration that the trainer would get, as YAML."""
     from omegaconf import OmegaConf
 
-    folder = Path(verl.__file__ or "").parent / "trainer" / "config"
-    try:
-        with initialize_config_dir(config_dir=str(folder), version_base=None):
-            composed = compose("ppo_trainer", overrides=command)
-    except HydraException as error:
-        raise ConfigError(f"verl's configuration: {unfit(error.__cause__ or error)}") from None
-    text: str = OmegaConf.to_yaml(composed)
+    text: str = OmegaConf.to_yaml(config)
     return text
-
-
-def unfit(error: BaseException) -> str:
-    """Why hydra refuses an override: in one line, with the nearest key where there is none."""
-    reason = str(error).splitlines()[0]
-    parent, key = getattr(error, "parent_node", None), getattr(error, "full_key", None)
-    if parent is None or not key:
-        return reason
-    keys = map(str, parent) if isinstance(parent, Mapping) else ()
-    return f"{reason} ({key}){did_you_mean(str(key).rpartition('.')[2], keys)}"
 
 
 def run_trainer(
@@ -250,8 +241,8 @@ def run_trainer(
     """The exit code of verl's trainer; its output goes to ``train.log`` in `folder`.
 
     `on_step` is called with each finished step's number, and `tell` with what zerowait says in the
-    trainer's processes. An interrupt is passed on to the trainer,
-    which gets 20 s to end.
+    trainer's processes, and with what had no room, where the training failed for it. An interrupt
+    is passed on to the trainer, which gets 20 s to end.
     """
     # for their owner only: verl's dumps and its log quote prompts and responses
     for place in (folder, folder / ROLLOUTS, folder / VALIDATION):
@@ -270,7 +261,11 @@ def run_trainer(
         try:
             for step in _steps(process.stdout, log.write, tell):
                 on_step(step)
-            return process.wait()
+            code = process.wait()
+            full = log.no_room() if code else None
+            if full is not None:
+                tell(full)
+            return code
         finally:
             _end(process)
             process.stdout.close()

@@ -1,7 +1,8 @@
 """The ``verl.plugins`` entry point: importing this module registers all we bring.
 
-verl imports it inside ``import verl``, in every process, calls nothing in it, and hides whatever it
-raises. So it never raises, loads no more than a registration needs, and keeps account: `registered`
+verl imports it inside ``import verl``, in every process (vLLM's among them), calls nothing in it,
+and hides whatever it raises. So it never raises, and imports nothing of verl's: what belongs to one
+of verl's registries is put there once somebody imports the registry. It keeps account: `registered`
 says what became of each, and ``zerowait doctor verl`` shows it.
 """
 
@@ -10,10 +11,12 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
+from zerowait.verl.job_end import close_at_exit
 from zerowait.verl.role import in_training_worker
 from zerowait.verl.when_imported import when_imported
 
@@ -21,7 +24,6 @@ REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
 PLATFORM = "cpu"
 AGENT_LOOP = "search"
-_TRAINER = "trainer mode zerowait"
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +31,9 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         what: kind and name, such as ``rollout transformers``.
-        where: the registry it belongs to.
-        status: ``registered``, ``skipped`` because this process does not need it, or ``failed``.
+        where: the module of verl's whose registry it belongs to.
+        status: ``registered``, now or when that module is imported, ``skipped`` because this
+            process does not need it, or ``failed``.
         error: type and text of the exception, when it failed.
     """
 
@@ -41,8 +44,19 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def registered() -> tuple[Registration, ...]:
-    """What was registered in this process, what was not, and why."""
-    return tuple(_LATER.get(entry.what, entry) for entry in _REGISTRATIONS)
+    """What was registered in this process, or will be when its registry is there; and why not."""
+    return tuple(_ACCOUNT.values())
+
+
+def import_registries() -> None:
+    """Import whatever a registration waits for, so that the account is complete.
+
+    Raises:
+        ImportError: a module of verl's cannot be imported.
+    """
+    for _, module, _, needed in _ENTRIES:
+        if needed():
+            importlib.import_module(module)
 
 
 def _register_platform() -> None:
@@ -54,12 +68,14 @@ def _register_platform() -> None:
 
 
 def _register_rollout() -> None:
-    from verl.workers.rollout import base
+    from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # verl offers no function for it
+
+    _ROLLOUT_REGISTRY[ROLLOUT, "async"] = "zerowait.verl.rollout.adapter.ServerAdapter"
+
+
+def _register_replica() -> None:
     from verl.workers.rollout.replica import RolloutReplicaRegistry
 
-    base._ROLLOUT_REGISTRY[(ROLLOUT, "async")] = (  # noqa: SLF001 - verl offers no function for it
-        "zerowait.verl.rollout.adapter.ServerAdapter"
-    )
     RolloutReplicaRegistry.register(ROLLOUT, _load_replica)
 
 
@@ -69,14 +85,6 @@ def _load_replica() -> Any:
     return TransformersReplica
 
 
-def _register_engine() -> None:
-    importlib.import_module("zerowait.verl.engine")
-
-
-def _register_reward_manager() -> None:
-    importlib.import_module("zerowait.verl.reward_manager")
-
-
 def _register_agent_loop() -> None:
     """By name: verl imports it in the process that runs it."""
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
@@ -84,18 +92,13 @@ def _register_agent_loop() -> None:
     _agent_loop_registry[AGENT_LOOP] = {"_target_": "zerowait.verl.search_loop.SearchAgentLoop"}
 
 
-def _register_trainer() -> None:
-    """Trainers of verl take seconds to import, and only one process of a run needs them."""
-    when_imported("verl.trainer.ppo.v1", _load_trainer)
+def _importing(module: str) -> Callable[[], None]:
+    """A registration that a module of ours makes when it is imported."""
 
+    def register() -> None:
+        importlib.import_module(module)
 
-def _load_trainer() -> None:
-    entry = _attempt(_TRAINER, "TRAINER_REGISTRY", _import_trainer, _always)
-    _LATER[entry.what] = entry
-
-
-def _import_trainer() -> None:
-    importlib.import_module("zerowait.verl.trainer")
+    return register
 
 
 def _on_cpu() -> bool:
@@ -112,44 +115,71 @@ def _may_score_or_roll_out() -> bool:
     return not in_training_worker()
 
 
-def _attempt(
-    what: str, where: str, register: Callable[[], None], needed: Callable[[], bool]
-) -> Registration:
-    try:
-        if not needed():
-            return Registration(what=what, where=where, status="skipped")
-        register()
-    except Exception as error:  # noqa: BLE001 - verl would hide it; the account must not
-        text = f"{type(error).__name__}: {error}"
-        return Registration(what=what, where=where, status="failed", error=text)
-    return Registration(what=what, where=where, status="registered")
-
-
 def _always() -> bool:
     return True
 
 
-_LATER: dict[str, Registration] = {}
-"""What became of a registration that had to wait until verl imported what it belongs to."""
+def _attempt(what: str, where: str, register: Callable[[], None]) -> None:
+    """Register, and put down what became of it."""
+    try:
+        register()
+    except Exception as error:  # noqa: BLE001 - verl would hide it; the account must not
+        text = f"{type(error).__name__}: {error}"
+        _ACCOUNT[what] = Registration(what=what, where=where, status="failed", error=text)
+    else:
+        _ACCOUNT[what] = Registration(what=what, where=where, status="registered")
 
-_REGISTRATIONS: tuple[Registration, ...] = tuple(
-    _attempt(*entry)
-    for entry in (
-        (f"platform {PLATFORM}", "PlatformRegistry", _register_platform, _on_cpu),
-        (f"rollout {ROLLOUT}", "RolloutReplicaRegistry", _register_rollout, _always),
-        ("engine fsdp2 on cpu", "EngineRegistry", _register_engine, _trains_on_cpu),
-        (
-            f"reward manager {REWARD_MANAGER}",
-            "reward_loop.reward_manager.registry",
-            _register_reward_manager,
-            _may_score_or_roll_out,
-        ),
-        (
-            f"agent loop {AGENT_LOOP}",
-            "agent_loop registry",
-            _register_agent_loop,
-            _may_score_or_roll_out,
-        ),
-        (_TRAINER, "TRAINER_REGISTRY", _register_trainer, _may_score_or_roll_out),
-    )
+
+def _plan(what: str, module: str, register: Callable[[], None], needed: Callable[[], bool]) -> None:
+    """Register once `module` has been imported, if this process has a use for it."""
+    status = "registered" if needed() else "skipped"
+    _ACCOUNT[what] = Registration(what=what, where=module, status=status)
+    if status == "registered":
+        when_imported(module, partial(_attempt, what, module, register))
+
+
+_ENTRIES: Final = (
+    (
+        f"platform {PLATFORM}",
+        "verl.plugin.platform.platform_manager",
+        _register_platform,
+        _on_cpu,
+    ),
+    (f"rollout {ROLLOUT}", "verl.workers.rollout.base", _register_rollout, _always),
+    (
+        f"rollout replica {ROLLOUT}",
+        "verl.workers.rollout.replica",
+        _register_replica,
+        _always,
+    ),
+    (
+        "engine fsdp2 on cpu",
+        "verl.workers.engine",
+        _importing("zerowait.verl.engine"),
+        _trains_on_cpu,
+    ),
+    (
+        f"reward manager {REWARD_MANAGER}",
+        "verl.experimental.reward_loop.reward_manager",
+        _importing("zerowait.verl.reward_manager"),
+        _may_score_or_roll_out,
+    ),
+    (
+        f"agent loop {AGENT_LOOP}",
+        "verl.experimental.agent_loop.agent_loop",
+        _register_agent_loop,
+        _may_score_or_roll_out,
+    ),
+    (
+        "trainer mode zerowait",
+        "verl.trainer.ppo.v1",
+        _importing("zerowait.verl.trainer"),
+        _may_score_or_roll_out,
+    ),
 )
+"""What, the module of verl's that it waits for, how it is registered, and who needs it."""
+_ACCOUNT: dict[str, Registration] = {}
+
+for entry in _ENTRIES:
+    _plan(*entry)
+close_at_exit()

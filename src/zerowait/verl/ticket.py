@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -67,11 +68,6 @@ def settings_in(config: Any) -> TicketSettings:
             that verl's own trainers would ignore.
     """
     own = {str(key): value for key, value in (config.reward.get("zerowait") or {}).items()}
-    if not own.get("config"):
-        raise ConfigError(
-            "reward.zerowait.config is not set: give the path of a reward.yaml with "
-            "+reward.zerowait.config=/path/reward.yaml"
-        )
     for key in own:
         if key not in TicketSettings.__struct_fields__:
             hint = did_you_mean(key, TicketSettings.__struct_fields__)
@@ -89,6 +85,13 @@ def settings_in(config: Any) -> TicketSettings:
                 f"trainer.v1.trainer_mode is {config.trainer.v1.trainer_mode}, which knows no such "
                 "limit: leave it out, or choose one of them"
             )
+    if not own.get("config"):
+        near = get_close_matches("zerowait", [str(key) for key in config.reward])
+        hint = "" if own or not near else f" (reward.{near[0]} is, which is not read)"
+        raise ConfigError(
+            f"reward.zerowait.config is not set{hint}: give the path of a reward.yaml with "
+            "+reward.zerowait.config=/path/reward.yaml"
+        )
     try:
         return msgspec.convert(own, TicketSettings)
     except msgspec.ValidationError as error:

@@ -40,6 +40,8 @@ from zerowait.verl.redeemer import Redeemer
 from zerowait.verl.replay_buffer import with_tickets
 from zerowait.verl.row_rewards import RowRewards
 from zerowait.verl.rows import extra_info
+from zerowait.verl.search_ceiling import SearchCeiling
+from zerowait.verl.search_loop import search_settings
 from zerowait.verl.settlement import Fate, Settled
 from zerowait.verl.spread import spread
 from zerowait.verl.step_metrics import (
@@ -87,6 +89,7 @@ class TicketTrainer(PPOTrainer):
             max_abstained=self._settings.max_abstained,
             quorum=rewards.on_failure.quorum,
         )
+        self._searches = SearchCeiling(search_settings(config))
         self._settled: dict[str, Settled] = {}
         self._trained: list[str] = []
         self._stats = Stats()
@@ -131,6 +134,7 @@ class TicketTrainer(PPOTrainer):
         self._rows.wait(batch.keys)
         self._rows.abstain_without_tokens(batch.partition_id, batch.keys)
         self._rows.check_ceiling()
+        self._searches.check(sample for sample, _ in self._rows.sessions(batch.keys).values())
         self._rows.check_own(batch.partition_id, batch.keys)
         if self._shaped:
             self._rows.check_lengths(batch.partition_id, batch.keys)

@@ -27,18 +27,28 @@ class _Watch(importlib.abc.MetaPathFinder):
     def __init__(self, name: str, then: Callable[[], object]) -> None:
         self._name = name
         self._then = then
+        self._looking = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        if fullname != self._name:
+        if fullname != self._name or self._looking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(fullname)
+        self._looking = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._looking = False
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, self._then)
+            spec.loader = _Loader(spec.loader, self._imported)
         return spec
+
+    def _imported(self) -> None:
+        # not before: somebody may only have asked whether there is such a module
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            self._then()
 
 
 class _Loader(importlib.abc.Loader):

@@ -15,7 +15,7 @@ from zerowait.verl.rollout.batch import DecodingBatch
 from zerowait.verl.rollout.generation import Generation
 from zerowait.verl.rollout.loop import DecodingLoop, LoopStats
 from zerowait.verl.rollout.model import free_bytes, load_model, move
-from zerowait.verl.rollout.sampling import Defaults, sampling_from
+from zerowait.verl.rollout.sampling import Defaults, Sampling, sampling_from
 from zerowait.verl.rollout.settings import (
     bytes_per_token,
     check_attention,
@@ -63,7 +63,7 @@ class TransformersServer:
         self._loop = DecodingLoop(batch, quiet_s=self._settings.quiet_s)
         self._loader: WeightLoader | None = None
         self._version = 0
-        self._repeats: Counter[bytes] = Counter()
+        self._repeats: Counter[tuple[object, ...]] = Counter()
 
     async def generate(
         self,
@@ -108,13 +108,16 @@ class TransformersServer:
             ignore_eos=rollout.ignore_eos,
         )
         sampling = sampling_from(given, defaults)
-        seed = self._seed(prompt_ids) if self._settings.seeded else None
+        seed = self._seed(prompt_ids, sampling) if self._settings.seeded else None
         return Generation(prompt_ids, sampling, seed=seed, decode=self._tokenizer.decode)
 
-    def _seed(self, prompt_ids: Sequence[int]) -> int:
+    def _seed(self, prompt_ids: Sequence[int], sampling: Sampling) -> int:
         key = prompt_key(prompt_ids)
-        repeat = self._repeats[key]
-        self._repeats[key] += 1
+        # a resumed run begins with a validation, whose questions may be those of the training: what
+        # is sampled in another way is counted apart, so that it moves none of the training's seeds
+        way = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.repetition_penalty)
+        repeat = self._repeats[key, *way]
+        self._repeats[key, *way] += 1
         return response_seed(
             self._rollout.seed,
             replica=self._replica_rank,
