@@ -12,7 +12,7 @@ import msgspec
 import uvloop
 
 import zerowait
-from zerowait.client import Answer, HttpTransport, JudgeClient, Lanes
+from zerowait.client import EndpointStates, HttpTransport, JudgeClient, JudgeReply
 from zerowait.config import Endpoint, Traffic
 from zerowait.engine import Engine, Stats
 from zerowait.judge import well_formed
@@ -82,12 +82,12 @@ def by_client(url: str, count: int, *, traffic: dict[str, Any]) -> Run:
         judge = JudgeClient(
             endpoints=[Endpoint(base_url=url, model="m")],
             transport=transport,
-            lanes=Lanes(settings),
+            lanes=EndpointStates(settings),
             well_formed=well_formed,
             traffic=settings,
         )
 
-        async def one(number: int) -> Answer | Abstain:
+        async def one(number: int) -> JudgeReply | Abstain:
             return await judge.ask(msgspec.json.encode(question(number)))
 
         try:

@@ -28,7 +28,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from zerowait.config import VerdictRule
-from zerowait.judge import answer, claims, loose_json, parse, read_reply, readers, verdict
+from zerowait.judge import parse, read_reply
+from zerowait.judge.parsing import answer, claims, loose_json, verdict
+from zerowait.judge.parsing import verdict as readers
 from zerowait.types import Score
 
 CORPUS = Path(__file__).parents[1] / "tests" / "judge" / "corpus.jsonl"

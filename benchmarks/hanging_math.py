@@ -22,7 +22,7 @@ from serving import show_load
 
 from zerowait import Sample
 from zerowait.cli.tables import show
-from zerowait.engine.pool import ScorerPool
+from zerowait.engine.pool.scorer_pool import ScorerPool
 
 _HANGING = Sample("", "a" * 60)
 _SLOW = {"pattern": "(a+)+b"}

@@ -6,11 +6,11 @@ import asyncio
 from random import Random
 from typing import Any
 
-from zerowait.client import JudgeClient, Lanes, Reply, Request
+from zerowait.client import EndpointStates, JudgeClient, Reply, Request
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import Listener, nobody
 from zerowait.testing import Capacity, virtually
-from zerowait.testing.capacity import Gate
+from zerowait.testing.capacity import CapacityGate
 
 _REFUSED_AFTER_S = 0.02
 
@@ -32,7 +32,7 @@ class Server:
         self.latencies_s: list[float] = []
         self.refused = 0
         self.sent = 0
-        self._gate = Gate(capacity)
+        self._gate = CapacityGate(capacity)
         self._random = Random(seed)
         self._sigma = sigma
         self._stalls = stalls
@@ -80,7 +80,7 @@ def client(
 ) -> Any:
     """A judge client whose only endpoint is `server`; `known_s` are latencies of an earlier run."""
     settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, "timeout_s": 120.0, **traffic})
-    lanes = Lanes(settings, listener=listener)
+    lanes = EndpointStates(settings, listener=listener)
     lanes.recall({"http://simulated/v1/chat/completions m": known_s or []})
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://simulated/v1", model="m")],

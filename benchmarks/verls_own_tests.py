@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from zerowait.verl.tiny import make_tiny
+from zerowait.tiny_models.questions import make_tiny
 
 PLACES = (
     "tests/experimental/reward_loop",

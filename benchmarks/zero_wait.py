@@ -31,7 +31,7 @@ import msgspec
 
 from zerowait.hub import read_rewards
 from zerowait.testing import FakeJudge, Latency, Script
-from zerowait.verl.tiny import Tiny, make_tiny
+from zerowait.tiny_models.questions import Tiny, make_tiny
 
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 MODES = ("sync", "colocate_async", "zerowait")

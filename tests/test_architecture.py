@@ -34,8 +34,38 @@ MAY_IMPORT = {
     "observe": CORE | {"hub"},
     "testing": FLOOR | {"judge"},
     "verl": CORE | {"hub", "search"},
-    "cli": CORE | {"hub", "observe", "search", "testing", "verl"},
+    "tiny_models": FLOOR | {"search", "testing", "verl"},
+    "cli": CORE | {"hub", "observe", "search", "testing", "tiny_models", "verl"},
     "__init__": FLOOR | {"engine"},
+}
+
+# What the rooms of a layer may import of it; its other modules may import its rooms.
+ROOMS = {
+    "client": {"http": {"transport"}, "limits": {"headers"}},
+    "judge": {
+        "parsing": {"pooling", "reply", "rubric"},
+        "comparing": {"fence", "parsing", "request", "rubric"},
+    },
+    "scorers": {"math": {"answer", "boxed", "gold", "thinking"}},
+    "engine": {
+        "judging": {"partition", "together"},
+        "groups": {"judging", "plan"},
+        "pool": set(),
+        "monitor": {"plan"},
+    },
+    "hub": {
+        "rpc": set(),
+        "ray": {"job", "rpc", "shard_stats", "slots", "streaming", "tickets"},
+        "http": {"job", "rpc", "streaming"},
+    },
+    "verl": {
+        "rewards": {"agent_loop_check", "estimators", "modes"},
+        "trainer": {"agent", "agent_loop_check", "estimators", "modes", "rewards"},
+        "agent": {"rewards"},
+        "batch": {"process_role", "rewards"},
+        "cpu": {"process_role"},
+        "launch": {"estimators", "modes", "rewards"},
+    },
 }
 
 
@@ -67,6 +97,38 @@ def test_imports_only_point_down():
         if (above := imported_layers(module) - MAY_IMPORT[layer(module)] - {layer(module)})
     }
     assert upwards == {}
+
+
+def imported_neighbours(module: Path) -> set[str]:
+    """The rooms and modules of a module's own layer that it imports."""
+    found = set()
+    for node in ast.walk(parsed(module)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            inside = node.module.removeprefix(f"zerowait.{layer(module)}").split(".")
+            if node.module.startswith(f"zerowait.{layer(module)}"):
+                found |= {inside[1]} if len(inside) > 1 else {a.name for a in node.names}
+    return found
+
+
+def test_rooms_import_only_what_they_may_of_their_own_layer():
+    wrong = {}
+    for module in MODULES:
+        parts = module.relative_to(SOURCE).parts
+        rooms = ROOMS.get(parts[0], {})
+        if len(parts) == 3 and parts[1] in rooms:
+            above = imported_neighbours(module) - rooms[parts[1]] - {parts[1]}
+            if above:
+                wrong["/".join(parts)] = above
+    assert wrong == {}
+
+
+def test_every_room_is_listed():
+    rooms = {
+        tuple(path.parent.relative_to(SOURCE).parts)
+        for path in MODULES
+        if len(path.relative_to(SOURCE).parts) == 3
+    }
+    assert {room for room in rooms if room[1] not in ROOMS.get(room[0], {})} == set()
 
 
 def test_the_public_names_are_exactly_the_ones_listed():

@@ -27,7 +27,7 @@ from zerowait.shaping import GroupView, resolve_shape
 from zerowait.testing import FakeJudge, load_script
 from zerowait.types import Sample
 from zerowait.verl.batch import scores
-from zerowait.verl.recipe import load_recipe
+from zerowait.verl.launch.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])  # fmt: skip

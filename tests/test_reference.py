@@ -17,15 +17,21 @@ from zerowait.config.anchors import EverySteps
 from zerowait.config.load import _TOP as REWARD_KEYS
 from zerowait.engine import ALARMS, Stats
 from zerowait.events import Drift, Event
-from zerowait.hub.metrics import exposition
+from zerowait.hub.http.metrics import exposition
 from zerowait.search.server import _Service
 from zerowait.search.settings import RetrieverSettings, SearchSettings
 from zerowait.types import POLICY_CAUSED, FailureKind, Reward, Sample, Score
-from zerowait.verl import recipe, recipe_parts
-from zerowait.verl.alarm_metrics import alarm_metrics
-from zerowait.verl.episode_metrics import episode_metrics
-from zerowait.verl.rows import EPISODE
-from zerowait.verl.step_metrics import coverage, judge_metrics, over_survivors, reward_metrics
+from zerowait.verl.launch import recipe
+from zerowait.verl.launch import recipe as recipe_parts
+from zerowait.verl.rewards.metrics import (
+    alarm_metrics,
+    coverage,
+    episode_metrics,
+    judge_metrics,
+    over_survivors,
+    reward_metrics,
+)
+from zerowait.verl.rewards.rows import EPISODE
 
 ROOT = Path(__file__).parents[1]
 KEYS = (ROOT / "docs/configuration.md").read_text()
@@ -168,7 +174,7 @@ def test_every_metric_of_verls_loggers_is_listed_and_no_other():
         *over_survivors([], "score"),
         *over_survivors([], "rewards"),
         *coverage(["SOURCE"], [1.0]),
-        *written_by(ROOT / "src/zerowait/verl/trainer.py"),
+        *written_by(ROOT / "src/zerowait/verl/trainer/ticket_trainer.py"),
     }
     told -= {f"episode/{name}/{of}" for name in ("searches", "environment_tokens") for of in ("mean", "max")}  # fmt: skip
     assert names(REFERENCE, "Metrics in verl's loggers") == told

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from zerowait.hub import RewardRecord, read_rewards
-from zerowait.verl.tiny_search import make_tiny_search
+from zerowait.tiny_models.search import make_tiny_search
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/search")

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from zerowait.testing import FakeJudge, Latency, Script
-from zerowait.verl.recipe import load_recipe
-from zerowait.verl.tiny import make_tiny
+from zerowait.tiny_models.questions import make_tiny
+from zerowait.verl.launch.recipe import load_recipe
 
 HERE = Path(__file__).parent
 ASSETS = Path("runs/tiny/assets")

@@ -36,7 +36,7 @@ _DEEPEST: Final = 6
 _WIDEST: Final = 16
 
 
-class Ending(StrEnum):
+class ReplyEnding(StrEnum):
     """What the end of a reply says about it."""
 
     COMPLETE = "complete"
@@ -46,13 +46,13 @@ class Ending(StrEnum):
     UNKNOWN = "unknown"
 
 
-def _words(ending: Ending, *groups: str) -> dict[str, Ending]:
+def _words(ending: ReplyEnding, *groups: str) -> dict[str, ReplyEnding]:
     return {word: ending for group in groups for word in group.split()}
 
 
-ENDINGS: Final[Mapping[str, Ending]] = {
+ENDINGS: Final[Mapping[str, ReplyEnding]] = {
     **_words(
-        Ending.COMPLETE,
+        ReplyEnding.COMPLETE,
         "stop tool_calls function_call",  # OpenAI and who follows it
         "end_turn stop_sequence tool_use",  # Anthropic, Bedrock
         "eos eos_token end_of_text endoftext end_of_sequence",  # Together, TGI, watsonx, AI21
@@ -61,7 +61,7 @@ ENDINGS: Final[Mapping[str, Ending]] = {
         "reason_stop reason_tool_calls alternative_status_final",  # xAI, Yandex
     ),
     **_words(
-        Ending.CUT,
+        ReplyEnding.CUT,
         "length",  # OpenAI and who follows it
         "max_tokens max_output_tokens max_completion_tokens max_new_tokens",  # Anthropic, Responses
         "model_length model_context_window_exceeded context_length_exceeded",  # Mistral, Anthropic
@@ -70,7 +70,7 @@ ENDINGS: Final[Mapping[str, Ending]] = {
         "alternative_status_truncated_final",
     ),
     **_words(
-        Ending.FILTERED,
+        ReplyEnding.FILTERED,
         "content_filter content_filtered refusal refused",  # OpenAI, Azure, Bedrock, Anthropic
         "safety recitation blocklist prohibited_content spii image_safety language",  # Gemini
         "image_prohibited_content image_recitation jailbreak",
@@ -79,7 +79,7 @@ ENDINGS: Final[Mapping[str, Ending]] = {
         "alternative_status_content_filter blocked",
     ),
     **_words(
-        Ending.BROKEN,
+        ReplyEnding.BROKEN,
         "abort aborted cancelled canceled cancel user_cancel shutdown",  # vLLM, SGLang, Cohere
         "error server_error internal_error network_error unknown other",  # Mistral, Zhipu, Gemini
         "insufficient_system_resource load unload not_finished",  # DeepSeek, Ollama, watsonx
@@ -93,7 +93,7 @@ _ABSENT: Final = frozenset({"", "null", "none"})
 _UNSAID: Final = re.compile(r"^(?:finish_?reason|stop_?reason)[._]")
 
 
-def ending_of(finish: object, accepted: Collection[str] = ()) -> Ending:
+def ending_of(finish: object, accepted: Collection[str] = ()) -> ReplyEnding:
     """What a reply's ``finish_reason`` says; one that is not there says nothing against it.
 
     Args:
@@ -108,11 +108,11 @@ def ending_of(finish: object, accepted: Collection[str] = ()) -> Ending:
     'complete'
     """
     if not is_told(finish):
-        return Ending.COMPLETE
+        return ReplyEnding.COMPLETE
     word = finish.strip().casefold() if isinstance(finish, str) else shown_ending(finish)
     if any(word == each.strip().casefold() for each in accepted):
-        return Ending.COMPLETE
-    return ENDINGS.get(_UNSAID.sub("", word.partition(":")[0].strip()), Ending.UNKNOWN)
+        return ReplyEnding.COMPLETE
+    return ENDINGS.get(_UNSAID.sub("", word.partition(":")[0].strip()), ReplyEnding.UNKNOWN)
 
 
 def is_told(finish: object) -> bool:
@@ -545,9 +545,9 @@ def _broken_off(tree: Any, accepted: Collection[str]) -> Attribution | None:
         return None
     finish = _finish(tree, choice)
     ending, word = ending_of(finish, accepted), shown_ending(finish)
-    if ending is Ending.BROKEN:
+    if ending is ReplyEnding.BROKEN:
         return _left_undone(f"the reply was broken off: it ended with {word!r}")
-    if ending is Ending.UNKNOWN:
+    if ending is ReplyEnding.UNKNOWN:
         words = (
             f"the reply ended with {word!r}, which is no known end of a whole answer; if it is one "
             f"at this server, give the endpoint endings: [{word}]"

@@ -252,7 +252,7 @@ class HealthAlarm(msgspec.Struct, frozen=True, kw_only=True):
     """A training step's rewards are suspicious in a way that those of the step before were not.
 
     Args:
-        kind: see `zerowait.engine.health.ALARMS`.
+        kind: see `zerowait.engine.monitor.health.ALARMS`.
         component: what it is about; empty for the whole reward.
         step: of the training.
         why: the figures.

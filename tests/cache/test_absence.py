@@ -2,7 +2,7 @@
 
 import asyncio
 
-from zerowait.cache.absence import Absence
+from zerowait.cache.redis import Absence
 from zerowait.events import StoreFailed, StoreReturned
 from zerowait.testing import virtually
 

@@ -15,7 +15,7 @@ import pytest
 import zerowait
 from zerowait import Engine, Sample, Score
 from zerowait.cache import Entry
-from zerowait.cache.limits import Limits
+from zerowait.cache.limits import CacheLimits
 from zerowait.cache.sqlite import SqliteStore
 from zerowait.engine.together import side_by_side
 from zerowait.testing import FakeJudge, Latency, Script, Status
@@ -172,7 +172,7 @@ def test_what_is_there_is_found_without_a_claim_and_what_is_too_old_is_asked_ane
         await first.put(KEY[::-1], old)
         return found, await second.claim(KEY[::-1], wait_s=60), second._claimed
 
-    found, old, claimed = in_two(tmp_path, work, limits=Limits(max_age_s=500))
+    found, old, claimed = in_two(tmp_path, work, limits=CacheLimits(max_age_s=500))
     assert found.reply == b"reply"
     assert old is None
     assert claimed == {KEY[::-1]}

@@ -3,8 +3,8 @@ import stat
 import pytest
 
 from zerowait.cache import LatencyFile, Shard, latency_file
-from zerowait.client import Lanes
-from zerowait.client.hedge import KNOWN_AT_LEAST, HedgeRule
+from zerowait.client import EndpointStates
+from zerowait.client.hedging import KNOWN_AT_LEAST, HedgeRule
 from zerowait.config import Endpoint, Traffic
 from zerowait.config.schema import Cache
 
@@ -58,7 +58,7 @@ def test_a_summary_makes_the_next_process_hedge_from_its_first_request():
 
 
 def test_lanes_that_are_made_later_recall_what_is_known_of_their_endpoint():
-    lanes = Lanes(Traffic())
+    lanes = EndpointStates(Traffic())
     lanes.recall({NAME: [1.0] * 128})
     lanes.lane(Endpoint(base_url="http://judge/v1", model="m"))
     lanes.lane(Endpoint(base_url="http://judge/v1", model="other"))

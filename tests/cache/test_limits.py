@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from zerowait.cache import Entry, Fronted, Limits, SqliteStore, StoreError
+from zerowait.cache import CacheLimits, Entry, Fronted, SqliteStore, StoreError
 from zerowait.cache.limits import STEP_ROWS, Trimmer, file_bytes, used_bytes
 from zerowait.cache.sqlite_file import SCHEMA, open_database
 
@@ -66,7 +66,7 @@ def test_a_file_stays_within_its_size_and_loses_its_oldest_entries_only(path):
         await store.get("x")  # answered after the thread has trimmed
         return await store.stats()
 
-    stats = with_store(path, use, limits=Limits(max_bytes=MB))
+    stats = with_store(path, use, limits=CacheLimits(max_bytes=MB))
     used, whole = measured(path)
     left = sorted(map(int, keys(path)))
     assert used <= MB
@@ -84,7 +84,7 @@ def test_a_smaller_limit_shrinks_an_old_file_that_is_only_read(path):
         for _ in range(50):
             await store.get("1999")
 
-    with_store(path, use, limits=Limits(max_bytes=MB))
+    with_store(path, use, limits=CacheLimits(max_bytes=MB))
     used, whole = measured(path)
     assert used <= MB
     assert whole <= MB
@@ -98,7 +98,7 @@ def test_an_entry_that_is_put_again_is_young_again(path):
         await fill(store, range(400, 800))
         await store.get("x")
 
-    with_store(path, use, limits=Limits(max_bytes=MB))
+    with_store(path, use, limits=CacheLimits(max_bytes=MB))
     assert "0" in keys(path)
     assert "1" not in keys(path)
 
@@ -116,7 +116,7 @@ def test_what_is_too_old_is_not_served_and_goes(path):
         return before, after, await store.stats()
 
     before, after, stats = with_store(
-        path, use, limits=Limits(max_age_s=100), wall=lambda: clock[0]
+        path, use, limits=CacheLimits(max_age_s=100), wall=lambda: clock[0]
     )
     assert before == entry(1000)
     assert after == (None, entry(1050))
@@ -128,7 +128,7 @@ def test_a_hot_entry_grows_old_too(path):
     clock = [1000.0]
 
     async def main():
-        limits = Limits(max_age_s=100)
+        limits = CacheLimits(max_age_s=100)
         back = SqliteStore(path, limits=limits, wall=lambda: clock[0])
         store = Fronted(back, limits=limits, wall=lambda: clock[0])
         await store.put("k", entry(1000))
@@ -152,13 +152,13 @@ def test_without_limits_nothing_ever_goes(path):
 
 def test_a_file_of_the_first_schema_can_be_limited(path):
     open_database(path, busy_timeout_s=1, schema=SCHEMA[:1]).close()
-    with_store(path, lambda store: fill(store, range(1000)), limits=Limits(max_bytes=MB))
+    with_store(path, lambda store: fill(store, range(1000)), limits=CacheLimits(max_bytes=MB))
 
     async def use(store):
         await store.get("x")
         await store.get("x")
 
-    with_store(path, use, limits=Limits(max_bytes=MB))
+    with_store(path, use, limits=CacheLimits(max_bytes=MB))
     assert measured(path)[0] <= MB
 
 
@@ -175,7 +175,7 @@ def test_a_locked_file_is_trimmed_later_and_nobody_gets_an_error(path):
             await store.get("x")
 
     # the store is opened before the lock is taken; its first step may meet either
-    with_store(path, use, limits=Limits(max_bytes=MB), busy_timeout_s=0.02)
+    with_store(path, use, limits=CacheLimits(max_bytes=MB), busy_timeout_s=0.02)
     assert measured(path)[0] <= MB
 
 
@@ -196,7 +196,7 @@ def test_a_file_damaged_while_open_is_still_an_error_for_its_callers_and_no_sile
         assert failed
         assert all(str(path) in error for error in failed)
 
-    with_store(path, use, limits=Limits(max_bytes=MB, max_age_s=1e10))  # none is too old
+    with_store(path, use, limits=CacheLimits(max_bytes=MB, max_age_s=1e10))  # none is too old
 
 
 WRITER = textwrap.dedent(
@@ -236,7 +236,7 @@ def test_two_processes_keep_one_limit_together_and_neither_drops_twice(path):
     processes = [writer(path, name, 75) for name in ("a", "b")]
     printed = [process.communicate(timeout=60)[0].split() for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
-    with_store(path, lambda store: store.get("x"), limits=Limits(max_bytes=MB))
+    with_store(path, lambda store: store.get("x"), limits=CacheLimits(max_bytes=MB))
     used, _ = measured(path)
     assert 0.5 * MB < used <= MB
     assert keys(path) <= {*printed[0], *printed[1]}
@@ -260,7 +260,7 @@ def test_a_process_killed_while_it_trims_leaves_a_sound_file_with_its_newest_ent
 def test_a_step_is_over_before_anybody_waits_long(path):
     """One step of a much too large file touches a bounded number of entries."""
     with_store(path, lambda store: fill(store, range(6000), size=100))
-    trimmer = Trimmer(Limits(max_age_s=1.0))
+    trimmer = Trimmer(CacheLimits(max_age_s=1.0))
     with closing(open_database(path, busy_timeout_s=1)) as connection:
         evicted = []
         while trimmer.step(connection):

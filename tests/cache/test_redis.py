@@ -16,9 +16,9 @@ import pytest
 
 from zerowait import Engine, Sample
 from zerowait.cache import (
+    CacheLimits,
     Entry,
     Fronted,
-    Limits,
     RedisStore,
     StoreAwayError,
     StoreError,
@@ -169,13 +169,15 @@ def test_an_entry_lives_for_the_rest_of_its_age_and_is_not_served_beyond_it(url)
         await asyncio.sleep(0.01)
         return left, await store.get("gone"), await store.get("half")
 
-    (fresh, half), gone, found = with_store(url, use, limits=Limits(max_age_s=1000))
+    (fresh, half), gone, found = with_store(url, use, limits=CacheLimits(max_age_s=1000))
     assert 900_000 < fresh <= 1_000_000
     assert 400_000 < half <= 500_000
     assert gone is None
     assert found.reply == b"reply 2"
     # a shorter age than the one it was kept with
-    assert with_store(url, lambda store: store.get("half"), limits=Limits(max_age_s=10)) is None
+    assert (
+        with_store(url, lambda store: store.get("half"), limits=CacheLimits(max_age_s=10)) is None
+    )
 
 
 @needs_redis

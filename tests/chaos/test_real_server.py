@@ -8,8 +8,8 @@ import pytest
 from zerowait import Engine, Sample
 from zerowait.events import EndpointEjected, EndpointReturned
 from zerowait.hub.http import HttpHub
-from zerowait.hub.service import serving
-from zerowait.hub.settings import ServiceSettings
+from zerowait.hub.http.service import serving
+from zerowait.hub.http.settings import ServiceSettings
 from zerowait.testing import FakeJudge, Hang, Latency, Refusal, Reset, Script, Status
 
 KEY = "sk-planted-0123456789"

@@ -12,7 +12,7 @@ from zerowait.client import Reply, TransportError
 from zerowait.engine import Engine
 from zerowait.events import EndpointEjected, LimitChanged, RequestHedged
 from zerowait.testing import Capacity, Change, virtually
-from zerowait.testing.capacity import Gate
+from zerowait.testing.capacity import CapacityGate
 from zerowait.types import FailureKind
 
 COUNT = 3000
@@ -31,7 +31,10 @@ class Storm:
         small = Capacity(
             concurrency=20, retry_after_s=1.0, changes=(Change(at_s=30, concurrency=8),)
         )
-        self.gates = {"a": Gate(small), "b": Gate(Capacity(concurrency=50, rpm=6000))}
+        self.gates = {
+            "a": CapacityGate(small),
+            "b": CapacityGate(Capacity(concurrency=50, rpm=6000)),
+        }
         self.in_flight = Counter()
         self.peak = Counter()
         self.answered = Counter()

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from zerowait.search.corpus import Corpus
-from zerowait.verl.columns import check_data_file
+from zerowait.verl.launch.data_columns import check_data_file
 
 HOTPOT = [
     {

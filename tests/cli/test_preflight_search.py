@@ -8,7 +8,7 @@ import pytest
 
 from zerowait.cli.preflight import check_recipe
 from zerowait.errors import ConfigError
-from zerowait.verl.recipe import load_recipe
+from zerowait.verl.launch.recipe import load_recipe
 
 RECIPE = """\
 name: test

@@ -6,10 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerowait.cli.json_rows import encoded
 from zerowait.cli.output import Output
-from zerowait.cli.parquet import columns_of
-from zerowait.cli.rows import read_rows, samples_of
+from zerowait.cli.rows import columns_of, encoded, read_rows, samples_of
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Score
 

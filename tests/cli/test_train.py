@@ -8,9 +8,9 @@ from zerowait.cli.preflight import check_recipe
 from zerowait.cli.train import _ended, begin_record
 from zerowait.errors import ConfigError
 from zerowait.testing import FakeJudge
-from zerowait.verl.launch import _steps, compose_arguments, setup_of
-from zerowait.verl.recipe import load_recipe
-from zerowait.verl.steps import steps_of
+from zerowait.verl.launch.recipe import load_recipe
+from zerowait.verl.launch.run import _steps, compose_arguments, setup_of
+from zerowait.verl.launch.steps import steps_of
 
 RECIPE = """\
 name: test
@@ -194,7 +194,7 @@ def test_what_zerowait_says_in_the_trainers_processes_reaches_the_terminal():
     lines = [
         "(TaskRunnerV1 pid=7) WARNING:zerowait: a whole batch was sampled in vain\n",
         "step:1 - reward/mean:0.5\n",
-        "File zerowait/verl/trainer.py\n",
+        "File zerowait/verl/trainer/ticket_trainer.py\n",
     ]
     assert list(_steps(lines, written.append, said.append)) == [1]
     assert said == ["a whole batch was sampled in vain"]

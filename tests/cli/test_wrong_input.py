@@ -18,7 +18,7 @@ from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
 from zerowait.search.wiki import read_articles
 from zerowait.types import Reward
-from zerowait.verl.columns import check_data_file
+from zerowait.verl.launch.data_columns import check_data_file
 
 RULE = "components: {answer: {scorer: contains}}\n"
 JUDGE = """\

@@ -2,17 +2,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerowait.client import AdaptiveLimit, Ending, Sample
-from zerowait.client.rejections import RejectionCeiling
+from zerowait.client import AdaptiveLimit, AttemptOutcome, AttemptSample
+from zerowait.client.limits.rejections import RejectionCeiling
 
 
 def success(now_s, *, took_s=1.0, occupancy=1.0, on_wire=31):
-    return Sample(Ending.SUCCEEDED, now_s - took_s, now_s, occupancy, on_wire)
+    return AttemptSample(AttemptOutcome.SUCCEEDED, now_s - took_s, now_s, occupancy, on_wire)
 
 
 def refused(now_s, *, sent_s=None, on_wire=31, retry_after_s=0.0):
     sent_s = now_s - 0.02 if sent_s is None else sent_s
-    return Sample(Ending.OVERLOADED, sent_s, now_s, 1.0, on_wire, retry_after_s)
+    return AttemptSample(AttemptOutcome.OVERLOADED, sent_s, now_s, 1.0, on_wire, retry_after_s)
 
 
 samples = st.builds(
@@ -20,7 +20,14 @@ samples = st.builds(
         gap_s,
         (ending, took_s, occupancy, on_wire, retry_after_s),
     ),
-    st.sampled_from([Ending.SUCCEEDED, Ending.SUCCEEDED, Ending.SUCCEEDED, *Ending]),
+    st.sampled_from(
+        [
+            AttemptOutcome.SUCCEEDED,
+            AttemptOutcome.SUCCEEDED,
+            AttemptOutcome.SUCCEEDED,
+            *AttemptOutcome,
+        ]
+    ),
     st.floats(0, 5),
     st.floats(0, 60),
     st.sampled_from([0.0, 0.5, 0.79, 0.8, 1.0, 1.0, 3.0]),
@@ -44,12 +51,14 @@ def test_the_limit_stays_in_its_bounds_and_grows_only_after_a_success_under_load
     for gap_s, (ending, took_s, occupancy, on_wire, retry_after_s) in run * repeat:
         now_s += gap_s
         before = rule.limit
-        rule.observe(Sample(ending, now_s - took_s, now_s, occupancy, on_wire, retry_after_s))
+        rule.observe(
+            AttemptSample(ending, now_s - took_s, now_s, occupancy, on_wire, retry_after_s)
+        )
         assert lowest <= rule.limit <= highest
         if rule.limit > before:
-            assert ending is Ending.SUCCEEDED
+            assert ending is AttemptOutcome.SUCCEEDED
             assert occupancy >= 0.8
-        if ending is Ending.SAYS_NOTHING:
+        if ending is AttemptOutcome.SAYS_NOTHING:
             assert rule.limit == before
 
 
@@ -74,8 +83,8 @@ def burst(rule, *, count, accepted, now_s=0.0, first=1, retry_after_s=0.0):
     for number in range(first + accepted, first + count):
         on_wire = count - 1 - (number - first - accepted)
         rule.observe(
-            Sample(
-                Ending.OVERLOADED,
+            AttemptSample(
+                AttemptOutcome.OVERLOADED,
                 now_s,
                 now_s + 0.02,
                 1.0,
@@ -100,7 +109,9 @@ def test_one_429_among_many_that_are_accepted_moves_nothing(others):
     rule = AdaptiveLimit(start=100)
     for number in range(1, 101):
         rule.sent(number, number - 1)
-    rule.observe(Sample(Ending.OVERLOADED, 0.0, 0.02, 1.0, 99, 1.0, others, others + 1))
+    rule.observe(
+        AttemptSample(AttemptOutcome.OVERLOADED, 0.0, 0.02, 1.0, 99, 1.0, others, others + 1)
+    )
     assert rule.limit == 100
 
 
@@ -109,13 +120,17 @@ def test_a_late_429_of_an_old_burst_does_not_cut_again_for_what_was_answered_mea
     for number in range(1, 102):
         rule.sent(number, number - 1)
     for number in range(61, 101):
-        sample = Sample(
-            Ending.OVERLOADED, 0.0, 0.02, 1.0, 160 - number + 1, 0.0, number - 1, number
+        sample = AttemptSample(
+            AttemptOutcome.OVERLOADED, 0.0, 0.02, 1.0, 160 - number + 1, 0.0, number - 1, number
         )
         rule.observe(sample)
     for number in range(1, 31):
-        rule.observe(Sample(Ending.SUCCEEDED, 0.0, 1.0, 1.0, 61 - number, 0.0, number - 1, number))
-    rule.observe(Sample(Ending.OVERLOADED, 0.0, 1.5, 1.0, 30, 0.0, 100, 101))
+        rule.observe(
+            AttemptSample(
+                AttemptOutcome.SUCCEEDED, 0.0, 1.0, 1.0, 61 - number, 0.0, number - 1, number
+            )
+        )
+    rule.observe(AttemptSample(AttemptOutcome.OVERLOADED, 0.0, 1.5, 1.0, 30, 0.0, 100, 101))
     assert rule.limit == 60
 
 
@@ -124,12 +139,14 @@ def test_a_known_ceiling_is_probed_ever_more_patiently_up_to_four_seconds():
     for number in range(1, 11):
         ceiling.sent(number, 59 + number)
     for number in range(1, 11):
-        sample = Sample(Ending.OVERLOADED, -1.0, -0.98, 1.0, 60, 0.0, 59 + number, number)
+        sample = AttemptSample(
+            AttemptOutcome.OVERLOADED, -1.0, -0.98, 1.0, 60, 0.0, 59 + number, number
+        )
         ceiling.refused(sample, 70.0, latency_s=0.5)
     assert ceiling.height == 60
     for now_s in range(0, 60, 10):
-        sample = Sample(
-            Ending.OVERLOADED, now_s - 0.02, float(now_s), 1.0, 60, 0.0, 60, 1000 + now_s
+        sample = AttemptSample(
+            AttemptOutcome.OVERLOADED, now_s - 0.02, float(now_s), 1.0, 60, 0.0, 60, 1000 + now_s
         )
         assert ceiling.refused(sample, 61.0, latency_s=0.5) == 60
         held = [step / 10 for step in range(100) if not _may_probe(ceiling, now_s, step / 10)]
@@ -138,7 +155,9 @@ def test_a_known_ceiling_is_probed_ever_more_patiently_up_to_four_seconds():
 
 
 def _may_probe(ceiling, now_s, after_s):
-    return ceiling.may_probe(Sample(Ending.SUCCEEDED, now_s, now_s + after_s, 1.0, 60))
+    return ceiling.may_probe(
+        AttemptSample(AttemptOutcome.SUCCEEDED, now_s, now_s + after_s, 1.0, 60)
+    )
 
 
 def test_nothing_more_is_asked_for_at_a_ceiling_until_a_named_retry_after_is_over():

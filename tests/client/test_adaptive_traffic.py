@@ -6,11 +6,11 @@ from random import Random
 
 import pytest
 
-from zerowait.client import Answer, JudgeClient, Lanes, Reply
+from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import LimitChanged, QuotaLearned
 from zerowait.testing import Capacity, Change, virtually
-from zerowait.testing.capacity import Gate
+from zerowait.testing.capacity import CapacityGate
 
 MEAN_S = 1.08  # of a log-normal distribution with median 1 and sigma 0.4
 
@@ -31,7 +31,7 @@ class Server:
         self.refuses = refuses
         self.median_s = median_s
         self.slower = slower
-        self.gate = Gate(capacity)
+        self.gate = CapacityGate(capacity)
         self.headers = self.gate.headers if names_quota else dict
         self.random = Random(seed)
         self.served = []  # when each good answer was given
@@ -64,7 +64,7 @@ def asker(server, settings, listener=lambda event: None):
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
         transport=server,
-        lanes=Lanes(settings, listener=listener),
+        lanes=EndpointStates(settings, listener=listener),
         well_formed=lambda body: True,
         traffic=settings,
         jitter=Random(0),
@@ -129,7 +129,7 @@ def test_a_server_that_bears_little_costs_no_judgement_and_hardly_any_time(cap, 
         return [task.result() for task in tasks]
 
     outcomes, elapsed_s = virtually(main())
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     assert elapsed_s <= 1.15 * 100 * MEAN_S / cap + 3
 
 

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.client import (
-    Answer,
-    Ending,
+    AttemptOutcome,
+    EndpointStates,
     FixedLimit,
     JudgeClient,
-    Lanes,
+    JudgeReply,
     Limiter,
     Reply,
     Secret,
@@ -82,7 +82,7 @@ def client(transport, *, limiter=None, **changes):
         **{
             "endpoints": endpoints(),
             "transport": transport,
-            "lanes": Lanes(Traffic(), limiter=limiter or Limiter(FixedLimit(8))),
+            "lanes": EndpointStates(Traffic(), limiter=limiter or Limiter(FixedLimit(8))),
             "well_formed": lambda body: body.startswith(b"{"),
             "jitter": Random(7),
             "wall": lambda: 1000.0,
@@ -98,7 +98,7 @@ def refusal(status, **headers):
 def test_a_good_reply_is_the_answer():
     transport = Scripted(GOOD)
     answer, elapsed_s = virtually(client(transport).ask(b'{"q":1}'))
-    assert answer == Answer(
+    assert answer == JudgeReply(
         reply=GOOD,
         attempts=1,
         latency_s=1.0,
@@ -120,7 +120,7 @@ def test_a_rate_limited_judge_is_asked_again_no_sooner_than_it_said():
 def test_a_retry_after_that_is_a_date_is_waited_for():
     transport = Scripted(refusal(429, retry_after=formatdate(1020, usegmt=True)), GOOD)
     answer, elapsed_s = virtually(client(transport).ask(b"{}"))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
     assert 22.0 <= elapsed_s <= 27.0
 
 
@@ -175,7 +175,7 @@ def test_the_deadline_runs_from_the_first_send_and_time_in_our_queue_never_count
 
     tasks, elapsed_s = virtually(main())
     answers = [task.result() for task in tasks]
-    assert all(isinstance(answer, Answer) for answer in answers)
+    assert all(isinstance(answer, JudgeReply) for answer in answers)
     assert [answer.queue_s for answer in answers] == [0.0, 40.0, 80.0, 120.0, 160.0]
     assert {timeout_s for *_, timeout_s in transport.sent} == {50.0}
     assert elapsed_s == 200.0
@@ -184,7 +184,7 @@ def test_the_deadline_runs_from_the_first_send_and_time_in_our_queue_never_count
 def test_waiting_for_quota_is_queue_time_and_holds_no_slot():
     limiter = Limiter(FixedLimit(8))
     traffic = Traffic(rpm=6.0, deadline_s=5.0)
-    asker = client(Scripted(GOOD), lanes=Lanes(traffic, limiter=limiter), traffic=traffic)
+    asker = client(Scripted(GOOD), lanes=EndpointStates(traffic, limiter=limiter), traffic=traffic)
 
     async def main():
         async with asyncio.TaskGroup() as group:
@@ -202,9 +202,9 @@ def test_waiting_for_quota_is_queue_time_and_holds_no_slot():
 def test_a_resend_needs_quota_too_and_its_wait_is_not_the_judges():
     traffic = Traffic(rpm=6.0, deadline_s=5.0)
     transport = Scripted(refusal(500), GOOD)
-    asker = client(transport, lanes=Lanes(traffic), traffic=traffic)
+    asker = client(transport, lanes=EndpointStates(traffic), traffic=traffic)
     answer, _ = virtually(asker.ask(b"{}"))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
     assert [when for when, *_ in transport.sent] == pytest.approx([0.0, 10.0])
     assert transport.sent[-1][3] > 0  # and the judge still has time for it
 
@@ -212,7 +212,7 @@ def test_a_resend_needs_quota_too_and_its_wait_is_not_the_judges():
 def test_a_call_that_is_cancelled_before_its_send_gives_its_quota_back():
     traffic = Traffic(rpm=6.0)
     limiter = Limiter(FixedLimit(1))
-    asker = client(Scripted(GOOD), lanes=Lanes(traffic, limiter=limiter), traffic=traffic)
+    asker = client(Scripted(GOOD), lanes=EndpointStates(traffic, limiter=limiter), traffic=traffic)
 
     async def main():
         async with limiter.slot():
@@ -229,7 +229,7 @@ def test_a_call_that_is_cancelled_before_its_send_gives_its_quota_back():
 def test_a_call_whose_caller_fails_at_the_first_send_gives_its_quota_back():
     """A share that is reserved and never sent would keep the others out for good."""
     traffic = Traffic(rpm=600.0)
-    asker = client(Scripted(GOOD), lanes=Lanes(traffic), traffic=traffic)
+    asker = client(Scripted(GOOD), lanes=EndpointStates(traffic), traffic=traffic)
 
     def fails():
         raise OSError("the disk is full")
@@ -248,7 +248,7 @@ def test_the_timeout_of_an_attempt_runs_from_its_own_send():
     transport = Scripted(TIMEOUT, TIMEOUT, GOOD)
     traffic = Traffic(timeout_s=10.0, deadline_s=300.0)
     answer, _ = virtually(client(transport, traffic=traffic).ask(b"{}"))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
     assert [timeout_s for *_, timeout_s in transport.sent] == [10.0, 10.0, 10.0]
 
 
@@ -277,7 +277,7 @@ def test_a_wait_past_the_deadline_is_not_begun():
 def test_a_stale_connection_costs_neither_a_wait_nor_an_attempt():
     transport = Scripted(lost(reused=True), GOOD)
     answer, elapsed_s = virtually(client(transport, traffic=Traffic(attempts=1)).ask(b"{}"))
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
     assert elapsed_s == 2.0
 
 
@@ -363,7 +363,7 @@ def test_nobody_goes_back_to_an_endpoint_before_the_time_it_named():
     answer, _ = virtually(asker.ask(b"{}"))
     hosts = [url.split("/")[2] for _, url, _, _ in transport.sent]
     assert hosts == ["a", "b", "b"]
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
 
 
 def test_when_all_endpoints_asked_for_a_wait_the_last_one_asked_is_waited_for():
@@ -510,7 +510,11 @@ def test_the_limit_rule_learns_from_429_but_not_from_other_failures():
     rule = Noting()
     steps = [refusal(429), lost(), refusal(500), refusal(503, retry_after="1"), BAD, GOOD]
     virtually(client(Scripted(*steps), limiter=Limiter(rule)).ask(b"{}"))
-    over, nothing, fine = Ending.OVERLOADED, Ending.SAYS_NOTHING, Ending.SUCCEEDED
+    over, nothing, fine = (
+        AttemptOutcome.OVERLOADED,
+        AttemptOutcome.SAYS_NOTHING,
+        AttemptOutcome.SUCCEEDED,
+    )
     assert rule.endings == [over, nothing, nothing, over, nothing, fine]
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerowait.client import Answer, JudgeClient, Lanes, Reply, TransportError
-from zerowait.client.breaker import Breaker
+from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply, TransportError
+from zerowait.client.limits.breaker import Breaker
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import EndpointEjected, EndpointReturned
 from zerowait.testing import virtually
@@ -59,7 +59,7 @@ def asker(transport, *endpoints, events=None, **traffic):
             for name, fields in endpoints
         ],
         transport=transport,
-        lanes=Lanes(settings_, listener=listener),
+        lanes=EndpointStates(settings_, listener=listener),
         well_formed=lambda body: body == b"{}",
         traffic=settings_,
         listener=listener,
@@ -124,7 +124,7 @@ def test_an_endpoint_that_fails_is_left_alone_and_returned_to_within_thirty_seco
     transport = Hosts(does)
     client = asker(transport, ("a", {}), ("b", {}), events=events, timeout_s=5.0)
     outcomes = stream(client, seconds=160, per_s=10)
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     assert transport.share(after_s=30, until_s=100)["a"] <= 40  # probes
     assert transport.share(after_s=130)["a"] >= 100
     told = [event for event in events if isinstance(event, EndpointEjected | EndpointReturned)]
@@ -136,7 +136,7 @@ def test_a_quota_of_the_day_that_is_used_up_sends_the_judgements_elsewhere():
     used_up = Reply(429, {"retry-after": "3600"}, b"")
     transport = Hosts(lambda host, now_s: used_up if host == "a" else GOOD)
     outcomes = stream(asker(transport, ("a", {}), ("b", {})), seconds=60, per_s=5)
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     assert transport.share()["a"] <= 6
 
 
@@ -153,7 +153,7 @@ def test_those_who_wait_at_an_endpoint_that_dies_go_elsewhere():
         return [task.result() for task in tasks]
 
     outcomes, elapsed_s = virtually(main())
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     assert elapsed_s <= 200 / 8 + 5
     assert (client.lanes.in_flight, client.lanes.waiting) == (0, 0)
 
@@ -162,7 +162,7 @@ def test_when_all_are_down_one_of_them_is_still_tried_and_all_return():
     transport = Hosts(lambda host, now_s: LOST if now_s < 12 else GOOD)
     client = asker(transport, ("a", {}), ("b", {}), attempts=50)
     outcomes = stream(client, seconds=60, per_s=5)
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
 
 
 @pytest.mark.parametrize("header", [{"X-Team": "a\r\nHost: b"}, {"X: Y": "a"}, {"X\n": "a"}])

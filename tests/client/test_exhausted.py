@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from zerowait.client import Answer, JudgeClient, Lanes, Reply
+from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import AccountExhausted, EndingUnknown, EndpointEjected, EndpointReturned
 from zerowait.testing import virtually
@@ -58,7 +58,7 @@ def asker(transport, *names, events=None, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m") for name in names or "a"],
         transport=transport,
-        lanes=Lanes(settings, listener=listener),
+        lanes=EndpointStates(settings, listener=listener),
         well_formed=lambda body: body == b"{}",
         traffic=settings,
         listener=listener,
@@ -112,14 +112,16 @@ def test_it_is_looked_at_again_seldom_and_used_as_soon_as_it_is_paid():
     assert 2 <= len(looks) <= 5
     gaps_s = [b - a for a, b in pairwise(looks)]
     assert all(later >= earlier for earlier, later in pairwise(gaps_s))
-    assert all(isinstance(outcome, Answer) for outcomes, _ in found[-60:] for outcome in outcomes)
+    assert all(
+        isinstance(outcome, JudgeReply) for outcomes, _ in found[-60:] for outcome in outcomes
+    )
     assert [type(e) for e in events].count(EndpointReturned) == 1
 
 
 def test_another_endpoint_is_asked_instead():
     transport = Hosts(lambda host, now_s: SPENT[0] if host == "a" else GOOD, latency_s=0.01)
     [(outcomes, took_s)] = batches(asker(transport, "a", "b", concurrency=8), 0)
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     assert len(transport.between(-1, 1e9, "a")) <= 12
     assert took_s < 5
 
@@ -129,7 +131,7 @@ def test_one_that_is_refused_among_others_that_are_not_harms_nobody():
     client = asker(transport := Hosts(None, latency_s=0.01), concurrency=8, events=(events := []))
     transport.does = lambda host, now_s: SPENT[0] if len(transport.sent) % 10 == 5 else GOOD
     [(outcomes, _)] = batches(client, 0, count=200)
-    answered = [outcome for outcome in outcomes if isinstance(outcome, Answer)]
+    answered = [outcome for outcome in outcomes if isinstance(outcome, JudgeReply)]
     assert len(answered) == 180
     assert EndpointEjected not in [type(event) for event in events]
 
@@ -152,6 +154,6 @@ def test_a_breakdown_told_in_a_200_waits_and_ejects_as_one_told_by_its_status():
     for bad in (Reply(200, {}, body), Reply(502, {}, body)):
         transport = Hosts(lambda host, now_s, bad=bad: bad if 2.5 <= now_s < 32.5 else GOOD)
         [(outcomes, took_s)] = batches(asker(transport, concurrency=16), 0)
-        assert all(isinstance(outcome, Answer) for outcome in outcomes)
+        assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
         assert len(transport.sent) < 200
         assert took_s < 80

@@ -7,15 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.client import (
-    Answer,
+    EndpointStates,
     FixedLimit,
     JudgeClient,
-    Lanes,
+    JudgeReply,
     Limiter,
     Reply,
     TransportError,
 )
-from zerowait.client.hedge import HedgeRule, Latencies
+from zerowait.client.hedging import HedgeRule, Latencies
 from zerowait.config import Endpoint, Hedge, Traffic
 from zerowait.events import RequestEnded, RequestHedged
 from zerowait.testing import virtually
@@ -59,7 +59,7 @@ def asker(transport, *, limit=10, events=None, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
         transport=transport,
-        lanes=Lanes(settings_, limiter=Limiter(FixedLimit(limit))),
+        lanes=EndpointStates(settings_, limiter=Limiter(FixedLimit(limit))),
         well_formed=lambda body: body == b"{}",
         traffic=settings_,
         listener=(lambda event: None) if events is None else events.append,
@@ -90,7 +90,7 @@ def test_a_late_request_is_sent_again_and_the_first_answer_counts():
     events = []
     transport = Stalling({100: 30.0})
     (answer,), elapsed_s = after_learning(asker(transport, events=events), b"late")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
     assert elapsed_s == pytest.approx(10 + 1 + 0.9)
     assert answer.attempts == 2
     assert answer.latency_s == pytest.approx(0.9)
@@ -166,7 +166,7 @@ def test_a_server_that_slows_down_as_a_whole_is_not_sent_more():
 def test_a_copys_answer_counts_when_the_first_fails_meanwhile():
     transport = Stalling({100: 1.5}, {100: Reply(500, {}, b"")})
     (answer,), elapsed_s = after_learning(asker(transport), b"late")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
     assert elapsed_s == pytest.approx(11.9)
     assert len(transport.sent) == 102
 
@@ -175,7 +175,7 @@ def test_a_copys_answer_counts_when_the_first_fails_meanwhile():
 def test_a_copys_failure_ends_nothing(bad):
     transport = Stalling({100: 3.5}, {101: bad, 102: bad})
     (answer,), elapsed_s = after_learning(asker(transport), b"late")
-    assert isinstance(answer, Answer)
+    assert isinstance(answer, JudgeReply)
     assert elapsed_s == pytest.approx(13.5)
 
 
@@ -298,7 +298,7 @@ def test_a_refused_copy_is_none_and_is_sent_again_after_its_retry_after():
     transport = Stalling(slow={100: 30.0}, replies={101: BUSY, 102: BUSY})
     events = []
     (outcome,), _ = after_learning(asker(transport, events=events), b"late")
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, JudgeReply)
     sent_s = [when for when, body in transport.sent if body == b"late"]
     assert len(sent_s) == 4
     # the copy's 429 comes after 0.9 s, like every reply here
@@ -312,7 +312,7 @@ def test_a_refused_copy_without_a_retry_after_is_sent_again_ever_later():
     busy = {number: Reply(429, {}, b"") for number in range(101, 105)}
     transport = Stalling(slow={100: 60.0}, replies=busy)
     (outcome,), _ = after_learning(asker(transport, timeout_s=90.0), b"late")
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, JudgeReply)
     sent_s = [when for when, body in transport.sent if body == b"late"]
     gaps_s = [later - sooner for sooner, later in pairwise(sent_s[1:])]
     assert gaps_s == pytest.approx([1.4, 1.9, 2.9, 4.9])
@@ -328,5 +328,5 @@ def test_a_copy_that_met_nobody_is_not_counted():
 
     transport, events = NobodyThere(slow={100: 30.0}), []
     (outcome,), _ = after_learning(asker(transport, events=events), b"late")
-    assert isinstance(outcome, Answer)
+    assert isinstance(outcome, JudgeReply)
     assert sum(isinstance(event, RequestHedged) for event in events) == 1

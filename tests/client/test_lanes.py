@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from zerowait.client import Ending, Lanes
+from zerowait.client import AttemptOutcome, EndpointStates
 from zerowait.config import Endpoint, Traffic
 from zerowait.testing import virtually
 from zerowait.types import FailureKind
@@ -32,7 +32,7 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
     """What one of them refuses slows down no other, and two judges that ask the same share it."""
 
     async def scenario():
-        lanes = Lanes(Traffic(rpm=600.0))
+        lanes = EndpointStates(Traffic(rpm=600.0))
         here, same = lanes.lane(HERE), lanes.lane(Endpoint(base_url="http://judge/v1", model="m"))
         others = [
             lanes.lane(THERE),
@@ -45,7 +45,7 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
             for slot in slots:
                 slot.sent()
             for slot in slots[3:]:
-                slot.ended(Ending.OVERLOADED)
+                slot.ended(AttemptOutcome.OVERLOADED)
             await here.quota.claim(b"{}")
         here.breaker.failed(0.0, (FailureKind.UNREACHABLE, "gone"), named_s=60.0)
         return here, same, others, before
@@ -61,7 +61,7 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
 @pytest.mark.parametrize("concurrency", [32, "auto"])
 def test_a_part_begins_with_one_slot_and_gets_what_it_is_given(concurrency):
     async def scenario():
-        lanes = Lanes(Traffic(concurrency=concurrency, max_concurrency=32), parts=4)
+        lanes = EndpointStates(Traffic(concurrency=concurrency, max_concurrency=32), parts=4)
         limiter = lanes.lane(HERE).limiter
         async with AsyncExitStack() as stack:
             got = await entered(stack, limiter, 20)
@@ -81,7 +81,7 @@ def test_with_auto_a_cap_that_binds_is_no_proof_of_more():
     """The rule begins with its part of the first 32, and keeps what it knows under a smaller cap."""
 
     async def scenario():
-        lanes = Lanes(Traffic(max_concurrency=64), parts=4)
+        lanes = EndpointStates(Traffic(max_concurrency=64), parts=4)
         limiter = lanes.lane(HERE).limiter
         lanes.divide(64)
         before = limiter.limit
@@ -89,7 +89,7 @@ def test_with_auto_a_cap_that_binds_is_no_proof_of_more():
         for _ in range(500):
             async with limiter.slot() as slot:
                 slot.sent()
-                slot.ended(Ending.SUCCEEDED)
+                slot.ended(AttemptOutcome.SUCCEEDED)
         lanes.divide(64)
         return before, limiter.limit
 
@@ -98,7 +98,7 @@ def test_with_auto_a_cap_that_binds_is_no_proof_of_more():
 
 def test_quotas_are_divided_as_the_slots_are_whether_set_or_learned():
     async def scenario():
-        lanes = Lanes(Traffic(concurrency=40, rpm=6000), parts=4)
+        lanes = EndpointStates(Traffic(concurrency=40, rpm=6000), parts=4)
         here, there = lanes.lane(HERE).quota, lanes.lane(THERE).quota
         rates = [here.per_minute("requests")]
         lanes.divide(10)

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from zerowait.client import Ending, FixedLimit, Limiter
+from zerowait.client import AttemptOutcome, FixedLimit, Limiter
 from zerowait.testing import virtually
 
 
@@ -33,7 +33,7 @@ class Growing(Dial):
 
     def observe(self, sample):
         super().observe(sample)
-        self.limit += sample.ending is Ending.SUCCEEDED
+        self.limit += sample.ending is AttemptOutcome.SUCCEEDED
 
 
 async def hold(limiter, seconds, log=None, name=None):
@@ -199,7 +199,7 @@ def test_a_limit_that_grows_by_what_it_observes_lets_waiters_in_at_once():
         async with limiter.slot() as slot:
             slot.sent()
             await asyncio.sleep(1.0)
-            slot.ended(Ending.SUCCEEDED)
+            slot.ended(AttemptOutcome.SUCCEEDED)
             await asyncio.sleep(9.0)  # the slot is held on, yet the limit grew
 
     async def main():
@@ -276,20 +276,24 @@ def test_the_rule_hears_of_an_overload_when_it_happens_and_not_when_the_slot_is_
             other.sent()
             slot.sent()
             await asyncio.sleep(2.0)
-            slot.ended(Ending.OVERLOADED)
+            slot.ended(AttemptOutcome.OVERLOADED)
             (sample,) = dial.samples
-            assert sample.ending is Ending.OVERLOADED
+            assert sample.ending is AttemptOutcome.OVERLOADED
             assert (sample.sent_s, sample.ended_s) == (0.0, 2.0)
             assert (sample.occupancy, sample.on_wire) == (0.5, 1)
             await asyncio.sleep(5.0)
             assert limiter.on_wire == 1  # the one that backs off is not on the wire
             slot.sent()
-            slot.ended(Ending.SUCCEEDED)
-            slot.ended(Ending.SUCCEEDED)  # nothing was sent since
+            slot.ended(AttemptOutcome.SUCCEEDED)
+            slot.ended(AttemptOutcome.SUCCEEDED)  # nothing was sent since
 
     virtually(main())
     endings = [sample.ending for sample in dial.samples]
-    assert endings == [Ending.OVERLOADED, Ending.SUCCEEDED, Ending.SAYS_NOTHING]
+    assert endings == [
+        AttemptOutcome.OVERLOADED,
+        AttemptOutcome.SUCCEEDED,
+        AttemptOutcome.SAYS_NOTHING,
+    ]
 
 
 def test_a_cancelled_attempt_says_nothing():
@@ -308,7 +312,7 @@ def test_a_cancelled_attempt_says_nothing():
         await asyncio.wait([task])
 
     virtually(main())
-    assert [sample.ending for sample in dial.samples] == [Ending.SAYS_NOTHING]
+    assert [sample.ending for sample in dial.samples] == [AttemptOutcome.SAYS_NOTHING]
     assert (limiter.in_flight, limiter.on_wire) == (0, 0)
 
 

@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 
-from zerowait.client import Answer, JudgeClient, Lanes, Reply, TransportError
-from zerowait.client.recess import Exits
+from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply, TransportError
+from zerowait.client.endpoint_state import QueueExits
 from zerowait.config import Endpoint, Traffic
 from zerowait.testing import virtually
 from zerowait.types import FailureKind
@@ -63,7 +63,7 @@ def asker(transport, *names, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m") for name in names or "a"],
         transport=transport,
-        lanes=Lanes(settings),
+        lanes=EndpointStates(settings),
         well_formed=lambda body: body == b"{}",
         traffic=settings,
         jitter=Random(0),
@@ -86,7 +86,7 @@ def all_of(client, count, *, at_s=0.0):
 
 
 def lost(outcomes):
-    return [outcome for outcome in outcomes if not isinstance(outcome, Answer)]
+    return [outcome for outcome in outcomes if not isinstance(outcome, JudgeReply)]
 
 
 def down(what, begins_s, ends_s, hosts="a"):
@@ -189,7 +189,7 @@ def test_a_request_that_always_fails_does_not_keep_the_others_waiting(status):
 
 def test_those_who_wait_for_a_dead_judge_hold_no_slot_that_another_judge_needs():
     settings = Traffic(concurrency=8, hedge="off")
-    lanes = Lanes(settings)
+    lanes = EndpointStates(settings)
     transport = Hosts(down(REFUSED, 5, 1e9))
     dead, well = (
         JudgeClient(
@@ -314,7 +314,7 @@ def test_a_server_that_names_an_hour_to_those_it_has_no_room_for_loses_no_others
 
 def test_an_endpoint_may_be_left_alone_again_before_all_are_out_of_its_queues():
     async def main():
-        exits = Exits()
+        exits = QueueExits()
         waiting = [asyncio.create_task(exits.of(asyncio.sleep(9.0, "in"))) for _ in range(3)]
         await asyncio.sleep(0)
         exits.open()

@@ -12,7 +12,7 @@ import uvloop
 import zerowait
 from zerowait import ConfigError, Sample
 from zerowait.client import AiohttpTransport, HttpTransport, Request, TransportError
-from zerowait.client.proxy import proxy_for
+from zerowait.client.http.proxy import proxy_for
 from zerowait.config import Endpoint, Traffic, load_config
 from zerowait.testing import FakeJudge
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.client import Quota
-from zerowait.client.bucket import Bucket, Guess
+from zerowait.client.limits.quota import TokenBucket, TokenEstimate
 from zerowait.testing import virtually
 
 
@@ -62,7 +62,7 @@ def test_what_was_not_used_is_given_back_when_the_reply_says_so():
 
 
 def test_what_answers_did_cost_replaces_max_tokens_in_the_guess():
-    guess, body = Guess(), request(max_tokens=4000, size=400)
+    guess, body = TokenEstimate(), request(max_tokens=4000, size=400)
     assert guess.of(body) == 4100
     for _ in range(20):
         guess.observe(body, 200, 50)
@@ -71,7 +71,7 @@ def test_what_answers_did_cost_replaces_max_tokens_in_the_guess():
 
 @pytest.mark.parametrize("body", [b"not json", b'{"max_tokens": "many"}', b"[]"])
 def test_a_request_that_cannot_be_read_is_guessed_by_its_bytes(body):
-    assert Guess().of(body) == len(body) / 4
+    assert TokenEstimate().of(body) == len(body) / 4
 
 
 def test_a_reply_that_says_nothing_about_its_cost_leaves_the_guess_as_it_was():
@@ -223,7 +223,7 @@ def test_who_is_cancelled_costs_nothing_and_never_stops_the_others(cancel_at, co
     steps=st.lists(st.tuples(st.floats(0, 10), st.floats(0, 1e4)), max_size=40),
 )
 def test_a_bucket_never_gives_more_than_its_rate_and_one_second_worth(per_minute, steps):
-    bucket, now_s, taken, last = Bucket(per_minute, now_s=0.0), 0.0, 0.0, 0.0
+    bucket, now_s, taken, last = TokenBucket(per_minute, now_s=0.0), 0.0, 0.0, 0.0
     for gap_s, cost in steps:
         now_s += gap_s
         now_s += bucket.missing_s(cost, now_s=now_s)

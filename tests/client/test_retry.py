@@ -6,7 +6,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from zerowait.client.headers import retry_after_s, used_up_s
-from zerowait.client.port import Reply, TransportError
 from zerowait.client.retry import (
     Effort,
     GiveUp,
@@ -15,6 +14,7 @@ from zerowait.client.retry import (
     is_endpoint_fault,
     is_overload,
 )
+from zerowait.client.transport import Reply, TransportError
 from zerowait.types import FailureKind
 
 RETRIED = (408, 409, 429, 500, 502, 503, 504, 529)

@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from zerowait.client import Reply, Request, Secret
-from zerowait.client.endpoints import target
+from zerowait.client.target import target
 from zerowait.config import Endpoint
 from zerowait.errors import ConfigError
 

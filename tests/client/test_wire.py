@@ -8,11 +8,11 @@ import msgspec
 import pytest
 
 from zerowait.client import (
-    Answer,
+    EndpointStates,
     FixedLimit,
     HttpTransport,
     JudgeClient,
-    Lanes,
+    JudgeReply,
     Limiter,
     Reply,
     Secret,
@@ -83,7 +83,7 @@ async def answers(url, count, *, limiter, **traffic):
         endpoints=[Endpoint(base_url=url, model="m")],
         keys=[Secret(KEY)],
         transport=transport,
-        lanes=Lanes(Traffic(), limiter=limiter),
+        lanes=EndpointStates(Traffic(), limiter=limiter),
         well_formed=well_formed,
         traffic=Traffic(hedge="off", **traffic),
         jitter=Hasty(),
@@ -123,7 +123,7 @@ def test_faults_that_pass_cost_resends_and_never_an_answer():
         seen = judge.seen
     with FakeJudge(Script(seed=3)) as calm:
         expected, _ = ask_all(calm.url, 80)
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     found = [content(outcome.reply.body) for outcome in outcomes]
     assert found == [content(answer.reply.body) for answer in expected]
     assert set(seen.by_fault) == {"reset", "status", "truncated_json", "wrong_types"}
@@ -143,7 +143,7 @@ def test_a_judge_that_turns_the_crowd_away_still_answers_everybody():
         while 429 not in judge.seen.by_status:  # who sends slowly is no crowd
             outcomes += ask_all(judge.url, 30, limit=8, attempts=100)[0]
         seen = judge.seen
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
+    assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     assert seen.answered == len(outcomes)
 
 
@@ -213,7 +213,7 @@ def test_the_judge_stops_working_for_a_call_that_was_cancelled():
         client = JudgeClient(
             endpoints=[Endpoint(base_url=judge.url, model="m")],
             transport=transport,
-            lanes=Lanes(Traffic(), limiter=limiter),
+            lanes=EndpointStates(Traffic(), limiter=limiter),
             well_formed=well_formed,
         )
         task = asyncio.create_task(client.ask(question(0)))
@@ -248,7 +248,7 @@ def test_no_reply_brings_a_key_back_whoever_sent_it():
             endpoints=[endpoint],
             keys=[Secret(KEY)],
             transport=Echo(),
-            lanes=Lanes(Traffic()),
+            lanes=EndpointStates(Traffic()),
             well_formed=well_formed,
         )
         return await client.ask(question(1))

@@ -54,7 +54,7 @@ def command(*arguments, **variables):
 
 @pytest.fixture(scope="session")
 def assets(tmp_path_factory):
-    from zerowait.verl.tiny import make_tiny
+    from zerowait.tiny_models.questions import make_tiny
 
     return make_tiny(tmp_path_factory.mktemp("tiny"))
 

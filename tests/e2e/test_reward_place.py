@@ -15,8 +15,8 @@ import yaml
 
 from zerowait.search.index import build_index
 from zerowait.testing import FakeJudge, Latency, Script
-from zerowait.verl.tiny import make_tiny
-from zerowait.verl.tiny_search import make_tiny_search
+from zerowait.tiny_models.questions import make_tiny
+from zerowait.tiny_models.search import make_tiny_search
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 RECIPES = Path(__file__).parents[2] / "recipes"

@@ -16,7 +16,7 @@ import pytest
 from zerowait.hub import read_rewards
 from zerowait.search.index import build_index
 from zerowait.search.passages import FAILED, INVALID
-from zerowait.verl.tiny_search import make_tiny_search
+from zerowait.tiny_models.search import make_tiny_search
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 SERVE = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever", "serve"]

@@ -13,10 +13,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from zerowait.verl.launch import LOG
-from zerowait.verl.overrides import arguments, base_overrides, environment, merged
-from zerowait.verl.starts import started_again
-from zerowait.verl.training_setup import TrainingSetup
+from zerowait.verl.launch.launch_retry import started_again
+from zerowait.verl.launch.overrides import arguments, base_overrides, environment, merged_overrides
+from zerowait.verl.launch.run import LOG
+from zerowait.verl.launch.training_setup import TrainingSetup
 
 HARD_LIMIT_S = 840
 REWARD = """
@@ -51,7 +51,7 @@ def train(folder, assets, *, overrides=None, **more):
         "hydra.run.dir": str(folder),
         "hydra.output_subdir": None,
     }
-    composed = merged(base_overrides(setup), own | (overrides or {}))
+    composed = merged_overrides(base_overrides(setup), own | (overrides or {}))
     metrics = folder / "metrics.jsonl"
     log = run(folder, setup, composed, metrics)
     steps = [json.loads(line) for line in metrics.read_text().splitlines()]

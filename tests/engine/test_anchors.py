@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from zerowait import ConfigError, Engine, Sample, Score
 from zerowait.cache import Shard
 from zerowait.client import Reply
-from zerowait.engine import Partition, Settled
-from zerowait.engine.anchors import ANCHORS
+from zerowait.engine import JudgementResult, Partition
+from zerowait.engine.judging.anchors import ANCHORS
 from zerowait.events import AnchorsMeasured, JudgeDrifted, JudgementSettled
-from zerowait.judge.drift import drift_between
+from zerowait.judge.anchors import drift_between
 from zerowait.testing import virtually
 
 ROWS = [
@@ -78,7 +78,7 @@ def observed(config, job, wire=None, *, shard=None):
     wire, events = wire or Wire(), []
 
     async def asked_elsewhere(_index, _ask):
-        return Settled(outcome=Score(5.0), source="asked"), False
+        return JudgementResult(outcome=Score(5.0), source="asked"), False
 
     partition = None if shard is None else Partition(shard, asked_elsewhere)
 

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from zerowait.engine.groups import STREAM, Group, Groups
+from zerowait.engine.groups.prompt_groups import STREAM, Group, Groups
 from zerowait.errors import DataError
 from zerowait.testing import virtually
 from zerowait.types import Abstain, Sample

@@ -9,11 +9,21 @@ from hypothesis import strategies as st
 
 import zerowait
 from zerowait.config import load_config
-from zerowait.engine.health import ALARMS, Row, StepMean, findings, row_of, step_mean
-from zerowait.engine.health_watch import HealthWatch
-from zerowait.engine.lengths import dip, two_clusters
+from zerowait.engine.monitor.health import (
+    ALARMS,
+    HealthRow,
+    StepMean,
+    dip,
+    findings,
+    rank_correlation,
+    rank_sum_z,
+    ranks,
+    row_of,
+    step_mean,
+    two_clusters,
+)
+from zerowait.engine.monitor.health_watch import HealthWatch
 from zerowait.engine.plan import compile_plan
-from zerowait.engine.ranks import rank_correlation, rank_sum_z, ranks
 from zerowait.events import HealthAlarm, RewardSettled
 from zerowait.types import Abstain, Reward, Sample, Score
 
@@ -27,8 +37,8 @@ def sound_row(chance, *, skill=0.4, lost=0.03):
     judged = min(10, max(1, round(chance.gauss(5 + 2 * right, 2))))
     length = round(math.exp(chance.gauss(6, 0.6)))
     if chance.random() < lost:
-        return Row(None, True, length, right, {})
-    return Row(right + 0.1 * judged, False, length, right, {"quality": judged})
+        return HealthRow(None, True, length, right, {})
+    return HealthRow(right + 0.1 * judged, False, length, right, {"quality": judged})
 
 
 def sound_step(chance, count=256, **given):
@@ -74,7 +84,7 @@ def test_a_judge_that_always_says_the_same_is_told(seed):
 
 
 def test_nan_from_a_function_is_told_with_its_component():
-    bad = Row(None, True, 100, None, {}, ("mine",))
+    bad = HealthRow(None, True, 100, None, {}, ("mine",))
     found = [each for each in findings([bad]) if each.kind == "not_finite"]
     assert [(each.component, each.why) for each in found] == [("mine", "for 1 of 1 responses")]
 
@@ -160,7 +170,7 @@ def test_a_jump_of_the_mean_is_told(seed):
 @given(st.floats(-10, 10), st.lists(st.integers(32, 400), min_size=13, max_size=13))
 def test_the_rounding_of_a_mean_that_stays_the_same_is_no_jump(value, counts):
     """The mean of 33 times 0.1 is not that of 32 times 0.1."""
-    *past, now = [[Row(value)] * count for count in counts]
+    *past, now = [[HealthRow(value)] * count for count in counts]
     assert kinds(now, [step_mean(rows) for rows in past]) == ["all_equal"]
 
 
@@ -172,7 +182,7 @@ def test_right_or_wrong_one_response_to_a_prompt_raises_nothing(seed):
 
     def step():
         right = [float(chance.random() < skill) for _ in range(128)]
-        return [Row(value, False, round(chance.gauss(300, 60)), value) for value in right]
+        return [HealthRow(value, False, round(chance.gauss(300, 60)), value) for value in right]
 
     past = [step_mean(step()) for _ in range(12)]
     assert kinds(step(), past) == []
@@ -199,12 +209,12 @@ def test_escaping_the_judge_with_wrong_answers_is_told(seed):
 
 def test_a_step_without_rewards_or_with_few_says_nothing():
     assert kinds([]) == []
-    assert kinds([Row(1.0)] * 31) == []
-    assert kinds([Row(None, True)] * 100) == []
+    assert kinds([HealthRow(1.0)] * 31) == []
+    assert kinds([HealthRow(None, True)] * 100) == []
 
 
 row = st.builds(
-    Row,
+    HealthRow,
     st.none() | st.floats(-1e9, 1e9),
     st.booleans(),
     st.none() | st.integers(0, 10**6),
@@ -339,7 +349,7 @@ def test_a_row_has_the_weighted_rules_the_judges_and_what_failed():
     outcomes = {"answer": Score(1.0), "format": Score(0.5), "quality": Score(7.0), "mine": nan}
     sample = Sample("q", "a", response_tokens=12)
     found = row_of(sample, Reward(None, outcomes), {"answer": 2.0, "format": 1.0}, {"quality"})
-    assert found == Row(None, True, 12, 2.5, {"quality": 7.0}, ("mine",))
+    assert found == HealthRow(None, True, 12, 2.5, {"quality": 7.0}, ("mine",))
     assert row_of(sample, Reward(None, outcomes), {"mine": 1.0}, set()).rule_score is None
 
 

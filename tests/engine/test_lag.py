@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from zerowait import Engine, Sample
-from zerowait.engine.lag import LoopWatch
+from zerowait.engine.monitor.loop_lag import LoopLagMonitor
 from zerowait.events import LoopLagged, RewardSettled
 
 QUICK = {"every_s": 0.002, "late_s": 0.02}
@@ -23,7 +23,7 @@ def hog(seconds):
 def test_a_late_loop_is_an_event_with_the_function_that_blocked_it(loop):
     async def scenario():
         heard = []
-        watch = LoopWatch(heard.append, **QUICK)
+        watch = LoopLagMonitor(heard.append, **QUICK)
         watch.start()
         while not any("hog" in event.where for event in heard):
             hog(0.1)
@@ -51,7 +51,7 @@ def test_what_blocks_a_loop_for_ever_can_be_read_from_another_thread(loop):
         stuck()
         watch.stop()
 
-    watch = LoopWatch(lambda event: None, **QUICK)
+    watch = LoopLagMonitor(lambda event: None, **QUICK)
 
     seen = []
 
@@ -74,7 +74,7 @@ def test_what_blocks_a_loop_for_ever_can_be_read_from_another_thread(loop):
 @LOOPS
 def test_a_loop_that_only_waits_is_blocked_by_nobody(loop):
     async def scenario():
-        watch = LoopWatch(lambda event: None, every_s=0.002, late_s=30)
+        watch = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=30)
         watch.start()
         while not len(watch._lags_s) > 5:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
@@ -92,7 +92,7 @@ def test_a_loop_that_only_waits_is_blocked_by_nobody(loop):
 
 def test_stopping_ends_the_thread_also_while_the_loop_is_blocked():
     async def scenario():
-        watch = LoopWatch(lambda event: None, every_s=0.002, late_s=30)
+        watch = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=30)
         watch.start()
         thread = watch._thread
         hog(0.02)
@@ -106,7 +106,7 @@ def test_stopping_ends_the_thread_also_while_the_loop_is_blocked():
 def test_stopping_at_any_moment_ends_the_thread():
     async def scenario():
         for _ in range(300):
-            watch = LoopWatch(lambda event: None, every_s=0.0001, late_s=30)
+            watch = LoopLagMonitor(lambda event: None, every_s=0.0001, late_s=30)
             watch.start()
             await asyncio.sleep(0.0002)
             watch.stop()
@@ -115,7 +115,7 @@ def test_stopping_at_any_moment_ends_the_thread():
 
 
 def test_the_thread_ends_with_a_loop_that_was_closed_without_it():
-    watch = LoopWatch(lambda event: None, every_s=0.002, late_s=0.01)
+    watch = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=0.01)
 
     async def scenario():
         watch.start()
@@ -129,7 +129,7 @@ def test_the_thread_ends_with_a_loop_that_was_closed_without_it():
 def test_an_engine_tells_its_listener_and_its_statistics(monkeypatch):
     """A listener that is not quick blocks the engine's loop; its name is told."""
     for name, value in {"_EVERY_S": 0.002, "_LATE_S": 0.02}.items():
-        monkeypatch.setitem(LoopWatch.__init__.__kwdefaults__, name[1:].lower(), value)
+        monkeypatch.setitem(LoopLagMonitor.__init__.__kwdefaults__, name[1:].lower(), value)
     heard = []
 
     def slow_listener(event):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait import Engine, Sample
-from zerowait.engine.memo import KeyMemo, mark_of
+from zerowait.engine.judging.cached_judge import KeyMemo, mark_of
 from zerowait.testing import FakeJudge
 
 texts = st.dictionaries(

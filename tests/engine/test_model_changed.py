@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zerowait import Engine, Sample
 from zerowait.client import Reply
 from zerowait.events import ModelChanged
-from zerowait.judge import Origin, Served
+from zerowait.judge import ModelWatch, ServedModel
 
 
 class Wire:
@@ -84,10 +84,12 @@ def test_cached_verdicts_of_another_model_than_todays_raise_the_alarm(tmp_path):
 
 
 @given(
-    st.lists(st.builds(Origin, st.sampled_from(["", "m", "n"]), st.sampled_from(["", "f", "g"])))
+    st.lists(
+        st.builds(ServedModel, st.sampled_from(["", "m", "n"]), st.sampled_from(["", "f", "g"]))
+    )
 )
 def test_no_more_changes_are_told_than_there_are_different_origins(origins):
-    served = Served()
+    served = ModelWatch()
     told = [change for change in map(served.changed, origins) if change is not None]
     news = [after for _, after in told]
     assert len(news) == len(set(news))

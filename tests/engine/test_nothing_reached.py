@@ -9,7 +9,7 @@ import pytest
 import zerowait
 from zerowait import Engine, Sample
 from zerowait.cli.app import run
-from zerowait.engine.give_up import AGAIN_AFTER_S, NothingReached, reason_of
+from zerowait.engine.monitor.give_up import AGAIN_AFTER_S, NothingReached, failure_reason
 from zerowait.errors import ConfigError, JudgementError
 from zerowait.events import AccountExhausted, EndingUnknown, JudgementSettled
 from zerowait.testing import (
@@ -258,11 +258,14 @@ def test_a_service_that_is_asked_later_looks_anew():
     ],
 )
 def test_the_same_reason_in_other_numbers_is_the_same(one, other):
-    assert reason_of(Abstain("http_error", one)) == reason_of(Abstain("http_error", other))
+    assert failure_reason(Abstain("http_error", one)) == failure_reason(
+        Abstain("http_error", other)
+    )
 
 
 def test_other_statuses_models_and_ports_are_other_reasons():
     words = ("status 404: m-1", "status 400: m-1", "status 404: m-2", "http://h:81: gone")
     assert (
-        len({reason_of(Abstain("http_error", word)) for word in (*words, "http://h:82: gone")}) == 5
+        len({failure_reason(Abstain("http_error", word)) for word in (*words, "http://h:82: gone")})
+        == 5
     )

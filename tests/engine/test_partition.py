@@ -11,7 +11,7 @@ from zerowait import Sample
 from zerowait.cache import Shard
 from zerowait.client import Reply
 from zerowait.engine import Engine, Partition
-from zerowait.hub.merging import merged
+from zerowait.hub.shard_stats import merged_stats
 from zerowait.testing import FakeJudge, Length, Script, virtually
 from zerowait.types import Abstain
 
@@ -125,7 +125,7 @@ def test_shards_find_what_one_engine_finds_and_ask_each_thing_once(
     async def several():
         async with Together(settings, spread) as together:
             outcomes = await together.score(samples)
-            return outcomes, together.asked, merged([e.stats() for e in together.engines])
+            return outcomes, together.asked, merged_stats([e.stats() for e in together.engines])
 
     expected = virtually(one())[0]
     outcomes, asked, stats = virtually(several())[0]

@@ -14,7 +14,7 @@ import zerowait
 from zerowait import Abstain, ConfigError, Engine, FailureKind, Sample, Score
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
-from zerowait.engine.pool import Growth, Places, ScorerPool
+from zerowait.engine.pool.scorer_pool import Growth, Places, ScorerPool
 from zerowait.engine.together import side_by_side
 from zerowait.scorers import import_scorer
 

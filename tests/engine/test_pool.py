@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import zerowait
-from zerowait.engine.pool import ScorerPool
+from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.errors import ClosedError
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
@@ -505,7 +505,7 @@ def test_a_pool_needs_at_least_one_worker():
 
 SCRIPT = """
 import asyncio, os, sys
-from zerowait.engine.pool import ScorerPool
+from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.types import Sample
 
 print("the script runs")

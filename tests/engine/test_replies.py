@@ -9,7 +9,7 @@ import pytest
 
 from zerowait import Abstain, Engine, Sample, Score
 from zerowait.client import Reply
-from zerowait.engine.replies import outcome_of
+from zerowait.engine.judging.cached_judge import outcome_of_reply
 
 
 class Wire:
@@ -39,7 +39,7 @@ def test_a_reply_that_its_reader_trips_over_is_no_verdict_and_no_nought(error):
     def read(_):
         raise error
 
-    outcome = outcome_of(read, b"{}")
+    outcome = outcome_of_reply(read, b"{}")
     assert isinstance(outcome, Abstain)
     assert outcome.kind == "unparseable"
     assert type(error).__name__ in outcome.detail

@@ -6,9 +6,9 @@ import logging
 import pytest
 
 from zerowait import Engine, Sample
-from zerowait.client import Lanes
+from zerowait.client import EndpointStates
 from zerowait.config import Traffic
-from zerowait.engine.standstill import Standstill
+from zerowait.engine.monitor.stall_watchdog import StallWatchdog
 from zerowait.events import NothingMoves, StoreFailed
 
 TIMEOUT_S = 60.0
@@ -28,7 +28,7 @@ def clock():
 
 
 def watched(clock, events):
-    return Standstill(Lanes(Traffic()), events.append, TIMEOUT_S, wall_s=clock)
+    return StallWatchdog(EndpointStates(Traffic()), events.append, TIMEOUT_S, wall_s=clock)
 
 
 async def seen(standstill):

@@ -7,8 +7,8 @@ import pytest
 
 from zerowait import ConfigError, Sample
 from zerowait.errors import ClosedError
-from zerowait.hub.actor import HubActor
-from zerowait.hub.parcels import packed
+from zerowait.hub.ray.actor import HubActor
+from zerowait.hub.rpc.codec import encoded_parts
 from zerowait.hub.tickets import Deposit, Redemption
 from zerowait.types import Reward
 
@@ -24,7 +24,7 @@ def config(tmp_path):
 
 
 def parcel(items):
-    return packed(items, [], dumps=pickle.dumps)
+    return encoded_parts(items, [], dumps=pickle.dumps)
 
 
 async def collected(actor, count, session="me"):

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from zerowait.engine import AnchorStats, Stats
 from zerowait.events import Drift
-from zerowait.hub.metrics import exposition
-from zerowait.hub.service import serving
-from zerowait.hub.settings import ServiceSettings
+from zerowait.hub.http.metrics import exposition
+from zerowait.hub.http.service import serving
+from zerowait.hub.http.settings import ServiceSettings
 
 RULE = {"components": {"answer": {"scorer": "contains"}}}
 RIGHT = json.dumps({"prompt": "p", "response": "Paris", "ground_truth": "Paris"}).encode()

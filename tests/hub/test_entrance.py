@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from zerowait.errors import ClosedError, DataError
-from zerowait.hub.channel import Door, connected, message
-from zerowait.hub.courier import converse
-from zerowait.hub.desk import Desk
-from zerowait.hub.entrance import Entrance
-from zerowait.hub.parcels import packed
-from zerowait.hub.sessions import Sessions
+from zerowait.hub.rpc.codec import encoded_parts
+from zerowait.hub.rpc.connection import RpcAddress, connected, message
+from zerowait.hub.rpc.pending_calls import PendingCalls, converse
+from zerowait.hub.rpc.server import RpcServer
+from zerowait.hub.rpc.sessions import Sessions
 
 NAME = "n" * 32
 HERE = "127.0.0.1"
@@ -26,7 +25,7 @@ class Hub:
         self.begun, self.given_up = asyncio.Event(), asyncio.Event()
         self.beat_s = beat_s
         self.sessions = Sessions(self.work, beat_s=beat_s, silence_s=silence_s)
-        self.entrance = Entrance(self.sessions, HERE)
+        self.entrance = RpcServer(self.sessions, HERE)
 
     async def work(self, item):
         self.worked_on.append(item)
@@ -75,7 +74,7 @@ async def results_of(channel, count):
 
 def test_everybody_gets_their_own_result_over_one_connection():
     async def scenario():
-        hub, desk = Hub(), Desk()
+        hub, desk = Hub(), PendingCalls()
         hub.sessions.join(NAME)
         async with hub.channel() as channel:
             carrying = asyncio.create_task(converse(channel, desk))
@@ -163,7 +162,7 @@ def test_a_process_that_says_nothing_is_gone(leaping):
         hub.sessions.join(NAME)
         door = await hub.entrance.door()
         reader, writer = await asyncio.open_connection(door.host, door.port)
-        writer.write(NAME.encode() + message(packed([(1, "hold")], [], dumps=pickle.dumps)))
+        writer.write(NAME.encode() + message(encoded_parts([(1, "hold")], [], dumps=pickle.dumps)))
         await hub.begun.wait()
         leap(300)
         await hub.given_up.wait()
@@ -256,7 +255,7 @@ def test_a_process_does_not_read_what_a_stranger_sends_from_where_the_hub_was():
 
     async def scenario():
         async with await asyncio.start_server(stranger, HERE, 0) as server:
-            door = Door(HERE, server.sockets[0].getsockname()[1], "h" * 32)
+            door = RpcAddress(HERE, server.sockets[0].getsockname()[1], "h" * 32)
             return await connected(door, NAME, dumps=pickle.dumps, beat_s=10.0, silence_s=60.0)
 
     assert asyncio.run(scenario()) is None
@@ -268,15 +267,15 @@ def test_there_is_no_door_without_an_address_and_none_after_closing():
         hub = Hub()
         opened = await hub.entrance.door()
         hub.entrance.close()
-        nowhere = Entrance(hub.sessions, "192.0.2.1")  # an address that no machine has
+        nowhere = RpcServer(hub.sessions, "192.0.2.1")  # an address that no machine has
         unreachable = await connected(opened, NAME, dumps=pickle.dumps, beat_s=10.0, silence_s=60.0)
         return opened, [
             await hub.entrance.door(),
-            await Entrance(hub.sessions, None).door(),
+            await RpcServer(hub.sessions, None).door(),
             await nowhere.door(),
             unreachable,
         ]
 
     opened, others = asyncio.run(scenario())
-    assert isinstance(opened, Door)
+    assert isinstance(opened, RpcAddress)
     assert others == [None] * 4

@@ -8,7 +8,7 @@ import pytest
 import zerowait
 from zerowait import Engine, Sample
 from zerowait.hub import Stream
-from zerowait.hub.sessions import Sessions
+from zerowait.hub.rpc.sessions import Sessions
 from zerowait.testing import FakeJudge, Script, Status
 
 PAIRS, RANK = {"pairs": "group"}, {"rank": "group"}

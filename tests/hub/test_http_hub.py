@@ -19,8 +19,8 @@ from zerowait.client import Secret
 from zerowait.errors import ClosedError, HubLostError
 from zerowait.hub import http
 from zerowait.hub.http import HttpHub
-from zerowait.hub.service import serving
-from zerowait.hub.settings import ServiceSettings
+from zerowait.hub.http.service import serving
+from zerowait.hub.http.settings import ServiceSettings
 from zerowait.testing import FakeJudge, Hang, Latency, Script, Status
 
 RULE = {"components": {"answer": {"scorer": "qa_em"}}}

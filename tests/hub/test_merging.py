@@ -3,7 +3,7 @@
 import pytest
 
 from zerowait.engine import JudgeStats, Stats
-from zerowait.hub.merging import merged
+from zerowait.hub.shard_stats import merged_stats
 
 ONE = Stats(
     asked=3,
@@ -37,7 +37,7 @@ OTHER = Stats(
 
 
 def test_counts_are_sums_and_what_all_look_at_is_counted_once():
-    both = merged([ONE, OTHER])
+    both = merged_stats([ONE, OTHER])
     assert (both.asked, both.requests, both.limit, both.spent_usd) == (4, 4, 16, 0.5)
     assert both.limits == {"a m": 14, "b m": 2}
     assert both.abstentions == {"refused": 2, "timeout": 1}
@@ -49,14 +49,14 @@ def test_counts_are_sums_and_what_all_look_at_is_counted_once():
 
 
 def test_a_shard_without_an_answer_makes_the_others_no_faster():
-    assert merged([ONE, Stats()]).latency_p50_s == 1.0
-    assert merged([ONE, Stats(requests=9)]).latency_p50_s == 1.0
-    assert merged([Stats(), Stats()]).latency_p50_s == 0.0
+    assert merged_stats([ONE, Stats()]).latency_p50_s == 1.0
+    assert merged_stats([ONE, Stats(requests=9)]).latency_p50_s == 1.0
+    assert merged_stats([Stats(), Stats()]).latency_p50_s == 0.0
 
 
 def test_a_hub_of_one_says_what_it_says():
-    assert merged([ONE]) is ONE
+    assert merged_stats([ONE]) is ONE
 
 
 def test_without_a_budget_there_is_none():
-    assert merged([Stats(), Stats()]).budget_usd is None
+    assert merged_stats([Stats(), Stats()]).budget_usd is None

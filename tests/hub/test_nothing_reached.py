@@ -8,7 +8,7 @@ import pytest
 from zerowait import Sample
 from zerowait.errors import JudgementError
 from zerowait.hub import JobHub
-from zerowait.hub.merging import merged
+from zerowait.hub.shard_stats import merged_stats
 from zerowait.observe.hubs import all_hubs
 from zerowait.testing import ErrorInBody, FakeJudge, Moderation, Script
 
@@ -73,7 +73,7 @@ def test_reasons_of_shards_and_of_hubs_one_after_the_other_are_added_up():
         stats = asyncio.run(scenario(judge.url))
     [(reason, count)] = stats.reasons.items()
     assert "Content Exists Risk" in reason
-    assert merged([stats, stats]).reasons == {reason: 2 * count}
+    assert merged_stats([stats, stats]).reasons == {reason: 2 * count}
 
 
 def test_a_run_that_was_resumed_has_the_reasons_of_both_hubs():

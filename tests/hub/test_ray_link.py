@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("ray")
 
 from zerowait.errors import HubLostError
-from zerowait.hub.ray_link import Link, Site
+from zerowait.hub.ray.client import ActorAddress, ActorClient
 
 
 class Actor:
@@ -27,12 +27,12 @@ class Actor:
 
 
 def link_to(actor):
-    class Here(Site):
+    class Here(ActorAddress):
         def found_or_created(self, _):
             return actor
 
     where = {"config": "c", "record": None, "name": "hub", "namespace": None}
-    return Link(Here(**where, detached=False, patience_s=120.0), 0)
+    return ActorClient(Here(**where, detached=False, patience_s=120.0), 0)
 
 
 def test_an_answer_that_came_while_the_process_stood_still_counts(leaping):

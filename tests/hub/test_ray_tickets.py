@@ -14,9 +14,9 @@ ray = pytest.importorskip("ray")
 
 from zerowait import Sample  # noqa: E402 - Ray is optional
 from zerowait.errors import ConfigError  # noqa: E402
-from zerowait.hub.ray_tickets import RayTickets  # noqa: E402
+from zerowait.hub.ray.tickets import RayTickets  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
-from zerowait.verl.role import in_reward_worker  # noqa: E402
+from zerowait.verl.process_role import in_reward_worker  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 LONG_S = 300

@@ -7,12 +7,11 @@ import pytest
 
 pytest.importorskip("ray")
 
-from zerowait.hub.channel import Channel, Door
-from zerowait.hub.entrance import Entrance
-from zerowait.hub.parcels import unpacked
-from zerowait.hub.ray_calls import Calls
-from zerowait.hub.ray_ways import Ways
-from zerowait.hub.sessions import Sessions
+from zerowait.hub.ray.transports import ActorCallTransport, TransportSelection
+from zerowait.hub.rpc.codec import decoded_parts
+from zerowait.hub.rpc.connection import RpcAddress, RpcConnection
+from zerowait.hub.rpc.server import RpcServer
+from zerowait.hub.rpc.sessions import Sessions
 
 HERE = "127.0.0.1"
 
@@ -30,7 +29,7 @@ class Actor:
 
     def __init__(self, door=None):
         self.sessions = Sessions(self._work, beat_s=10.0, silence_s=300.0)
-        self._entrance = Entrance(self.sessions, HERE)
+        self._entrance = RpcServer(self.sessions, HERE)
         self.door, self.afters, self.worked = door, [], asyncio.Event()
         self.join, self.submit = Method(self._join), Method(self._submit)
         self.collect, self.leave = Method(self.sessions.collect), Method(self._leave)
@@ -46,7 +45,7 @@ class Actor:
         return self.door or await self._entrance.door()
 
     async def _submit(self, name, parcel):
-        return self.sessions.submit(name, *unpacked(parcel))
+        return self.sessions.submit(name, *decoded_parts(parcel))
 
     async def _leave(self, name):
         self.sessions.leave(name)
@@ -66,7 +65,7 @@ async def slammed(came, says=b""):
         writer.close()
 
     async with await asyncio.start_server(slam, HERE, 0) as server:
-        yield Door(HERE, server.sockets[0].getsockname()[1], "h" * 32)
+        yield RpcAddress(HERE, server.sockets[0].getsockname()[1], "h" * 32)
 
 
 async def answer(call, *, more_s=0.0):
@@ -85,12 +84,12 @@ def warnings_of(caplog):
     return [one.getMessage() for one in caplog.records if one.name.startswith("zerowait")]
 
 
-BY_CALLS, CONNECTED = (Calls, [(1, "row")]), (Channel, [(1, "row")])
+BY_CALLS, CONNECTED = (ActorCallTransport, [(1, "row")]), (RpcConnection, [(1, "row")])
 
 
 def test_a_door_that_leads_nowhere_is_tried_once_until_the_hub_is_started_again(caplog):
     async def scenario():
-        ways, came, again = Ways(silence_s=60.0), [], Actor()
+        ways, came, again = TransportSelection(silence_s=60.0), [], Actor()
         async with slammed(came) as door:
             results = [await asked(ways, Actor(door)) for _ in range(3)]
         connected = await asked(ways, again)
@@ -104,7 +103,7 @@ def test_a_door_that_leads_nowhere_is_tried_once_until_the_hub_is_started_again(
 
 def test_rows_go_by_calls_where_connections_are_made_and_cut_before_the_hub_is_heard(caplog):
     async def scenario():
-        ways, came = Ways(silence_s=60.0), []
+        ways, came = TransportSelection(silence_s=60.0), []
         async with slammed(came, says=b"h" * 32) as door:
             behind = Actor(door)
             cut = (await asked(ways, behind))[1]
@@ -116,7 +115,7 @@ def test_rows_go_by_calls_where_connections_are_made_and_cut_before_the_hub_is_h
 
 def test_nobody_is_warned_where_a_hub_that_was_killed_cut_the_connection(caplog):
     async def scenario():
-        ways, again = Ways(silence_s=60.0), Actor()
+        ways, again = TransportSelection(silence_s=60.0), Actor()
         async with slammed([], says=b"h" * 32) as door:
             cut = (await asked(ways, Actor(door)))[1]
         connected = await asked(ways, again)
@@ -129,7 +128,7 @@ def test_nobody_is_warned_where_a_hub_that_was_killed_cut_the_connection(caplog)
 
 def test_a_session_whose_connection_was_cut_is_left_to_the_next_and_others_are_left_at_once():
     async def scenario():
-        ways, names, actor = Ways(silence_s=60.0), [], Actor()
+        ways, names, actor = TransportSelection(silence_s=60.0), [], Actor()
 
         async def leave(name):
             names.append(name)
@@ -153,7 +152,7 @@ def test_a_session_whose_connection_was_cut_is_left_to_the_next_and_others_are_l
 def test_a_session_by_calls_that_the_hub_ended_is_left_to_the_next_as_well():
     async def scenario():
         async with slammed([]) as door:
-            ways, actor = Ways(silence_s=60.0), Actor(door)
+            ways, actor = TransportSelection(silence_s=60.0), Actor(door)
             async with ways.session(actor, "c", None, "", answer=answer) as (name, way):
                 await way.submit([(1, "row")], [])
                 await actor.worked.wait()
@@ -169,7 +168,9 @@ def test_a_session_by_calls_that_the_hub_ended_is_left_to_the_next_as_well():
 def test_a_row_that_cannot_travel_fails_alone_by_calls_too():
     async def scenario():
         async with slammed([]) as door:
-            session = Ways(silence_s=60.0).session(Actor(door), "c", None, "", answer=answer)
+            session = TransportSelection(silence_s=60.0).session(
+                Actor(door), "c", None, "", answer=answer
+            )
             async with session as (_, way):
                 await way.submit([(1, "row"), (2, (n for n in ()))], [])
                 return dict(await way.collect())

@@ -9,8 +9,8 @@ import pytest
 
 from zerowait import ConfigError
 from zerowait.client import Secret
-from zerowait.hub.service import serving
-from zerowait.hub.settings import ServiceSettings
+from zerowait.hub.http.service import serving
+from zerowait.hub.http.settings import ServiceSettings
 from zerowait.testing import FakeJudge, Hang, Latency, Script, Status
 
 RULE = {"components": {"answer": {"scorer": "qa_em"}}}

@@ -7,11 +7,11 @@ import pytest
 from zerowait import JudgementError, Reward, Sample
 from zerowait.errors import ZerowaitError
 from zerowait.hub import Streamed
-from zerowait.hub.desk import Desk
-from zerowait.hub.sessions import Sessions
+from zerowait.hub.rpc.pending_calls import PendingCalls
+from zerowait.hub.rpc.sessions import Sessions
 from zerowait.testing import virtually
 
-BEAT_S, SILENCE_S = 10, 300
+HEARTBEAT_S, SILENCE_S = 10, 300
 
 
 class Judge:
@@ -41,7 +41,7 @@ def judge():
 
 @pytest.fixture
 def sessions(judge):
-    return Sessions(judge.reward, beat_s=BEAT_S, silence_s=SILENCE_S)
+    return Sessions(judge.reward, beat_s=HEARTBEAT_S, silence_s=SILENCE_S)
 
 
 def row(after_s, prompt="q"):
@@ -60,7 +60,7 @@ def test_results_are_collected_once_in_the_order_in_which_they_came(sessions):
 
     results, elapsed_s = virtually(scenario())
     assert results == [[2, 3], [1], []]
-    assert elapsed_s == 3 + BEAT_S
+    assert elapsed_s == 3 + HEARTBEAT_S
 
 
 def test_collecting_answers_with_nothing_as_a_sign_of_life(sessions):
@@ -68,7 +68,7 @@ def test_collecting_answers_with_nothing_as_a_sign_of_life(sessions):
         sessions.join("a")
         return await sessions.collect("a")
 
-    assert virtually(scenario()) == ([], BEAT_S)
+    assert virtually(scenario()) == ([], HEARTBEAT_S)
 
 
 def test_a_session_that_does_not_exist_or_is_over_says_so(sessions):
@@ -173,7 +173,7 @@ def served(judge, sessions, scenario):
             pass
 
     async def whole():
-        desk = Desk()
+        desk = PendingCalls()
         sessions.join("s")
         writing = asyncio.create_task(write(desk))
         working = asyncio.create_task(scenario(desk))
@@ -211,7 +211,7 @@ def test_whoever_leaves_the_desk_gives_their_call_up(judge, sessions):
 
 def test_all_that_is_waited_for_can_be_handed_in_again():
     async def scenario():
-        desk = Desk()
+        desk = PendingCalls()
         calls = [asyncio.create_task(desk.result(row(n))) for n in range(3)]
         await asyncio.sleep(0)
         first, _ = await desk.batch()

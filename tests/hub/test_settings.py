@@ -7,7 +7,7 @@ import pytest
 from zerowait import ConfigError
 from zerowait.client import Secret
 from zerowait.hub.http import HttpHub
-from zerowait.hub.settings import ServiceSettings
+from zerowait.hub.http.settings import ServiceSettings
 
 TOKEN = Secret("sesame")
 

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from zerowait.engine import StepRow
-from zerowait.engine.health import Row
-from zerowait.hub.balance import Balance, GoneError
-from zerowait.hub.shares import FLOOR, Report, Shares, divided
+from zerowait.engine.monitor.health import HealthRow
+from zerowait.hub.slots import FLOOR, GoneError, ShardLoad, SlotBalancer, SlotShares, divided
 from zerowait.testing import virtually
 
 TOTAL, COUNT = 20, 4
@@ -50,7 +49,7 @@ class Traffic(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.shares = Shares(TOTAL, COUNT)
+        self.shares = SlotShares(TOTAL, COUNT)
         self.slots = [FLOOR] * COUNT
         self.held = [0] * COUNT
         self.line = [0] * COUNT
@@ -58,7 +57,7 @@ class Traffic(RuleBasedStateMachine):
 
     def report(self, index):
         held = self.held[index]
-        return Report(slots=self.slots[index], held=held, demand=held + self.line[index])
+        return ShardLoad(slots=self.slots[index], held=held, demand=held + self.line[index])
 
     @rule(index=st.integers(0, COUNT - 1), waiting=st.integers(0, 60))
     def comes(self, index, waiting):
@@ -102,7 +101,7 @@ class Traffic(RuleBasedStateMachine):
 
     @rule()
     def the_balance_begins_anew(self):
-        self.shares = Shares(TOTAL, COUNT)
+        self.shares = SlotShares(TOTAL, COUNT)
 
     @precondition(lambda self: any(self.line))
     @rule()
@@ -140,7 +139,7 @@ class Fake:
             raise TimeoutError
         rows, self.rows = self.rows, []
         held = min(self.slots, self.demand)
-        return Report(slots=self.slots, held=held, demand=self.demand, rows=rows)
+        return ShardLoad(slots=self.slots, held=held, demand=self.demand, rows=rows)
 
     async def take(self, slots):
         report = await self.report()
@@ -158,7 +157,7 @@ def rounds(balance, shards, count=3):
 
 
 def test_slots_go_where_the_work_is_and_those_of_a_dead_shard_to_the_others_until_it_returns():
-    shards, balance = [Fake(), Fake(), Fake(100)], Balance(32, 3)
+    shards, balance = [Fake(), Fake(), Fake(100)], SlotBalancer(32, 3)
     assert rounds(balance, shards) == [1, 1, 30]
     shards[0].demand = shards[1].demand = 100
     assert rounds(balance, shards) == [10, 11, 11]
@@ -169,7 +168,7 @@ def test_slots_go_where_the_work_is_and_those_of_a_dead_shard_to_the_others_unti
 
 
 def test_a_shard_that_is_silent_keeps_what_it_has():
-    shards, balance = [Fake(100), Fake(100)], Balance(32, 2)
+    shards, balance = [Fake(100), Fake(100)], SlotBalancer(32, 2)
     assert rounds(balance, shards) == [16, 16]
     shards[1].deaf = True
     assert rounds(balance, shards) == [16, 16]
@@ -177,19 +176,19 @@ def test_a_shard_that_is_silent_keeps_what_it_has():
 
 def test_a_balance_that_begins_anew_gives_nothing_before_everybody_was_heard():
     shards = [Fake(100), Fake(100), Fake(100)]
-    rounds(Balance(32, 3), shards)
+    rounds(SlotBalancer(32, 3), shards)
     shards[2].deaf = True
     shards[0].slots = FLOOR
-    again = Balance(32, 3)
+    again = SlotBalancer(32, 3)
     assert rounds(again, shards)[0] == FLOOR
     shards[2].deaf = False
     assert rounds(again, shards)[0] == 10
 
 
 def test_rows_that_shards_have_gathered_are_handed_on_once():
-    shards, balance, looked = [Fake(), Fake(), Fake()], Balance(32, 3), []
+    shards, balance, looked = [Fake(), Fake(), Fake()], SlotBalancer(32, 3), []
     for number, shard in enumerate(shards):
-        shard.rows = [StepRow(number, Row(1.0))]
+        shard.rows = [StepRow(number, HealthRow(1.0))]
 
     async def scenario():
         with suppress(TimeoutError):
@@ -197,4 +196,7 @@ def test_rows_that_shards_have_gathered_are_handed_on_once():
                 await balance.run(shards, look=looked.append)
 
     virtually(scenario())
-    assert [sorted(rows) for rows in looked[:2]] == [[StepRow(n, Row(1.0)) for n in range(3)], []]
+    assert [sorted(rows) for rows in looked[:2]] == [
+        [StepRow(n, HealthRow(1.0)) for n in range(3)],
+        [],
+    ]

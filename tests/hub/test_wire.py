@@ -5,7 +5,8 @@ import pytest
 
 from zerowait import Abstain, ConfigError, DataError, JudgementError, Reward, Sample, Score, Skipped
 from zerowait.errors import ZerowaitError
-from zerowait.hub import Streamed, wire
+from zerowait.hub import Streamed
+from zerowait.hub.http import wire
 
 REWARD = Reward(
     None,
@@ -51,13 +52,13 @@ def test_a_value_that_json_cannot_carry_is_an_error_and_no_text_about_it():
 
 @pytest.mark.parametrize("error", [DataError("row 3"), JudgementError("lost"), ConfigError("key")])
 def test_an_error_is_the_same_error_at_the_other_end(error):
-    got = wire.told(wire.decode_answer(wire.failed(1, error)).error)
+    got = wire.raised_by_hub(wire.decode_answer(wire.failed(1, error)).error)
     assert type(got) is type(error)
     assert str(got) == str(error)
 
 
 def test_an_unknown_error_is_still_one_of_ours():
-    assert type(wire.told(wire.Fault("OSError", "x"))) is ZerowaitError
+    assert type(wire.raised_by_hub(wire.WireFault("OSError", "x"))) is ZerowaitError
 
 
 def test_a_complaint_is_one_line():

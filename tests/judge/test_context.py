@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import parse, read_reply
-from zerowait.judge.claims import key_pattern
-from zerowait.judge.order import OrderReader, parse_order
+from zerowait.judge.parsing.claims import key_pattern
+from zerowait.judge.parsing.order import OrderReader, parse_order
 from zerowait.types import Score
 
 ONE_TO_TEN = VerdictRule(integer=(1, 10))

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge import Rubric, procedure_for
-from zerowait.judge.criteria import CriteriaForm
-from zerowait.judge.front_matter import Criterion
-from zerowait.judge.rubric import read_rubric
+from zerowait.judge.parsing.criteria import CriteriaForm
+from zerowait.judge.rubric import Criterion, read_rubric
 from zerowait.types import Score
 
 CRITERIA = (Criterion("logic", 3.0), Criterion("tool_use", 1.0))

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.judge import Rubric, request_for
-from zerowait.judge.fence import fenced
-from zerowait.judge.lookalikes import as_hex, shows
+from zerowait.judge.fence import as_hex, fenced, shows
 from zerowait.types import Sample
 
 MARKER = re.compile(r"<<<(BEGIN|END) ([A-Z_.]+) ([0-9a-f]{16})>>>")

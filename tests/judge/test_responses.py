@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from zerowait.config import VerdictRule
 from zerowait.judge import (
     ChatRequest,
-    Origin,
+    ServedModel,
     Usage,
     read_reply,
     reply_origin,
@@ -168,7 +168,7 @@ def test_usage_and_model_are_read():
     usage = {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15}
     body = reply(message("7"), usage=usage, model="m-2026")
     assert reply_usage(body) == Usage(12, 3)
-    assert reply_origin(body) == Origin("m-2026", "")
+    assert reply_origin(body) == ServedModel("m-2026", "")
     assert reply_usage(reply(message("7"), usage="much")) == Usage()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge import load_rubric, procedure_for, read_with, request_for
-from zerowait.judge.schema_form import SchemaForm
+from zerowait.judge.parsing.schema import SchemaForm
 from zerowait.types import FailureKind, Sample, Score
 
 NUMBER = {"type": "number", "minimum": 0, "maximum": 10}

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerowait.judge.bradley_terry import Game, bradley_terry
-from zerowait.judge.schedule import by_content, pairings, windows
-from zerowait.judge.standings import Match, ranked_matches, standings
+from zerowait.judge.comparing.schedule import by_content, pairings, windows
+from zerowait.judge.comparing.standings import Game, Match, bradley_terry, ranked_matches, standings
 from zerowait.types import Abstain, FailureKind, Score
 
 LATE = Abstain("timeout", "no answer in 60 s")

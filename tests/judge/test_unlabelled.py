@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import parse
-from zerowait.judge.python_literal import as_json
+from zerowait.judge.parsing.loose_json import as_json
 from zerowait.types import Score
 
 ONE_TO_TEN = VerdictRule(integer=(1, 10))

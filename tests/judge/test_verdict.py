@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError
-from zerowait.judge import normalise, parse, reply_format
-from zerowait.judge.verdict import check_rule
+from zerowait.judge import parse, reply_format, to_unit_range
+from zerowait.judge.parsing.verdict import check_rule
 from zerowait.types import Abstain, FailureKind, Score
 
 ONE_TO_TEN = VerdictRule(integer=(1, 10))
@@ -119,7 +119,7 @@ def test_a_number_outside_the_range_is_never_a_score(value):
 def test_no_text_raises_and_no_score_leaves_its_range(rule, text):
     outcome = parse(text, rule)
     if isinstance(outcome, Score):
-        assert 0 <= normalise(outcome.value, rule) <= 1
+        assert 0 <= to_unit_range(outcome.value, rule) <= 1
     else:
         assert isinstance(outcome, Abstain)
         assert outcome.kind in {FailureKind.UNPARSEABLE, FailureKind.OUT_OF_RANGE}
@@ -232,20 +232,20 @@ def test_a_word_with_typographic_marks_is_read():
 def test_normalising_maps_the_range_onto_zero_to_one_in_order(low, width, step):
     rule = VerdictRule(integer=(low, low + width))
     value = low + min(step, width)
-    assert 0 <= normalise(value, rule) <= 1
-    assert normalise(low, rule) == 0
-    assert normalise(low + width, rule) == 1
-    assert value == low or normalise(value - 1, rule) < normalise(value, rule)
+    assert 0 <= to_unit_range(value, rule) <= 1
+    assert to_unit_range(low, rule) == 0
+    assert to_unit_range(low + width, rule) == 1
+    assert value == low or to_unit_range(value - 1, rule) < to_unit_range(value, rule)
 
 
 def test_a_choice_is_normal_already():
-    assert normalise(0.5, VerdictRule(choice=["good", "fair", "poor"])) == 0.5
+    assert to_unit_range(0.5, VerdictRule(choice=["good", "fair", "poor"])) == 0.5
 
 
 @pytest.mark.parametrize("value", [0.0, 11.0, float("nan")])
 def test_normalising_a_value_outside_the_range_is_an_error(value):
     with pytest.raises(ValueError, match=r"not in the verdict's range \[1, 10\]"):
-        normalise(value, ONE_TO_TEN)
+        to_unit_range(value, ONE_TO_TEN)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import msgspec
 
 from zerowait.engine import AnchorStats, Stats
 from zerowait.events import Drift
-from zerowait.hub.metrics import exposition
+from zerowait.hub.http.metrics import exposition
 from zerowait.observe import Report, traffic
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from zerowait.config import Monitor, Panel, Rebalance, Votes
 from zerowait.judge import empanelled, monitored, pooled, reasoning, voted, weighted
-from zerowait.judge.front_matter import Criterion
 from zerowait.judge.monitor import monitor_bounds
+from zerowait.judge.rubric import Criterion
 from zerowait.types import POLICY_CAUSED, Abstain, FailureKind, Score
 
 NUMBERS = st.floats(-1e6, 1e6)

@@ -12,7 +12,7 @@ from zerowait.errors import DataError
 from zerowait.scorers import resolve
 from zerowait.scorers.contains import contains_words
 from zerowait.types import Sample
-from zerowait.verl.columns import check_data_file
+from zerowait.verl.launch.data_columns import check_data_file
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart"
 

@@ -12,9 +12,9 @@ with warnings.catch_warnings():
     import verl  # noqa: F401
 
 from zerowait.types import Reward
-from zerowait.verl import composed as verl_config
-from zerowait.verl.launch import compose_arguments, setup_of
-from zerowait.verl.recipe import load_recipe
+from zerowait.verl.launch import composed_config as verl_config
+from zerowait.verl.launch.recipe import load_recipe
+from zerowait.verl.launch.run import compose_arguments, setup_of
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "search"
 

@@ -14,9 +14,9 @@ from zerowait.config import load_config
 from zerowait.config.source import read_yaml
 from zerowait.engine.plan import compile_plan
 from zerowait.testing import FakeJudge, Script, Status
+from zerowait.tiny_models.questions import NUMBERS, arithmetic_questions
 from zerowait.verl import LengthPenaltyConfig
-from zerowait.verl.recipe import load_recipe
-from zerowait.verl.tiny import NUMBERS, questions
+from zerowait.verl.launch.recipe import load_recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 BOTH = ["length_penalty", "monitor"]
@@ -89,7 +89,7 @@ def test_the_monitor_sees_what_stands_before_the_end_of_the_answer_and_nothing_e
 
 
 def test_its_balance_is_that_of_the_questions():
-    even = [NUMBERS.index(question.answer) % 2 == 0 for question in questions()]
+    even = [NUMBERS.index(question.answer) % 2 == 0 for question in arithmetic_questions()]
     config = load_config(RECIPES / "monitor" / "reward.yaml")
     share = config.judges["monitor"].monitor.rebalance.true
     assert share == pytest.approx(sum(even) / len(even), abs=1e-4)

@@ -16,15 +16,17 @@ from hypothesis import strategies as st
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ClosedError, ConfigError
 from zerowait.judge import load_rubric, parse, request_for
-from zerowait.testing.asks import BadRequestError, understood
-from zerowait.testing.small_judge import SmallJudge, _Desk, serve_forever
-from zerowait.testing.small_verdict import (
-    Question,
+from zerowait.testing.asks import BadRequestError, parsed_request
+from zerowait.tiny_models.judge import (
+    JudgedQuestion,
+    SmallJudge,
+    _JudgeApp,
     agreement,
+    judged_question_in,
     news_in,
     pairs_of,
-    question_in,
-    verdict_text,
+    serve_forever,
+    small_verdict_text,
 )
 from zerowait.types import Sample
 
@@ -60,7 +62,7 @@ def asked_by_us(sample, rule=TEN, rubric="reference"):
 
 
 def read(body):
-    return question_in(understood(body))
+    return judged_question_in(parsed_request(body))
 
 
 def chat(content):
@@ -83,7 +85,7 @@ def score(reply):
 
 def test_what_our_own_rubric_asks_is_understood():
     sample = Sample("Capital of Peru?", "It is Lima.", ["Lima", "Lima (Peru)"])
-    assert read(asked_by_us(sample)) == Question(
+    assert read(asked_by_us(sample)) == JudgedQuestion(
         "It is Lima.", ["Lima", "Lima (Peru)"], "Capital of Peru?", 1.0, 10.0, whole=True
     )
 
@@ -106,7 +108,7 @@ def test_a_response_cannot_change_the_scale():
 @pytest.mark.parametrize("name", ["reference", "ground_truth"])
 def test_a_json_object_is_understood_too(name):
     question = read(chat(json.dumps({"answer": "Lima!", name: ["Lima", "Ciudad de los Reyes"]})))
-    assert question == Question("Lima!", ["Lima", "Ciudad de los Reyes"])
+    assert question == JudgedQuestion("Lima!", ["Lima", "Ciudad de los Reyes"])
 
 
 @pytest.mark.parametrize(
@@ -132,7 +134,7 @@ def test_every_verdict_is_one_that_our_parser_reads_on_the_scale_asked_for(agree
     ):
         read_back = read(asked_by_us(Sample("?", "a", "b"), rule))
         assert (read_back.low, read_back.high, read_back.whole) == (low, low + width, whole)
-        value = parse(verdict_text(read_back, agreed), rule).value
+        value = parse(small_verdict_text(read_back, agreed), rule).value
         assert math.isclose(value, low + agreed * width, abs_tol=0.5001 if whole else 0.001)
 
 
@@ -143,7 +145,7 @@ def test_every_verdict_is_one_that_our_parser_reads_on_the_scale_asked_for(agree
     more=st.floats(0, 1),
 )
 def test_a_response_nearer_to_the_reference_never_gets_less(near, with_prompt, alone, more):
-    asked, bare = Question("a", ["b"], "q"), Question("a", ["b"])
+    asked, bare = JudgedQuestion("a", ["b"], "q"), JudgedQuestion("a", ["b"])
     assert agreement(asked, [near, with_prompt, alone]) <= agreement(
         asked, [near + more, with_prompt, alone]
     )
@@ -157,11 +159,11 @@ def test_the_words_of_the_prompt_are_no_news():
 
 
 def test_an_empty_response_agrees_with_nothing():
-    assert agreement(Question(" \n", ["Lima"], "?"), [1.0, 1.0, 0.0]) == 0.0
+    assert agreement(JudgedQuestion(" \n", ["Lima"], "?"), [1.0, 1.0, 0.0]) == 0.0
 
 
 def test_the_nearest_of_several_accepted_answers_counts():
-    one, two = Question("Kiev", ["Kiev"], "?"), Question("Kiev", ["Kyiv", "Kiev"], "?")
+    one, two = JudgedQuestion("Kiev", ["Kiev"], "?"), JudgedQuestion("Kiev", ["Kyiv", "Kiev"], "?")
     best = agreement(one, overlap(pairs_of(one)))
     assert agreement(two, overlap(pairs_of(two))) == best > 0.9
 
@@ -195,9 +197,11 @@ def test_concurrent_questions_are_compared_in_one_pass():
         return overlap(pairs)
 
     async def ask():
-        desk = _Desk(counted)
+        desk = _JudgeApp(counted)
         async with asyncio.TaskGroup() as group:
-            asking = [group.create_task(desk.agreement(Question("a", [x]))) for x in "abcdefgh"]
+            asking = [
+                group.create_task(desk.agreement(JudgedQuestion("a", [x]))) for x in "abcdefgh"
+            ]
             await asyncio.sleep(0)
             work = group.create_task(desk.work())
             answers = [await task for task in asking]
@@ -211,10 +215,10 @@ def test_concurrent_questions_are_compared_in_one_pass():
 
 def test_an_asker_who_leaves_takes_nobody_elses_answer():
     async def ask():
-        desk = _Desk(overlap)
+        desk = _JudgeApp(overlap)
         async with asyncio.TaskGroup() as group:
-            leaving = group.create_task(desk.agreement(Question("a", ["a"])))
-            staying = group.create_task(desk.agreement(Question("b", ["b"])))
+            leaving = group.create_task(desk.agreement(JudgedQuestion("a", ["a"])))
+            staying = group.create_task(desk.agreement(JudgedQuestion("b", ["b"])))
             await asyncio.sleep(0)
             leaving.cancel()
             work = group.create_task(desk.work())

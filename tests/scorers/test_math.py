@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.scorers.boxed import last_boxed
-from zerowait.scorers.math_answer import math_answer
+from zerowait.scorers.math.answer import math_answer
 from zerowait.types import Abstain, FailureKind, Sample
 
 RIGHT, WRONG = 1.0, 0.0

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from zerowait.scorers.math_answer import math_answer
+from zerowait.scorers.math.answer import math_answer
 from zerowait.types import POLICY_CAUSED, Abstain, FailureKind, Sample, Score
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -265,8 +265,8 @@ def test_what_would_be_a_crash_counts_as_caused_by_the_policy(monkeypatch):
     def broken(*_):
         raise ZeroDivisionError("a fault of ours")
 
-    monkeypatch.setattr("zerowait.scorers.math_answer.is_undefined", lambda _: False)
-    monkeypatch.setattr("zerowait.scorers.math_answer.answer_formula", broken)
+    monkeypatch.setattr("zerowait.scorers.math.answer.is_undefined", lambda _: False)
+    monkeypatch.setattr("zerowait.scorers.math.answer.answer_formula", broken)
     outcome = math_answer(Sample("", r"\boxed{5}", "5"))
     assert outcome.kind in POLICY_CAUSED
     assert "a fault of ours" in outcome.detail
@@ -274,7 +274,7 @@ def test_what_would_be_a_crash_counts_as_caused_by_the_policy(monkeypatch):
 
 _PROGRAM = """
 import json, sys
-from zerowait.scorers.math_answer import math_answer
+from zerowait.scorers.math.answer import math_answer
 from zerowait.types import Sample
 pairs = json.load(sys.stdin)
 print(json.dumps([getattr(math_answer(Sample("", said, gold)), "value", None) for gold, said in pairs]))

@@ -16,7 +16,7 @@ from zerowait.errors import ClosedError, ConfigError, DataError
 from zerowait.search import Failed, Passage, Retriever, RetrieverSettings, settings_from
 from zerowait.search.bm25 import open_bm25
 from zerowait.search.index import build_index, fused, open_index
-from zerowait.search.server import serving_index, understood
+from zerowait.search.server import parsed_retrieval, serving_index
 from zerowait.search.wire import passages_in, reply_body
 from zerowait.testing import virtually
 
@@ -158,7 +158,7 @@ def test_a_search_r1_client_is_answered_in_both_forms(index, count, scores):
 )
 def test_a_bad_request_is_refused_with_what_is_wrong(body, complaint):
     with pytest.raises(ValueError, match=complaint):
-        understood(body)
+        parsed_retrieval(body)
 
 
 def test_the_server_says_how_it_is_and_refuses_with_400(index):

@@ -8,7 +8,7 @@ import zerowait
 from zerowait import Sample, Score
 from zerowait.json_schema import JsonSchema
 from zerowait.testing import FakeJudge, OutOfRange, Script
-from zerowait.testing.asks import understood
+from zerowait.testing.asks import parsed_request
 from zerowait.testing.forms import asked_form, instance
 from zerowait.testing.verdicts import as_asked
 
@@ -136,7 +136,7 @@ def test_a_schema_is_found_wherever_it_is_enforced(body):
 def test_a_choice_that_is_enforced_and_an_object_that_is_wanted_are_answered():
     assert said("?", guided_choice=["a", "b"]).rule.choice == ["a", "b"]
     assert said("?", structured_outputs={"choice": ["a", "b"]}).rule.choice == ["a", "b"]
-    ask = understood(
+    ask = parsed_request(
         b'{"model":"m","messages":[{"role":"user","content":"?"}],"response_format":{"type":"json_object"}}'
     )
     script, _ = as_asked(Script(), ask.messages, ask.body)

@@ -14,7 +14,7 @@ with warnings.catch_warnings():
     import verl  # noqa: F401
     from transformers import LlamaConfig, LlamaForCausalLM
 
-from zerowait.verl.rollout import attention
+from zerowait.verl.cpu.rollout import attention
 
 VOCABULARY = 61
 
@@ -35,7 +35,7 @@ def small_model(*, layers=2, heads=4, groups=2, tied=True, seed=0):
         max_position_embeddings=512,
         tie_word_embeddings=tied,
         initializer_range=0.3,
-        attn_implementation=attention.NAME,
+        attn_implementation=attention.ATTENTION_NAME,
     )
     torch.manual_seed(seed)
     return LlamaForCausalLM(config).eval()

@@ -9,9 +9,9 @@ from omegaconf import OmegaConf
 from ray import cloudpickle
 
 from zerowait.errors import ConfigError
+from zerowait.verl.agent.manager import AgentLoopManager, AgentLoopRewardWorker
 from zerowait.verl.agent_loop_check import check_agent_loop
-from zerowait.verl.agent_loops import AgentLoopManager, Worker
-from zerowait.verl.rows import MANAGER
+from zerowait.verl.rewards.rows import MANAGER
 
 
 def config(**agent):
@@ -47,7 +47,7 @@ def test_other_loops_start_with_our_manager_only(loop, monkeypatch):
 
 
 def test_a_manager_of_ones_own_is_looked_at(monkeypatch):
-    import zerowait.verl.agent_loops as module
+    import zerowait.verl.agent.manager as module
 
     monkeypatch.setattr(module, "Mine", Mine, raising=False)
     monkeypatch.setattr(module, "Stranger", Stranger, raising=False)
@@ -73,7 +73,9 @@ def test_rays_copy_of_the_worker_begins_as_verls_does_in_another_process(tmp_pat
         "try:\n    kind()\nexcept TypeError as error:\n    print(error)\n"
     )
     sent = tmp_path / "worker.pickle"
-    sent.write_bytes(cloudpickle.dumps(ray.remote(Worker).__ray_metadata__.modified_class))
+    sent.write_bytes(
+        cloudpickle.dumps(ray.remote(AgentLoopRewardWorker).__ray_metadata__.modified_class)
+    )
     done = subprocess.run(
         [sys.executable, program, sent], capture_output=True, text=True, check=False, timeout=120
     )

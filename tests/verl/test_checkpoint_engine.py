@@ -13,8 +13,12 @@ import torch
 from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
 from zerowait.errors import ConfigError
-from zerowait.verl.checkpoint_engine import GlooCheckpointEngine
-from zerowait.verl.weight_group import Host, WeightGroup, WeightTransferError
+from zerowait.verl.trainer.checkpoint_engine import (
+    GlooCheckpointEngine,
+    Host,
+    WeightGroup,
+    WeightTransferError,
+)
 
 pytestmark = pytest.mark.wire
 BUCKET = 1024
@@ -23,8 +27,8 @@ RECEIVER = """
 import asyncio, hashlib, json, os, sys, warnings
 warnings.simplefilter("ignore")
 import torch
-from zerowait.verl.checkpoint_engine import GlooCheckpointEngine
-from zerowait.verl.weight_group import Meeting
+from zerowait.verl.trainer.checkpoint_engine import GlooCheckpointEngine
+from zerowait.verl.trainer.checkpoint_engine import Meeting
 
 def fingerprint(tensor):
     data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()

@@ -5,7 +5,7 @@ import pytest
 from pyarrow import parquet
 
 from zerowait.errors import DataError
-from zerowait.verl.columns import check_data_file
+from zerowait.verl.launch.data_columns import check_data_file
 
 ROW = {
     "prompt": [{"role": "user", "content": "2+2?"}],

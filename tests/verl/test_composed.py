@@ -8,12 +8,19 @@ from omegaconf import DictConfig, OmegaConf
 from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, AdvantageEstimator
 
 from zerowait.errors import ConfigError
-from zerowait.verl import composed as checked
-from zerowait.verl.composed import check_overrides, composed
-from zerowait.verl.declared import declared_choices, declared_fields, verl_folder
-from zerowait.verl.known import ALSO, CHOICES, COUNTS, REGISTRIES
-from zerowait.verl.launch import compose_arguments, setup_of
-from zerowait.verl.recipe import load_recipe
+from zerowait.verl.launch import composed_config as checked
+from zerowait.verl.launch.composed_config import check_overrides, composed
+from zerowait.verl.launch.recipe import load_recipe
+from zerowait.verl.launch.run import compose_arguments, setup_of
+from zerowait.verl.launch.verl_names import (
+    ALSO,
+    CHOICES,
+    COUNTS,
+    REGISTRIES,
+    declared_choices,
+    declared_fields,
+    verl_folder,
+)
 
 RECIPES = sorted(Path(__file__).parents[2].glob("recipes/*/*.yaml"))
 TRAININGS = [file for file in RECIPES if "algorithm:" in file.read_text()]

@@ -14,7 +14,7 @@ from zerowait.testing import FakeJudge, Latency, Script, Status
 from zerowait.verl import acompute_score, compute_score
 from zerowait.verl.batch import scores
 from zerowait.verl.batch.environment import VARIABLES, reward_in
-from zerowait.verl.role import in_reward_worker
+from zerowait.verl.process_role import in_reward_worker
 
 KEY = "sk-planted-key-of-nobody"
 ONE = ("#### 4", "4", "openai/gsm8k", {})

@@ -7,7 +7,7 @@ import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 from verl.workers.engine import EngineRegistry
 
-from zerowait.verl.engine import CpuCritic
+from zerowait.verl.cpu.engine import CpuCritic
 
 
 @pytest.fixture

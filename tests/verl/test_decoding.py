@@ -2,9 +2,9 @@ import pytest
 import torch
 from verl.utils.torch_functional import logprobs_from_logits
 
-from zerowait.verl.rollout.batch import DecodingBatch, Limits
-from zerowait.verl.rollout.generation import Generation
-from zerowait.verl.rollout.sampling import Sampling
+from zerowait.verl.cpu.rollout.batch import BatchLimits, DecodingBatch
+from zerowait.verl.cpu.rollout.generation import Generation
+from zerowait.verl.cpu.rollout.sampling import Sampling
 
 from .conftest import VOCABULARY, small_model
 
@@ -23,7 +23,7 @@ def graphs(request):
 
 def decode_all(model, requests, *, joining=(), limits=None, graphs=False):
     """Every request decoded; `joining` maps a step to the requests that come in after it."""
-    batch = DecodingBatch(model, limits or Limits(), graphs=graphs)
+    batch = DecodingBatch(model, limits or BatchLimits(), graphs=graphs)
     batch.admit(requests)
     batch.take_done()
     later = dict(joining)
@@ -149,7 +149,7 @@ def test_equal_prompts_are_read_once(model):
 
 def test_prompts_beyond_the_limit_are_read_in_portions(model):
     counting = CountingModel(model)
-    limits = Limits(prefill_tokens=8)
+    limits = BatchLimits(prefill_tokens=8)
     requests = [request(prompt, temperature=0) for prompt in PROMPTS]
     decode_all(counting, requests, limits=limits)
     reads = [shape for shape in counting.shapes if shape[1] > 1]
@@ -217,7 +217,7 @@ def test_a_response_taken_out_goes_on_where_it_was(model):
     whole = request(PROMPTS[0], seed=5, max_tokens=20)
     decode_all(model, [whole])
     parted = request(PROMPTS[0], seed=5, max_tokens=20)
-    batch = DecodingBatch(model, Limits())
+    batch = DecodingBatch(model, BatchLimits())
     batch.admit([parted])
     for _ in range(6):
         batch.step()
@@ -235,13 +235,13 @@ def test_a_model_of_broken_weights_is_an_error_and_not_a_response():
 
 
 def test_a_batch_counts_every_response_at_its_longest(model):
-    batch = DecodingBatch(model, Limits(rows=3, cache_tokens=60))
+    batch = DecodingBatch(model, BatchLimits(rows=3, cache_tokens=60))
     batch.admit([request(PROMPTS[0], max_tokens=17)])
     assert batch.columns == 20
     assert batch.fits(3, 20)
     assert not batch.fits(4, 10)
     assert not batch.fits(3, 21)
-    assert DecodingBatch(model, Limits(cache_tokens=1)).fits(1, 1_000)
+    assert DecodingBatch(model, BatchLimits(cache_tokens=1)).fits(1, 1_000)
 
 
 def test_a_prompt_without_tokens_is_refused():

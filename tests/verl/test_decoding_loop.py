@@ -4,10 +4,10 @@ import threading
 import pytest
 
 from zerowait.errors import ClosedError
-from zerowait.verl.rollout.batch import DecodingBatch, Limits
-from zerowait.verl.rollout.generation import Generation
-from zerowait.verl.rollout.loop import DecodingLoop
-from zerowait.verl.rollout.sampling import Sampling
+from zerowait.verl.cpu.rollout.batch import BatchLimits, DecodingBatch
+from zerowait.verl.cpu.rollout.generation import Generation
+from zerowait.verl.cpu.rollout.loop import DecodingLoop
+from zerowait.verl.cpu.rollout.sampling import Sampling
 
 PROMPTS = [[5, 9, 11], [7], [30, 31, 32], [40, 41]]
 LONG = 120
@@ -21,7 +21,7 @@ def with_loop(model, work, *, limits=None, batch=None):
     """What ``work(loop)`` returns; the loop is closed, and leaves no task behind."""
 
     async def main():
-        loop = DecodingLoop(batch or DecodingBatch(model, limits or Limits()), quiet_s=0.002)
+        loop = DecodingLoop(batch or DecodingBatch(model, limits or BatchLimits()), quiet_s=0.002)
         try:
             return await work(loop)
         finally:
@@ -73,7 +73,7 @@ def test_requests_beyond_the_batch_wait_their_turn(model):
         assert loop.stats.widest == 2
         assert loop.stats.responses == 12
 
-    with_loop(model, work, limits=Limits(rows=2))
+    with_loop(model, work, limits=BatchLimits(rows=2))
 
 
 @pytest.mark.parametrize("reject", [False, True])
@@ -95,7 +95,7 @@ def test_an_abort_hands_over_what_was_written_at_once(model, reject):
         assert len(running.log_probs) == len(running.token_ids)
         assert waiting.finish == ("aborted" if reject else "length")
 
-    with_loop(model, work, limits=Limits(rows=1))
+    with_loop(model, work, limits=BatchLimits(rows=1))
 
 
 def test_after_an_abort_requests_wait_for_the_resume(model):
@@ -164,7 +164,7 @@ def test_a_caller_that_gives_up_frees_its_row(model):
         assert len(done.token_ids) == 6
         assert len(given_up.token_ids) < 400
 
-    with_loop(model, work, limits=Limits(rows=1))
+    with_loop(model, work, limits=BatchLimits(rows=1))
 
 
 class BrokenBatch(DecodingBatch):
@@ -195,7 +195,7 @@ def test_a_failing_model_is_everybodys_error_and_the_next_request_is_answered(mo
         assert len(failures) == len(PROMPTS)
         assert len((await loop.generate(request(PROMPTS[0]))).token_ids) == 6
 
-    with_loop(model, work, batch=BrokenBatch(model, Limits()))
+    with_loop(model, work, batch=BrokenBatch(model, BatchLimits()))
 
 
 def test_a_closed_loop_ends_its_responses_and_takes_no_more(model):

@@ -5,8 +5,8 @@ from omegaconf import OmegaConf
 
 from zerowait.config import load_config
 from zerowait.errors import ConfigError
-from zerowait.verl.filter_metric import check_filter_metric
-from zerowait.verl.streaming_rules import check_streaming
+from zerowait.verl.rewards.filter_metric import check_filter_metric
+from zerowait.verl.rewards.streaming_rules import check_streaming
 
 REWARD = """
 components: {answer: {scorer: qa_em}, brevity: {scorer: format}, length: {shape: median_band}}
@@ -58,7 +58,7 @@ def test_verls_own_trainers_are_refused_it_when_the_reward_manager_starts(reward
 
 
 def test_the_trainer_modes_zerowait_are_refused_it_before_verls_trainer_is_built(reward):
-    from zerowait.verl.trainer import ZerowaitTrainer
+    from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
     config = {
         "trainer": {"v1": {"trainer_mode": "zerowait"}},

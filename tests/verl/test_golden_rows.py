@@ -25,8 +25,8 @@ with warnings.catch_warnings():
 
 from zerowait.scorers.qa_em import qa_em
 from zerowait.scorers.qa_em_format import qa_em_format
-from zerowait.verl.search_loop import SearchAgentLoop, _retriever, search_settings
-from zerowait.verl.trajectory import sample_of
+from zerowait.verl.agent.search_loop import SearchAgentLoop, _retriever, search_settings
+from zerowait.verl.rewards.manager import sample_of
 
 FILE = Path(__file__).parents[1] / "search" / "golden_episodes.json"
 GOLDEN = json.loads(FILE.read_text())

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.errors import ConfigError
-from zerowait.verl.hydra_syntax import flattened, read, written
+from zerowait.verl.launch.hydra_syntax import flattened, read, written
 
 TEXT = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=8)
 KEYS = st.text("ab_ .:=,[]{}()\\/-", min_size=1, max_size=5).filter(

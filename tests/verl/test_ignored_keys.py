@@ -2,7 +2,7 @@
 
 import pytest
 
-from zerowait.verl.ignored_keys import examine
+from zerowait.verl.launch.ignored_keys import examine
 
 OURS = "pkg://zerowait.verl.dataset"
 

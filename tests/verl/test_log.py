@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from zerowait.verl.launch import run_trainer
-from zerowait.verl.log import Log
+from zerowait.verl.launch.log import Log
+from zerowait.verl.launch.run import run_trainer
 
 
 def mode(path):

@@ -7,10 +7,10 @@ import verl
 from hydra import compose, initialize_config_dir
 
 from zerowait.errors import ConfigError
-from zerowait.verl.launch import compose_arguments, setup_of
-from zerowait.verl.overrides import arguments, base_overrides, environment, merged
-from zerowait.verl.recipe import load_recipe
-from zerowait.verl.training_setup import TrainingSetup
+from zerowait.verl.launch.overrides import arguments, base_overrides, environment, merged_overrides
+from zerowait.verl.launch.recipe import load_recipe
+from zerowait.verl.launch.run import compose_arguments, setup_of
+from zerowait.verl.launch.training_setup import TrainingSetup
 
 CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")
 
@@ -175,7 +175,7 @@ def test_verl_knows_every_key_for_megatron():
 
 def test_a_users_override_wins_however_it_is_spelled():
     base = {"+a.b": 1, "c": 2}
-    assert merged(base, {"a.b": 5, "+c": 6, "d": 7}) == {"+a.b": 5, "c": 6, "d": 7}
+    assert merged_overrides(base, {"a.b": 5, "+c": 6, "d": 7}) == {"+a.b": 5, "c": 6, "d": 7}
 
 
 @pytest.mark.parametrize("text", ['say "hi"', "a,b", "null", "x=y", "a b", "${oc.env:HOME}x"])

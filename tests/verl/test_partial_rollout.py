@@ -7,7 +7,7 @@ import pytest
 from verl.workers.rollout import llm_server
 from verl.workers.rollout.llm_server import FullyAsyncLLMServerClient
 
-from zerowait.verl.rollout.weights import pack
+from zerowait.verl.cpu.rollout.weights import pack
 
 from .conftest import small_model
 from .test_rollout_server import PROMPT, files, serve  # noqa: F401 - fixtures

@@ -8,7 +8,7 @@ import torch
 from verl.plugin.platform.platform_base import PlatformBase
 
 from zerowait.verl import plugin
-from zerowait.verl.platform import CpuPlatform
+from zerowait.verl.cpu.platform import CpuPlatform
 
 REPORT = """
 import json, warnings
@@ -43,7 +43,7 @@ def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registr
     assert report == {
         "device": "cpu",
         "memory": 0,
-        "adapter": "zerowait.verl.rollout.adapter",
+        "adapter": "zerowait.verl.cpu.rollout.adapter",
         "replica": "TransformersReplica",
         "engine": "CpuEngine",
         "registered": {
@@ -110,9 +110,9 @@ def test_importing_verl_imports_no_more_of_it_with_the_plug_in_than_without(monk
 @pytest.mark.timeout(300)
 def test_what_waits_for_its_registry_is_there_when_the_registry_is():
     assert said_by(LATER) == {
-        "manager": "zerowait.verl.reward_manager",
-        "loop": "zerowait.verl.search_loop.SearchAgentLoop",
-        "trainer": "zerowait.verl.trainer",
+        "manager": "zerowait.verl.rewards.manager",
+        "loop": "zerowait.verl.agent.search_loop.SearchAgentLoop",
+        "trainer": "zerowait.verl.trainer.ticket_trainer",
         "failed": [],
     }
 

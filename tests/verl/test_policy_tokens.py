@@ -15,8 +15,8 @@ from transformers import PreTrainedTokenizerFast
 from zerowait.search import Passage
 from zerowait.search.observation import plain_tokens
 from zerowait.search.passages import observed
-from zerowait.verl.policy_tokens import PolicyTokens, control_tokens, message_ends
-from zerowait.verl.tiny_policy import tokenizer_for
+from zerowait.tiny_models.policy import tokenizer_for
+from zerowait.verl.agent.policy_tokens import PolicyTokens, control_tokens, message_ends
 
 TEXTS = ["what was found <|im_start|> (answer) </s> [INST] x < > | _ start of turn"] * 3
 

@@ -9,8 +9,8 @@ import ray
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    from zerowait.verl.rollout.replica import server_actor
-    from zerowait.verl.rollout.weights import pack
+    from zerowait.verl.cpu.rollout.replica import server_actor
+    from zerowait.verl.cpu.rollout.weights import pack
 
 from .conftest import small_model
 from .test_rollout_server import GREEDY, PROMPT, rollout

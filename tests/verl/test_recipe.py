@@ -4,9 +4,9 @@ import pytest
 
 from zerowait.errors import ConfigError
 from zerowait.verl.estimators import ESTIMATORS
-from zerowait.verl.known import LOGGERS
-from zerowait.verl.launch import refuse_traps
-from zerowait.verl.recipe import load_recipe
+from zerowait.verl.launch.recipe import load_recipe
+from zerowait.verl.launch.run import refuse_traps
+from zerowait.verl.launch.verl_names import LOGGERS
 
 RECIPE = {
     "model": {"path": "model"},

@@ -11,8 +11,8 @@ from zerowait.engine import combine
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import HubLostError, JudgementError
 from zerowait.types import Reward, Sample, Score
-from zerowait.verl.late import late_reward
-from zerowait.verl.redeemer import Redeemer
+from zerowait.verl.rewards.deadline import late_reward
+from zerowait.verl.rewards.redeemer import Redeemer
 
 ONE = Reward(1.0, {"answer": Score(1.0)})
 LATE = Reward(None, {}, {}, "neutral", "reward: timeout: late")

@@ -3,7 +3,7 @@
 import pytest
 from verl.utils.checkpoint.checkpoint_manager import find_latest_ckpt_path
 
-from zerowait.verl.resume import resumed_step, validates_first
+from zerowait.verl.launch.resume import resumed_step, validates_first
 
 
 def command(folder, *more):

@@ -23,15 +23,15 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-    from zerowait.verl.agent_loop_output import on_own_tokens, placed
+    from zerowait.verl.agent.manager import on_own_tokens, placed
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.batch.data import as_tensor, with_a_place
 from zerowait.verl.estimators import ESTIMATORS, not_run
-from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.response_mask import last_written, own_text
-from zerowait.verl.row_rewards import RowRewards
-from zerowait.verl.ticket import ticket
-from zerowait.verl.trainer import ZerowaitTrainer
+from zerowait.verl.rewards.redeemer import Redeemer
+from zerowait.verl.rewards.response_mask import last_written, own_text
+from zerowait.verl.rewards.row_rewards import RowRewards
+from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 RUN_BY_VERL = [name for name in ESTIMATORS if not_run(name) is None]
 GAMMA, LAM = 0.9, 0.8
@@ -366,7 +366,7 @@ def test_verls_worker_of_ours_places_rewards_and_tells_masks(monkeypatch):
     import transfer_queue
     from verl.experimental.agent_loop.agent_loop import AgentLoopWorker
 
-    from zerowait.verl.agent_loops import Worker
+    from zerowait.verl.agent.manager import AgentLoopRewardWorker
 
     put = {}
 
@@ -383,7 +383,7 @@ def test_verls_worker_of_ours_places_rewards_and_tells_masks(monkeypatch):
         return {"reward_score": 0.75, "reward_extra_info": {"acc": 1.0}}
 
     monkeypatch.setattr(transfer_queue, "async_kv_batch_put", keep)
-    worker = object.__new__(Worker)
+    worker = object.__new__(AgentLoopRewardWorker)
     assert isinstance(worker, AgentLoopWorker)
     worker.reward_loop_worker_handles = [
         SimpleNamespace(compute_score=SimpleNamespace(remote=compute_score))

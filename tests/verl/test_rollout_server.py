@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from zerowait.errors import ConfigError
-from zerowait.verl.rollout.server import TransformersServer
-from zerowait.verl.rollout.weights import WeightMismatchError, pack
+from zerowait.verl.cpu.rollout.server import TransformersServer
+from zerowait.verl.cpu.rollout.weights import WeightMismatchError, pack
 
 from .conftest import small_model
 

@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from zerowait.errors import ConfigError
-from zerowait.verl.rollout.settings import (
+from zerowait.verl.cpu.rollout.settings import (
     ServerSettings,
     bytes_per_token,
     check_attention,
@@ -11,7 +11,7 @@ from zerowait.verl.rollout.settings import (
     limits_from,
     prompt_key,
     response_seed,
-    settings_from,
+    rollout_settings_from,
     stop_ids_of,
 )
 
@@ -25,7 +25,7 @@ def text_config(**more):
 
 def test_an_unknown_setting_is_refused_by_name():
     with pytest.raises(ConfigError, match=r"engine_kwargs\.transformers.*cache_token"):
-        settings_from({"cache_token": 5})
+        rollout_settings_from({"cache_token": 5})
 
 
 def test_a_token_takes_keys_and_values_of_every_layer():

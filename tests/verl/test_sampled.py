@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 
 from zerowait.errors import JudgementError
 from zerowait.types import Sample
-from zerowait.verl.sampled import SampledBatches, SampledRows, filters_groups
+from zerowait.verl.rewards.sampled_batches import SampledBatches, SampledRows, filters_groups
 
 
 def row(step, split="train", group=None):

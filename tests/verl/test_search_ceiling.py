@@ -5,7 +5,7 @@ import pytest
 from zerowait.errors import JudgementError
 from zerowait.search import RetrieverSettings, SearchSettings
 from zerowait.types import Sample
-from zerowait.verl.search_ceiling import SearchCeiling
+from zerowait.verl.trainer.search_ceiling import SearchCeiling
 
 URL = "http://127.0.0.1:9/retrieve"
 REFUSED = "unreachable: Connection refused"

@@ -1,13 +1,13 @@
 from hypothesis import given
 from hypothesis.strategies import booleans, integers, lists
 
-from zerowait.verl.spread import spread
+from zerowait.verl.trainer.interleave import interleaved
 
 
 @given(silent=lists(booleans(), min_size=1, max_size=40), ranks=integers(1, 4))
 def test_no_row_is_lost_and_none_changes_its_rank(silent, ranks):
     silent = silent * ranks
-    order = spread(silent, ranks)
+    order = interleaved(silent, ranks)
     share = len(silent) // ranks
     assert sorted(order) == list(range(len(silent)))
     assert all(order[at] // share == at // share for at in range(len(silent)))
@@ -17,7 +17,7 @@ def test_no_row_is_lost_and_none_changes_its_rank(silent, ranks):
 def test_every_mini_batch_has_a_row_that_speaks_when_there_are_enough(loud, silent, batches):
     rows = [True] * silent + [False] * loud
     rows += [True] * (-len(rows) % batches)
-    order = spread(rows, ranks=1)
+    order = interleaved(rows, ranks=1)
     size = len(rows) // batches
     cut = [order[at : at + size] for at in range(0, len(rows), size)]
     if loud >= 2 * batches:
@@ -25,5 +25,5 @@ def test_every_mini_batch_has_a_row_that_speaks_when_there_are_enough(loud, sile
 
 
 def test_rows_of_one_kind_keep_their_order():
-    assert spread([False] * 4, ranks=2) == [0, 1, 2, 3]
-    assert spread([True] * 3, ranks=1) == [0, 1, 2]
+    assert interleaved([False] * 4, ranks=2) == [0, 1, 2, 3]
+    assert interleaved([True] * 3, ranks=1) == [0, 1, 2]

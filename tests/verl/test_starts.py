@@ -2,8 +2,8 @@
 
 import pytest
 
-from zerowait.verl.launch import LOG
-from zerowait.verl.starts import started_again
+from zerowait.verl.launch.launch_retry import started_again
+from zerowait.verl.launch.run import LOG
 
 MISFORTUNES = [
     "RuntimeError: The server socket has failed to listen: EADDRINUSE, port: 44071",

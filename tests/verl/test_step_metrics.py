@@ -17,10 +17,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score, Skipped
-from zerowait.verl.rows import RowInfo, extra_info
-from zerowait.verl.settlement import Fate, Settled
-from zerowait.verl.step_metrics import all_priced, coverage, judge_metrics, reward_metrics
-from zerowait.verl.trainer import ZerowaitTrainer
+from zerowait.verl.rewards.metrics import all_priced, coverage, judge_metrics, reward_metrics
+from zerowait.verl.rewards.rows import RowInfo, extra_info
+from zerowait.verl.rewards.settlement import RowTreatment, SettledSession
+from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 BOTH = "{a: {input: 1, output: 2}, b: {input: 0, output: 0}}"
 PRICED = """
@@ -290,9 +290,9 @@ def test_scores_are_corrected_to_those_of_rows_that_have_one(queue):
     trainer = bare({})
     trainer.config = OmegaConf.create({"algorithm": {"use_kl_in_reward": False}})
     trainer._settled = {
-        "a_0_0": Settled(judged(3.0, None), Fate.TRAINED),
-        "a_1_0": Settled(LOST, Fate.NEUTRAL),
-        "a_2_0": Settled(judged(1.0, None), Fate.TRAINED),
+        "a_0_0": SettledSession(judged(3.0, None), RowTreatment.TRAINED),
+        "a_1_0": SettledSession(LOST, RowTreatment.NEUTRAL),
+        "a_2_0": SettledSession(judged(1.0, None), RowTreatment.TRAINED),
     }
     tags = [queue.tags["train", key] for key in keys]
     metrics = {"critic/score/mean": 1.0, "critic/score/min": 0.0, "critic/rewards/mean": 1.0}

@@ -4,7 +4,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from zerowait.errors import ConfigError
-from zerowait.verl.streaming_rules import check_streaming
+from zerowait.verl.rewards.streaming_rules import check_streaming
 
 REWARD = """
 components: {{quality: {{judge: q}}}}

@@ -14,10 +14,16 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.types import Sample
 from zerowait.verl import plugin
 from zerowait.verl.estimators import check_estimator, has_group_baseline
+from zerowait.verl.launch.recipe import Trainer
 from zerowait.verl.modes import BUILT_ON
-from zerowait.verl.recipe_parts import Trainer
-from zerowait.verl.ticket import check_ticketed, gives_tickets, settings_in, ticket, ticket_in
-from zerowait.verl.trainer import TicketTrainer
+from zerowait.verl.rewards.tickets import (
+    check_ticketed,
+    gives_tickets,
+    settings_in,
+    ticket,
+    ticket_in,
+)
+from zerowait.verl.trainer.ticket_trainer import TicketTrainer
 
 SAMPLE = Sample(
     [{"role": "user", "content": "2+2?"}],

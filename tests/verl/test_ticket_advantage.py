@@ -15,10 +15,10 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score, Skipped
 from zerowait.verl.estimators import ESTIMATORS, has_group_baseline, not_run, whitens
-from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.row_rewards import RowRewards
-from zerowait.verl.ticket import ticket
-from zerowait.verl.trainer import ZerowaitTrainer
+from zerowait.verl.rewards.redeemer import Redeemer
+from zerowait.verl.rewards.row_rewards import RowRewards
+from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 RUN_BY_VERL = [name for name in ESTIMATORS if not_run(name) is None]
 COMPARING = [name for name in RUN_BY_VERL if has_group_baseline(name)]

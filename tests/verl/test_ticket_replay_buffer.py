@@ -12,10 +12,10 @@ from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
 from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
-from zerowait.verl.redeemer import Redeemer
-from zerowait.verl.replay_buffer import with_tickets
-from zerowait.verl.row_rewards import RowRewards
-from zerowait.verl.ticket import TicketSettings, ticket
+from zerowait.verl.rewards.redeemer import Redeemer
+from zerowait.verl.rewards.row_rewards import RowRewards
+from zerowait.verl.rewards.tickets import TicketSettings, ticket
+from zerowait.verl.trainer.replay_buffer import with_tickets
 
 NEVER = object()
 """A reward that is not known as long as the test runs."""

@@ -5,8 +5,7 @@ import random
 import pytest
 
 from zerowait.search.documents import documents_in
-from zerowait.verl.policy_tokens import PolicyTokens
-from zerowait.verl.tiny_search import (
+from zerowait.tiny_models.search import (
     _FORMS,
     ANIMALS,
     HELD_OUT,
@@ -15,6 +14,7 @@ from zerowait.verl.tiny_search import (
     document,
     search_tokenizer,
 )
+from zerowait.verl.agent.policy_tokens import PolicyTokens
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.scorers.qa_em import qa_em
-from zerowait.verl.trajectory import sample_of
+from zerowait.verl.rewards.manager import sample_of
 
 ROW = {
     "uid": "u",

@@ -6,15 +6,15 @@ import sys
 import pytest
 
 from zerowait.errors import ConfigError
-from zerowait.verl.training_setup import TrainingSetup
-from zerowait.verl.weight_socket import weight_socket
+from zerowait.verl.launch.training_setup import TrainingSetup
+from zerowait.verl.launch.weight_socket import weight_socket
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="abstract names are Linux's")
 NAME = f"\0zerowait-test-{id(sys)}"
 OTHER = """\
 import sys
-from zerowait.verl.training_setup import TrainingSetup
-from zerowait.verl.weight_socket import weight_socket
+from zerowait.verl.launch.training_setup import TrainingSetup
+from zerowait.verl.launch.weight_socket import weight_socket
 with weight_socket(TrainingSetup(model_path="m", train_files=[], val_files=[], engine="vllm"), name="\\0" + sys.argv[1]):
     print("held", flush=True)
     sys.stdin.read()

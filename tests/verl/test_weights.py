@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from zerowait.verl.rollout.weights import WeightLoader, WeightMismatchError, buckets, pack
+from zerowait.verl.cpu.rollout.weights import WeightLoader, WeightMismatchError, buckets, pack
 
 from .conftest import small_model
 

@@ -14,12 +14,12 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from zerowait.cache.sqlite_file import Form, open_database
+from zerowait.cache.sqlite_file import FileSchema, open_database
 from zerowait.cache.store import StoreError
 from zerowait.errors import ClosedError
 from zerowait.types import Account
 
-LEDGER: Final = Form(
+LEDGER: Final = FileSchema(
     noun="the ledger",
     application_id=0x7A77_6C67,
     schema=(
@@ -35,7 +35,7 @@ SPEND_FILE: Final = "spend.db"
 _Ask = tuple[int, "asyncio.Future[bool]"]
 
 
-class Balance(NamedTuple):
+class LedgerAccount(NamedTuple):
     """A budget's account on disk, in nano-dollars."""
 
     name: str
@@ -43,7 +43,7 @@ class Balance(NamedTuple):
     reserved: int
 
 
-def accounts(path: Path) -> list[Balance]:
+def accounts(path: Path) -> list[LedgerAccount]:
     """Every account in the ledger at `path`, by name; none where there is no ledger.
 
     Raises:
@@ -53,7 +53,7 @@ def accounts(path: Path) -> list[Balance]:
         return []
     with closing(open_database(path, busy_timeout_s=1.0, form=LEDGER)) as connection:
         rows = connection.execute("SELECT name, spent, reserved FROM budgets ORDER BY name")
-        return [Balance(*row) for row in rows]
+        return [LedgerAccount(*row) for row in rows]
 
 
 class SqliteLedger:

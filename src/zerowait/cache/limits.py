@@ -24,7 +24,7 @@ SIZE: Final = f"(length(reply) + length(verdict) + {_ROW_BYTES})"
 INCREMENTAL: Final = 2
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a cache may hold; None is no limit.
 
     Args:
@@ -56,11 +56,11 @@ class Trimmer:
     """Keeps one file within its limits, in steps that nobody waits long for.
 
     Args:
-        limits: see `Limits`.
+        limits: see `CacheLimits`.
         wall: Unix time in seconds.
     """
 
-    def __init__(self, limits: Limits, *, wall: Callable[[], float] = time.time) -> None:
+    def __init__(self, limits: CacheLimits, *, wall: Callable[[], float] = time.time) -> None:
         self._limits = limits
         self._wall = wall
         self._next_age_s = 0.0

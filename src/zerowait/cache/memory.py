@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from zerowait.cache.limits import Limits
+from zerowait.cache.limits import CacheLimits
 from zerowait.cache.store import Entry, Store, StoreStats
 
 _OVERHEAD_BYTES: Final = 500
@@ -120,7 +120,7 @@ class Fronted:
         back: Store,
         *,
         capacity_bytes: int = DEFAULT_CAPACITY_BYTES,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: CacheLimits = CacheLimits(),  # noqa: B008 - frozen
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._back = back

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from zerowait.cache.limits import Limits
+from zerowait.cache.limits import CacheLimits
 from zerowait.cache.memory import Fronted, NoStore
 from zerowait.cache.redis import RedisStore
 from zerowait.cache.shards import Shard, open_files
@@ -41,7 +41,7 @@ async def open_store(
     return Fronted(store, limits=limits)
 
 
-async def _open_redis(url: str, limits: Limits, listener: Listener) -> RedisStore:
+async def _open_redis(url: str, limits: CacheLimits, listener: Listener) -> RedisStore:
     store = RedisStore(url, limits=limits, listener=listener)
     try:
         await store.ping()
@@ -51,7 +51,7 @@ async def _open_redis(url: str, limits: Limits, listener: Listener) -> RedisStor
     return store
 
 
-def limits_of(cache: Cache) -> Limits:
+def limits_of(cache: Cache) -> CacheLimits:
     """How much `cache` may hold, and for how long."""
     days = cache.max_age_days
-    return Limits(max_bytes=cache.max_bytes, max_age_s=None if days is None else days * _DAY_S)
+    return CacheLimits(max_bytes=cache.max_bytes, max_age_s=None if days is None else days * _DAY_S)

@@ -8,19 +8,143 @@ alone until it does.
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeAlias
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from zerowait.cache.absence import PAUSE_S, Absence
-from zerowait.cache.limits import Limits
-from zerowait.cache.redis_client import connected, reason, without_password
-from zerowait.cache.served import Served
+from zerowait.cache.limits import CacheLimits
+from zerowait.cache.served import StoreCounters
 from zerowait.cache.store import Entry, StoreAwayError, StoreError, StoreStats, storable
-from zerowait.errors import ClosedError, ConfigError
-from zerowait.events import Listener, nobody
+from zerowait.errors import ClosedError, ConfigError, MissingExtraError
+from zerowait.events import Listener, StoreFailed, StoreReturned, nobody
+
+PAUSE_S: Final = 1.0
+_LONGEST_PAUSE_S: Final = 60.0
+
+
+class Absence:
+    """Whether a server is away, from the first call that it left unanswered.
+
+    Nobody waits for it meanwhile: it is probed in the background, and used again once a probe is
+    answered. One that answers probes and nothing else is probed ever more seldom. It belongs to one
+    event loop.
+
+    Args:
+        probe: whether the server gives a sign of life.
+        listener: told once of each absence, and of its end.
+        pause_s: before each probe.
+    """
+
+    def __init__(
+        self, probe: Callable[[], Awaitable[bool]], *, listener: Listener, pause_s: float = PAUSE_S
+    ) -> None:
+        self._probe = probe
+        self._listener = listener
+        self._first_pause_s = self._pause_s = pause_s
+        self._probing: asyncio.Task[None] | None = None
+
+    def __bool__(self) -> bool:
+        """Whether it is away."""
+        return self._probing is not None
+
+    def begin(self, why: str) -> None:
+        """The server left a call unanswered; it is away until a probe is answered."""
+        if self._probing is None:
+            self._probing = asyncio.get_running_loop().create_task(self._until_answered())
+            self._listener(StoreFailed(why=f"{why}: it is left alone until it answers again"))
+
+    def answered(self) -> None:
+        """The server answered a call."""
+        self._pause_s = self._first_pause_s
+
+    async def aclose(self) -> None:
+        """Probe no more. Idempotent."""
+        if self._probing is not None:
+            self._probing.cancel()
+            await asyncio.wait({self._probing})
+
+    async def _until_answered(self) -> None:
+        while True:
+            await asyncio.sleep(self._pause_s)
+            if await self._probe():
+                break
+        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._probing = None
+        self._listener(StoreReturned())
+
+
+class Connected(NamedTuple):
+    """A client, which connects when it is used.
+
+    Args:
+        client: of redis-py.
+        errors: whatever it may raise.
+        silences: those of `errors` that mean that Redis did not answer.
+    """
+
+    client: Any
+    errors: tuple[type[Exception], ...]
+    silences: tuple[type[Exception], ...]
+
+
+def connected_redis(url: str, timeout_s: float) -> Connected:
+    """A client of the Redis at `url`; `timeout_s` is that of a round trip.
+
+    Raises:
+        MissingExtraError: redis-py is not installed.
+        ConfigError: the URL cannot be read.
+    """
+    try:
+        redis: Any = importlib.import_module("redis.asyncio")
+        errors: Any = importlib.import_module("redis.exceptions")
+        retry: Any = importlib.import_module("redis.asyncio.retry")
+        backoff: Any = importlib.import_module("redis.backoff")
+    except ImportError:
+        raise MissingExtraError("cache.url", extra="redis") from None
+    client = None
+    # its errors quote the URL, and with it the password
+    with suppress(ValueError):
+        client = redis.Redis.from_url(
+            url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            # once more, at once: Redis may have closed an idle connection; never after a timeout
+            retry=retry.Retry(backoff.NoBackoff(), 1, (errors.ConnectionError,)),
+        )
+    if client is None:
+        raise ConfigError(f"cache.url {without_password(url)}: is no URL of a Redis")
+    silences = (errors.ConnectionError, errors.TimeoutError, OSError, TimeoutError)
+    return Connected(client, (errors.RedisError, *silences), silences)
+
+
+def without_password(url: str) -> str:
+    """The URL as it may be shown.
+
+    >>> without_password("redis://me:secret@cache.example:6379/0?password=x")
+    'redis://cache.example:6379/0'
+    >>> without_password("redis://:se/cr?et@cache.example/0")
+    'redis://<hidden>'
+    """
+    scheme, _, rest = url.partition("://")
+    before, mark, query = rest.partition("?")
+    if mark and "@" in query:  # the mark may be a part of the password
+        return f"{scheme}://<hidden>"
+    return f"{scheme}://{before.rpartition('@')[2]}"
+
+
+def reason(error: BaseException) -> str:
+    """What happened, in the system's words where it has some; never a URL."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
 
 PREFIX: Final = "zerowait:1:"
 """Before every key; the number is that of the values' form."""
@@ -59,7 +183,7 @@ class RedisStore:
         self,
         url: str,
         *,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: CacheLimits = CacheLimits(),  # noqa: B008 - frozen
         timeout_s: float = _TIMEOUT_S,
         pause_s: float = PAUSE_S,
         listener: Listener = nobody,
@@ -68,12 +192,12 @@ class RedisStore:
         self.name = without_password(url)
         self._limits = limits
         self._wall = wall
-        self._served = Served(limits, wall=wall)
+        self._served = StoreCounters(limits, wall=wall)
         self._gets: list[_Order] = []
         self._sets: list[_Order] = []
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
-        self._client, self._errors, self._silences = connected(url, timeout_s)
+        self._client, self._errors, self._silences = connected_redis(url, timeout_s)
         self._absence = Absence(self._answers, listener=listener, pause_s=pause_s)
 
     def __repr__(self) -> str:

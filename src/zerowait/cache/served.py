@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zerowait.cache.limits import Limits
+from zerowait.cache.limits import CacheLimits
 from zerowait.cache.store import Entry, StoreStats
 
 
-class Served:
+class StoreCounters:
     """What a store found and kept, counted; what is too old counts as not found.
 
     Args:
-        limits: see `Limits`.
+        limits: see `CacheLimits`.
         wall: Unix time in seconds.
     """
 
-    def __init__(self, limits: Limits, *, wall: Callable[[], float]) -> None:
+    def __init__(self, limits: CacheLimits, *, wall: Callable[[], float]) -> None:
         self._limits = limits
         self._wall = wall
         self._hits = self._misses = 0

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.cache.limits import Limits
+from zerowait.cache.limits import CacheLimits
 from zerowait.cache.sqlite import SqliteStore
 from zerowait.cache.store import Entry, Store, StoreStats
 
@@ -118,7 +118,7 @@ class Layered:
             await store.aclose()
 
 
-def open_files(path: str, shard: Shard, limits: Limits) -> Store:
+def open_files(path: str, shard: Shard, limits: CacheLimits) -> Store:
     """The store of `shard`, with what earlier runs kept in another number of files.
 
     Each shard gets an equal part of ``max_bytes``.
@@ -129,9 +129,9 @@ def open_files(path: str, shard: Shard, limits: Limits) -> Store:
     place = Path(path).expanduser()
     older = [part for part in shard_files(place) if part[0].of != shard.of]
     max_bytes = None if limits.max_bytes is None else limits.max_bytes // shard.of
-    mine = Limits(max_bytes=max_bytes, max_age_s=limits.max_age_s)
+    mine = CacheLimits(max_bytes=max_bytes, max_age_s=limits.max_age_s)
     own = SqliteStore(shard.file(place), limits=mine)
     if not older:
         return own
-    aged = Limits(max_age_s=limits.max_age_s)
+    aged = CacheLimits(max_age_s=limits.max_age_s)
     return Layered(own, [(part, SqliteStore(file, limits=aged)) for part, file in older])

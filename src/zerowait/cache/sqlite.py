@@ -21,8 +21,8 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from zerowait.cache.claims import Claims
-from zerowait.cache.limits import Limits, Trimmer
-from zerowait.cache.served import Served
+from zerowait.cache.limits import CacheLimits, Trimmer
+from zerowait.cache.served import StoreCounters
 from zerowait.cache.sqlite_file import open_database
 from zerowait.cache.store import Entry, StoreError, StoreStats, storable
 from zerowait.errors import ClosedError
@@ -94,12 +94,12 @@ class SqliteStore:
         self,
         path: str | Path,
         *,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
+        limits: CacheLimits = CacheLimits(),  # noqa: B008 - frozen
         busy_timeout_s: float = 10.0,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).expanduser()
-        self._served = Served(limits, wall=wall)
+        self._served = StoreCounters(limits, wall=wall)
         self._trimmer = Trimmer(limits, wall=wall)
         self._closed = False
         self._claimed: set[str] = set()

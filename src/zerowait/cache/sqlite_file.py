@@ -36,7 +36,7 @@ SCHEMA: Final[Sequence[str]] = (
 """Step n turns a file of version n into one of version n + 1."""
 
 
-class Form(NamedTuple):
+class FileSchema(NamedTuple):
     """What kind of file it is, and how errors speak of it."""
 
     noun: str
@@ -45,7 +45,7 @@ class Form(NamedTuple):
     if_damaged: str
 
 
-CACHE: Final = Form(
+CACHE: Final = FileSchema(
     noun="the cache",
     application_id=APPLICATION_ID,
     schema=SCHEMA,
@@ -67,7 +67,7 @@ def open_database(
     path: Path,
     *,
     busy_timeout_s: float,
-    form: Form = CACHE,
+    form: FileSchema = CACHE,
     schema: Sequence[str] | None = None,
     mounts: Path = Path("/proc/mounts"),
 ) -> sqlite3.Connection:
@@ -117,7 +117,7 @@ def open_database(
     return connection
 
 
-def _why_not(error: sqlite3.Error, form: Form) -> str:
+def _why_not(error: sqlite3.Error, form: FileSchema) -> str:
     """What keeps a file from being opened, and what to do; a file that is whole is not blamed."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & _PRIMARY
     match code:
@@ -151,7 +151,7 @@ def filesystem(path: Path, mounts: str) -> str:
     return found
 
 
-def _refuse_network(path: Path, mounts: Path, form: Form) -> None:
+def _refuse_network(path: Path, mounts: Path, form: FileSchema) -> None:
     try:
         text = mounts.read_text(errors="replace")
     except OSError:
@@ -183,7 +183,7 @@ def _close_to_others(path: Path) -> None:
                 file.chmod(0o600)
 
 
-def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: Form) -> None:
+def _refuse_foreign(connection: sqlite3.Connection, path: Path, form: FileSchema) -> None:
     known = len(form.schema)
     version = pragma(connection, "user_version")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -214,7 +214,7 @@ def _use_wal(connection: sqlite3.Connection, busy_timeout_s: float) -> None:
             return
 
 
-def _migrate(connection: sqlite3.Connection, form: Form) -> None:
+def _migrate(connection: sqlite3.Connection, form: FileSchema) -> None:
     schema = form.schema
     if pragma(connection, "user_version") == len(schema):
         return

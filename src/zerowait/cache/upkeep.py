@@ -81,7 +81,7 @@ class Contents(msgspec.Struct, frozen=True, kw_only=True):
         return sum(share.entries for share in self.shares)
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ExportedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One entry in an export; the reply is text unless its bytes are no UTF-8."""
 
     key: str
@@ -94,7 +94,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reply_base64: str | None = None
 
 
-_LINES: Final = msgspec.json.Decoder(Line)
+_LINES: Final = msgspec.json.Decoder(ExportedLine)
 _VERDICTS: Final = msgspec.json.Decoder(Score)
 
 
@@ -255,7 +255,7 @@ def _line(
     except UnicodeDecodeError:
         text, encoded = None, base64.b64encode(reply).decode()
     return msgspec.json.encode(
-        Line(
+        ExportedLine(
             key=name,
             judge=judge,
             model=model,
@@ -283,7 +283,7 @@ def _row(text: bytes, where: str) -> tuple[object, ...]:
     return (line.key.encode(), reply, verdict, *names, created)
 
 
-def _reply(line: Line) -> bytes:
+def _reply(line: ExportedLine) -> bytes:
     if line.reply is not None:
         return line.reply.encode()
     if line.reply_base64 is None:

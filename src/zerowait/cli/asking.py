@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from zerowait.cli.alone import COMPONENT, alone
+from zerowait.cli.judges import COMPONENT, alone
 from zerowait.cli.tables import show
 from zerowait.config import RewardConfig
 from zerowait.config.urls import shown_url

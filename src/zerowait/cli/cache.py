@@ -12,7 +12,7 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from zerowait.cache import Limits, shard_files, upkeep
+from zerowait.cache import CacheLimits, shard_files, upkeep
 from zerowait.cache.ledger import SPEND_FILE, accounts
 from zerowait.cache.limits import file_bytes
 from zerowait.cache.open import limits_of
@@ -122,7 +122,7 @@ def _prune(
     print(f"{file}: dropped {entries} entries ({_size(size_bytes)}), file {_size(left_bytes)}")
 
 
-def _rules(limits: Limits) -> list[tuple[Selection, int | None]]:
+def _rules(limits: CacheLimits) -> list[tuple[Selection, int | None]]:
     """What a configuration's limits drop: what is too old, then what is too much."""
     rules: list[tuple[Selection, int | None]] = []
     if limits.max_age_s is not None:

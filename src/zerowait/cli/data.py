@@ -11,9 +11,7 @@ from typing import IO, Annotated, Any, cast
 import typer
 
 from zerowait.cli.app import app
-from zerowait.cli.json_rows import encoded, read_json
-from zerowait.cli.parquet import columns_of, write_table
-from zerowait.cli.rows import PARQUET, read_rows
+from zerowait.cli.rows import PARQUET, columns_of, encoded, read_json, read_rows, write_table
 from zerowait.cli.targets import refuse_special
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.search.documents import Document, distinct, documents_in

@@ -75,7 +75,7 @@ def verl(
     ] = None,
 ) -> int:
     """Prove what verl loaded of us, and name what is wrong or missing in a command of your own."""
-    from zerowait.verl.own_command import wrong_in
+    from zerowait.verl.launch.own_command import wrong_in
 
     findings = wrong_in(overrides or [])
     for finding in findings:

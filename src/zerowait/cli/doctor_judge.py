@@ -11,15 +11,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from zerowait.cli.alone import COMPONENT, alone, judge_names
 from zerowait.cli.app import SOME_ABSTAINED
 from zerowait.cli.doctor import doctor
+from zerowait.cli.judges import COMPONENT, alone, judge_names
 from zerowait.cli.preflight import check_reward
 from zerowait.cli.tables import show
 from zerowait.client import worst_case_usd
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Engine, Progress
-from zerowait.engine.bench_plan import compile_judges
+from zerowait.engine.judging.plan import compile_judges
 from zerowait.errors import ConfigError
 from zerowait.judge import ChatRequest, Procedure, request_for
 from zerowait.judge.canary import (

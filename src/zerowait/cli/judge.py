@@ -73,7 +73,7 @@ async def _fake(script: Path | None, host: str, port: int, ready: _Ready) -> Non
 
 
 async def _real(weights: str, host: str, port: int, ready: _Ready) -> None:
-    from zerowait.testing.small_judge import serve_forever
+    from zerowait.tiny_models.judge import serve_forever
 
     await serve_forever(weights=weights, host=host, port=port, ready=ready)
 

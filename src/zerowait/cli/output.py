@@ -10,9 +10,15 @@ from typing import Any
 
 import msgspec
 
-from zerowait.cli.json_rows import encoded, plain
-from zerowait.cli.parquet import columns_of, write_table
-from zerowait.cli.rows import JSON, PARQUET, RowFile
+from zerowait.cli.rows import (
+    JSON,
+    PARQUET,
+    RowFile,
+    as_json_value,
+    columns_of,
+    encoded,
+    write_table,
+)
 from zerowait.cli.targets import refuse_special
 from zerowait.errors import ConfigError
 from zerowait.types import Reward
@@ -69,7 +75,9 @@ def reward_columns(reward: Reward) -> dict[str, Any]:
     """The columns that a reward adds: ``reward`` is None where the row abstained."""
     return {
         "reward": reward.value,
-        "reward_components": msgspec.to_builtins(reward.components, enc_hook=plain, str_keys=True),
+        "reward_components": msgspec.to_builtins(
+            reward.components, enc_hook=as_json_value, str_keys=True
+        ),
         "reward_policy": reward.policy,
         "reward_why": reward.why,
     }

@@ -11,7 +11,7 @@ from typing import Self
 
 import msgspec
 
-from zerowait.cli.json_rows import encoded
+from zerowait.cli.rows import encoded
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Sample
 

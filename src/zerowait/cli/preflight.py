@@ -2,26 +2,65 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from collections.abc import Mapping
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
-from zerowait.cli.preflight_search import check_retriever
-from zerowait.client.proxy import proxy_for
+import msgspec
+
+from zerowait.client.http.proxy import proxy_for
 from zerowait.config import RewardConfig
 from zerowait.config.urls import shown_url
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.errors import ConfigError
-from zerowait.verl.columns import check_data_file
-from zerowait.verl.filter_metric import check_filter_metric
-from zerowait.verl.hydra_syntax import flattened, read
-from zerowait.verl.recipe import Recipe
-from zerowait.verl.steps import steps_of
-from zerowait.verl.streaming_rules import refuse_lone_comparison, refuse_unstreamable
+from zerowait.search import Failed, Retriever, RetrieverSettings
+from zerowait.verl.launch.data_columns import check_data_file
+from zerowait.verl.launch.hydra_syntax import flattened, read
+from zerowait.verl.launch.recipe import Recipe
+from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.rewards.filter_metric import check_filter_metric
+from zerowait.verl.rewards.streaming_rules import refuse_lone_comparison, refuse_unstreamable
+
+_PATIENCE_S: Final = 5.0
+_QUERY: Final = "test"
+
+
+def check_retriever(recipe: Recipe, overrides: Mapping[str, Any]) -> None:
+    """Raise a ConfigError when a recipe's agent searches, and the retriever answers no query.
+
+    On a cluster that runs already the rollouts are elsewhere, and so may be the retriever.
+    """
+    search = recipe.search
+    if search is None or not (search.do_search and search.max_turns):
+        return
+    if recipe.resources.ray_address is not None:
+        return
+    url = overrides.get("search.retriever.url", search.retriever.url)
+    patience_s = min(_PATIENCE_S, search.retriever.deadline_s)
+    try:
+        settings = msgspec.structs.replace(
+            search.retriever, url=str(url), deadline_s=patience_s, timeout_s=patience_s
+        )
+    except ValueError as error:
+        raise ConfigError(f"search.retriever: {error}") from None
+    found = asyncio.run(_asked(settings))
+    if isinstance(found, Failed):
+        raise ConfigError(
+            f"search.retriever.url {url} answers no search: {found.why}; "
+            "zerowait retriever serve INDEX starts one"
+        )
+
+
+async def _asked(settings: RetrieverSettings) -> Any:
+    async with Retriever(settings) as retriever:
+        [found] = await retriever.find([_QUERY])
+        return found
+
 
 _CONNECT_S = 5.0
 _TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken.json")

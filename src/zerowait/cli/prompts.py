@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from zerowait.cli.alone import alone, judge_names
 from zerowait.cli.asking import example_samples
+from zerowait.cli.judges import alone, judge_names
 from zerowait.client import Reply, Request
 from zerowait.config import RewardConfig
 from zerowait.engine import Engine

@@ -2,19 +2,209 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from zerowait.cli.json_rows import read_json, usable
-from zerowait.cli.parquet import read_table, rows_of
 from zerowait.config.source import spell
 from zerowait.config.words import locate, plain_words
-from zerowait.errors import ConfigError, DataError
+from zerowait.errors import ConfigError, DataError, MissingExtraError
 from zerowait.types import Sample
+
+T = TypeVar("T")
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NO_JSON = (b"NaN", b"Infinity")
+_WORDS = {list: "a list", str: "text", bool: "true or false", type(None): "null"}
+
+
+def read_json(
+    path: Path, unusable: list[DataError] | None = None
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Each row with its number: its line, or its place in the list of a ``.json`` file.
+
+    A ``.json`` file may also hold a single object over many lines, which is one row.
+
+    Args:
+        path: the file.
+        unusable: gets what is wrong with the lines that are left out; None: the first one raises.
+
+    Raises:
+        DataError: a line, or an item of the list, is no JSON object; names it and says what it is.
+    """
+    with path.open("rb") as file:
+        start = file.read(4096).removeprefix(_BYTE_ORDER_MARK).lstrip()
+        file.seek(0)
+        if path.suffix.lower() == ".json" and start.startswith(b"["):
+            items = _decoded(file.read().removeprefix(_BYTE_ORDER_MARK), str(path))
+            for number, item in enumerate(items, start=1):
+                row = usable(partial(_row, item, f"{path}: item {number}"), unusable)
+                if row is not None:
+                    yield number, row
+            return
+        if path.suffix.lower() == ".json" and not _is_whole(file.readline()):
+            file.seek(0)
+            row = usable(
+                partial(_row_in, file.read().removeprefix(_BYTE_ORDER_MARK), str(path)), unusable
+            )
+            if row is not None:
+                yield 1, row
+            return
+        file.seek(0)
+        for number, line in enumerate(file, start=1):
+            text = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+            if text.strip():
+                row = usable(partial(_row_in, text, f"{path}:{number}"), unusable)
+                if row is not None:
+                    yield number, row
+
+
+def usable(read: Callable[[], T], unusable: list[DataError] | None) -> T | None:
+    """What `read` makes of a row; None, with the reason in `unusable`, where it can make nothing.
+
+    Raises:
+        DataError: of `read`, where `unusable` is None.
+    """
+    try:
+        return read()
+    except DataError as error:
+        if unusable is None:
+            raise
+        unusable.append(error)
+        return None
+
+
+def _is_whole(line: bytes) -> bool:
+    """Whether a line is JSON by itself; where the first is not, one object fills the file."""
+    try:
+        msgspec.json.decode(line.removeprefix(_BYTE_ORDER_MARK) or b"null")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def encoded(value: Any) -> bytes:
+    """`value` as JSON; what JSON has no form for becomes text.
+
+    >>> encoded({"a": 1, "b": {2}, "c": 10**30}) == b'{"a":1,"b":[2],"c":%d}' % 10**30
+    True
+    """
+    try:
+        return msgspec.json.encode(value, enc_hook=as_json_value)
+    except (OverflowError, TypeError, ValueError):  # a number beyond 64 bits, half a character
+        tree = msgspec.to_builtins(value, enc_hook=as_json_value, str_keys=True)
+        text = json.dumps(tree, ensure_ascii=False, default=str, separators=(",", ":"))
+        return text.encode("utf-8", "replace")
+
+
+def as_json_value(value: Any) -> Any:
+    """Python values of numpy scalars and arrays, which data sets bring along; else text."""
+    return value.tolist() if hasattr(value, "tolist") else str(value)
+
+
+def _decoded(text: bytes, where: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        problem = str(error).removeprefix("JSON is malformed: ")
+        place = re.search(r"\(byte (\d+)\)", problem)
+        if place is not None and text[int(place[1]) :].startswith(_NO_JSON):
+            problem = "NaN and Infinity are none; write null"
+        raise DataError(f"{where}: is no JSON object: {problem}") from None
+    except RecursionError:
+        raise DataError(f"{where}: is no JSON object: it is nested too deeply") from None
+
+
+def _row_in(text: bytes, where: str) -> dict[str, Any]:
+    return _row(_decoded(text, where), where)
+
+
+def _row(value: Any, where: str) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return value
+    what = _WORDS.get(type(value), "a number")
+    raise DataError(f"{where}: is no JSON object but {what}: a row is {{column: value}}")
+
+
+def read_table(path: Path) -> Any:
+    """The table in `path`.
+
+    Raises:
+        DataError: it is no Parquet file.
+        MissingExtraError: pyarrow is not installed.
+    """
+    parquet = _parquet()
+    try:
+        return parquet.read_table(path)
+    except (OSError, ValueError, NotImplementedError) as error:  # pyarrow's own are ValueErrors
+        raise DataError(f"{path}: is no Parquet file: {error}") from None
+
+
+def rows_of(table: Any, path: Path) -> list[dict[str, Any]]:
+    """The rows of a table that was read from `path`.
+
+    Raises:
+        DataError: a value has no form in Python.
+    """
+    try:
+        rows: list[dict[str, Any]] = table.to_pylist()
+    except (ValueError, OverflowError) as error:
+        raise DataError(f"{path}: has a value that cannot be read: {error}") from None
+    return rows
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]], table: Any = None) -> dict[str, Any]:
+    """The rows as Arrow columns, in the order in which their names first appear.
+
+    A column that Arrow cannot give back as it was (values of several kinds, mappings with other
+    keys in each row, empty mappings, numbers beyond 64 bits) becomes a column of JSON text.
+
+    Args:
+        rows: a row that lacks a column has null there.
+        table: what the rows were read from, if that was Parquet; its columns are kept as they are.
+    """
+    _parquet()
+    names = dict.fromkeys(name for row in rows for name in row)
+    kept = {} if table is None else {name: table.column(name) for name in table.column_names}
+    return {
+        name: kept[name] if name in kept else _column([row.get(name) for row in rows])
+        for name in names
+    }
+
+
+def write_table(path: Path, columns: Mapping[str, Any]) -> None:
+    """Write the columns, Arrow's or lists of numbers and text, to `path`."""
+    import pyarrow as pa
+
+    _parquet().write_table(pa.table(dict(columns)), path)
+
+
+def _column(values: list[Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        column = pa.array(values)
+        _parquet().write_table(pa.table({"column": column[:1]}), pa.BufferOutputStream())
+        if column.to_pylist() == values:
+            return column
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        pass  # Arrow, or Parquet, has no type for these values
+    texts = [None if value is None else encoded(value).decode() for value in values]
+    return pa.array(texts, type=pa.string())
+
+
+def _parquet() -> Any:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise MissingExtraError("Parquet", extra="parquet") from None
+    return pyarrow.parquet
+
 
 JSON = (".jsonl", ".ndjson", ".json")
 PARQUET = ".parquet"
@@ -135,7 +325,7 @@ def usable_samples(
     return RowFile(file.path, rows, places, table), samples
 
 
-def told(file: RowFile, unusable: Sequence[DataError]) -> str:
+def problems_of_rows(file: RowFile, unusable: Sequence[DataError]) -> str:
     """What is wrong with rows of a file, each problem once, with all rows that have it."""
     if len(unusable) == 1:
         return str(unusable[0])

@@ -13,7 +13,7 @@ import typer
 from zerowait.cli.app import InterruptedRunError, app
 from zerowait.cli.output import Output
 from zerowait.cli.partial import Partial
-from zerowait.cli.rows import RowFile, read_rows, told, usable_samples
+from zerowait.cli.rows import RowFile, problems_of_rows, read_rows, usable_samples
 from zerowait.cli.summary import summary
 from zerowait.cli.task import task_of
 from zerowait.config import RewardConfig, load_config
@@ -88,7 +88,7 @@ def _run(asked: _Task, *, quiet: bool) -> int:
         stats = rewards.stats()
     code = summary(output.path, results, stats)
     if unusable:
-        print(f"left out: {told(rows, unusable)}")
+        print(f"left out: {problems_of_rows(rows, unusable)}")
     return code
 
 
@@ -104,7 +104,7 @@ def _rows(asked: _Task, config: RewardConfig) -> tuple[RowFile, list[Sample], li
     rows, samples = usable_samples(whole, asked.columns, Engine(config).check, unusable)
     if unusable and not asked.skip_unusable:
         leave = "" if len(unusable) == 1 else "\n--skip-unusable leaves them out"
-        raise DataError(told(rows, unusable) + leave)
+        raise DataError(problems_of_rows(rows, unusable) + leave)
     if not samples:
         raise DataError(f"{asked.file} has no {'usable ' if unusable else ''}rows")
     return rows, samples, unusable

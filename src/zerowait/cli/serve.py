@@ -42,8 +42,8 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
 ) -> int:
     """Serve rewards over HTTP until interrupted: /v1/score, /get_reward, /metrics, /healthz."""
     from zerowait.engine.collector import collect_rarely
-    from zerowait.hub.service import serve_forever
-    from zerowait.hub.settings import ServiceSettings
+    from zerowait.hub.http.service import serve_forever
+    from zerowait.hub.http.settings import ServiceSettings
 
     settings = ServiceSettings(
         host=host,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from zerowait import __version__
-from zerowait.cli.json_rows import encoded
+from zerowait.cli.rows import encoded
 from zerowait.config import RewardConfig
 from zerowait.engine.plan import RuleStep, compile_plan
 

@@ -17,8 +17,12 @@ from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
 from zerowait.hub.resumed import begin_anew, go_on
-from zerowait.verl.composed import check_overrides, composed
-from zerowait.verl.launch import (
+from zerowait.verl.launch.composed_config import check_overrides, composed
+from zerowait.verl.launch.launch_retry import started_again
+from zerowait.verl.launch.overrides import environment
+from zerowait.verl.launch.recipe import Recipe, load_recipe, parse_override
+from zerowait.verl.launch.resume import resumed_step, validates_first
+from zerowait.verl.launch.run import (
     compose_arguments,
     device_of,
     dry_run,
@@ -28,12 +32,8 @@ from zerowait.verl.launch import (
     setup_of,
     tail,
 )
-from zerowait.verl.overrides import environment
-from zerowait.verl.recipe import Recipe, load_recipe, parse_override
-from zerowait.verl.resume import resumed_step, validates_first
-from zerowait.verl.starts import started_again
-from zerowait.verl.steps import steps_of
-from zerowait.verl.weight_socket import weight_socket
+from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.launch.weight_socket import weight_socket
 
 _OPTIONS: Final = ("--dry-run", "--output", "--seed", "--help")
 

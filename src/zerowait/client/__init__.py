@@ -3,9 +3,7 @@
 `aiohttp` is loaded when an `AiohttpTransport` is made, not before.
 """
 
-from zerowait.client.adaptive import AdaptiveLimit
-from zerowait.client.aiohttp_transport import AiohttpTransport
-from zerowait.client.client import Answer, JudgeClient
+from zerowait.client.client import JudgeClient, JudgeReply
 from zerowait.client.cost import (
     NANO_USD,
     BudgetSpentError,
@@ -15,31 +13,41 @@ from zerowait.client.cost import (
     nano_usd,
     worst_case_usd,
 )
-from zerowait.client.endpoints import Target, target
-from zerowait.client.http_transport import HttpTransport
-from zerowait.client.lanes import Lane, Lanes
-from zerowait.client.limiter import Ending, FixedLimit, Gauge, Limit, Limiter, Sample, Slot
-from zerowait.client.port import Reply, ReplyTooLongError, Request, Transport, TransportError
-from zerowait.client.quota import Claim, Quota
+from zerowait.client.endpoint_state import EndpointState, EndpointStates
+from zerowait.client.http.aiohttp_transport import AiohttpTransport
+from zerowait.client.http.transport import HttpTransport
+from zerowait.client.limits.adaptive import AdaptiveLimit
+from zerowait.client.limits.limiter import (
+    AttemptOutcome,
+    AttemptSample,
+    FixedLimit,
+    Gauge,
+    Limit,
+    Limiter,
+    Slot,
+)
+from zerowait.client.limits.quota import Quota, Reservation
 from zerowait.client.retry import Effort, GiveUp, Retry, decide
 from zerowait.client.secret import Secret
+from zerowait.client.target import Target, target
+from zerowait.client.transport import Reply, ReplyTooLongError, Request, Transport, TransportError
 
 __all__ = [
     "NANO_USD",
     "AdaptiveLimit",
     "AiohttpTransport",
-    "Answer",
+    "AttemptOutcome",
+    "AttemptSample",
     "BudgetSpentError",
-    "Claim",
     "Effort",
-    "Ending",
+    "EndpointState",
+    "EndpointStates",
     "FixedLimit",
     "Gauge",
     "GiveUp",
     "HttpTransport",
     "JudgeClient",
-    "Lane",
-    "Lanes",
+    "JudgeReply",
     "Ledger",
     "Limit",
     "Limiter",
@@ -49,8 +57,8 @@ __all__ = [
     "Reply",
     "ReplyTooLongError",
     "Request",
+    "Reservation",
     "Retry",
-    "Sample",
     "Secret",
     "Slot",
     "Target",

@@ -11,25 +11,25 @@ from typing import Literal
 
 import msgspec
 
-from zerowait.client.course import Course
-from zerowait.client.endpoints import target
-from zerowait.client.failures import Failures
-from zerowait.client.lanes import Lanes
-from zerowait.client.limiter import Slot
-from zerowait.client.port import Reply, Transport, TransportError
-from zerowait.client.proxy import proxy_for
-from zerowait.client.quota import Claim
-from zerowait.client.race import Race
-from zerowait.client.routes import Routes
+from zerowait.client.attempt import Admission, AttemptResult, PooledEndpoint, Sender
+from zerowait.client.endpoint_pool import EndpointPool
+from zerowait.client.endpoint_state import EndpointStates
+from zerowait.client.failures import FailureHandler
+from zerowait.client.hedged_request import HedgedRequest
+from zerowait.client.http.proxy import proxy_for
+from zerowait.client.limits.limiter import Slot
+from zerowait.client.limits.quota import Reservation
+from zerowait.client.request_state import RequestState
 from zerowait.client.secret import Secret
-from zerowait.client.sender import Permit, Result, Road, Sender
+from zerowait.client.target import target
+from zerowait.client.transport import Reply, Transport, TransportError
 from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import Listener, nobody
 from zerowait.types import Abstain
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's reply, and what it took.
 
     Args:
@@ -68,7 +68,7 @@ class JudgeClient:
     endpoints: Sequence[Endpoint]
     keys: Sequence[Secret | None] = ()
     transport: Transport
-    lanes: Lanes
+    lanes: EndpointStates
     well_formed: Callable[[bytes], bool]
     in_words_of: Callable[[bytes, Api], bytes] = lambda body, _: body
     usage: Callable[[bytes, bytes], tuple[int, int]] = lambda _, __: (0, 0)
@@ -80,14 +80,14 @@ class JudgeClient:
     def __post_init__(self) -> None:
         keys = self.keys or [None] * len(self.endpoints)
         roads = [
-            Road(
+            PooledEndpoint(
                 endpoint,
                 target(endpoint, key=key, proxy=proxy_for(endpoint, self.traffic.proxy)),
                 self.lanes.lane(endpoint),
             )
             for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
-        self._routes = Routes(roads, self.traffic.deadline_s)
+        self._routes = EndpointPool(roads, self.traffic.deadline_s)
         self._sender = Sender(
             self.transport,
             self.well_formed,
@@ -96,7 +96,7 @@ class JudgeClient:
             self.wall,
             endings=[word for endpoint in self.endpoints for word in endpoint.endings],
         )
-        self._failures = Failures(
+        self._failures = FailureHandler(
             self._routes,
             self._sender.named_s,
             self.traffic,
@@ -111,7 +111,7 @@ class JudgeClient:
         *,
         deadline_s: float | None = None,
         sent: Callable[[], None] | None = None,
-    ) -> Answer | Abstain:
+    ) -> JudgeReply | Abstain:
         """The judge's answer to `body`, or why there is none.
 
         The slot is held over all attempts and the waits between them: giving it back during a wait
@@ -126,11 +126,11 @@ class JudgeClient:
             sent: called at the first send, from when on the answer may cost money.
         """
         allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
-        course = Course(body, allowed_s, sent)
+        course = RequestState(body, allowed_s, sent)
         self._routes.begin(course)
         try:
             while True:
-                ended: Answer | Abstain | None = await self._routes.place(course)
+                ended: JudgeReply | Abstain | None = await self._routes.place(course)
                 if ended is not None:
                     return ended
                 await self._wait(course)
@@ -151,7 +151,7 @@ class JudgeClient:
             course.clear()
             self._routes.leave(course)
 
-    async def _ask_in_lane(self, course: Course, slot: Slot) -> Answer | Abstain | None:
+    async def _ask_in_lane(self, course: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
         """How the judgement ended, or None if it goes on with another slot."""
         limiter = self._routes.limiter(course)
         while True:
@@ -168,13 +168,13 @@ class JudgeClient:
             if self._routes.is_barred(course) or (course.refused and limiter.wants_back):
                 return None
 
-    async def _wait(self, course: Course) -> None:
+    async def _wait(self, course: RequestState) -> None:
         """Wait as long as the last failure asks for."""
         wait_s, course.wait_s = course.wait_s, 0.0
         if wait_s > 0:
             await asyncio.sleep(wait_s)
 
-    async def _attempt(self, course: Course, slot: Slot) -> Answer | Abstain | None:
+    async def _attempt(self, course: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
         """How the judgement ended with this attempt, or None if it has to be sent again now."""
         road = self._routes.road(course)
         breaker = road.lane.breaker
@@ -183,10 +183,10 @@ class JudgeClient:
             return None
         if course.sends == 0 and course.sent is not None:
             course.sent()
-        claim, course.claim = course.claim or Claim(0.0), None
+        claim, course.claim = course.claim or Reservation(0.0), None
         course.sends += 1
         queue_s = course.queue_s if course.sends == 1 else 0.0
-        permit = Permit(slot, claim, queue_s, is_suspect=course.own_failures > 0)
+        permit = Admission(slot, claim, queue_s, is_suspect=course.own_failures > 0)
         course.sent_s = asyncio.get_running_loop().time()
         breaker.asked(course.sent_s)
         try:
@@ -199,7 +199,7 @@ class JudgeClient:
             return self._failures.after(result.reply, course)
         if breaker.succeeded(course.sent_s, others=slot.others):
             self._failures.welcome(road, probed=course.sent_s > breaker.opened_s)
-        return Answer(
+        return JudgeReply(
             reply=result.reply,
             attempts=course.sends,
             latency_s=result.latency_s,
@@ -207,7 +207,9 @@ class JudgeClient:
             endpoint=road.target.name,
         )
 
-    async def _send(self, course: Course, road: Road, permit: Permit) -> Result:
+    async def _send(
+        self, course: RequestState, road: PooledEndpoint, permit: Admission
+    ) -> AttemptResult:
         clock = asyncio.get_running_loop().time
 
         def timeout_s() -> float:
@@ -216,12 +218,12 @@ class JudgeClient:
         body, watch = self._body(course), road.lane.watch
         if watch is None:
             return await self._sender.send(road, body, permit, timeout_s=timeout_s())
-        race = Race(self._sender, road, body, timeout_s)
+        race = HedgedRequest(self._sender, road, body, timeout_s)
         result = await race.run(permit, watch)
         course.sends += race.sent
         return result
 
-    async def _queue(self, course: Course, admission: Awaitable[Literal[True]]) -> bool:
+    async def _queue(self, course: RequestState, admission: Awaitable[Literal[True]]) -> bool:
         """Whether `admission` came; the endpoint was left alone before if not."""
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
@@ -229,27 +231,27 @@ class JudgeClient:
         course.queued(loop.time() - asked_s)
         return admitted is not None
 
-    async def _admitted(self, course: Course, slot: Slot) -> Literal[True]:
+    async def _admitted(self, course: RequestState, slot: Slot) -> Literal[True]:
         """The endpoint's queues are behind it: it has its share of the quota, and its slot."""
         if course.claim is None:
             await self._claim(course)
         await slot.enter()
         return True
 
-    async def _claim(self, course: Course, *, has_slot: bool = False) -> Literal[True]:
+    async def _claim(self, course: RequestState, *, has_slot: bool = False) -> Literal[True]:
         """Reserve the judgement's share of the endpoint's quota for one send."""
         quota = self._routes.road(course).lane.quota
         course.claim = await quota.claim(course.body, has_slot=has_slot)
         return True
 
-    def _has_claim(self, course: Course, *, has_slot: bool = False) -> bool:
+    def _has_claim(self, course: RequestState, *, has_slot: bool = False) -> bool:
         """Whether it has its share of the quota already, or gets it without waiting."""
         if course.claim is None:
             quota = self._routes.road(course).lane.quota
             course.claim = quota.try_claim(course.body, has_slot=has_slot)
         return course.claim is not None
 
-    def _body(self, course: Course) -> bytes:
+    def _body(self, course: RequestState) -> bytes:
         """The request as the endpoint asked now wants it: its name of the model, its API."""
         endpoint, body = self.endpoints[course.at], course.body
         if endpoint.model != self.endpoints[0].model:

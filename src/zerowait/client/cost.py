@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from zerowait.client.port import Reply, Request, Transport, TransportError
+from zerowait.client.transport import Reply, Request, Transport, TransportError
 from zerowait.config import Price
 from zerowait.errors import ClosedError, ZerowaitError
 from zerowait.events import Listener, RequestCharged, nobody
@@ -159,7 +159,7 @@ class Metered:
         return None if fits else self._spent(worst or 0)
 
     async def send(self, request: Request, *, timeout_s: float) -> Reply:
-        """The reply to `request`; see `zerowait.client.port.Transport`.
+        """The reply to `request`; see `zerowait.client.transport.Transport`.
 
         A request that was sent and brought no bill is charged its worst case: nobody knows how far
         the judge came.

@@ -7,8 +7,9 @@ import logging
 from collections.abc import Callable
 from random import Random
 
-from zerowait.client.course import Course
-from zerowait.client.port import Reply, TransportError
+from zerowait.client.attempt import PooledEndpoint
+from zerowait.client.endpoint_pool import EndpointPool, times
+from zerowait.client.request_state import RequestState
 from zerowait.client.retry import (
     LONGEST_CAP_S,
     Effort,
@@ -25,8 +26,7 @@ from zerowait.client.retry import (
     is_timeout,
     meaning,
 )
-from zerowait.client.routes import Routes, times
-from zerowait.client.sender import Road
+from zerowait.client.transport import Reply, TransportError
 from zerowait.config.traffic import Traffic
 from zerowait.events import (
     AccountExhausted,
@@ -41,7 +41,7 @@ from zerowait.types import Abstain
 _LOG = logging.getLogger(__name__)
 
 
-class Failures:
+class FailureHandler:
     """Decides on retries, and blames endpoints.
 
     Args:
@@ -55,7 +55,7 @@ class Failures:
 
     def __init__(
         self,
-        routes: Routes,
+        routes: EndpointPool,
         named_s: Callable[[Reply | TransportError], float],
         traffic: Traffic,
         listener: Listener,
@@ -71,7 +71,7 @@ class Failures:
         self._jitter = jitter
         self._wall = wall
 
-    def after(self, failed: Reply | TransportError, course: Course) -> Abstain | None:
+    def after(self, failed: Reply | TransportError, course: RequestState) -> Abstain | None:
         """An Abstain, or None if the judgement goes on after ``course.wait_s``."""
         now_s = asyncio.get_running_loop().time()
         is_stale = is_stale_connection(failed) and not course.resent
@@ -110,7 +110,7 @@ class Failures:
         return None
 
     def _effort(
-        self, failed: Reply | TransportError, course: Course, beside: int | None, now_s: float
+        self, failed: Reply | TransportError, course: RequestState, beside: int | None, now_s: float
     ) -> Effort:
         choice = self._choice
         breaker = self._routes.road(course).lane.breaker
@@ -128,7 +128,7 @@ class Failures:
             now_s=self._wall(),
         )
 
-    def _blame(self, failed: Reply | TransportError, course: Course, now_s: float) -> None:
+    def _blame(self, failed: Reply | TransportError, course: RequestState, now_s: float) -> None:
         """Tell the endpoint's breaker of a failure, unless it is the request's own."""
         road = self._routes.road(course)
         breaker = road.lane.breaker
@@ -157,7 +157,7 @@ class Failures:
             self._listener(EndpointEjected(endpoint=road.target.name, why=reason[1]))
             road.lane.exits.open()
 
-    def _tell_once(self, failed: Reply | TransportError, road: Road) -> None:
+    def _tell_once(self, failed: Reply | TransportError, road: PooledEndpoint) -> None:
         """What somebody has to do something about: an unknown ending, or an empty account."""
         if isinstance(failed, TransportError):
             return
@@ -174,7 +174,7 @@ class Failures:
             self._listener(AccountExhausted(endpoint=name, why=words))
             _LOG.error("%s: no more answers until somebody looks at the account: %s", name, words)
 
-    def welcome(self, road: Road, *, probed: bool = False) -> None:
+    def welcome(self, road: PooledEndpoint, *, probed: bool = False) -> None:
         """The endpoint is back: all who wait for it may go on.
 
         Args:
@@ -188,7 +188,7 @@ class Failures:
         road.lane.exits.tell()
 
 
-def _is_own(failed: Reply | TransportError, course: Course) -> bool:
+def _is_own(failed: Reply | TransportError, course: RequestState) -> bool:
     """Whether the failure is the request's own: it failed before while others were answered."""
     unsent = isinstance(failed, TransportError) and not failed.sent
     return course.own_failures > 0 and not unsent

@@ -20,7 +20,7 @@ _EPOCH_S: Final = 1e9
 _EPOCH_MS: Final = 1e12
 
 
-def number(text: str | None) -> float | None:
+def header_number(text: str | None) -> float | None:
     """The number in a header, finite and not below 0, or None.
 
     >>> number(" 60 "), number("-1"), number("nan"), number("many"), number(None)
@@ -44,11 +44,11 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     >>> retry_after_s({"retry-after": "Thu, 01 Jan 1970 00:00:30 GMT"}, now_s=10.0)
     20.0
     """
-    milliseconds = number(headers.get("retry-after-ms"))
+    milliseconds = header_number(headers.get("retry-after-ms"))
     if milliseconds:
         return milliseconds / 1000
     named = headers.get("retry-after")
-    seconds = number(named)
+    seconds = header_number(named)
     if seconds:
         return seconds
     until_s = _unix_time(named)
@@ -72,7 +72,7 @@ def used_up_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     waits_s = [
         _until_s(headers.get(name.replace("remaining", "reset")), now_s)
         for name, left in headers.items()
-        if "ratelimit" in name and "remaining" in name and number(left) == 0
+        if "ratelimit" in name and "remaining" in name and header_number(left) == 0
     ]
     longest_s = max((wait_s for wait_s in waits_s if wait_s is not None), default=0.0)
     return longest_s if longest_s > LONGEST_QUOTA_S else None
@@ -81,7 +81,7 @@ def used_up_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
 def _until_s(text: str | None, now_s: float) -> float | None:
     if not text:
         return None
-    value = number(text)
+    value = header_number(text)
     if value is not None:
         if value >= _EPOCH_MS:
             return value / 1000 - now_s

@@ -9,7 +9,7 @@ import msgspec
 
 from zerowait.attribution import Attribution, attributed
 from zerowait.client.headers import retry_after_s, used_up_s
-from zerowait.client.port import Reply, TransportError
+from zerowait.client.transport import Reply, TransportError
 from zerowait.types import FailureKind
 
 SHORTEST_CAP_S: Final = 0.5

@@ -2,7 +2,7 @@
 
 A server that quotes what it was sent may quote the key: as it is, JSON-escaped, URL-encoded, as an
 HTML entity, in base64 or as hexadecimal digits. This is the one place that knows these forms;
-`zerowait.client.sender` passes every reply through it before anybody else sees it.
+`zerowait.client.attempt` passes every reply through it before anybody else sees it.
 """
 
 from __future__ import annotations

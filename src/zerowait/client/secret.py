@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerowait.config.veil import veiled
+from zerowait.config.unreadable_pickle import veiled
 from zerowait.errors import ConfigError
 
 

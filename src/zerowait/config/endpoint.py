@@ -10,10 +10,10 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
-from zerowait.attribution import Ending, ending_of
+from zerowait.attribution import ReplyEnding, ending_of
 from zerowait.config.checks import positive
+from zerowait.config.unreadable_pickle import veiled
 from zerowait.config.urls import check_proxy, check_url, shown_url
-from zerowait.config.veil import veiled
 
 Api: TypeAlias = Literal["chat", "responses", "classify", "pooling", "score"]
 
@@ -143,7 +143,7 @@ def _check_endings(endings: Sequence[str]) -> None:
         if not word.strip():
             raise ValueError("endings must be words that stand in finish_reason, not nothing")
         known = ending_of(word)
-        if known in (Ending.CUT, Ending.FILTERED):
+        if known in (ReplyEnding.CUT, ReplyEnding.FILTERED):
             raise ValueError(
                 f"endings must be words for a complete reply, and {word!r} says it was {known}"
             )

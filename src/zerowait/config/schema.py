@@ -19,7 +19,7 @@ from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Price, Sharding, Traffic
-from zerowait.config.veil import veiled
+from zerowait.config.unreadable_pickle import veiled
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from zerowait.config.veil import veiled
+from zerowait.config.unreadable_pickle import veiled
 from zerowait.errors import ConfigError, did_you_mean
 
 KeyPath = tuple[str | int, ...]

@@ -9,8 +9,8 @@ from typing import Any, Final, Literal
 import msgspec
 
 from zerowait.config.checks import at_most, not_negative, positive
+from zerowait.config.unreadable_pickle import veiled
 from zerowait.config.urls import check_proxy, shown_url
-from zerowait.config.veil import veiled
 
 _MOST_USD = 1e9  # money is counted in whole nano-dollars of 64 bits
 _YEAR_S = 366 * 86_400.0

@@ -2,35 +2,35 @@
 
 from zerowait.engine.combine import combine, metrics_of, policy_for, settle_groups
 from zerowait.engine.engine import Engine
-from zerowait.engine.give_up import reason_of
-from zerowait.engine.health import ALARMS, StepRow
-from zerowait.engine.partition import Ask, Partition
+from zerowait.engine.groups.shapes import Tokenizer
+from zerowait.engine.judging.result import JudgementResult
+from zerowait.engine.monitor.give_up import failure_reason
+from zerowait.engine.monitor.health import ALARMS, StepRow
+from zerowait.engine.monitor.stats import AnchorStats, JudgeStats, Stats, quantile
+from zerowait.engine.partition import ForwardedRequest, Partition
 from zerowait.engine.portal import Portal
 from zerowait.engine.progress import Progress
 from zerowait.engine.rewards import Rewards, open  # noqa: A004 - users write zerowait.open
-from zerowait.engine.settled import Settled
-from zerowait.engine.shapes import Tokenizer
-from zerowait.engine.tally import AnchorStats, JudgeStats, Stats, quantile
 
 __all__ = [
     "ALARMS",
     "AnchorStats",
-    "Ask",
     "Engine",
+    "ForwardedRequest",
     "JudgeStats",
+    "JudgementResult",
     "Partition",
     "Portal",
     "Progress",
     "Rewards",
-    "Settled",
     "Stats",
     "StepRow",
     "Tokenizer",
     "combine",
+    "failure_reason",
     "metrics_of",
     "open",
     "policy_for",
     "quantile",
-    "reason_of",
     "settle_groups",
 ]

@@ -11,7 +11,7 @@ from zerowait.cache.ledger import SPEND_FILE
 from zerowait.client import NANO_USD, Ledger, MemoryLedger, nano_usd
 from zerowait.config import Cache, FailurePolicy, RewardConfig
 from zerowait.engine.combine import unraised
-from zerowait.engine.tally import Stats
+from zerowait.engine.monitor.stats import Stats
 from zerowait.judge import reply_usage
 from zerowait.types import FailureKind, Sample
 
@@ -103,7 +103,7 @@ def _told(ledger: Ledger, name: str) -> dict[str, float]:
     }
 
 
-def tokens(body: bytes) -> tuple[int, int]:
+def tokens_used(body: bytes) -> tuple[int, int]:
     """The prompt and completion tokens that a reply's body names, or zeros."""
     usage = reply_usage(body)
     return usage.prompt_tokens, usage.completion_tokens

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from zerowait.config import FailurePolicy, Policy, Value
-from zerowait.engine.gate import is_closed
+from zerowait.engine.gate import is_gate_closed
 from zerowait.errors import JudgementError
 from zerowait.scorers.real import real
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Score, Skipped
@@ -123,7 +123,7 @@ def _unmeasured(outcomes: Mapping[str, Outcome], terms: list[Term]) -> bool:
     if not counting or not all(isinstance(outcome, Skipped) for outcome in counting):
         return False
     judged = any(isinstance(outcome, Score) for outcome in outcomes.values())
-    return not (judged and any(map(is_closed, counting)))
+    return not (judged and any(map(is_gate_closed, counting)))
 
 
 def _not_measured(outcomes: Mapping[str, Outcome], terms: list[Term]) -> str:

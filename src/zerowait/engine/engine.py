@@ -15,28 +15,28 @@ from typing import Any, Self
 import msgspec
 
 from zerowait.cache import LatencyFile, NoStore, Shard, SingleFlight, latency_file, open_store
-from zerowait.client import HttpTransport, Lanes, Transport
+from zerowait.client import EndpointStates, HttpTransport, Transport
 from zerowait.config import RewardConfig, load_config
-from zerowait.engine.anchors import AnchorWatch
-from zerowait.engine.benches import Benches, Supplies
 from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import ExtraNumbers, combine, settle_groups
-from zerowait.engine.comparing import Comparing
-from zerowait.engine.contests import Contests
-from zerowait.engine.give_up import NothingReached
-from zerowait.engine.groups import STREAM, Groups, Seat
-from zerowait.engine.health_watch import HealthWatch
-from zerowait.engine.judgements import Judging
-from zerowait.engine.judging import Shared
-from zerowait.engine.lag import LoopWatch
-from zerowait.engine.partition import Ask, Partition
+from zerowait.engine.components import ComponentRunner, Deadline
+from zerowait.engine.groups.comparer import GroupComparer
+from zerowait.engine.groups.comparison import GroupComparisons
+from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, Groups
+from zerowait.engine.groups.shapes import Shapes, Tokenizer
+from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
+from zerowait.engine.judging.anchors import AnchorWatch
+from zerowait.engine.judging.cached_judge import SharedFlights
+from zerowait.engine.judging.result import JudgementResult
+from zerowait.engine.judging.runner import JudgeRunner
+from zerowait.engine.monitor.give_up import NothingReached
+from zerowait.engine.monitor.health_watch import HealthWatch
+from zerowait.engine.monitor.loop_lag import LoopLagMonitor
+from zerowait.engine.monitor.stall_watchdog import StallWatchdog
+from zerowait.engine.monitor.stats import Stats, StatsCollector
+from zerowait.engine.partition import ForwardedRequest, Partition
 from zerowait.engine.plan import compile_plan, credentials
-from zerowait.engine.pool import ScorerPool
-from zerowait.engine.settled import Settled
-from zerowait.engine.shapes import Shapes, Tokenizer
-from zerowait.engine.standstill import Standstill
-from zerowait.engine.steps import Steps, Until
-from zerowait.engine.tally import Stats, Tally
+from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.together import first_of, group_by_group, worked_off
 from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
@@ -89,11 +89,11 @@ class Engine:
         self._keys = credentials(self.config, environ)
         self._given_transport = transport
         self._user_listener = listener
-        self._tally = Tally()
+        self._tally = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
         self._give_up = NothingReached(self.config.traffic.give_up_after)
-        self.lanes = Lanes(self.config.traffic, listener=self._tell, parts=self._shard.of)
+        self.lanes = EndpointStates(self.config.traffic, listener=self._tell, parts=self._shard.of)
         self.groups = Groups(self.plan.waits_for_siblings)
         self._shapes = Shapes(
             self.plan,
@@ -104,15 +104,15 @@ class Engine:
         self._open: AsyncExitStack | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
-        self._flights: SingleFlight[Settled] = SingleFlight()
-        self._contests: Contests | None = None
-        self._benches: Benches | None = None
-        self._steps: Steps | None = None
+        self._flights: SingleFlight[JudgementResult] = SingleFlight()
+        self._contests: GroupComparisons | None = None
+        self._benches: JudgeFactory | None = None
+        self._steps: ComponentRunner | None = None
         self._budgets = Budgets()
-        self._standstill = Standstill(self.lanes, self._tell, self.config.traffic.timeout_s)
+        self._standstill = StallWatchdog(self.lanes, self._tell, self.config.traffic.timeout_s)
         self._latencies: LatencyFile | None = None
         self._latencies_due_s = 0.0
-        self._watch = LoopWatch(self._tell, each=self._look)
+        self._watch = LoopLagMonitor(self._tell, each=self._look)
         self._anchors = AnchorWatch(
             self.plan.anchors, self.lanes, self._tell, stands_for=self._shard.of
         )
@@ -125,8 +125,8 @@ class Engine:
         async with AsyncExitStack() as stack:
             pool = ScorerPool(functions=self.plan.functions)
             stack.push_async_callback(pool.aclose)
-            judges: Mapping[str, Judging] = {}
-            comparers: Mapping[str, Comparing] = {}
+            judges: Mapping[str, JudgeRunner] = {}
+            comparers: Mapping[str, GroupComparer] = {}
             if self.config.judges:
                 self._budgets = open_budgets(self.config)
                 stack.push_async_callback(self._budgets.aclose)
@@ -136,29 +136,31 @@ class Engine:
                 stack.push_async_callback(store.aclose)
                 self._remember_latencies(stack)
                 await stack.enter_async_context(self._flights)
-                shared = Shared(
+                shared = SharedFlights(
                     flights=self._flights,
                     store=store,
                     listener=self._tell,
                     partition=self._partition,
                 )
-                supplies = Supplies(
+                supplies = JudgeDependencies(
                     keys=self._keys,
                     transport=transport,
                     lanes=self.lanes,
                     budgets=self._budgets,
                     shared=shared,
                 )
-                benches = self._benches = Benches(self.config, self.plan.judges, supplies)
+                benches = self._benches = JudgeFactory(self.config, self.plan.judges, supplies)
                 judges, comparers = benches.judges, benches.comparers
                 await self._watch_anchors(stack, supplies)
             self._watch.start()
             stack.callback(self._watch.stop)
-            self._contests = Contests(
+            self._contests = GroupComparisons(
                 self.plan.contests, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
             await stack.enter_async_context(self._contests)
-            self._steps = Steps(self.plan, judges, self._contests, pool, self._standstill.pending)
+            self._steps = ComponentRunner(
+                self.plan, judges, self._contests, pool, self._standstill.pending
+            )
             self._open = stack.pop_all()
         return self
 
@@ -248,7 +250,7 @@ class Engine:
         Raises:
             As `score`, and the first one ends the rest. ConfigError: a wrong `deadline_s`.
         """
-        until = None if deadline_s is None else Until.in_s(deadline_s)
+        until = None if deadline_s is None else Deadline.in_s(deadline_s)
         rows = samples_in(samples, "score_all", one="score")
         sizes = Counter(row.group for row in rows if row.group is not None)
         for row in rows:
@@ -271,7 +273,7 @@ class Engine:
         done = [self._extra.filled(reward) for reward in rewards if reward is not None]
         return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
 
-    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+    async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
         """What a judgement brings that another engine of the job asks for.
 
         Returns:
@@ -299,7 +301,7 @@ class Engine:
         return self._budgets.told(counts)
 
     async def _score(
-        self, sample: Sample, scope: Hashable, size: int | None, until: Until | None = None
+        self, sample: Sample, scope: Hashable, size: int | None, until: Deadline | None = None
     ) -> Reward:
         steps = self._steps
         if steps is None:
@@ -341,7 +343,7 @@ class Engine:
         self.groups.check(sample, size=size)
 
     async def _grouped(
-        self, steps: Steps, seat: Seat, scope: Hashable, until: Until | None
+        self, steps: ComponentRunner, seat: GroupMember, scope: Hashable, until: Deadline | None
     ) -> dict[str, Any]:
         finished = False
         try:
@@ -354,17 +356,17 @@ class Engine:
             self.groups.leave(scope, seat, finished=finished)
         return outcomes
 
-    async def _watch_anchors(self, stack: AsyncExitStack, supplies: Supplies) -> None:
+    async def _watch_anchors(self, stack: AsyncExitStack, supplies: JudgeDependencies) -> None:
         """Ask anchors on benches of their own, which no cache and no call in flight answers for.
 
         Of the engines that share a job the first one asks them, once for all.
         """
         if not self.plan.anchors or self._shard.index:
             return
-        flights = await stack.enter_async_context(SingleFlight[Settled]())
-        shared = Shared(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
+        flights = await stack.enter_async_context(SingleFlight[JudgementResult]())
+        shared = SharedFlights(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
         own = msgspec.structs.replace(supplies, shared=shared)
-        judges = Benches(self.config, self.plan.judges, own).judges
+        judges = JudgeFactory(self.config, self.plan.judges, own).judges
         self._anchors.start({name: judges[name] for name in self.plan.anchors})
         stack.push_async_callback(self._anchors.aclose)
 

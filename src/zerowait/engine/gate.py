@@ -71,7 +71,7 @@ def closed(gate: Gate) -> Skipped:
     return Skipped(f"gate {gate.text!r} is closed")
 
 
-def is_closed(outcome: Outcome) -> bool:
+def is_gate_closed(outcome: Outcome) -> bool:
     """Whether `outcome` is that of a component whose gate is closed, and which so is worth 0."""
     return isinstance(outcome, Skipped) and outcome.why.startswith("gate ")
 

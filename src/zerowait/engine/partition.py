@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import msgspec
 
 from zerowait.cache import Shard
-from zerowait.engine.settled import Read, Settled
+from zerowait.engine.judging.result import JudgementResult, Read
 from zerowait.judge import ChatRequest
 
 
-class Ask(msgspec.Struct, frozen=True):
+class ForwardedRequest(msgspec.Struct, frozen=True):
     """A judgement that another engine is to bring about.
 
     Args:
@@ -37,12 +37,12 @@ class Partition:
 
     Args:
         shard: this engine's place among the others.
-        ask: what the engine at an index brings for an `Ask`, and whether it joined a judgement
-            that was in flight there; see `Engine.answer`.
+        ask: what the engine at an index brings for a `ForwardedRequest`, and whether it joined a
+            judgement that was in flight there; see `Engine.answer`.
     """
 
     shard: Shard
-    ask: Callable[[int, Ask], Awaitable[tuple[Settled, bool]]]
+    ask: Callable[[int, ForwardedRequest], Awaitable[tuple[JudgementResult, bool]]]
 
     def elsewhere(self, key: str) -> int | None:
         """The index of the engine that owns `key`, or None: it is this one."""

@@ -13,11 +13,11 @@ import msgspec
 from zerowait.client import Secret
 from zerowait.config import JudgeComponent, RewardConfig, ScorerComponent, ShapeComponent
 from zerowait.config.traffic import BUDGETS
-from zerowait.engine.anchors import AnchorSet
-from zerowait.engine.bench_plan import BenchPlan, compares_siblings, compile_judges
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, order
-from zerowait.engine.pool import CONCURRENCY, WORKERS, Places
+from zerowait.engine.judging.anchors import AnchorSet
+from zerowait.engine.judging.plan import JudgePlan, compares_siblings, compile_judges
+from zerowait.engine.pool.scorer_pool import CONCURRENCY, WORKERS, Places
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge.anchors import load_anchors
 from zerowait.scorers import (
@@ -58,7 +58,7 @@ class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
     range: tuple[float, float] | None
 
 
-class ContestStep(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonStep(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's comparison of the siblings of a prompt group."""
 
     name: str
@@ -81,17 +81,17 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `functions` are the users' functions among the rules.
     """
 
-    rules: list[RuleStep | JudgeStep | ContestStep]
+    rules: list[RuleStep | JudgeStep | ComparisonStep]
     shapes: list[ShapeStep]
     terms: list[Term]
-    judges: BenchPlan
+    judges: JudgePlan
     anchors: dict[str, AnchorSet]
     functions: dict[str, UserScorer]
 
     @property
-    def contests(self) -> list[ContestStep]:
+    def contests(self) -> list[ComparisonStep]:
         """The steps that compare siblings."""
-        return [step for step in self.rules if isinstance(step, ContestStep)]
+        return [step for step in self.rules if isinstance(step, ComparisonStep)]
 
     @property
     def waits_for_siblings(self) -> str:
@@ -245,8 +245,8 @@ def _gate(
     return gate
 
 
-def _check_gates(config: RewardConfig, steps: list[RuleStep | JudgeStep | ContestStep]) -> None:
-    contests = {step.name for step in steps if isinstance(step, ContestStep)}
+def _check_gates(config: RewardConfig, steps: list[RuleStep | JudgeStep | ComparisonStep]) -> None:
+    contests = {step.name for step in steps if isinstance(step, ComparisonStep)}
     for step in steps:
         for needed in sorted(contests & step.gate.names) if step.gate else ():
             config.fail(
@@ -256,13 +256,13 @@ def _check_gates(config: RewardConfig, steps: list[RuleStep | JudgeStep | Contes
 
 
 def _step(
-    config: RewardConfig, name: str, gate: Gate | None, judges: BenchPlan
-) -> RuleStep | JudgeStep | ContestStep:
+    config: RewardConfig, name: str, gate: Gate | None, judges: JudgePlan
+) -> RuleStep | JudgeStep | ComparisonStep:
     component = config.components[name]
     sources = frozenset(getattr(component, "sources", ()))
     if isinstance(component, JudgeComponent):
         if compares_siblings(judges.procedures.get(component.judge)):
-            return ContestStep(name=name, gate=gate, sources=sources, judge=component.judge)
+            return ComparisonStep(name=name, gate=gate, sources=sources, judge=component.judge)
         return JudgeStep(
             name=name,
             gate=gate,
@@ -347,7 +347,7 @@ def _check_correct(
         )
 
 
-def _anchors(config: RewardConfig, plan: BenchPlan) -> dict[str, AnchorSet]:
+def _anchors(config: RewardConfig, plan: JudgePlan) -> dict[str, AnchorSet]:
     found = {}
     for name, judge in config.judges.items():
         if judge.anchors is None:
@@ -396,7 +396,7 @@ def _role(
 
 
 def _measures(
-    component: ScorerComponent | JudgeComponent | ShapeComponent, judges: BenchPlan
+    component: ScorerComponent | JudgeComponent | ShapeComponent, judges: JudgePlan
 ) -> tuple[str, ...]:
     return judges.measures[component.judge] if isinstance(component, JudgeComponent) else ()
 

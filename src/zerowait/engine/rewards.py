@@ -13,10 +13,10 @@ from typing import Any, NoReturn, Self
 from zerowait.config import RewardConfig, load_config
 from zerowait.config.checks import seconds
 from zerowait.engine.engine import Engine
+from zerowait.engine.groups.shapes import Tokenizer
+from zerowait.engine.monitor.stats import Stats
 from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.progress import Progress
-from zerowait.engine.shapes import Tokenizer
-from zerowait.engine.tally import Stats
 from zerowait.events import Listener, nobody
 from zerowait.types import Reward, Sample, check_sample, samples_in
 

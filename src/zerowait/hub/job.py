@@ -5,31 +5,100 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
-from zerowait.config import RewardConfig
+from zerowait.config import FailurePolicy, RewardConfig
 from zerowait.engine import (
     ALARMS,
-    Ask,
     Engine,
+    ForwardedRequest,
+    JudgementResult,
     Partition,
-    Settled,
     Stats,
     StepRow,
-    reason_of,
+    failure_reason,
+    settle_groups,
 )
 from zerowait.events import Event, HealthAlarm, JudgementSettled
-from zerowait.hub.finality import Finality, one_by_one
-from zerowait.hub.merging import merged
 from zerowait.hub.records import Records, RewardRecord
-from zerowait.hub.shares import Report
+from zerowait.hub.shard_stats import merged_stats
+from zerowait.hub.slots import ShardLoad
 from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets, ticket_of
 from zerowait.types import Abstain, Reward, Sample
+
+Indexed: TypeAlias = tuple[int, Reward]
+"""A sample's index and its reward."""
+
+
+class Finality:
+    """Says which rewards of a list cannot change any more.
+
+    Under ``drop_group`` a reward depends on its siblings', so that none of a group is final before
+    all are known; under any other policy each is.
+
+    Args:
+        samples: the whole list.
+        on_failure: the policy.
+    """
+
+    def __init__(self, samples: Sequence[Sample], on_failure: FailurePolicy) -> None:
+        self._groups = [sample.group for sample in samples]
+        self._quorum = on_failure.quorum
+        self._waits = on_failure.can_drop
+        self._missing = Counter(self._groups)
+        self._held: dict[str | None, list[Indexed]] = {}
+
+    def known(self, index: int, reward: Reward) -> list[Indexed]:
+        """What is final now that this reward is known."""
+        group = self._groups[index]
+        if not self._waits or group is None:
+            [settled] = settle_groups([reward], [None], self._quorum)
+            return [(index, settled)]
+        self._missing[group] -= 1
+        held = self._held.setdefault(group, [])
+        held.append((index, reward))
+        if self._missing[group]:
+            return []
+        rewards = [each for _, each in self._held.pop(group)]
+        settled_all = settle_groups(rewards, [group] * len(rewards), self._quorum)
+        return [(at, each) for (at, _), each in zip(held, settled_all, strict=True)]
+
+
+async def one_by_one(
+    score_all: Callable[[Callable[[int, Reward], None]], Coroutine[Any, Any, object]],
+    finality: Finality,
+) -> AsyncGenerator[Indexed, None]:
+    """The rewards in the order in which they become final; ends the work when nobody listens.
+
+    Args:
+        score_all: does the work and tells of each reward as soon as it is known.
+        finality: of the same list.
+
+    Raises:
+        Exception: what `score_all` raises, after what was final before.
+    """
+    final: asyncio.Queue[Indexed | None] = asyncio.Queue()
+
+    def told(index: int, reward: Reward) -> None:
+        for each in finality.known(index, reward):
+            final.put_nowait(each)
+
+    work = asyncio.create_task(score_all(told))
+    work.add_done_callback(lambda _: final.put_nowait(None))
+    try:
+        while (each := await final.get()) is not None:
+            yield each
+        await work
+    finally:
+        work.cancel()
+        await asyncio.wait({work})
+
 
 _QUIET_S: Final = 0.05
 
@@ -67,7 +136,7 @@ class _Log:
     def _failed(self, judge: str, failed: Abstain) -> None:
         if len(self._reasons) >= _MOST_REASONS:
             return
-        reason = reason_of(failed)
+        reason = failure_reason(failed)
         if reason not in self._reasons:
             self._reasons.add(reason)
             _log.warning("judge %s: %s (told once; stats() and the report count)", judge, reason)
@@ -180,14 +249,14 @@ class JobHub:
                 self._record(samples[index], reward, submitted_at)
                 yield index, reward
 
-    async def answer(self, ask: Ask) -> tuple[Settled, bool]:
+    async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
         """What a judgement brings that another shard asks for; see `Engine.answer`."""
         return await self._engine.answer(ask)
 
-    async def report(self) -> Report:
+    async def report(self) -> ShardLoad:
         """How this shard stands."""
         lanes = self._engine.lanes
-        return Report(
+        return ShardLoad(
             slots=lanes.slots,
             held=lanes.held,
             demand=lanes.in_flight + lanes.waiting,
@@ -199,7 +268,7 @@ class JobHub:
         """Look at the rewards of all shards for alarms; the first shard does."""
         self._engine.health.look(rows)
 
-    async def take(self, slots: int) -> Report:
+    async def take(self, slots: int) -> ShardLoad:
         """How this shard stands with `slots` of the job's as its own."""
         self._engine.lanes.divide(slots)
         return await self.report()
@@ -238,7 +307,7 @@ class JobHub:
         return reward
 
     def _whole(self) -> Stats:
-        return merged([self._engine.stats(), *self._others()])
+        return merged_stats([self._engine.stats(), *self._others()])
 
     def _record(
         self,

@@ -7,6 +7,6 @@ fit.
 """
 
 from zerowait.json_schema.reading import read_json_schema
-from zerowait.json_schema.schema import DEEPEST, Fault, JsonSchema
+from zerowait.json_schema.schema import DEEPEST, JsonSchema, SchemaFault
 
-__all__ = ["DEEPEST", "Fault", "JsonSchema", "read_json_schema"]
+__all__ = ["DEEPEST", "JsonSchema", "SchemaFault", "read_json_schema"]

@@ -20,11 +20,11 @@ from zerowait.errors import ConfigError
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|.)", re.DOTALL)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
-Found = Callable[[str], bool]
+PatternMatch = Callable[[str], bool]
 
 
 @lru_cache(maxsize=512)
-def matcher(pattern: str) -> Found:
+def matcher(pattern: str) -> PatternMatch:
     r"""Whether a text has `pattern` somewhere in it.
 
     Raises:

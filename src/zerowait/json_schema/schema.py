@@ -15,7 +15,7 @@ DEEPEST: Final = 64
 """Levels of lists and objects within each other; what is nested deeper fits no schema."""
 
 
-class Fault(NamedTuple):
+class SchemaFault(NamedTuple):
     """One thing that is wrong with a value.
 
     Args:
@@ -82,7 +82,7 @@ class JsonSchema:
         # an empty registry fetches nothing
         self._validator: Any = hardened(kind)(schema, registry=Registry())
 
-    def faults(self, value: Any) -> list[Fault]:
+    def faults(self, value: Any) -> list[SchemaFault]:
         """What is wrong with a value of JSON, the most telling first; empty where it fits.
 
         Raises nothing for any value that `json.loads` gives.
@@ -96,7 +96,7 @@ class JsonSchema:
             best = best_match(errors)
         except RecursionError:
             return [_too_deep(())]
-        found = [Fault(str(e.validator), (*e.absolute_path,), _told(e)) for e in errors]
+        found = [SchemaFault(str(e.validator), (*e.absolute_path,), _told(e)) for e in errors]
         return [found[0]._replace(text=_told(best)), *found[1:]] if found else []
 
 
@@ -104,14 +104,14 @@ def _told(error: Any) -> str:
     return f"{error.json_path}: {error.message}"
 
 
-def _uncheckable(value: Any) -> Fault | None:
+def _uncheckable(value: Any) -> SchemaFault | None:
     """What keeps `value` from being held against any schema."""
     rest: list[tuple[Any, tuple[str | int, ...]]] = [(value, ())]
     while rest:
         at, place = rest.pop()
         if isinstance(at, float) and not math.isfinite(at):
             where = "/".join(map(str, place))
-            return Fault("finite", place, f"/{where}: the number is beyond a float")
+            return SchemaFault("finite", place, f"/{where}: the number is beyond a float")
         if not isinstance(at, dict | list):
             continue
         if len(place) >= DEEPEST:
@@ -121,5 +121,7 @@ def _uncheckable(value: Any) -> Fault | None:
     return None
 
 
-def _too_deep(place: tuple[str | int, ...]) -> Fault:
-    return Fault("depth", place, f"nested too deeply: more than {DEEPEST} levels are not checked")
+def _too_deep(place: tuple[str | int, ...]) -> SchemaFault:
+    return SchemaFault(
+        "depth", place, f"nested too deeply: more than {DEEPEST} levels are not checked"
+    )

@@ -1,14 +1,17 @@
 """The judge's side of a reward, without the network: sample to request, reply to outcome."""
 
 from zerowait.judge.apis import in_words_of
-from zerowait.judge.compare import Lineup, lineup, shared_texts
-from zerowait.judge.criteria import weighted
-from zerowait.judge.form import Form, OneVerdict
+from zerowait.judge.comparing.lineup import Lineup, lineup, shared_texts
+from zerowait.judge.comparing.schedule import by_content, pairings, windows
+from zerowait.judge.comparing.standings import Match, Rank, ranked_matches, standings
 from zerowait.judge.monitor import monitored, reasoning, seen_by, truth_of
+from zerowait.judge.parsing.criteria import weighted
+from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
+from zerowait.judge.parsing.verdict import parse, reply_format, to_unit, to_unit_range
 from zerowait.judge.pooling import empanelled, measure, pooled, voted
-from zerowait.judge.procedure import Procedure, Question, check_majority, procedure_for
+from zerowait.judge.procedure import JudgeQuestion, Procedure, check_majority, procedure_for
 from zerowait.judge.reply import (
-    Origin,
+    ServedModel,
     Usage,
     read_reply,
     read_with,
@@ -28,25 +31,22 @@ from zerowait.judge.request import (
 )
 from zerowait.judge.reward_model import CONVERSATION_ALONE
 from zerowait.judge.rubric import Rubric, load_rubric
-from zerowait.judge.schedule import by_content, pairings, windows
-from zerowait.judge.served import Served
-from zerowait.judge.standings import Match, Standing, ranked_matches, standings
-from zerowait.judge.verdict import normalise, parse, reply_format, to_unit
+from zerowait.judge.served import ModelWatch
 
 __all__ = [
     "CONVERSATION_ALONE",
     "ChatRequest",
-    "Form",
+    "JudgeQuestion",
     "Lineup",
     "Match",
-    "OneVerdict",
-    "Origin",
+    "ModelWatch",
     "Procedure",
-    "Question",
+    "Rank",
     "Rubric",
-    "Served",
-    "Standing",
+    "ServedModel",
+    "SingleVerdict",
     "Usage",
+    "VerdictForm",
     "by_content",
     "check_judge",
     "check_majority",
@@ -57,7 +57,6 @@ __all__ = [
     "load_rubric",
     "measure",
     "monitored",
-    "normalise",
     "pairings",
     "parse",
     "pooled",
@@ -77,6 +76,7 @@ __all__ = [
     "standings",
     "texts_for",
     "to_unit",
+    "to_unit_range",
     "truth_of",
     "voted",
     "wants_more_tokens",

@@ -18,11 +18,11 @@ import msgspec
 
 from zerowait.config import Source, build, parse_yaml, read_yaml
 from zerowait.errors import did_you_mean
+from zerowait.judge.parsing.verdict import to_unit
 from zerowait.judge.rubric import Rubric, fill
-from zerowait.judge.verdict import to_unit
 from zerowait.types import POLICY_CAUSED, Abstain, Outcome, Sample, Score
 
-Bounds: TypeAlias = tuple[float, float]
+CanaryBounds: TypeAlias = tuple[float, float]
 
 RIGHT, WRONG = "right answers", "wrong answers"
 _OWN_FILE = "exploits.yaml"
@@ -33,7 +33,7 @@ _NOT_GIVEN = "not given"
 _ROUNDING = 1e-9
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class CanaryQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A question with its reference, and a right and a wrong answer to it."""
 
     prompt: str
@@ -76,7 +76,7 @@ class CanarySet(msgspec.Struct, frozen=True, kw_only=True):
     """Exploits and the questions they answer; `version` changes with every text."""
 
     version: int
-    questions: dict[str, Question]
+    questions: dict[str, CanaryQuestion]
     exploits: list[Exploit]
 
 
@@ -90,7 +90,7 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
     at_most: float = 0.0
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class CanaryFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one canary.
 
     Args:
@@ -127,7 +127,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         confused: of these, where the right one got no more than the wrong one.
     """
 
-    findings: list[Finding]
+    findings: list[CanaryFinding]
     compared: int
     confused: int
 
@@ -152,7 +152,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
         kinds = dict.fromkeys(finding.kind for finding in self.findings)
         return [_summary(kind, [f for f in self.findings if f.kind == kind]) for kind in kinds]
 
-    def _exploits(self) -> list[Finding]:
+    def _exploits(self) -> list[CanaryFinding]:
         return [f for f in self.findings if f.kind not in (RIGHT, WRONG)]
 
 
@@ -222,7 +222,7 @@ def plain_answers(rubric: Rubric) -> tuple[Sample, Sample]:
 
 
 def examined(
-    canaries: Sequence[Canary], outcomes: Sequence[Outcome], bounds: Bounds, *, margin: float
+    canaries: Sequence[Canary], outcomes: Sequence[Outcome], bounds: CanaryBounds, *, margin: float
 ) -> Examination:
     """What the judge's outcomes on `canaries` say about it.
 
@@ -260,10 +260,10 @@ def examined(
 
 
 def _finding(
-    canary: Canary, outcome: Outcome, bounds: Bounds, bar: Callable[[Canary], float]
-) -> Finding:
+    canary: Canary, outcome: Outcome, bounds: CanaryBounds, bar: Callable[[Canary], float]
+) -> CanaryFinding:
     score = outcome if isinstance(outcome, Score) else None
-    return Finding(
+    return CanaryFinding(
         id=canary.id,
         kind=canary.kind,
         verdict=None if score is None else score.value,
@@ -273,7 +273,7 @@ def _finding(
     )
 
 
-def _summary(kind: str, findings: Sequence[Finding]) -> KindSummary:
+def _summary(kind: str, findings: Sequence[CanaryFinding]) -> KindSummary:
     verdicts = [f.verdict for f in findings if f.verdict is not None]
     return KindSummary(
         kind=kind,
@@ -284,7 +284,7 @@ def _summary(kind: str, findings: Sequence[Finding]) -> KindSummary:
     )
 
 
-def _sample(question: Question, response: str, rubric: Rubric) -> Sample:
+def _sample(question: CanaryQuestion, response: str, rubric: Rubric) -> Sample:
     shown = response if "response" not in rubric.needs else _NOT_GIVEN
     extra: Mapping[str, str] = {
         name.removeprefix("extra."): shown for name in rubric.needs if name.startswith("extra.")

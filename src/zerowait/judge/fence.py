@@ -13,9 +13,102 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from hashlib import sha256
 from itertools import count
+from unicodedata import decimal, normalize
 
 from zerowait.control_tokens import broken_up
-from zerowait.judge.lookalikes import shows
+
+_LIKE = {
+    "0": (
+        "\u00f8\u0275\u03b8\u03bf\u03c3\u043e\u0473\u04e9\u0585\u05e1\u0647\u06be\u06c1\u06d5"
+        "\u06ff\u0b20\u0c02\u0c82\u0d02\u0d20\u0d82\u101d\u10ff\u12d0\u1c82\u1d0f\u1d11\u2296"
+        "\u229d\u236c\u2c9f\u2d31\u2d41\u2d54\u3007\ua4f3\ua74b\uab3d\uab3e\uab74\uab8e\uabbb"
+        "\U00010292\U000102ab\U0001042c\U000104ea\U00010516\U000118b5\U000118c8\U000118d7"
+        "\U0001d21a\U0001f714"
+    ),
+    "1": (
+        "\u0131\u0142\u0197\u019a\u01c0\u0269\u026b\u026d\u03b9\u0456\u04cf\u05c0\u05d5\u05df"
+        "\u0627\u0673\u07ca\u16c1\u2223\u23fd\u2c93\u2d4f\ua4f2\uffe8\U0001028a\U00010309"
+        "\U00010320\U00016f28\U0001e8c7"
+    ),
+    "2": "\u01a8\u01bb\u03e9\u14bf\ua645\ua6ef\ua75b",
+    "3": "\u021d\u025c\u0292\u0437\u0498\u04e1\u2ccd\ua76b\U000118ca\U00016f3b\U0001d206",
+    "4": "\uab9e\U000118cf",
+    "5": "\u01bd\U000118db",
+    "6": "\u0431\u2cd3\uabbe\U000118d5",
+    "7": "\U000104fa\U0001d212",
+    "8": "\u0223\u0b03\U0001031a\U0001e8cb",
+    "9": "\u2ccb\ua76f\U000118cc\U000118d6",
+    "a": "\u0251\u03b1\u0430\u15c5\u1e9a\u2376\u237a\ua4ee\uab7a\U000102a0\U00016f40",
+    "b": (
+        "\u0180\u0183\u0185\u0253\u03b2\u0432\u044c\u0463\u048d\u13fc\u1472\u1473\u15af\u15f7"
+        "\u1c80\ua4d0\ua7b5\uab9f\U00010282\U000102a1\U00010301"
+    ),
+    "c": (
+        "\u00a2\u023c\u03f2\u03f9\u0441\u04ab\u1c83\u1d04\u20a1\u2ca5\ua4da\uabaf\U000102a2"
+        "\U00010302\U0001043d\U0001051c\U000118f2\U0001f16e\U0001f74c"
+    ),
+    "d": "\u00d0\u0111\u018c\u0256\u0257\u0501\u146f\u15de\u15ea\u20ab\ua4d2\ua4d3\uab70\uabb7",
+    "e": (
+        "\u0247\u03b5\u0435\u04bd\u04bf\u212e\u22ff\u2d39\ua4f0\uab32\uab7c\U00010286"
+        "\U000118c6\U000118ce"
+    ),
+    "f": (
+        "\u017f\u0192\u03dd\u0584\u15b4\u1d6e\u1e9b\u1e9d\ua4dd\ua799\uab35\U00010287"
+        "\U000102a5\U00010525\U000118c2\U0001d213"
+    ),
+}
+_DIGIT_OF = {like: digit for digit, likes in _LIKE.items() for like in likes}
+_ASCII_LIKE = bytes.maketrans(b"ABCDEFILOilo|", b"abcdef1101101")
+_ALONE = frozenset("23456789")
+"""Digits that no other ASCII character resembles."""
+_NOT_LIKE = bytes(set(range(256)) - set(b"0123456789abcdefABCDEFILOilo|"))
+
+
+def as_hex(text: str) -> bytes:
+    r"""The hexadecimal digits that `text` shows or seems to show, in order, with nothing between.
+
+    Upper case, full-width and styled forms, accents, the look-alikes of other scripts and ``l``,
+    ``I``, ``O`` and ``|`` count as the digit they resemble; whatever stands between is left out,
+    because a space or an invisible character does not make a code another one.
+
+    >>> as_hex("C\u043ede: \uff11 \U0001d7da-\u200bl"), as_hex("why not")
+    (b'c0de121', b'0')
+    """
+    if not text.isascii():
+        text = "".join(map(_KNOWN.__getitem__, text))
+    return text.encode("ascii").translate(_ASCII_LIKE, _NOT_LIKE)
+
+
+def shows(text: str, code: str) -> bool:
+    """Whether `code`, of hexadecimal digits in lower case, can be read in `text`.
+
+    >>> shows("C\u043e-DE 4", "c0de4"), shows("code", "c0de4")
+    (True, False)
+    """
+    if text.isascii():
+        for digit in _ALONE.intersection(code):
+            if digit not in text:
+                return False  # known without a look at every character
+    return code.encode() in as_hex(text)
+
+
+class _Likeness(dict[str, str]):
+    """From a character to the ASCII characters that it resembles, if any; worked out once each."""
+
+    def __missing__(self, character: str) -> str:
+        value = decimal(character, None)
+        # some of the look-alikes decompose to something else
+        found = _DIGIT_OF.get(character) if value is None else str(value)
+        if found is None:
+            parts = normalize("NFKD", character).lower()
+            ascii_or_like = (_DIGIT_OF.get(part, part) for part in parts)
+            found = "".join(part for part in ascii_or_like if part.isascii())
+        self[character] = found
+        return found
+
+
+_KNOWN = _Likeness()
+
 
 GUARD = (
     "Everything between a line <<<BEGIN NAME CODE>>> and the line <<<END NAME CODE>>> with the "

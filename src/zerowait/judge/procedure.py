@@ -12,21 +12,20 @@ from zerowait.config.group_verdict import Comparison
 from zerowait.config.judgement import Monitor, Votes
 from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
-from zerowait.judge.compare import check_rubric
-from zerowait.judge.criteria import CriteriaForm
-from zerowait.judge.form import Form, OneVerdict
-from zerowait.judge.front_matter import Criterion
+from zerowait.judge.comparing.lineup import check_rubric
 from zerowait.judge.monitor import MEASURES, monitor_bounds
+from zerowait.judge.parsing.criteria import CriteriaForm
+from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
+from zerowait.judge.parsing.schema import SchemaForm
 from zerowait.judge.pooling import measure
 from zerowait.judge.reply import read_with
 from zerowait.judge.request import check_judge
 from zerowait.judge.reward_model import CONVERSATION_ALONE, RewardForm
-from zerowait.judge.rubric import Rubric
-from zerowait.judge.schema_form import SchemaForm
+from zerowait.judge.rubric import Criterion, Rubric
 from zerowait.types import Outcome
 
 
-class Question(msgspec.Struct, frozen=True):
+class JudgeQuestion(msgspec.Struct, frozen=True):
     """What one call asks, and how its answer is read.
 
     Args:
@@ -36,7 +35,7 @@ class Question(msgspec.Struct, frozen=True):
     """
 
     rubric: Rubric
-    form: Form
+    form: VerdictForm
     read: Callable[[bytes], Outcome]
 
 
@@ -55,7 +54,7 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
         measures: names of the numbers in a score's ``detail["measured"]``.
     """
 
-    questions: tuple[Question, ...]
+    questions: tuple[JudgeQuestion, ...]
     comparison: Comparison | None = None
     criteria: tuple[Criterion, ...] = ()
     apart: bool = False
@@ -126,11 +125,11 @@ def _comparing(judge: Judge, rubric: Rubric, comparison: Comparison) -> Procedur
     )
 
 
-def _question(rubric: Rubric, form: Form, endings: Collection[str]) -> Question:
-    return Question(rubric, form, partial(read_with, read=form.read, endings=endings))
+def _question(rubric: Rubric, form: VerdictForm, endings: Collection[str]) -> JudgeQuestion:
+    return JudgeQuestion(rubric, form, partial(read_with, read=form.read, endings=endings))
 
 
-def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[Question, ...]:
+def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[JudgeQuestion, ...]:
     rule, ends = judge.verdict, judge.endings
     if rule.reward is not None:
         return (_question(CONVERSATION_ALONE, RewardForm(rule), ends),)
@@ -140,9 +139,11 @@ def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[Question, ...]
             form.check_reason()
         return (_question(rubric, form, ends),)
     if not rubric.criteria:
-        return (_question(rubric, OneVerdict(rule), ends),)
+        return (_question(rubric, SingleVerdict(rule), ends),)
     if judge.ask == "apart":
-        return tuple(_question(rubric.about([c]), OneVerdict(rule), ends) for c in rubric.criteria)
+        return tuple(
+            _question(rubric.about([c]), SingleVerdict(rule), ends) for c in rubric.criteria
+        )
     return (_question(rubric.about(rubric.criteria), CriteriaForm(rule, rubric.criteria), ends),)
 
 

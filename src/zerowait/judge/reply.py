@@ -16,12 +16,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zerowait.attribution import Ending, attributed, ending_of, is_error, is_told
+from zerowait.attribution import ReplyEnding, attributed, ending_of, is_error, is_told
 from zerowait.config.schema import VerdictRule
-from zerowait.judge.answer import answer_text, plain
 from zerowait.judge.apis import as_chat
-from zerowait.judge.thinking import spoken
-from zerowait.judge.verdict import parse
+from zerowait.judge.parsing.answer import answer_text, judge_answer_text, plain_characters
+from zerowait.judge.parsing.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
 _TEXT_PARTS = ("text", "output_text", None)
@@ -44,7 +43,7 @@ class Usage(msgspec.Struct, frozen=True):
     completion_tokens: int = 0
 
 
-class Origin(NamedTuple):
+class ServedModel(NamedTuple):
     """Who answered, as the reply says it: the served model's name and its fingerprint, or ""."""
 
     model: str = ""
@@ -119,12 +118,12 @@ def read_with(
     choice = completion.choices[0]
     message = choice.message or _Message()
     ending = ending_of(choice.finish_reason, endings)
-    if ending is Ending.FILTERED:
+    if ending is ReplyEnding.FILTERED:
         finish = _string(choice.finish_reason)
         return Abstain(FailureKind.REFUSED, f"the provider ended the reply with {finish!r}")
     if _string(message.refusal).strip():
         return Abstain(FailureKind.REFUSED, "the judge filled the refusal field")
-    if ending is Ending.CUT:
+    if ending is ReplyEnding.CUT:
         return Abstain(FailureKind.TRUNCATED, "the answer reached max_tokens before its end")
     return _judgement(_visible(message.content), read)
 
@@ -156,8 +155,8 @@ def _is_whole(completion: _Completion, endings: Collection[str]) -> bool:
     if is_error(completion.error) or is_error(choice.error):
         return False
     ending = ending_of(choice.finish_reason, endings)
-    if ending is not Ending.COMPLETE:
-        return ending in (Ending.CUT, Ending.FILTERED)
+    if ending is not ReplyEnding.COMPLETE:
+        return ending in (ReplyEnding.CUT, ReplyEnding.FILTERED)
     if choice.message is None:
         return False
     if _visible(choice.message.content).strip() or _string(choice.message.refusal).strip():
@@ -195,12 +194,12 @@ def reply_usage(body: bytes) -> Usage:
     return Usage(_tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens")))
 
 
-def reply_origin(body: bytes) -> Origin:
+def reply_origin(body: bytes) -> ServedModel:
     """The model and fingerprint that the reply in `body` names."""
     completion = _decoded(body)
     if completion is None:
-        return Origin()
-    return Origin(_string(completion.model), _string(completion.system_fingerprint))
+        return ServedModel()
+    return ServedModel(_string(completion.model), _string(completion.system_fingerprint))
 
 
 def _decoded(body: bytes) -> _Completion | None:
@@ -212,7 +211,7 @@ def _decoded(body: bytes) -> _Completion | None:
     if not completion.choices:
         return None
     first = completion.choices[0]
-    has_none = first.message is None and ending_of(first.finish_reason) is Ending.COMPLETE
+    has_none = first.message is None and ending_of(first.finish_reason) is ReplyEnding.COMPLETE
     return None if has_none and not is_error(first.error) else completion
 
 
@@ -232,7 +231,7 @@ def _undisputed(text: str, read: Callable[[str], Score | Abstain]) -> Score | Ab
     response's own "</think>" and "Score: 10".
     """
     outcome = read(text)
-    before = spoken(plain(text)).before if isinstance(outcome, Score) else ""
+    before = judge_answer_text(plain_characters(text)).before if isinstance(outcome, Score) else ""
     other = read(before) if before.strip() else outcome
     if isinstance(outcome, Score) and isinstance(other, Score) and _said(other) != _said(outcome):
         return Abstain(

@@ -13,10 +13,10 @@ import msgspec
 from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
 from zerowait.judge.fence import GUARD, fenced, harmless
-from zerowait.judge.form import Form, OneVerdict
+from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
+from zerowait.judge.parsing.verdict import check_rule
 from zerowait.judge.reward_model import RewardForm
 from zerowait.judge.rubric import CONVERSATION, REPLY_FORMAT, RESPONSES, Rubric, fill
-from zerowait.judge.verdict import check_rule
 from zerowait.types import Abstain, FailureKind, Message, Sample, content_text
 
 _OWN_FIELDS = {
@@ -93,7 +93,7 @@ def request_for(
     judge: Judge,
     rubric: Rubric,
     *,
-    form: Form | None = None,
+    form: VerdictForm | None = None,
     vote: int = 0,
     max_tokens: int | None = None,
 ) -> ChatRequest | Abstain:
@@ -122,7 +122,7 @@ def request_of(
     judge: Judge,
     rubric: Rubric,
     *,
-    form: Form | None = None,
+    form: VerdictForm | None = None,
     vote: int = 0,
     max_tokens: int | None = None,
 ) -> ChatRequest:
@@ -130,7 +130,7 @@ def request_of(
     if isinstance(form, RewardForm):
         return _conversation_alone(texts[CONVERSATION], judge)
     filled = fenced(texts)
-    form = form or OneVerdict(judge.verdict)
+    form = form or SingleVerdict(judge.verdict)
     filled[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
     parameters = judge.parameters
     if form.response_format is not None:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from zerowait.judge.reply import Origin
+from zerowait.judge.reply import ServedModel
 
 _REMEMBERED: Final = 1024
 """There are servers that name another fingerprint with every reply."""
 
 
-class Served:
+class ModelWatch:
     """The origins of one judge's replies, fresh and cached, in the order in which they came."""
 
     def __init__(self) -> None:
-        self._last = Origin()
-        self._seen: dict[Origin, None] = {}
+        self._last = ServedModel()
+        self._seen: dict[ServedModel, None] = {}
 
-    def changed(self, origin: Origin) -> tuple[Origin, Origin] | None:
+    def changed(self, origin: ServedModel) -> tuple[ServedModel, ServedModel] | None:
         """The origin before and the new one, the first time that a different one is seen.
 
         A field that a reply leaves out is no change. A provider that goes back and forth between
@@ -36,7 +36,7 @@ class Served:
         last = self._last
         model = origin.model or last.model
         left_out = last.fingerprint if model == last.model else ""
-        new = Origin(model, origin.fingerprint or left_out)
+        new = ServedModel(model, origin.fingerprint or left_out)
         other = last.model not in ("", new.model) or (
             last.fingerprint not in ("", new.fingerprint) and new.fingerprint != ""
         )

@@ -18,7 +18,7 @@ from zerowait.hub import read_rewards, read_stats, read_waits
 from zerowait.observe.hubs import all_hubs
 from zerowait.observe.steps import StepSummary, summarise
 
-Row = Sequence[str]
+TableRow = Sequence[str]
 _REASONS = 5
 
 
@@ -64,42 +64,42 @@ def read_report(folder: Path) -> Report:
     )
 
 
-def comparison(report: Report) -> list[Row]:
+def comparison(report: Report) -> list[TableRow]:
     """Held-out prompts before and after training: a header and one row per figure."""
     before, after = report.before, report.after
     if before is None or after is None:
         return []
-    rows: list[Row] = [("held-out prompts", "before", "after")]
-    rows.append(("reward", number(before.reward), number(after.reward)))
+    rows: list[TableRow] = [("held-out prompts", "before", "after")]
+    rows.append(("reward", shown_number(before.reward), shown_number(after.reward)))
     rows += [
-        (name, number(value), number(after.components.get(name)))
+        (name, shown_number(value), shown_number(after.components.get(name)))
         for name, value in before.components.items()
     ]
-    tokens = (number(before.response_tokens, 1), number(after.response_tokens, 1))
+    tokens = (shown_number(before.response_tokens, 1), shown_number(after.response_tokens, 1))
     rows.append(("response tokens", *tokens))
     rows.append(("judged", f"{before.scored}/{before.rows}", f"{after.scored}/{after.rows}"))
     return rows
 
 
-def by_step(report: Report) -> list[Row]:
+def by_step(report: Report) -> list[TableRow]:
     """Training step by step: a header and one row per step."""
     names = list(report.training[0].components) if report.training else []
-    rows: list[Row] = [("step", "reward", *names, "tokens", "abstained", "exposed_reward_s")]
+    rows: list[TableRow] = [("step", "reward", *names, "tokens", "abstained", "exposed_reward_s")]
     rows += [
         (
             str(step.step),
-            number(step.reward),
-            *(number(step.components.get(name)) for name in names),
-            number(step.response_tokens, 1),
+            shown_number(step.reward),
+            *(shown_number(step.components.get(name)) for name in names),
+            shown_number(step.response_tokens, 1),
             f"{step.rows - step.scored}/{step.rows}",
-            number(step.exposed_s, 2),
+            shown_number(step.exposed_s, 2),
         )
         for step in report.training
     ]
     return rows
 
 
-def traffic(report: Report) -> list[Row]:
+def traffic(report: Report) -> list[TableRow]:
     """What the judge was asked: a header and one row per figure."""
     stats = report.stats
     abstentions = stats.get("abstentions", {})
@@ -119,7 +119,7 @@ def traffic(report: Report) -> list[Row]:
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
         *_reasons(stats),
-        ("exposed_reward_s, all steps", number(_waited_s(report), 2)),
+        ("exposed_reward_s, all steps", shown_number(_waited_s(report), 2)),
         *_anchors(stats),
     ]
 
@@ -130,15 +130,15 @@ def _waited_s(report: Report) -> float | None:
     return math.fsum(waited) if waited else None
 
 
-def _reasons(stats: dict[str, Any]) -> list[Row]:
+def _reasons(stats: dict[str, Any]) -> list[TableRow]:
     """Why judgements were not reached, in the providers' words: the most frequent reasons."""
     reasons = list(stats.get("reasons", {}).items())
     return [(f"not reached, {count} times", reason) for reason, count in reasons[:_REASONS]]
 
 
-def _anchors(stats: dict[str, Any]) -> list[Row]:
+def _anchors(stats: dict[str, Any]) -> list[TableRow]:
     """The drift of each judge that has anchors, with its alarms."""
-    rows: list[Row] = []
+    rows: list[TableRow] = []
     for judge, anchors in stats.get("anchors", {}).items():
         drifts = [
             f"{anchors[key]['mean_abs']:.3f} {words}"
@@ -154,12 +154,12 @@ def _anchors(stats: dict[str, Any]) -> list[Row]:
     return rows
 
 
-def alarms(report: Report) -> list[Row]:
+def alarms(report: Report) -> list[TableRow]:
     """What was suspicious about the rewards: a header and one row per alarm, or nothing."""
     raised = report.stats.get("alarms", [])
     if not raised:
         return []
-    rows: list[Row] = [("step", "alarm", "component", "what it says")]
+    rows: list[TableRow] = [("step", "alarm", "component", "what it says")]
     for each in raised:
         meaning = ALARMS.get(each["kind"], "")
         says = f"{meaning}: {each['why']}" if meaning else each["why"]
@@ -229,7 +229,7 @@ def reward_curve(report: Report) -> bytes:
     return out.getvalue()
 
 
-def number(value: float | None, digits: int = 3) -> str:
+def shown_number(value: float | None, digits: int = 3) -> str:
     """A figure for people; a mean over nothing is a dash, never 0.
 
     >>> number(None), number(0.5)
@@ -247,7 +247,7 @@ def _s(stats: dict[str, Any], name: str) -> str:
     return f"{stats.get(name, 0.0):.2f}"
 
 
-def _table(rows: list[Row]) -> str:
+def _table(rows: list[TableRow]) -> str:
     if not rows:
         return ""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])

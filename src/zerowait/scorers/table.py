@@ -17,10 +17,10 @@ from zerowait.scorers.by_data_source import (
 from zerowait.scorers.column import column
 from zerowait.scorers.contains import contains
 from zerowait.scorers.format import check_format, tag_format
-from zerowait.scorers.formula import require_math, warm_up
 from zerowait.scorers.gsm8k import gsm8k
 from zerowait.scorers.json_schema import check_json_schema, json_schema, read_schema
-from zerowait.scorers.math_answer import math_answer
+from zerowait.scorers.math.answer import math_answer
+from zerowait.scorers.math.formula import require_math, warm_up
 from zerowait.scorers.multiple_choice import multiple_choice
 from zerowait.scorers.options import check_signature
 from zerowait.scorers.qa_em import qa_em

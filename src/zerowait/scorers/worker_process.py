@@ -37,7 +37,7 @@ PRELOAD: Final = b"P"
 STARTED: Final = b"S"
 ENDED: Final = b"E"
 
-LENGTH: Final = struct.Struct("<I")
+LENGTH_PREFIX: Final = struct.Struct("<I")
 """Before every message to or from a worker."""
 
 _PARENT_CHECK_S: Final = 1.0
@@ -58,7 +58,7 @@ class Hello(NamedTuple):
     overlaps: bool
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
+class WorkerRequest(msgspec.Struct, frozen=True, array_like=True):
     """A call of a worker: ``load`` a scorer, ``answer`` with it, or ``cancel`` that call."""
 
     number: int
@@ -67,7 +67,7 @@ class Request(msgspec.Struct, frozen=True, array_like=True):
     works: list[bytes] = []
 
 
-class Reply(msgspec.Struct, frozen=True, array_like=True):
+class WorkerReply(msgspec.Struct, frozen=True, array_like=True):
     """What a worker answers.
 
     Args:
@@ -81,14 +81,14 @@ class Reply(msgspec.Struct, frozen=True, array_like=True):
 
 
 ENCODE: Final = msgspec.msgpack.Encoder().encode
-_REQUEST: Final = msgspec.msgpack.Decoder(Request)
+_REQUEST: Final = msgspec.msgpack.Decoder(WorkerRequest)
 _Take: TypeAlias = Callable[[int], bytes]
 
 
-def framed(message: Request | Reply) -> bytes:
+def framed(message: WorkerRequest | WorkerReply) -> bytes:
     """The message as it travels."""
     body = ENCODE(message)
-    return LENGTH.pack(len(body)) + body
+    return LENGTH_PREFIX.pack(len(body)) + body
 
 
 def run_fork_server(control_fd: int) -> NoReturn:
@@ -210,10 +210,10 @@ def _die_with_parent() -> None:
 
 
 def _message(read: _Take) -> bytes | None:
-    head = read(LENGTH.size)
-    if len(head) < LENGTH.size:
+    head = read(LENGTH_PREFIX.size)
+    if len(head) < LENGTH_PREFIX.size:
         return None
-    return read(LENGTH.unpack(head)[0])
+    return read(LENGTH_PREFIX.unpack(head)[0])
 
 
 def _one_by_one(connection: socket.socket, read: _Take) -> None:
@@ -223,7 +223,7 @@ def _one_by_one(connection: socket.socket, read: _Take) -> None:
             replies: list[bytes] | bytes = remote.load(request.target)
         else:
             replies = remote.answer_many(request.target, request.works)
-        connection.sendall(framed(Reply(request.number, replies)))
+        connection.sendall(framed(WorkerReply(request.number, replies)))
 
 
 async def _overlapping(connection: socket.socket) -> None:
@@ -232,25 +232,25 @@ async def _overlapping(connection: socket.socket) -> None:
     reader, writer = await asyncio.open_connection(sock=connection)
     calls: dict[int, asyncio.Task[None]] = {}
 
-    async def answer(request: Request) -> None:
+    async def answer(request: WorkerRequest) -> None:
         replies = await remote.answer_one(request.target, request.works[0])
-        writer.write(framed(Reply(request.number, replies)))
+        writer.write(framed(WorkerReply(request.number, replies)))
 
-    def told(request: Request) -> None:
+    def told(request: WorkerRequest) -> None:
         if request.verb == "load":
-            writer.write(framed(Reply(request.number, remote.load(request.target))))
+            writer.write(framed(WorkerReply(request.number, remote.load(request.target))))
         elif request.verb == "cancel":
             if request.number in calls:
                 calls[request.number].cancel()
-            writer.write(framed(Reply(request.number, None)))
+            writer.write(framed(WorkerReply(request.number, None)))
         else:
             task = calls[request.number] = asyncio.create_task(answer(request))
             task.add_done_callback(lambda _: calls.pop(request.number))
 
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
-            head = await reader.readexactly(LENGTH.size)
-            told(_REQUEST.decode(await reader.readexactly(LENGTH.unpack(head)[0])))
+            head = await reader.readexactly(LENGTH_PREFIX.size)
+            told(_REQUEST.decode(await reader.readexactly(LENGTH_PREFIX.unpack(head)[0])))
     os._exit(0)  # its parent is gone: nobody waits for what is still running
 
 
@@ -266,4 +266,4 @@ def command(control_fd: int, path: list[str]) -> list[str]:
 
 def decoder() -> msgspec.msgpack.Decoder[Any]:
     """For a worker's replies."""
-    return msgspec.msgpack.Decoder(Reply)
+    return msgspec.msgpack.Decoder(WorkerReply)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from zerowait.search.passages import harmless
+from zerowait.search.passages import harmless_passage
 
 _TRIES: Final = 3
 _CHARS_PER_TOKEN: Final = 64
@@ -44,10 +44,10 @@ def plain_tokens(
     """
     text = text[: most * _CHARS_PER_TOKEN]  # a document of megabytes is not encoded for 500 tokens
     for _ in range(_TRIES):
-        text = harmless(text, reserved=reserved)
+        text = harmless_passage(text, reserved=reserved)
         found = [token for token in tokens.encode(text) if token not in control]
         said = tokens.decode(found)
-        if harmless(said, reserved=reserved) == said:
+        if harmless_passage(said, reserved=reserved) == said:
             return tuple(found[:most])
         text = said
     bare = tokens.encode(text.translate(_WITHOUT_BRACKETS))

@@ -71,10 +71,10 @@ def observed(
     for query, result in zip(queries, results, strict=True):
         heading = f"Results for {query!r}:\n" if len(queries) > 1 else ""
         blocks.append(heading + _block(result))
-    return harmless("".join(blocks), reserved=reserved).strip()
+    return harmless_passage("".join(blocks), reserved=reserved).strip()
 
 
-def harmless(text: str, *, reserved: Sequence[str] = ()) -> str:
+def harmless_passage(text: str, *, reserved: Sequence[str] = ()) -> str:
     """`text` with our tags in parentheses, and control tokens and reserved texts broken by a space.
 
     Control tokens are those of the known chat templates, whichever the policy's own is.

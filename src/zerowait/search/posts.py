@@ -24,9 +24,9 @@ from zerowait.client import (
 from zerowait.errors import DataError
 from zerowait.search.passages import Failed, Passage
 from zerowait.search.settings import RetrieverSettings
-from zerowait.search.wire import complaint, passages_in, request_body
+from zerowait.search.wire import passages_in, reply_complaint, request_body
 
-Found: TypeAlias = "Sequence[Passage] | Failed"
+PostedSearch: TypeAlias = "Sequence[Passage] | Failed"
 
 _HEADERS: Final = {"Content-Type": "application/json"}
 _ATTEMPTS: Final = 8
@@ -41,7 +41,7 @@ class _Query(msgspec.Struct, frozen=True, eq=False):
     text: str
     ends_s: float
     sent: Callable[[], None]
-    answer: asyncio.Future[Found]
+    answer: asyncio.Future[PostedSearch]
 
 
 class Posts:
@@ -65,7 +65,7 @@ class Posts:
         self._closed = False
         self.requests = 0
 
-    async def ask(self, text: str, sent: Callable[[], None]) -> Found:
+    async def ask(self, text: str, sent: Callable[[], None]) -> PostedSearch:
         """The passages for `text`, or why there are none; within ``deadline_s``.
 
         Args:
@@ -73,7 +73,7 @@ class Posts:
             sent: called when it leaves.
         """
         loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Found] = loop.create_future()
+        answer: asyncio.Future[PostedSearch] = loop.create_future()
         ends_s = loop.time() + self._settings.deadline_s
         self._waiting.append(_Query(text, ends_s, sent, answer))
         # in the loop's next turn, so that those who ask in this one leave together
@@ -179,7 +179,7 @@ class Posts:
         if isinstance(reply, TransportError):
             return reply.detail
         if not 200 <= reply.status < 300:
-            return complaint(reply.status, reply.headers, reply.body)
+            return reply_complaint(reply.status, reply.headers, reply.body)
         try:
             found = passages_in(reply.body, queries=queries)
         except DataError as error:
@@ -194,7 +194,7 @@ class _Refused(msgspec.Struct, frozen=True):
     why: str
 
 
-def _settle(queries: Sequence[_Query], found: Sequence[Found]) -> None:
+def _settle(queries: Sequence[_Query], found: Sequence[PostedSearch]) -> None:
     for query, result in zip(queries, found, strict=True):
         if not query.answer.done():
             query.answer.set_result(result)

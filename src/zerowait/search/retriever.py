@@ -16,7 +16,7 @@ from zerowait.cache import Sent, SingleFlight
 from zerowait.client import HttpTransport, Transport
 from zerowait.errors import ClosedError
 from zerowait.search.passages import Failed, Passage
-from zerowait.search.posts import Found, Posts
+from zerowait.search.posts import PostedSearch, Posts
 from zerowait.search.settings import RetrieverSettings
 
 _MOST_REMEMBERED_CHARS: Final = 64 * 2**20
@@ -62,7 +62,7 @@ class Retriever:
     ) -> None:
         self._settings = settings
         self._posts = Posts(settings, transport or HttpTransport(), jitter or Random())
-        self._flights: SingleFlight[Found] = SingleFlight()
+        self._flights: SingleFlight[PostedSearch] = SingleFlight()
         self._memory: OrderedDict[str, Sequence[Passage]] = OrderedDict()
         self._remembered_chars = 0
         self._queries = self._remembered = self._shared = self._failed = 0
@@ -96,7 +96,7 @@ class Retriever:
             requests=self._posts.requests,
         )
 
-    async def find(self, queries: Sequence[str]) -> list[Found]:
+    async def find(self, queries: Sequence[str]) -> list[PostedSearch]:
         """The passages for each query, or why there are none; within ``deadline_s``.
 
         For a blank query there are none, and nobody is asked.
@@ -112,7 +112,7 @@ class Retriever:
             found = [tasks.create_task(self._one(query)) for query in queries]
         return [task.result() for task in found]
 
-    async def _one(self, query: str) -> Found:
+    async def _one(self, query: str) -> PostedSearch:
         self._queries += 1
         if not query.strip():
             return ()
@@ -125,7 +125,7 @@ class Retriever:
         self._failed += isinstance(found, Failed)
         return found
 
-    async def _asked(self, query: str) -> Found:
+    async def _asked(self, query: str) -> PostedSearch:
         deadline_s = self._settings.deadline_s
         try:
             async with asyncio.timeout(deadline_s):
@@ -137,7 +137,7 @@ class Retriever:
         self._shared += joined
         return found
 
-    async def _flight(self, query: str, sent: Sent) -> Found:
+    async def _flight(self, query: str, sent: Sent) -> PostedSearch:
         found = await self._posts.ask(query, sent)
         if not isinstance(found, Failed):
             self._remember(query, found)

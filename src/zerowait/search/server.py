@@ -48,7 +48,7 @@ class _Service:
                 headers={"Retry-After": "1"},
             )
         try:
-            asked = understood(await request.read())
+            asked = parsed_retrieval(await request.read())
         except ValueError as error:
             raise web.HTTPBadRequest(text=str(error)) from None
         self._counts["queries"] += len(asked.queries)
@@ -96,7 +96,7 @@ class _Service:
         return _json(msgspec.json.encode({"error": text}), status=status, headers=headers)
 
 
-def understood(body: bytes) -> RetrieveRequest:
+def parsed_retrieval(body: bytes) -> RetrieveRequest:
     """The request in `body`.
 
     Raises:

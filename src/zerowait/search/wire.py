@@ -80,7 +80,7 @@ def passages_in(body: bytes, *, queries: int) -> list[list[Passage]]:
     return [[_read(item) for item in _listed(found)] for found in result]
 
 
-def complaint(status: int, headers: Mapping[str, str], body: bytes) -> str:
+def reply_complaint(status: int, headers: Mapping[str, str], body: bytes) -> str:
     """What a reply that is no success says, for people.
 
     >>> complaint(400, {}, b'{"error": "topk must be from 1 to 1000, not 0"}')

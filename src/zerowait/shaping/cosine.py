@@ -12,7 +12,7 @@ from zerowait.shaping.group import (
     Penalties,
     contribution,
     correct_members,
-    finite,
+    finite_values,
     no_length,
     no_score,
     require,
@@ -62,9 +62,9 @@ class Cosine(msgspec.Struct, frozen=True, kw_only=True):
     correct: float | None = None
 
     def __post_init__(self) -> None:
-        finite(limit=self.limit)
+        finite_values(limit=self.limit)
         require(self.limit > 0, f"limit must be greater than 0, but is {self.limit}")
-        finite(
+        finite_values(
             correct_start=self.correct_start,
             correct_end=self.correct_end,
             wrong_start=self.wrong_start,

@@ -149,7 +149,7 @@ def require(condition: object, message: str) -> None:
         raise ValueError(message)
 
 
-def finite(**numbers: float) -> None:
+def finite_values(**numbers: float) -> None:
     """Raises a ValueError that names the first of `numbers` that is NaN or beyond 1e30."""
     for name, number in numbers.items():
         require(abs(number) < _LARGEST, f"{name} must be a finite number, not {number!s:.40}")

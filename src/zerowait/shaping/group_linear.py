@@ -13,7 +13,7 @@ from zerowait.shaping.group import (
     Penalties,
     contribution,
     correct_members,
-    finite,
+    finite_values,
     known_lengths,
     no_length,
     no_score,
@@ -79,7 +79,7 @@ class GroupLinear(msgspec.Struct, frozen=True, kw_only=True):
     correct: float | None = None
 
     def __post_init__(self) -> None:
-        finite(coefficient=self.coefficient, correct=self.correct or 0.0)
+        finite_values(coefficient=self.coefficient, correct=self.correct or 0.0)
         require(self.coefficient >= 0, f"coefficient must not be negative: {self.coefficient}")
 
     def penalties(self, group: GroupView) -> Penalties:

@@ -12,7 +12,7 @@ from zerowait.shaping.group import (
     Penalties,
     contribution,
     correct_members,
-    finite,
+    finite_values,
     known_lengths,
     no_length,
     no_score,
@@ -57,7 +57,7 @@ class KimiLength(msgspec.Struct, frozen=True, kw_only=True):
     correct: float | None = None
 
     def __post_init__(self) -> None:
-        finite(correct=self.correct or 0.0)
+        finite_values(correct=self.correct or 0.0)
 
     def penalties(self, group: GroupView) -> Penalties:
         """The length reward of each member; one without a rule score abstains."""

@@ -12,7 +12,7 @@ from zerowait.shaping.group import (
     clipped,
     contribution,
     correct_members,
-    finite,
+    finite_values,
     known_scores,
     no_length,
     no_score,
@@ -70,7 +70,7 @@ class LcpoExact(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         _check_alpha(self.alpha)
         if self.max_penalty is not None:
-            finite(max_penalty=self.max_penalty)
+            finite_values(max_penalty=self.max_penalty)
             require(self.max_penalty >= 0, f"max_penalty must not be negative: {self.max_penalty}")
 
     def penalties(self, group: GroupView) -> Penalties:
@@ -112,7 +112,7 @@ class LcpoMax(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _check_alpha(self.alpha)
-        finite(correct=self.correct or 0.0)
+        finite_values(correct=self.correct or 0.0)
         require(0 <= self.delta <= 1, f"delta must be in [0, 1], but is {self.delta}")
 
     def penalties(self, group: GroupView) -> Penalties:
@@ -133,5 +133,5 @@ class LcpoMax(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_alpha(alpha: float) -> None:
-    finite(alpha=alpha)
+    finite_values(alpha=alpha)
     require(alpha > 0, f"alpha must be greater than 0, but is {alpha}")

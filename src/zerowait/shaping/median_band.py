@@ -12,7 +12,7 @@ from zerowait.shaping.group import (
     GroupView,
     Penalties,
     contribution,
-    finite,
+    finite_values,
     known_lengths,
     no_length,
     require,
@@ -98,7 +98,7 @@ def _ramp(share: float) -> float:
 
 
 def _check(peak_ratio: float, outer_ratio: float, max_penalty: float) -> None:
-    finite(peak_ratio=peak_ratio, outer_ratio=outer_ratio, max_penalty=max_penalty)
+    finite_values(peak_ratio=peak_ratio, outer_ratio=outer_ratio, max_penalty=max_penalty)
     require(peak_ratio >= 0, f"peak_ratio must not be negative, but is {peak_ratio}")
     require(
         outer_ratio > peak_ratio,

@@ -11,7 +11,7 @@ from zerowait.shaping.group import (
     Penalties,
     clipped,
     contribution,
-    finite,
+    finite_values,
     no_length,
     require,
 )
@@ -60,7 +60,7 @@ class SoftOverlong(msgspec.Struct, frozen=True, kw_only=True):
     max_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        finite(limit=self.limit)
+        finite_values(limit=self.limit)
         require(
             0 < self.buffer <= self.limit,
             f"buffer must be from 1 to limit ({self.limit}), but is {self.buffer}",
@@ -97,7 +97,7 @@ class HardCap(msgspec.Struct, frozen=True, kw_only=True):
     max_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        finite(limit=self.limit)
+        finite_values(limit=self.limit)
         require(self.limit > 0, f"limit must be greater than 0, but is {self.limit}")
         _check_penalty(self.max_penalty)
 
@@ -112,5 +112,5 @@ class HardCap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_penalty(max_penalty: float) -> None:
-    finite(max_penalty=max_penalty)
+    finite_values(max_penalty=max_penalty)
     require(max_penalty >= 0, f"max_penalty must not be negative, but is {max_penalty}")

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from zerowait.shaping.group import GroupView, Penalties, contribution, finite, require
+from zerowait.shaping.group import GroupView, Penalties, contribution, finite_values, require
 from zerowait.types import Abstain, FailureKind
 
 
@@ -48,7 +48,7 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
     max_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        finite(max_penalty=self.max_penalty)
+        finite_values(max_penalty=self.max_penalty)
         require(self.ngram > 0, f"ngram must be greater than 0, but is {self.ngram}")
         require(self.max_penalty >= 0, f"max_penalty must not be negative: {self.max_penalty}")
 

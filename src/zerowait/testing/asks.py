@@ -20,7 +20,7 @@ class BadRequestError(ValueError):
     """The request is not one that such an endpoint answers; the message says why."""
 
 
-class Ask(msgspec.Struct, frozen=True):
+class JudgeRequest(msgspec.Struct, frozen=True):
     """A request that was understood.
 
     Args:
@@ -40,7 +40,7 @@ class Ask(msgspec.Struct, frozen=True):
     api: Api = "chat"
 
 
-def understood(raw: bytes, api: Api = "chat") -> Ask:
+def parsed_request(raw: bytes, api: Api = "chat") -> JudgeRequest:
     """The request in the bytes of a body.
 
     Raises:
@@ -65,7 +65,7 @@ def understood(raw: bytes, api: Api = "chat") -> Ask:
         raise BadRequestError("the fake judge neither streams nor gives more than one choice")
     tokens = _longest(body, api)
     characters = sum(_length(message.get("content")) for message in messages)
-    return Ask(body, messages, model, tokens, estimated_tokens(characters), api)
+    return JudgeRequest(body, messages, model, tokens, estimated_tokens(characters), api)
 
 
 def _conversation(body: dict[str, Any], api: Api) -> Any:

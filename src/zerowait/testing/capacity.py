@@ -11,13 +11,13 @@ from zerowait.testing.script import Capacity
 _ROUNDING = 1e-6  # who waited as long as he was told is let in
 
 
-class Busy(msgspec.Struct, frozen=True):
+class AtCapacity(msgspec.Struct, frozen=True):
     """A request was turned away; `headers` say when to come back, if the script lets them."""
 
     headers: dict[str, str]
 
 
-class Bucket:
+class RateBucket:
     """A token bucket: holds `capacity`, refills by `rate` each second, starts full."""
 
     def __init__(self, name: str, *, per_minute: float, burst_s: float) -> None:
@@ -52,7 +52,7 @@ class Bucket:
         }
 
 
-class Gate:
+class CapacityGate:
     """Lets requests in while there is capacity; `now_s` is the loop's time."""
 
     def __init__(self, capacity: Capacity) -> None:
@@ -70,18 +70,18 @@ class Gate:
         """Whether the next request would be turned away for `concurrency`."""
         return self._concurrency is not None and self._inside >= self._concurrency
 
-    def enter(self, *, tokens: int, now_s: float) -> Busy | None:
+    def enter(self, *, tokens: int, now_s: float) -> AtCapacity | None:
         """None when the request may come in (then `leave` must follow), else why not."""
         self._follow_changes(now_s)
         if self.full:
             wait_s = self._capacity.retry_after_s
-            return Busy({} if wait_s is None else {"Retry-After": f"{wait_s:g}"})
+            return AtCapacity({} if wait_s is None else {"Retry-After": f"{wait_s:g}"})
         wait_s = max(
             self._requests.missing_s(1, now_s) if self._requests else 0.0,
             self._tokens.missing_s(tokens, now_s) if self._tokens else 0.0,
         )
         if wait_s > 0:
-            return Busy(self.headers() | _come_back(wait_s))
+            return AtCapacity(self.headers() | _come_back(wait_s))
         if self._requests:
             self._requests.take(1)
         if self._tokens:
@@ -127,8 +127,8 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f}m{rest}" if minutes else rest
 
 
-def _bucket(name: str, per_minute: float | None, burst_s: float) -> Bucket | None:
-    return None if per_minute is None else Bucket(name, per_minute=per_minute, burst_s=burst_s)
+def _bucket(name: str, per_minute: float | None, burst_s: float) -> RateBucket | None:
+    return None if per_minute is None else RateBucket(name, per_minute=per_minute, burst_s=burst_s)
 
 
 def _come_back(wait_s: float) -> dict[str, str]:

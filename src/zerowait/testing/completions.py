@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from zerowait.testing.asks import Ask, estimated_tokens
+from zerowait.testing.asks import JudgeRequest, estimated_tokens
 from zerowait.testing.draws import pick
 from zerowait.testing.replies import CREATED
 from zerowait.testing.script import Script
@@ -35,7 +35,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
 
 
-def completion(script: Script, ask: Ask, said: Said, *, name: str) -> dict[str, Any]:
+def completion(script: Script, ask: JudgeRequest, said: Said, *, name: str) -> dict[str, Any]:
     """The JSON object of a reply that says `said`, in the API of `ask`; `name` makes its id."""
     tokens = estimated_tokens(len(said.content or said.thinking or said.refusal or ""))
     if said.finish_reason == "length" and ask.tokens is not None:
@@ -46,7 +46,7 @@ def completion(script: Script, ask: Ask, said: Said, *, name: str) -> dict[str, 
     return form(script, ask, said, tokens) | {"id": f"{ask.api}-{name}"}
 
 
-def _chat(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
+def _chat(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dict[str, Any]:
     message = {"role": "assistant", "content": said.content, "refusal": said.refusal}
     if said.thinking is not None:
         message["reasoning_content"] = said.thinking
@@ -72,7 +72,7 @@ def _chat(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
     }
 
 
-def _response(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
+def _response(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dict[str, Any]:
     finish = said.finish_reason
     reason = None if finish == "stop" else _INCOMPLETE.get(finish, finish)
     return {
@@ -144,7 +144,7 @@ def _saying(field: dict[str, Any], what: Any) -> dict[str, Any]:
     return field | {"message": field["message"] | what if isinstance(what, dict) else what}
 
 
-def _reward(script: Script, ask: Ask, said: Said, tokens: int) -> dict[str, Any]:
+def _reward(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dict[str, Any]:
     """The last number that the judge says, as vLLM's pooling models have it; null without one."""
     del tokens
     numbers = _NUMBER.findall(said.content or "")

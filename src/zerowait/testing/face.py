@@ -14,13 +14,13 @@ import msgspec
 from aiohttp import web
 
 from zerowait.config.endpoint import Api
-from zerowait.testing.asks import BadRequestError, understood
-from zerowait.testing.capacity import Gate
+from zerowait.testing.asks import BadRequestError, parsed_request
+from zerowait.testing.capacity import CapacityGate
 from zerowait.testing.draws import body_key
-from zerowait.testing.plan import Answer, Hold, planned
-from zerowait.testing.replies import Reply, failed, models
+from zerowait.testing.plan import Hold, PlannedReply, planned
+from zerowait.testing.replies import FakeReply, failed_reply, models
 from zerowait.testing.script import Script
-from zerowait.testing.tally import Question, Tally
+from zerowait.testing.tally import RequestLog, SeenQuestion
 
 _BACKLOG = 4096  # a thousand clients may connect at once; the usual 128 makes them wait a second
 _LARGEST_BODY_BYTES = 256 * 2**20
@@ -44,18 +44,18 @@ class Visit:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.inside = False
-        self.question: Question | None = None
+        self.question: SeenQuestion | None = None
 
 
-class Face:
+class JudgeApp:
     """Answers HTTP requests according to a script; belongs to one loop."""
 
     def __init__(
         self,
         script: Script,
-        tally: Tally,
+        tally: RequestLog,
         *,
-        answer: Answer | None,
+        answer: PlannedReply | None,
         hold: Hold | None = None,
         api_key: str | None,
     ) -> None:
@@ -64,7 +64,7 @@ class Face:
         self._answer = answer
         self._hold = hold
         self._expected = None if api_key is None else api_key.encode()
-        self._gate = Gate(script.capacity)
+        self._gate = CapacityGate(script.capacity)
         self._visitors: set[asyncio.Task[Any]] = set()
         self._closing = False
         self.crash: Exception | None = None
@@ -77,14 +77,14 @@ class Face:
                 return await self._visit(request, api)
             case "GET", "/v1/models":
                 ok = self._may_ask(request)
-                return _response(Reply(body=models(self._script)) if ok else _unauthorised())
+                return _response(FakeReply(body=models(self._script)) if ok else _unauthorised())
             case "GET", "/healthz":
-                return _response(Reply(body=b'{"status":"ok"}'))
+                return _response(FakeReply(body=b'{"status":"ok"}'))
             case "GET", "/stats":
-                return _response(Reply(body=msgspec.json.encode(self._tally.snapshot())))
+                return _response(FakeReply(body=msgspec.json.encode(self._tally.snapshot())))
             case _, path if api is not None or path in _PAGES:
-                return _response(failed(405, f"{request.method} is not allowed on {path}"))
-        return _response(failed(404, f"there is no {request.path} here"))
+                return _response(failed_reply(405, f"{request.method} is not allowed on {path}"))
+        return _response(failed_reply(404, f"there is no {request.path} here"))
 
     def close(self) -> None:
         """Send everybody away who is still waiting."""
@@ -94,7 +94,7 @@ class Face:
 
     async def _visit(self, request: web.BaseRequest, api: Api) -> web.StreamResponse:
         if self._closing:
-            return _response(failed(503, "the judge is closing"))
+            return _response(failed_reply(503, "the judge is closing"))
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
         self._visitors.add(task)
@@ -125,22 +125,22 @@ class Face:
                 self._gate.leave()
         return await self._send(request, reply, visit)
 
-    async def _reply_when_due(self, request: web.BaseRequest, visit: Visit) -> Reply:
+    async def _reply_when_due(self, request: web.BaseRequest, visit: Visit) -> FakeReply:
         if not self._may_ask(request):
             return _unauthorised()
         raw = await request.read()
         key = body_key(raw)
         visit.question = self._tally.asked(key)
         try:
-            ask = understood(raw, visit.api)
+            ask = parsed_request(raw, visit.api)
         except BadRequestError as error:
-            return failed(400, str(error))
+            return failed_reply(400, str(error))
         busy = self._gate.enter(
             tokens=ask.prompt_tokens + (ask.tokens or 0),
             now_s=asyncio.get_running_loop().time(),
         )
         if busy is not None:
-            return failed(429, headers=busy.headers, fault="capacity")
+            return failed_reply(429, headers=busy.headers, fault="capacity")
         visit.inside = True
         # a request turned away has no number, so that chance does not depend on who came first
         visit.question.admitted += 1
@@ -150,12 +150,12 @@ class Face:
                 await self._hold(ask.body)
         except Exception as error:  # noqa: BLE001 - the test's own function; raised again by close()
             self.crash = self.crash or error
-            return failed(500, f"the test's own function raised {type(error).__name__}")
+            return failed_reply(500, f"the test's own function raised {type(error).__name__}")
         if reply.latency_s:
             await asyncio.sleep(reply.latency_s * self._gate.slowdown())
         return reply
 
-    async def _break_off(self, request: web.BaseRequest, reply: Reply) -> web.StreamResponse:
+    async def _break_off(self, request: web.BaseRequest, reply: FakeReply) -> web.StreamResponse:
         """Send the part of the reply that the fault lets through, then break or fall silent."""
         response = web.StreamResponse(headers=_ALWAYS)
         response.content_length = len(reply.body)
@@ -179,7 +179,7 @@ class Face:
         return response
 
     async def _send(
-        self, request: web.BaseRequest, reply: Reply, visit: Visit
+        self, request: web.BaseRequest, reply: FakeReply, visit: Visit
     ) -> web.StreamResponse:
         answers = visit.question if reply.verdict else None
         headers = self._gate.headers()
@@ -204,7 +204,7 @@ class Face:
 
 
 @asynccontextmanager
-async def listening(face: Face, host: str, port: int) -> AsyncIterator[int]:
+async def listening(face: JudgeApp, host: str, port: int) -> AsyncIterator[int]:
     """The port on which `face` answers while the context lasts.
 
     Raises:
@@ -253,7 +253,7 @@ def _key_in(request: web.BaseRequest) -> str | None:
     return key if scheme.lower() == "bearer" else ""
 
 
-def _response(reply: Reply, headers: dict[str, str] | None = None) -> web.Response:
+def _response(reply: FakeReply, headers: dict[str, str] | None = None) -> web.Response:
     more = headers or reply.headers
     return web.Response(
         body=reply.body, status=reply.status, headers=_ALWAYS | more if more else _ALWAYS
@@ -265,5 +265,5 @@ def _nobody_listens() -> web.StreamResponse:
     return web.Response()
 
 
-def _unauthorised() -> Reply:
-    return failed(401, "Incorrect API key provided.")
+def _unauthorised() -> FakeReply:
+    return failed_reply(401, "Incorrect API key provided.")

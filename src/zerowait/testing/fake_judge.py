@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from zerowait.errors import ClosedError
-from zerowait.testing.face import Face, listening
-from zerowait.testing.plan import Answer, Hold
+from zerowait.testing.face import JudgeApp, listening
+from zerowait.testing.plan import Hold, PlannedReply
 from zerowait.testing.script import Script
-from zerowait.testing.tally import Seen, Tally
+from zerowait.testing.tally import RequestLog, Seen
 
 _PLAIN = Script()
 
@@ -53,14 +53,14 @@ class FakeJudge:
         self,
         script: Script = _PLAIN,
         *,
-        answer: Answer | None = None,
+        answer: PlannedReply | None = None,
         hold: Hold | None = None,
         api_key: str | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self._tally = Tally()
-        self._face = Face(script, self._tally, answer=answer, hold=hold, api_key=api_key)
+        self._tally = RequestLog()
+        self._face = JudgeApp(script, self._tally, answer=answer, hold=hold, api_key=api_key)
         self._address = host, port
         self._thread = threading.Thread(target=self._run, name="zerowait-fake-judge")
         self._port: Future[int] = Future()
@@ -176,8 +176,8 @@ async def serve_forever(
     Raises:
         OSError: the port cannot be bound.
     """
-    tally = Tally()
-    face = Face(script, tally, answer=None, api_key=api_key)
+    tally = RequestLog()
+    face = JudgeApp(script, tally, answer=None, api_key=api_key)
     async with listening(face, host, port) as bound:
         with _told_to_end() as told:
             if on_ready is not None:

@@ -12,8 +12,8 @@ from unicodedata import normalize
 
 from zerowait.config import VerdictRule
 from zerowait.judge import parse
+from zerowait.testing.marked_parts import marked_parts
 from zerowait.testing.script import Script
-from zerowait.testing.small_verdict import marked_parts
 from zerowait.types import Score, content_text
 
 # What comes before a verdict in a sentence that asks for it, in the languages that it understands.

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from zerowait.testing.asks import Ask
+from zerowait.testing.asks import JudgeRequest
 from zerowait.testing.completions import Said, completion, with_error, wrong_types
 from zerowait.testing.draws import Draws, attempt_draws, content_draws, pick
 from zerowait.testing.faults import (
@@ -30,24 +30,26 @@ from zerowait.testing.faults import (
 )
 from zerowait.testing.forms import AskedForm
 from zerowait.testing.obedience import obedient_content
-from zerowait.testing.replies import Reply, failed, moderated, unpaid
+from zerowait.testing.replies import FakeReply, failed_reply, moderated, unpaid
 from zerowait.testing.script import Script
 from zerowait.testing.verdicts import (
     EMPTY,
     PROSE,
     REFUSALS,
-    Words,
+    VerdictWords,
     as_asked,
-    words_for,
+    verdict_words_for,
 )
 
-Answer: TypeAlias = Callable[[dict[str, Any]], str]
+PlannedReply: TypeAlias = Callable[[dict[str, Any]], str]
 """A test's own judge: from the request's decoded body to the content of the reply."""
 Hold: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 """What a test lets a request wait for: given the request's decoded body."""
 
 
-def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | None = None) -> Reply:
+def planned(
+    script: Script, ask: JudgeRequest, key: bytes, nth: int, answer: PlannedReply | None = None
+) -> FakeReply:
     """The reply to the `nth` admitted attempt (from 1) of the body with this `key`.
 
     Raises:
@@ -67,30 +69,32 @@ def planned(script: Script, ask: Ask, key: bytes, nth: int, answer: Answer | Non
     form = AskedForm()
     if ask.api in ("chat", "responses"):  # a reward model's number is whatever the script says
         script, form = as_asked(script, ask.messages, ask.body)
-    words = words_for(script, ask.messages, content, form)
+    words = verdict_words_for(script, ask.messages, content, form)
     said = _said(words, fault, content)
     if said is None:
         said = Said(content=_right(script, ask, words, answer))
     whole = completion(script, ask, said, name=f"{key.hex()[:16]}-{nth}")
-    reply = Reply(body=b"", latency_s=latency_s, fault="" if fault is None else fault.name)
+    reply = FakeReply(body=b"", latency_s=latency_s, fault="" if fault is None else fault.name)
     return _on_the_wire(reply, fault, whole, attempt.variant)
 
 
-def _right(script: Script, ask: Ask, words: Words, answer: Answer | None) -> str:
+def _right(
+    script: Script, ask: JudgeRequest, words: VerdictWords, answer: PlannedReply | None
+) -> str:
     if answer is not None:
         return answer(ask.body)
     return obedient_content(script, ask.messages) if script.obeys else words.right
 
 
-def _status(fault: Status, latency_s: float) -> Reply:
+def _status(fault: Status, latency_s: float) -> FakeReply:
     wait_s = fault.retry_after_s
     headers = {} if wait_s is None else {"Retry-After": f"{wait_s:g}"}
-    reply = failed(fault.status, fault.message, headers=headers, fault=fault.name)
+    reply = failed_reply(fault.status, fault.message, headers=headers, fault=fault.name)
     # a judge that turns requests away does so at the door
     return reply if fault.status == 429 else msgspec.structs.replace(reply, latency_s=latency_s)
 
 
-def _said(words: Words, fault: AnyFault | None, content: Draws) -> Said | None:
+def _said(words: VerdictWords, fault: AnyFault | None, content: Draws) -> Said | None:
     """What the judge says instead of the right content; None when the words are not at fault."""
     said: Said | None = None
     match fault:
@@ -113,7 +117,7 @@ def _said(words: Words, fault: AnyFault | None, content: Draws) -> Said | None:
     return said
 
 
-def _broken_off(words: Words, fault: Ending, content: Draws) -> Said:
+def _broken_off(words: VerdictWords, fault: Ending, content: Draws) -> Said:
     form = fault.content
     if form == "mixed":
         form = pick(content.variant, ("none", "verdict"))
@@ -135,8 +139,8 @@ def _refusal(fault: Refusal, content: Draws) -> Said:
 
 
 def _on_the_wire(
-    reply: Reply, fault: AnyFault | None, whole: dict[str, Any], variant: float
-) -> Reply:
+    reply: FakeReply, fault: AnyFault | None, whole: dict[str, Any], variant: float
+) -> FakeReply:
     """`reply` with its body, and with the faults that are not in the words."""
     replace = msgspec.structs.replace
     if isinstance(fault, WrongTypes | ErrorInBody):

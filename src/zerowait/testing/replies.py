@@ -19,7 +19,7 @@ _MEANING = {
 }
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class FakeReply(msgspec.Struct, frozen=True, kw_only=True):
     """What goes over the wire, and how.
 
     Args:
@@ -43,9 +43,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     verdict: bool = False
 
 
-def failed(
+def failed_reply(
     status: int, why: str = "", *, headers: dict[str, str] | None = None, fault: str = ""
-) -> Reply:
+) -> FakeReply:
     """An error reply in the form of OpenAI's."""
     if status == 429:
         kind = "rate_limit_error"
@@ -58,7 +58,7 @@ def failed(
         "code": "rate_limit_exceeded" if status == 429 else None,
     }
     body = msgspec.json.encode({"error": error})
-    return Reply(body=body, status=status, headers=headers or {}, fault=fault)
+    return FakeReply(body=body, status=status, headers=headers or {}, fault=fault)
 
 
 _MODERATED: Final = {
@@ -147,18 +147,18 @@ _UNPAID: Final = {
 }
 
 
-def moderated(form: str, content: Draws) -> Reply:
+def moderated(form: str, content: Draws) -> FakeReply:
     """A request turned away for its text, in one provider's words or in those of any."""
     if form == "mixed":
         form = pick(content.variant, tuple(_MODERATED))
     status, body = _MODERATED[form]
-    return Reply(body=msgspec.json.encode(body), status=status)
+    return FakeReply(body=msgspec.json.encode(body), status=status)
 
 
-def unpaid(fault: Exhausted) -> Reply:
+def unpaid(fault: Exhausted) -> FakeReply:
     """A request turned away because nobody paid."""
     status, body = _UNPAID[fault.form]
-    return Reply(body=msgspec.json.encode(body), status=status)
+    return FakeReply(body=msgspec.json.encode(body), status=status)
 
 
 def models(script: Script) -> bytes:

@@ -38,7 +38,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     with_key: int
 
 
-class Question:
+class SeenQuestion:
     """The history of one body."""
 
     __slots__ = ("admitted", "answered", "asked")
@@ -49,12 +49,12 @@ class Question:
         self.answered = False
 
 
-class Tally:
+class RequestLog:
     """The counts; written by the judge's loop, read by any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._questions: dict[bytes, Question] = {}
+        self._questions: dict[bytes, SeenQuestion] = {}
         self._by_status: Counter[int] = Counter()
         self._by_fault: Counter[str] = Counter()
         self._requests = 0
@@ -78,12 +78,12 @@ class Tally:
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
 
-    def asked(self, key: bytes) -> Question:
+    def asked(self, key: bytes) -> SeenQuestion:
         """The history of the body with this key, which was just asked once more."""
         with self._lock:
             question = self._questions.get(key)
             if question is None:
-                question = self._questions[key] = Question()
+                question = self._questions[key] = SeenQuestion()
             question.asked += 1
             self._repeats += question.answered
             return question
@@ -100,7 +100,7 @@ class Tally:
             self._in_flight -= 1
             self._by_fault[fault] += 1
 
-    def sent(self, status: int, fault: str, answers: Question | None) -> None:
+    def sent(self, status: int, fault: str, answers: SeenQuestion | None) -> None:
         """A reply is about to be sent; `answers` is what it gives a verdict on."""
         with self._lock:
             self._in_flight -= 1
@@ -111,7 +111,7 @@ class Tally:
                 answers.answered = True
                 self._answered += 1
 
-    def not_sent(self, status: int, fault: str, answers: Question | None) -> None:
+    def not_sent(self, status: int, fault: str, answers: SeenQuestion | None) -> None:
         """The client went away while the reply was being sent: takes `sent` back."""
         with self._lock:
             self._cancelled += 1

@@ -33,7 +33,7 @@ def verdict_for(script: Script, messages: Sequence[Mapping[str, Any]]) -> str:
     '6'
     """
     asked, form = as_asked(script, messages, {})
-    return words_for(asked, messages, content_draws(script.seed, messages), form).right
+    return verdict_words_for(asked, messages, content_draws(script.seed, messages), form).right
 
 
 def as_asked(
@@ -51,7 +51,7 @@ def as_asked(
     return script, form
 
 
-class Words(NamedTuple):
+class VerdictWords(NamedTuple):
     """Contents of the form that a request asks for.
 
     Args:
@@ -65,12 +65,12 @@ class Words(NamedTuple):
     outside: str
 
 
-def words_for(
+def verdict_words_for(
     script: Script,
     messages: Sequence[Mapping[str, Any]],
     content: Draws,
     form: AskedForm = _ANY,
-) -> Words:
+) -> VerdictWords:
     """What may be said to `messages`; a request that compares responses is answered with an order.
 
     Args:
@@ -83,26 +83,28 @@ def words_for(
     if shown:
         labels = preferred(shown, script.prefers)
         right, wrong = order_text(labels), order_text(labels[::-1])
-        return Words(*(_around(script, text) for text in (right, wrong, "Verdict: all of them")))
+        return VerdictWords(
+            *(_around(script, text) for text in (right, wrong, "Verdict: all of them"))
+        )
     if form.schema is not None:
         return _fitting(form.schema, content)
     if form.criteria:
-        return Words(*(_lines(form.criteria, each) for each in _each(script, form, content)))
-    return Words(
+        return VerdictWords(*(_lines(form.criteria, each) for each in _each(script, form, content)))
+    return VerdictWords(
         content_for(script, content),
         wrong_content_for(script, content),
         outside_content_for(script, content),
     )
 
 
-def _fitting(schema: Any, content: Draws) -> Words:
+def _fitting(schema: Any, content: Draws) -> VerdictWords:
     """Objects that fit a schema, and one whose numbers are too great for it."""
     values = (
         instance(schema, content.first),
         instance(schema, (content.first + 0.5) % 1.0),
         instance(schema, content.first, outside=True),
     )
-    return Words(*(msgspec.json.encode(value).decode() for value in values))
+    return VerdictWords(*(msgspec.json.encode(value).decode() for value in values))
 
 
 def _each(script: Script, form: AskedForm, content: Draws) -> Iterator[Iterator[str]]:

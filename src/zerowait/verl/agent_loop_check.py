@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from zerowait.errors import ConfigError
-from zerowait.verl.rows import MANAGER
+from zerowait.verl.rewards.rows import MANAGER
 
 _KEY: Final = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 _LAST_IS_THE_MODELS: Final = "single_turn_agent"
@@ -40,7 +40,7 @@ def check_agent_loop(config: Any) -> None:
 def _is_ours(name: str) -> bool:
     from verl.utils.import_utils import load_class_from_fqn
 
-    from zerowait.verl.agent_loops import AgentLoopManager
+    from zerowait.verl.agent.manager import AgentLoopManager
 
     try:
         found = load_class_from_fqn(name, "AgentLoopManager")

@@ -23,8 +23,8 @@ from omegaconf.errors import ConfigKeyError
 from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from zerowait.errors import ConfigError, DataError
-from zerowait.verl.columns import check_data_file
-from zerowait.verl.rows import mapping_in
+from zerowait.verl.launch.data_columns import check_data_file
+from zerowait.verl.rewards.rows import mapping_in
 
 TRAIN, VALIDATION = "train", "validation"
 _MAPPINGS = ("extra_info", "reward_model")

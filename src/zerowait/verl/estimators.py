@@ -73,7 +73,7 @@ def has_group_baseline(estimator: str) -> bool:
     return estimator not in _NO_GROUP_BASELINE
 
 
-def pairs(estimator: str) -> bool:
+def needs_two_responses(estimator: str) -> bool:
     """Whether the estimator needs two responses of each group, and raises where there is one.
 
     >>> pairs("grpo_passk"), pairs("grpo")

@@ -16,8 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
-from zerowait.verl.job_end import close_at_exit
-from zerowait.verl.role import in_training_worker
+from zerowait.verl.process_role import in_training_worker
+from zerowait.verl.rewards.job_end import close_at_exit
 from zerowait.verl.when_imported import when_imported
 
 REWARD_MANAGER = "zerowait"
@@ -62,7 +62,7 @@ def import_registries() -> None:
 def _register_platform() -> None:
     from verl.plugin.platform.platform_manager import PlatformRegistry
 
-    from zerowait.verl.platform import CpuPlatform
+    from zerowait.verl.cpu.platform import CpuPlatform
 
     PlatformRegistry.register(PLATFORM)(CpuPlatform)
 
@@ -70,7 +70,7 @@ def _register_platform() -> None:
 def _register_rollout() -> None:
     from verl.workers.rollout.base import _ROLLOUT_REGISTRY  # verl offers no function for it
 
-    _ROLLOUT_REGISTRY[ROLLOUT, "async"] = "zerowait.verl.rollout.adapter.ServerAdapter"
+    _ROLLOUT_REGISTRY[ROLLOUT, "async"] = "zerowait.verl.cpu.rollout.adapter.ServerAdapter"
 
 
 def _register_replica() -> None:
@@ -80,7 +80,7 @@ def _register_replica() -> None:
 
 
 def _load_replica() -> Any:
-    from zerowait.verl.rollout.replica import TransformersReplica
+    from zerowait.verl.cpu.rollout.replica import TransformersReplica
 
     return TransformersReplica
 
@@ -89,7 +89,9 @@ def _register_agent_loop() -> None:
     """By name: verl imports it in the process that runs it."""
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 
-    _agent_loop_registry[AGENT_LOOP] = {"_target_": "zerowait.verl.search_loop.SearchAgentLoop"}
+    _agent_loop_registry[AGENT_LOOP] = {
+        "_target_": "zerowait.verl.agent.search_loop.SearchAgentLoop"
+    }
 
 
 def _importing(module: str) -> Callable[[], None]:
@@ -155,13 +157,13 @@ _ENTRIES: Final = (
     (
         "engine fsdp2 on cpu",
         "verl.workers.engine",
-        _importing("zerowait.verl.engine"),
+        _importing("zerowait.verl.cpu.engine"),
         _trains_on_cpu,
     ),
     (
         f"reward manager {REWARD_MANAGER}",
         "verl.experimental.reward_loop.reward_manager",
-        _importing("zerowait.verl.reward_manager"),
+        _importing("zerowait.verl.rewards.manager"),
         _may_score_or_roll_out,
     ),
     (
@@ -173,7 +175,7 @@ _ENTRIES: Final = (
     (
         "trainer mode zerowait",
         "verl.trainer.ppo.v1",
-        _importing("zerowait.verl.trainer"),
+        _importing("zerowait.verl.trainer.ticket_trainer"),
         _may_score_or_roll_out,
     ),
 )

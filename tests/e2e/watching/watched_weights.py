@@ -9,8 +9,8 @@ import ray
 import torch
 from verl.checkpoint_engine.base import CheckpointEngineRegistry
 
-from zerowait.verl.checkpoint_engine import BACKEND, GlooCheckpointEngine
-from zerowait.verl.rollout.settings import NAME
+from zerowait.verl.cpu.rollout.settings import ROLLOUT_NAME
+from zerowait.verl.trainer.checkpoint_engine import CHECKPOINT_BACKEND, GlooCheckpointEngine
 
 FOLDER = Path(os.environ["WATCHED_WEIGHTS"])
 
@@ -29,7 +29,7 @@ def write(kind, step, weights):
     (FOLDER / f"{kind}_{step}.json").write_text(json.dumps(weights))
 
 
-@CheckpointEngineRegistry.register(BACKEND)
+@CheckpointEngineRegistry.register(CHECKPOINT_BACKEND)
 class WatchedEngine(GlooCheckpointEngine):
     received = None
 
@@ -53,7 +53,7 @@ class WatchedEngine(GlooCheckpointEngine):
         super().finalize()
         if self.received is not None:
             # the one with the highest number: those beside the trainer come first
-            last = max(n for n in ray.util.list_named_actors() if n.startswith(NAME))
+            last = max(n for n in ray.util.list_named_actors() if n.startswith(ROLLOUT_NAME))
             weights = ray.get(ray.get_actor(last).__ray_call__.remote(held))
             write("server", self.received, weights)
             self.received = None

@@ -11,11 +11,17 @@ import msgspec
 from zerowait.errors import DataError
 from zerowait.types import FailureKind, Reward, Sample, Score
 from zerowait.verl.batch.settings import RULE
-from zerowait.verl.response_mask import NOTHING_WRITTEN, last_written
-from zerowait.verl.rows import extra_in, extra_info, plain, truth_in, written_by_model
+from zerowait.verl.rewards.response_mask import NOTHING_WRITTEN, last_written
+from zerowait.verl.rewards.rows import (
+    extra_in,
+    extra_info,
+    plain_values,
+    truth_in,
+    written_by_model,
+)
 
 
-def samples_of(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> list[Sample]:
+def samples_of_batch(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> list[Sample]:
     """The rows of a `DataProto` as samples; rows with the same ``uid`` are a group.
 
     Texts and lengths are those of the model: by ``response_mask`` where the batch has one.
@@ -117,7 +123,7 @@ def _sample(
 
 def _prompt(data: Any, index: int, row: Mapping[str, Any], tokenizer: Any) -> Any:
     if row.get("raw_prompt") is not None:
-        return plain(row["raw_prompt"])
+        return plain_values(row["raw_prompt"])
     tokens = data.batch["prompts"][index]
     mask = data.batch["attention_mask"][index][: tokens.shape[-1]]
     return tokenizer.decode(tokens[mask.bool()], skip_special_tokens=True)

@@ -10,11 +10,20 @@ from zerowait.errors import ConfigError
 from zerowait.verl.batch.settings import KEY_VARIABLE, URL_VARIABLE
 
 ON: Final = "TRAIN_WITH_MONITOR"
-CACHE: Final = "MONITOR_CACHE"
-MODEL: Final = "MONITOR_MODEL_NAME"
+CACHE_VARIABLE: Final = "MONITOR_CACHE"
+MODEL_VARIABLE: Final = "MONITOR_MODEL_NAME"
 CORRECT, WRONG = "MONITOR_CORRECT_REWARD", "MONITOR_WRONG_REWARD"
 REBALANCE: Final = "REBALANCE_MONITOR_REWARD"
-VARIABLES: Final = (ON, CACHE, MODEL, CORRECT, WRONG, REBALANCE, KEY_VARIABLE, URL_VARIABLE)
+VARIABLES: Final = (
+    ON,
+    CACHE_VARIABLE,
+    MODEL_VARIABLE,
+    CORRECT,
+    WRONG,
+    REBALANCE,
+    KEY_VARIABLE,
+    URL_VARIABLE,
+)
 
 _URL = "https://api.openai.com/v1"  # the default of all clients of that API
 _YES = frozenset({"1", "true", "yes", "on"})
@@ -43,13 +52,13 @@ def reward_in(environ: Mapping[str, str], *, on_failure: Any = "neutral") -> dic
         "judges": {"monitor": _judge(environ)},
         "on_failure": on_failure,
     }
-    return tree if _switch(environ, CACHE, default="true") else tree | {"cache": "off"}
+    return tree if _switch(environ, CACHE_VARIABLE, default="true") else tree | {"cache": "off"}
 
 
 def _judge(environ: Mapping[str, str]) -> dict[str, Any]:
-    model = environ.get(MODEL, "").strip()
+    model = environ.get(MODEL_VARIABLE, "").strip()
     if not model:
-        _fail(MODEL, f"is not set, and {ON} needs the name of its judge's model there")
+        _fail(MODEL_VARIABLE, f"is not set, and {ON} needs the name of its judge's model there")
     monitor: dict[str, Any] = {
         "correct_reward": _number(environ, CORRECT, -1.0),
         "wrong_reward": _number(environ, WRONG, 1.0),

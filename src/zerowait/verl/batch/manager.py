@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from zerowait.types import Reward, Sample, prompt_text
-from zerowait.verl.batch.data import as_columns, as_tensor, samples_of, with_a_place
-from zerowait.verl.batch.opened import Opened
+from zerowait.verl.batch.data import as_columns, as_tensor, samples_of_batch, with_a_place
+from zerowait.verl.batch.opened import LazyRewards
 from zerowait.verl.batch.rule import Function
 from zerowait.verl.batch.settings import LengthPenaltyConfig
 
@@ -56,7 +56,7 @@ class LengthPenaltyRewardManager:
         elif compute_score is not None:
             self._function = Function(compute_score)
             rule = self._function.component
-        self._opened = Opened(
+        self._opened = LazyRewards(
             self.config.reward(rule),
             deadline_s=self.config.deadline_s,
             one_by_one=not self.config.use_async_io,
@@ -75,7 +75,7 @@ class LengthPenaltyRewardManager:
             DataError: rows lack what the reward needs, such as ``uid``.
             JudgementError: a judgement failed and its policy is ``raise``.
         """
-        samples = samples_of(
+        samples = samples_of_batch(
             data, self._tokenizer, source_key=self._source_key, shaped=self.config.enable
         )
         if self._function is not None:

@@ -11,7 +11,7 @@ from typing import Any, Self
 from zerowait.engine import Engine
 from zerowait.errors import ClosedError
 from zerowait.types import Reward, Sample
-from zerowait.verl.batch.opened import Opened
+from zerowait.verl.batch.opened import LazyRewards
 from zerowait.verl.batch.settings import LengthPenaltyConfig
 
 
@@ -27,7 +27,7 @@ class AsyncOpenAIManager:
 
     def __init__(self, config: LengthPenaltyConfig | Mapping[str, Any] | None = None) -> None:
         self.config = LengthPenaltyConfig.of(config)
-        self._opened = Opened(self.config.quality(), deadline_s=self.config.deadline_s)
+        self._opened = LazyRewards(self.config.quality(), deadline_s=self.config.deadline_s)
 
     def initialize(self) -> None:
         """Open it now and not with the first batch. Idempotent."""

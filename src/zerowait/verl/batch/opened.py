@@ -18,7 +18,7 @@ from zerowait.engine.progress import Progress
 from zerowait.types import Reward, Sample
 
 
-class Opened:
+class LazyRewards:
     """Rewards for batches, opened at first use and again after `close`; may be pickled.
 
     A process that was forked while they were open opens its own.

@@ -15,7 +15,7 @@ from zerowait.scorers.adapt import convention_of, crash
 from zerowait.scorers.user import UserScorer
 from zerowait.types import Abstain, Outcome, Sample
 
-LARGEST: Final = 32
+LARGEST_BATCH: Final = 32
 """Samples in one list, at most, for a function that takes lists."""
 _KEY: Final = "compute_score"
 
@@ -52,8 +52,8 @@ class Function:
 
     def _outcomes(self, samples: Sequence[Sample]) -> list[Outcome]:
         if self._scorer.takes_lists:
-            starts = range(0, len(samples), LARGEST)
-            lists = [self._listed(samples[start : start + LARGEST]) for start in starts]
+            starts = range(0, len(samples), LARGEST_BATCH)
+            lists = [self._listed(samples[start : start + LARGEST_BATCH]) for start in starts]
             return [outcome for outcomes in lists for outcome in outcomes]
         if self._scorer.is_async:
             works = [partial(self._scorer.acall, sample, **self._options) for sample in samples]

@@ -20,14 +20,14 @@ from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Reward, Sample
 from zerowait.verl.batch.data import logged
 from zerowait.verl.batch.environment import VARIABLES, reward_in
-from zerowait.verl.batch.opened import Opened
-from zerowait.verl.role import in_reward_worker
-from zerowait.verl.rows import WHOLE, plain
-from zerowait.verl.streaming_rules import refuse_without_number
+from zerowait.verl.batch.opened import LazyRewards
+from zerowait.verl.process_role import in_reward_worker
+from zerowait.verl.rewards.rows import WHOLE, plain_values
+from zerowait.verl.rewards.streaming_rules import refuse_without_number
 
-Row: TypeAlias = dict[str, Any]
+ScoredRow: TypeAlias = dict[str, Any]
 _DEADLINE_S: Final = 300.0
-_OPENED: Final[dict[bytes, Opened]] = {}
+_OPENED: Final[dict[bytes, LazyRewards]] = {}
 """One for each configuration that this process was asked for."""
 
 
@@ -43,7 +43,7 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
     extra_infos: Sequence[Mapping[str, Any]] | None = None,
     config: str | Mapping[str, Any] | None = None,
     on_failure: Any = None,
-) -> Row | list[Row]:
+) -> ScoredRow | list[ScoredRow]:
     """What a response is worth, or, for lists, what each of them is.
 
     A row is a mapping with the same keys whatever happened: ``score`` (None where a judgement was
@@ -93,7 +93,7 @@ async def acompute_score(  # noqa: PLR0913 - verl's two conventions
     extra_infos: Sequence[Mapping[str, Any]] | None = None,
     config: str | Mapping[str, Any] | None = None,
     on_failure: Any = None,
-) -> Row | list[Row]:
+) -> ScoredRow | list[ScoredRow]:
     """The same as `compute_score`, awaited: verl's own managers then wait for many at a time."""
     opened = _opened(config, on_failure)
     if solution_strs is not None:
@@ -105,12 +105,12 @@ async def acompute_score(  # noqa: PLR0913 - verl's two conventions
     return _row(await asyncio.wrap_future(opened.open().submit(sample)))
 
 
-def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> Opened:
+def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> LazyRewards:
     """Thousands of calls share what the first of them opened."""
     if config is not None and on_failure is not None:
         raise ConfigError("on_failure belongs into config, where there is one")
     environ = _environment()
-    told = msgspec.json.encode(plain([config, on_failure, environ]), order="deterministic")
+    told = msgspec.json.encode(plain_values([config, on_failure, environ]), order="deterministic")
     key = hashlib.sha256(told).digest()  # it may hold an API key, and lives as long as the process
     found = _OPENED.get(key)
     if found is not None:
@@ -127,8 +127,8 @@ def _environment() -> dict[str, str]:
     return {name: os.environ[name] for name in VARIABLES if name in os.environ}
 
 
-def _prepared(given: str | Mapping[str, Any]) -> Opened:
-    opened = Opened(given, deadline_s=_DEADLINE_S)
+def _prepared(given: str | Mapping[str, Any]) -> LazyRewards:
+    opened = LazyRewards(given, deadline_s=_DEADLINE_S)
     if opened.plan.waits_for_siblings:
         raise ConfigError(
             f"the component {opened.plan.waits_for_siblings!r} compares the responses of a group, "
@@ -176,13 +176,13 @@ def _listed(
 def _sample(response: Any, gold: Any, source: Any, extra: Mapping[str, Any] | None) -> Sample:
     if response is None:
         raise DataError("there is no response: give solution_str, or solution_strs")
-    told = plain({} if extra is None else extra)
+    told = plain_values({} if extra is None else extra)
     if not isinstance(told, dict):
         raise DataError(f"extra_info has to be a mapping or None, not {type(told).__name__}")
     if in_reward_worker():
         _refuse_turns_of_others(told)
     prompt = told.get("prompt") or told.get("question") or ""
-    return Sample(prompt, response, plain(gold), str(source or ""), extra=told)
+    return Sample(prompt, response, plain_values(gold), str(source or ""), extra=told)
 
 
 def _refuse_turns_of_others(extra: Mapping[str, Any]) -> None:
@@ -196,7 +196,7 @@ def _refuse_turns_of_others(extra: Mapping[str, Any]) -> None:
         )
 
 
-def _row(reward: Reward) -> Row:
+def _row(reward: Reward) -> ScoredRow:
     if (
         reward.value is None and in_reward_worker()
     ):  # a sum that no float holds, whatever was chosen

@@ -1,0 +1,305 @@
+"""Watches a lane's requests, and has the late ones sent again where there is room."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from bisect import bisect_left, insort
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from typing import Final, Protocol, TypeAlias
+
+from zerowait.client.limits.limiter import Limiter, Slot
+from zerowait.client.limits.quota import Quota, Reservation
+from zerowait.client.retry import LONGEST_CAP_S, SHORTEST_CAP_S
+
+WINDOW: Final = 1024
+KNOWN_AT_LEAST: Final = 100
+_SAVED_AT_MOST: Final = 1024
+_SUMMARY: Final = 128
+
+
+class Latencies:
+    """The latest 1,024 latencies, with their quantiles at hand.
+
+    >>> latencies = Latencies()
+    >>> for hundredth in range(1, 101):
+    ...     latencies.add(hundredth / 100)
+    >>> latencies.quantile(0.95)
+    0.95
+    """
+
+    def __init__(self) -> None:
+        self._by_age: deque[float] = deque()
+        self._by_size: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._by_size)
+
+    def add(self, latency_s: float) -> None:
+        """Take note of one; the oldest of too many is forgotten."""
+        if len(self._by_age) == WINDOW:
+            del self._by_size[bisect_left(self._by_size, self._by_age.popleft())]
+        self._by_age.append(latency_s)
+        insort(self._by_size, latency_s)
+
+    def quantile(self, share: float, *, longer: int = 0) -> float | None:
+        """The latency that `share` do not exceed, of those known and of `longer` longer ones.
+
+        None when only a longer one could be it.
+        """
+        rank = max(1, math.ceil(share * (len(self._by_size) + longer)))
+        return self._by_size[rank - 1] if rank <= len(self._by_size) else None
+
+    def summary(self) -> list[float]:
+        """At most 128 of them that have the same quantiles."""
+        known = self._by_size
+        if len(known) <= _SUMMARY:
+            return list(known)
+        return [known[(2 * n + 1) * len(known) // (2 * _SUMMARY)] for n in range(_SUMMARY)]
+
+
+class HedgeRule:
+    """A request that has taken longer than `share` of the others may be sent again.
+
+    Those that are late now count among the others: a request is not late where many are, and a
+    whole server that slows down is not sent more. Copies are at most `extra` of the requests that
+    were sent. So that these few are spent on the longest waits and not on the first that come, the
+    wait is never shorter than what ``1 - extra`` of the requests take.
+
+    Args:
+        share: the quantile, in (0, 1); None when `after_s` is given.
+        extra: copies per request, at most.
+        after_s: a fixed wait instead of a quantile.
+
+    Reference:
+        Dean and Barroso 2013, "The tail at scale" (hedged requests).
+    """
+
+    def __init__(
+        self, *, share: float | None = 0.95, extra: float = 0.05, after_s: float | None = None
+    ) -> None:
+        self._share = max(share or 0.0, 1.0 - extra)
+        self._extra = extra
+        self._fixed_s = after_s
+        self._latencies = Latencies()
+        self._saved = 0.0
+
+    def observe(self, latency_s: float) -> None:
+        """A first copy was answered after `latency_s`, or given up then."""
+        self._latencies.add(latency_s)
+
+    @property
+    def latencies_s(self) -> list[float]:
+        """What is known of the latencies, for the next process."""
+        return self._latencies.summary()
+
+    def recall(self, latencies_s: Iterable[float]) -> None:
+        """These were known in an earlier process; those that come will soon outnumber them."""
+        for latency_s in latencies_s:
+            self._latencies.add(latency_s)
+
+    def sent(self) -> None:
+        """A request was sent for the first time, which pays for a part of a copy."""
+        self._saved = min(self._saved + self._extra, max(1.0, self._extra * _SAVED_AT_MOST))
+
+    def after_s(self, late: int) -> float | None:
+        """How long a request may take until it is late, while `late` of them are; None: for ever.
+
+        Nobody is late before 100 latencies are known.
+        """
+        if len(self._latencies) < KNOWN_AT_LEAST:
+            return None
+        ordinary_s = self._latencies.quantile(self._share, longer=late)
+        if ordinary_s is None or self._fixed_s is None:
+            return ordinary_s
+        return max(ordinary_s, self._fixed_s)
+
+    @property
+    def copies(self) -> int:
+        """How many copies the requests sent so far pay for."""
+        return int(self._saved + 1e-9)
+
+    def copied(self) -> None:
+        """A copy was sent."""
+        self._saved -= 1.0
+
+    def taken_back(self) -> None:
+        """A copy was turned away: it is paid back."""
+        self._saved += 1.0
+
+
+MOST_COPIES: Final = 2
+_OBVIOUS: Final = 2.0
+_ROUNDING_S: Final = 1e-9
+
+
+class HedgeableRequest(Protocol):
+    """A request under watch; its line, since when it stands there and the counts are the watch's.
+
+    `copies` are those that may still be answered, `refusals` the copies that were turned away.
+    """
+
+    line: Line | None
+    since_s: float
+    copies: int
+    refusals: int
+
+    @property
+    def body(self) -> bytes:
+        """What is sent."""
+        ...
+
+    def copy(self, slot: Slot, claim: Reservation) -> None:
+        """Send it once more, and release both when that has ended."""
+        ...
+
+
+Line: TypeAlias = "OrderedDict[HedgeableRequest, None]"
+
+
+class HedgeScheduler:
+    """The requests of one lane, the longest under way first.
+
+    Copies take only slots that nobody waits for, and only quota that nobody waits for.
+
+    Args:
+        rule: when a request is late, and how many may be copied.
+        limiter: where slots come from.
+        quota: where the shares come from.
+    """
+
+    def __init__(self, rule: HedgeRule, limiter: Limiter, quota: Quota) -> None:
+        self.rule = rule
+        self._limiter = limiter
+        self._quota = quota
+        self._waiting: Line = OrderedDict()  # late, and without the next copy
+        self._lines: list[Line] = [OrderedDict() for _ in range(MOST_COPIES + 1)]  # by copies sent
+        self._backing_off: dict[
+            HedgeableRequest, asyncio.TimerHandle
+        ] = {}  # their copy was refused
+        self._timer: asyncio.TimerHandle | None = None
+        limiter.when_spare(self._follow_if_late)
+
+    def enter(self, request: HedgeableRequest) -> None:
+        """`request` was sent just now, for the first time."""
+        self.rule.sent()
+        self._stand(request, self._lines[0])
+        if self._timer is None:
+            self._set_timer()
+
+    def leave(self, request: HedgeableRequest, latency_s: float | None) -> None:
+        """`request` has ended; `latency_s` if it says how long the first copy takes."""
+        self._take_out(request)
+        if latency_s is not None:
+            self.rule.observe(latency_s)
+        self._follow_if_late()
+
+    def refused(self, request: HedgeableRequest, named_s: float) -> None:
+        """A copy of `request` was turned away, so it is none: another may be sent after a wait.
+
+        Args:
+            request: still without an answer.
+            named_s: the Retry-After; without one, 0, the wait is 0.5 s and doubles each time.
+        """
+        self._take_out(request)
+        self.rule.taken_back()
+        request.copies -= 1
+        wait_s = named_s or min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(request.refusals, 10))
+        request.refusals += 1
+        loop = asyncio.get_running_loop()
+        self._backing_off[request] = loop.call_later(wait_s, self._return, request)
+
+    def _return(self, request: HedgeableRequest) -> None:
+        """`request` has waited long enough after the refusal of its copy."""
+        del self._backing_off[request]
+        request.since_s = -math.inf  # it was late before
+        request.line = self._waiting
+        self._waiting[request] = None
+        self._follow()
+
+    def _take_out(self, request: HedgeableRequest) -> None:
+        timer = self._backing_off.pop(request, None)
+        if timer is not None:
+            timer.cancel()
+        if request.line is not None:
+            del request.line[request]
+            request.line = None
+
+    def _follow_if_late(self) -> None:
+        if self._waiting or self._timer is None:
+            self._follow()
+
+    def _follow(self) -> None:
+        """Copy what is late, as far as the rule and the room allow."""
+        self._find_late()
+        while self._waiting and self._copy_one():
+            pass
+        if self._timer is None:
+            self._set_timer()
+
+    def _after_s(self) -> float:
+        late = (
+            len(self._waiting) + len(self._backing_off) + sum(len(line) for line in self._lines[1:])
+        )
+        after_s = self.rule.after_s(late)
+        return math.inf if after_s is None else after_s
+
+    def _find_late(self) -> None:
+        latest_s = asyncio.get_running_loop().time() - self._after_s()
+        for line in self._lines[:MOST_COPIES]:
+            while line and (request := next(iter(line))).since_s <= latest_s:
+                del line[request]
+                request.line = self._waiting
+                self._waiting[request] = None
+
+    def _copy_one(self) -> bool:
+        request = next(iter(self._waiting))
+        if not self._is_worth_a_copy(request):
+            return False
+        claim = self._quota.try_claim(request.body)
+        if claim is None:
+            return False
+        slot = self._limiter.spare_slot()
+        if slot is None:
+            self._quota.give_back(claim)
+            return False
+        del self._waiting[request]
+        request.copies += 1
+        self._stand(request, self._lines[request.copies])
+        self.rule.copied()
+        request.copy(slot, claim)
+        return True
+
+    def _is_worth_a_copy(self, request: HedgeableRequest) -> bool:
+        """Whether the longest wait has become long enough.
+
+        While there are more late requests than copies, most of them will be answered anyway: only
+        one that has been under way for twice as long as the others is copied.
+        """
+        copies = self.rule.copies
+        if copies < 1:
+            return False
+        patience = 1.0 if len(self._waiting) <= copies else _OBVIOUS
+        age_s = asyncio.get_running_loop().time() - request.since_s
+        return age_s >= patience * self._after_s() - _ROUNDING_S
+
+    def _stand(self, request: HedgeableRequest, line: Line) -> None:
+        request.since_s = asyncio.get_running_loop().time()
+        request.line = line
+        line[request] = None
+
+    def _set_timer(self) -> None:
+        """Come back when the next request becomes late."""
+        loop, after_s = asyncio.get_running_loop(), self._after_s()
+        lines = (*self._lines[:MOST_COPIES], self._waiting)
+        due_s = [next(iter(line)).since_s + after_s for line in lines if line]
+        if self._waiting:
+            due_s.append(next(iter(self._waiting)).since_s + _OBVIOUS * after_s)
+        next_s = min((when for when in due_s if when > loop.time()), default=math.inf)
+        if next_s < math.inf:
+            self._timer = loop.call_at(next_s, self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._follow()

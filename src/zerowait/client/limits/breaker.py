@@ -1,0 +1,210 @@
+"""When an endpoint is left alone, and when it is asked again. Pure: the clock is given."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from typing import Final, Protocol, TypeAlias
+
+from zerowait.types import FailureKind
+
+Reason: TypeAlias = tuple[FailureKind, str]
+"""What became of the last request, and words for it that may be shown."""
+
+TRIPS_AT: Final = 3
+FIRST_REST_S: Final = 0.25
+LONGEST_REST_S: Final = 15.0
+FIRST_LOOK_S: Final = 60.0
+LONGEST_LOOK_S: Final = 600.0
+REST_SHARE: Final = 0.08
+_JITTER: Final = 0.2
+_PROBE_S: Final = 1.0
+_TOGETHER_S: Final = 0.05
+_CLEARLY_MORE: Final = 2  # refusals that are still under way are counted, too
+
+
+class BreakerRequest(Protocol):
+    """A request that failed; `own_failures` of its failures were followed by others' answers."""
+
+    own_failures: int
+
+
+class Breaker:
+    """An endpoint's circuit breaker.
+
+    It opens when 3 requests failed without an answer between them. Then one request after the other
+    is let through as a probe, with a rest of 8 % of the time since it opened in between, from
+    0.25 s to 15 s, so that an outage is noticed to be over within a tenth of its length. An answer
+    closes the breaker. An endpoint that names a Retry-After rests as long as it says.
+    One whose account is used up is looked at after 60 s, and seldomer each time, up to 600 s.
+
+    Args:
+        jitter: makes each rest up to a fifth shorter, so that not all processes probe at once.
+    """
+
+    def __init__(self, *, jitter: Random | None = None) -> None:
+        self._jitter = jitter or Random()
+        self._answered_sent_s = -math.inf  # when the latest that was answered was sent
+        self._suspects: dict[
+            BreakerRequest, tuple[float, int]
+        ] = {}  # sent when, and beside how many
+        self.is_open = False
+        self.is_spent = False  # it is open because the account is used up
+        self.opened_s = -math.inf
+        self.until_s = -math.inf  # not to be asked before
+        self.named_until_s = -math.inf  # likewise, and it said so itself
+        self.has_answered = False
+        self.in_flight = 0
+        self.reason: Reason = (FailureKind.UNREACHABLE, "not asked yet")
+        self._failed: set[object] = set()
+        self._look_s = FIRST_LOOK_S
+        self._is_probed = False
+
+    def may_ask(self, now_s: float) -> bool:
+        """Whether a request may be sent at `now_s`."""
+        return now_s >= self.until_s
+
+    def expected_until_s(self, patience_s: float) -> float:
+        """Until when it is worth waiting for: it worked before, or it said when."""
+        worked_s = self.opened_s + patience_s if self.has_answered else -math.inf
+        return max(worked_s, self.named_until_s)
+
+    def asked(self, now_s: float) -> None:
+        """A request is sent; where the breaker is open it is the probe, and others keep away."""
+        self.in_flight += 1
+        if self.is_open:
+            self._is_probed = True
+            # a probe that is cancelled or stalls tells nothing: do not wait for it for long
+            self.until_s = max(self.until_s, now_s + max(_PROBE_S, self._rest_s(now_s)))
+
+    def left(self) -> bool:
+        """A request that was sent has ended, however that was.
+
+        Returns whether nothing is to be heard from the endpoint before the time that it named.
+        """
+        self.in_flight -= 1
+        return self.in_flight == 0 and self.named_until_s > -math.inf
+
+    def suspect(self, request: BreakerRequest, sent_s: float, *, others: int | None = None) -> None:
+        """`request` failed: for reasons of its own, if others that were sent no earlier do not.
+
+        Args:
+            request: what failed.
+            sent_s: when it was sent.
+            others: requests that were on the wire then, where it was refused for their number:
+                only what is answered although there are more counts against it.
+        """
+        since_s = sent_s - _TOGETHER_S
+        if others is None and self._answered_sent_s >= since_s:
+            request.own_failures += 1
+            return
+        self._suspects[request] = since_s, 0 if others is None else others + _CLEARLY_MORE
+
+    def forget(self, request: BreakerRequest) -> None:
+        """`request` is sent again, or has ended."""
+        self._suspects.pop(request, None)
+
+    def succeeded(self, sent_s: float = math.inf, *, others: int = 0) -> bool:
+        """A request was answered. Returns whether the endpoint was left alone.
+
+        Args:
+            sent_s: when it was sent.
+            others: requests that were on the wire then.
+        """
+        self.has_answered = True
+        if sent_s < math.inf:
+            self._answered_sent_s = max(self._answered_sent_s, sent_s)
+        if self._suspects:
+            for request, (since_s, beside) in list(self._suspects.items()):
+                if since_s <= sent_s and beside <= others:
+                    del self._suspects[request]
+                    request.own_failures += 1
+        return self.heard()
+
+    def heard(self) -> bool:
+        """It is there, whatever it said. Returns whether it had been left alone."""
+        was_open, self.is_open, self.is_spent = self.is_open, False, False
+        self._failed.clear()
+        self.until_s = self.named_until_s = -math.inf
+        self._is_probed = False
+        return was_open
+
+    def failed(
+        self, now_s: float, reason: Reason, *, named_s: float = 0.0, by: object = None
+    ) -> bool:
+        """A request failed. Returns whether the breaker opens.
+
+        Args:
+            now_s: when.
+            reason: its words.
+            named_s: the rest asked for; 0 for none.
+            by: which request; one that fails several times counts once. None: it counts anyway.
+        """
+        self.reason = reason
+        self._failed.add(object() if by is None else by)
+        if self.is_open and not self._is_probed:  # it was sent before
+            self._rest_until(now_s + named_s, named_s)
+            return False
+        if not self.is_open and named_s <= 0 and len(self._failed) < TRIPS_AT:
+            return False
+        opens, self.is_open = not self.is_open, True
+        if opens:
+            self.opened_s = now_s
+        self.is_spent = self._is_probed = False
+        self.until_s = -math.inf
+        self._rest_until(now_s + max(named_s, self._rest_s(now_s)), named_s)
+        return opens
+
+    def spent(self, now_s: float, reason: Reason) -> bool:
+        """A request was turned away because the account is used up. Returns whether it opens.
+
+        One alone does not say so: others may be accepted, at another price or by another key.
+        """
+        self.reason = reason
+        self._failed.add(object())
+        if self.is_open and not self._is_probed:  # it was sent before
+            return False
+        if not self.is_open and len(self._failed) < TRIPS_AT:
+            return False
+        self._look_s = min(2 * self._look_s, LONGEST_LOOK_S) if self.is_spent else FIRST_LOOK_S
+        opens, self.is_open, self.is_spent = not self.is_open, True, True
+        if opens:
+            self.opened_s = now_s
+        self._is_probed = False
+        self.until_s = now_s + self._look_s
+        return opens
+
+    def refused(
+        self, now_s: float, reason: Reason, *, named_s: float, firmly: bool, by: object = None
+    ) -> bool:
+        """A request was turned away for too much. Returns whether the breaker opens.
+
+        Others in flight were accepted: then how many there are is the matter, which the limit
+        follows, unless 3 in a row are turned away for so long that the number cannot be it.
+
+        Args:
+            now_s: when.
+            reason: its words.
+            named_s: the rest asked for; 0 for none.
+            firmly: it is no matter of a few seconds.
+            by: which request, as for `failed`.
+        """
+        by = object() if by is None else by
+        alone, in_a_row = self.in_flight == 0, len(self._failed | {by}) >= TRIPS_AT
+        if self.is_open or (alone and (firmly or in_a_row)) or (firmly and in_a_row):
+            return self.failed(now_s, reason, named_s=named_s, by=by)
+        self._failed.add(by)
+        return False
+
+    def _rest_s(self, now_s: float) -> float:
+        """How long the endpoint is left alone after a probe that fails now."""
+        if self.is_spent:
+            return self._look_s
+        share_s = REST_SHARE * (now_s - self.opened_s)
+        rest_s = min(max(FIRST_REST_S, share_s), LONGEST_REST_S)
+        return rest_s * (1 - self._jitter.uniform(0, _JITTER))
+
+    def _rest_until(self, until_s: float, named_s: float) -> None:
+        self.until_s = max(self.until_s, until_s)
+        if named_s > 0:
+            self.named_until_s = max(self.named_until_s, until_s)

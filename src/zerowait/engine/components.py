@@ -1,0 +1,205 @@
+"""One sample's own components: rules in place or in the pool, judges on their benches."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from zerowait.config.checks import seconds as checked_seconds
+from zerowait.engine.gate import Gate, closed
+from zerowait.engine.groups.comparison import GroupComparisons
+from zerowait.engine.groups.prompt_groups import GroupMember
+from zerowait.engine.judging.runner import JudgeRunner, in_unit
+from zerowait.engine.monitor.stall_watchdog import PendingWork
+from zerowait.engine.plan import ComparisonStep, JudgeStep, Plan, RuleStep
+from zerowait.engine.pool.scorer_pool import ScorerPool
+from zerowait.scorers import needs_pool, resolve, selected
+from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
+
+Step: TypeAlias = RuleStep | JudgeStep | ComparisonStep
+
+
+class Deadline(NamedTuple):
+    """When waiting ends: `at` on the loop's clock, `within_s` after it began."""
+
+    at: float
+    within_s: float
+
+    @classmethod
+    def in_s(cls, seconds: float) -> Deadline:
+        """So many seconds from now, on the running loop.
+
+        Raises:
+            ConfigError: they are no number above 0.
+        """
+        seconds = checked_seconds("deadline_s", seconds)
+        return cls(asyncio.get_running_loop().time() + seconds, seconds)
+
+    async def then_abstain(self, outcome: Coroutine[Any, Any, Outcome]) -> Outcome:
+        """The outcome, or an abstention where it is not there in time."""
+        try:
+            async with asyncio.timeout_at(self.at):
+                return await outcome
+        except TimeoutError:
+            why = f"not known {self.within_s:g} s after the batch began"
+            return Abstain(FailureKind.TIMEOUT, why)
+
+
+class ComponentRunner:
+    """Runs the plan's components of each sample, everything that may overlap at once.
+
+    Args:
+        plan: what is done.
+        judges: of single samples, by name.
+        contests: where siblings are compared.
+        pool: where users' functions run.
+        pending: told of what is waited for.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        judges: Mapping[str, JudgeRunner],
+        contests: GroupComparisons,
+        pool: ScorerPool,
+        pending: PendingWork,
+    ) -> None:
+        self._pending = pending
+        self._steps = plan.rules
+        self._judges = judges
+        self._contests = contests
+        self._pool = pool
+        self._by_row = any(map(_is_by_row, plan.rules))
+        self._slow = sum(map(_is_slow, plan.rules))
+
+    async def outcomes(
+        self, sample: Sample, seat: GroupMember | None = None, until: Deadline | None = None
+    ) -> dict[str, Outcome]:
+        """Each component's outcome for `sample`; raises nothing of its own.
+
+        Args:
+            sample: what is rewarded.
+            seat: its place among its siblings, where the plan compares them.
+            until: when a component that is not known yet abstains; None waits for it.
+        """
+        steps, slow = self._steps, self._slow
+        if self._by_row:
+            steps = [_for_row(step, sample) for step in steps]
+            slow = sum(map(_is_slow, steps))
+        if slow > 1:
+            return await self._all_at_once(steps, sample, seat, until)
+        outcomes: dict[str, Outcome] = {}
+        for step in steps:
+            outcomes[step.name] = await self._run(step, sample, outcomes, seat, until)
+        return outcomes
+
+    def left(self, seat: GroupMember) -> None:
+        """Tell the siblings that nobody waits for the sample at `seat` any more."""
+        self._contests.left(seat)
+
+    async def _all_at_once(
+        self,
+        steps: Sequence[Step],
+        sample: Sample,
+        seat: GroupMember | None,
+        until: Deadline | None,
+    ) -> dict[str, Outcome]:
+        tasks: dict[str, asyncio.Task[Outcome]] = {}
+
+        async def when_gate_is_known(step: Step) -> Outcome:
+            needed = step.gate.names if step.gate else ()
+            known = {name: await tasks[name] for name in needed}
+            return await self._run(step, sample, known, seat, until)
+
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                tasks[step.name] = group.create_task(when_gate_is_known(step))
+        return {name: task.result() for name, task in tasks.items()}
+
+    async def _run(
+        self,
+        step: Step,
+        sample: Sample,
+        known: Mapping[str, Outcome],
+        seat: GroupMember | None,
+        until: Deadline | None,
+    ) -> Outcome:
+        if not _is_slow(step):
+            return await self._outcome(step, sample, known, seat)
+        number = self._pending.enter(step.name, sample)
+        try:
+            outcome = self._outcome(step, sample, known, seat)
+            return await (outcome if until is None else until.then_abstain(outcome))
+        finally:
+            self._pending.leave(number)
+
+    async def _outcome(
+        self,
+        step: Step,
+        sample: Sample,
+        known: Mapping[str, Outcome],
+        seat: GroupMember | None,
+    ) -> Outcome:
+        unwanted = _unwanted(step.sources, step.gate, sample, known)
+        if isinstance(step, ComparisonStep):
+            assert seat is not None  # noqa: S101 - whoever compares siblings has seated them
+            return await self._contests.outcome(step, seat, unwanted)
+        if unwanted is not None:
+            return unwanted
+        if isinstance(step, JudgeStep):
+            outcome = await self._judges[step.judge].judge(sample, component=step.name)
+            return in_unit(outcome, step.range)
+        if step.call is not None:
+            return in_place(step, sample)
+        return await self._pool.run(
+            step.target,
+            sample,
+            options=step.options,
+            timeout_s=step.timeout_s,
+            places=step.places,
+        )
+
+
+def _is_slow(step: Step) -> bool:
+    """Whether others go on while it is waited for."""
+    return not isinstance(step, RuleStep) or step.call is None
+
+
+def _is_by_row(step: Step) -> bool:
+    return isinstance(step, RuleStep) and step.target == "by_data_source"
+
+
+def _for_row(step: Step, sample: Sample) -> Step:
+    """The step itself, or the rule that `by_data_source` selects for this row."""
+    if not isinstance(step, RuleStep) or not _is_by_row(step):
+        return step
+    rule = selected(step.target, sample, step.options)
+    if isinstance(rule, Abstain):
+        return msgspec.structs.replace(step, call=lambda _: rule, options={})
+    call = None if needs_pool(rule.scorer) else resolve(rule.scorer)
+    return msgspec.structs.replace(step, call=call, target=rule.scorer, options=rule.options)
+
+
+def in_place(step: RuleStep, sample: Sample) -> Outcome:
+    """A built-in rule's outcome; a rule that raised abstains and says what happened."""
+    assert step.call is not None  # noqa: S101 - the caller looked
+    try:
+        return step.call(sample, **step.options)
+    except Exception as error:  # noqa: BLE001 - the boundary between scorers and the engine
+        return Abstain(FailureKind.CRASHED, f"{step.target} raised {type(error).__name__}: {error}")
+
+
+def _unwanted(
+    sources: frozenset[str], gate: Gate | None, sample: Sample, known: Mapping[str, Outcome]
+) -> Outcome | None:
+    if sources and sample.data_source not in sources:
+        return Skipped(f"not for data source {sample.data_source!r}")
+    if gate is None:
+        return None
+    state = gate.is_open(known)
+    if isinstance(state, Abstain):
+        return state
+    return None if state else closed(gate)

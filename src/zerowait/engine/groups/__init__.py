@@ -1,0 +1,1 @@
+"""Prompt groups: where siblings meet, shapes over a group, comparisons within it."""

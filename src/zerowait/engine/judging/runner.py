@@ -1,0 +1,111 @@
+"""From one sample to one verdict: the calls of a judge's procedure, or the members of a panel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from zerowait.config import Panel
+from zerowait.engine.judging.cached_judge import CachedJudge
+from zerowait.engine.together import side_by_side
+from zerowait.judge import (
+    Procedure,
+    empanelled,
+    monitored,
+    seen_by,
+    to_unit,
+    truth_of,
+    voted,
+    weighted,
+)
+from zerowait.types import Abstain, Outcome, Sample, Score
+
+
+class JudgeRunner(Protocol):
+    """Whoever reaches verdicts on samples: a judge or a panel."""
+
+    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
+        """The verdict on `sample`, or why there is none; raises nothing of its own."""
+
+
+class SingleJudgeRunner:
+    """A judge that follows its procedure; every call is a flight of its own, with its own key."""
+
+    def __init__(self, bench: CachedJudge, procedure: Procedure) -> None:
+        self._bench = bench
+        self._procedure = procedure
+        plain = procedure.votes is None and procedure.monitor is None and not procedure.apart
+        self._only = procedure.questions[0] if plain else None
+
+    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
+        """The verdict on `sample`, or why there is none."""
+        if self._only is not None:
+            return await self._bench.ask(sample, self._only, component=component)
+        monitor = self._procedure.monitor
+        if monitor is None:
+            return await self._verdict(sample, component)
+        truth = truth_of(sample, monitor)
+        if isinstance(truth, Abstain):
+            return truth
+        outcome = await self._verdict(seen_by(sample, monitor), component)
+        return monitored(outcome, monitor, truth=truth)
+
+    async def _verdict(self, sample: Sample, component: str) -> Outcome:
+        votes = self._procedure.votes
+        if votes is None:
+            return await self._once(sample, 0, component)
+        outcomes = await side_by_side(
+            self._once(sample, vote, component) for vote in range(votes.n)
+        )
+        return voted(outcomes, votes)
+
+    async def _once(self, sample: Sample, vote: int, component: str) -> Outcome:
+        ask, procedure = self._bench.ask, self._procedure
+        if not procedure.apart:
+            return await ask(sample, procedure.questions[0], vote=vote, component=component)
+        outcomes = await side_by_side(
+            ask(sample, question, vote=vote, component=component)
+            for question in procedure.questions
+        )
+        names = [criterion.name for criterion in procedure.criteria]
+        return weighted(procedure.criteria, dict(zip(names, outcomes, strict=True)))
+
+
+class PanelRunner:
+    """Judges that are asked side by side, each by its own procedure.
+
+    Args:
+        panel: who they are, and what is made of their verdicts.
+        judges: everybody who can be asked.
+        bounds: of each member's verdict, where they are to be normalised.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        judges: Mapping[str, JudgeRunner],
+        bounds: Mapping[str, tuple[float, float]],
+    ) -> None:
+        self._panel = panel
+        self._members = {name: judges[name] for name in panel.members}
+        self._bounds = bounds if panel.normalize else {}
+
+    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
+        """The panel's verdict on `sample`, or why there is none."""
+        outcomes = await side_by_side(
+            member.judge(sample, component=component) for member in self._members.values()
+        )
+        voices = {
+            name: in_unit(outcome, self._bounds.get(name))
+            for name, outcome in zip(self._members, outcomes, strict=True)
+        }
+        return empanelled(voices, self._panel)
+
+
+def in_unit(outcome: Outcome, bounds: tuple[float, float] | None) -> Outcome:
+    """`outcome` with its value mapped from `bounds` to [0, 1]; unchanged without them."""
+    if bounds is None or not isinstance(outcome, Score):
+        return outcome
+    return msgspec.structs.replace(outcome, value=to_unit(outcome.value, bounds))

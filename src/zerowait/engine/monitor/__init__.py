@@ -1,0 +1,1 @@
+"""What is watched while an engine runs: statistics, reward health, event-loop lag, stalls."""

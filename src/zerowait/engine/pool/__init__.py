@@ -1,0 +1,1 @@
+"""Worker processes for scorers that may hang or crash."""

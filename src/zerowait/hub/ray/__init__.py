@@ -1,0 +1,5 @@
+"""The hub as Ray actors: one per job, or several shards, found by every worker."""
+
+from zerowait.hub.ray.hub import RayHub
+
+__all__ = ["RayHub"]

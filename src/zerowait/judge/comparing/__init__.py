@@ -1,0 +1,1 @@
+"""Comparison of several responses to one prompt: line-ups, schedules, standings."""

@@ -1,0 +1,99 @@
+"""Requests that show a judge several responses to one prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from zerowait.config.schema import Judge, VerdictRule
+from zerowait.errors import ConfigError
+from zerowait.judge.fence import fenced
+from zerowait.judge.parsing.order import labels_for, order_format, read_order
+from zerowait.judge.request import ChatRequest, chat_request, texts_for
+from zerowait.judge.rubric import REPLY_FORMAT, RESPONSES, Rubric
+from zerowait.types import Abstain, FailureKind, Outcome, Sample
+
+
+class Lineup(msgspec.Struct, frozen=True):
+    """A request that shows several responses.
+
+    Args:
+        request: what is asked.
+        labels: of the responses, in the order in which they are shown.
+        ties: whether some may be called equally good.
+        endings: further words that mean a complete reply.
+    """
+
+    request: ChatRequest
+    labels: list[str]
+    ties: bool
+    endings: tuple[str, ...] = ()
+
+    def read(self, body: bytes) -> Outcome:
+        """The order that the reply in `body` gives; see `read_order`."""
+        return read_order(body, self.labels, ties=self.ties, endings=self.endings)
+
+
+def shared_texts(samples: Sequence[Sample], rubric: Rubric) -> dict[str, str] | Abstain:
+    """What the rubric says about the prompt, or Abstain(bad_input): siblings do not agree on it."""
+    first: dict[str, str] | None = None
+    for sample in samples:
+        texts = texts_for(sample, rubric)
+        if isinstance(texts, Abstain):
+            return texts
+        if first is None:
+            first = texts
+        elif texts != first:
+            names = [name for name in texts if texts[name] != first[name]]
+            return Abstain(
+                FailureKind.BAD_INPUT,
+                f"the siblings differ in {{{{{names[0]}}}}}, which the rubric {rubric.name!r} "
+                "says once for all of them",
+            )
+    return first or {}
+
+
+def lineup(
+    shared: Mapping[str, str], responses: Sequence[str], judge: Judge, rubric: Rubric
+) -> Lineup:
+    """The request that shows `responses` in this order.
+
+    The fenced texts that the responses share come out the same in every request about them, and the
+    same responses in another order get the same labels by position.
+
+    Args:
+        shared: the prompt and whatever else the rubric says once.
+        responses: at least two different ones.
+        judge: who is asked; its verdict compares.
+        rubric: what it is told.
+    """
+    labels = labels_for(responses, beside=shared.values())
+    names = [f"response {label}" for label in labels]
+    texts = fenced({**shared, **dict(zip(names, responses, strict=True))})
+    comparison = judge.verdict.comparison
+    ties = comparison is not None and comparison.ties
+    filled = {name: texts[name] for name in shared}
+    filled[RESPONSES] = "\n\n".join(texts[name] for name in names)
+    filled[REPLY_FORMAT] = order_format(labels, ties=ties, reason_first=rubric.reason_first)
+    request = chat_request(judge, rubric, filled, parameters=judge.parameters)
+    return Lineup(request, labels, ties, judge.endings)
+
+
+def check_rubric(rubric: Rubric, rule: VerdictRule) -> None:
+    """Nothing, for a rubric that shows what the verdict is about.
+
+    Raises:
+        ConfigError: it shows one response where several are compared, or the other way round.
+    """
+    compares = rule.comparison is not None
+    if compares and RESPONSES not in rubric.needs:
+        raise ConfigError(
+            f"the rubric {rubric.name!r} shows one response, and the verdict compares several: "
+            f"it needs {{{{{RESPONSES}}}}}, as the built-in pairwise and ranking have it"
+        )
+    if not compares and RESPONSES in rubric.needs:
+        raise ConfigError(
+            f"the rubric {rubric.name!r} compares {{{{{RESPONSES}}}}}, and needs a verdict such as "
+            "{pairs: group} or {rank: group}"
+        )

@@ -1,0 +1,1 @@
+"""Reads a verdict out of a judge's reply."""

@@ -1,0 +1,210 @@
+"""The part of a judge's text that is meant as its answer, in plain characters."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+_WORD = (
+    r"(?:think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad|cot|monologue"
+    r"|chain[_ -]of[_ -]thought)"
+)
+_NAME = rf"(?:[a-z0-9]{{1,16}}[:_-])?{_WORD}(?:[ _-]\w{{1,24}})?"
+# Tags, Mistral's brackets, the tokens of Command A, Apertus and Gemma, the lines of Ollama, Granite
+# and Apriel.
+_MARK = re.compile(
+    rf"""
+      < [ ]? (?P<ends>/?) (?P<tag>{_NAME}) (?: \s[^<>\n]{{0,80}} )? (?: > | (?=\n) )
+    | \[ (?P<ends_square>/?) (?P<square> THINK(?:ING)? ) \]
+    | (?P<opens> <\|(?:(?:begin|start)_(?:of_)?)?{_WORD}\|> | <\|inner_prefix\|>
+        | <unused94> | <\|channel>(?=thought) )
+    | (?P<closes> <\|(?:/|end_(?:of_)?){_WORD}\|> | <\|inner_suffix\|> | <unused95> | <channel\|>
+        | (?<=\n)\.\.\.done[ ]thinking\. | (?<=\n)here[ ]is[ ]my[ ]response:
+        | \[BEGIN[ ]FINAL[ ]RESPONSE\] )
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_HEADING = re.compile(
+    r"""\s*+ [*\#_]*+ [ ]? (?: thinking[ ]process \b | thinking\.\.\. | here(?:'s|[ ]is)[ ](?:a|my)
+        [ ](?:thinking|thought)[ ]process \b | here[ ]are[ ]my[ ]reasoning[ ]steps )""",
+    re.VERBOSE | re.IGNORECASE,
+)
+_MARKED = ("<", "[", "...", "my response:")
+_AFTER_EDGE = re.compile(r"[ \t]*(?:\n|\Z)|[\w*#{\[]")  # in a sentence a blank or a stop follows
+_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_\u2581/]{1,32}\|>|</s>|\[END FINAL RESPONSE\]")
+# OpenAI's harmony, also where the server left its control tokens out of the text.
+_HARMONY = re.compile(r"\s*<\|(?:start|channel)\|>|analysis(?=[^\s:.,;*_<-])")
+_CHANNEL = "<|channel|>"
+_FINAL = re.compile(
+    r"<\|channel\|>final\b[ ]?(?:<\|constrain\|>\w{1,16})?<\|message\|>|assistant ?final"
+)
+_MESSAGE_ENDS = re.compile(r"<\|(?:end|return|call|start)\|>")
+
+
+class Spoken(NamedTuple):
+    """What a judge wrote, without its thinking.
+
+    Args:
+        answer: what follows the thinking; None where the thinking never ended.
+        before: what stands before a mark that ends thinking which nothing began. A chat template
+            may have begun it in the prompt; or the mark is quoted, and this is the answer.
+    """
+
+    answer: str | None
+    before: str = ""
+
+
+class _Mark(NamedTuple):
+    name: str
+    ends: bool
+    start: int
+    end: int
+    is_token: bool
+
+
+def judge_answer_text(text: str) -> Spoken:
+    r"""The answer in `text`, and what may be the answer in its place.
+
+    Thinking is what stands before a closing mark that begins or ends a line, or between marks when
+    the text begins with one; a tag mentioned inside a sentence is no thinking.
+
+    >>> spoken("<think>\n3? no\n</think>\n\n7").answer
+    '\n\n7'
+    >>> spoken("<think>\nScore: 3").answer is None
+    True
+    >>> spoken("Score: 3\n</think>\nScore: 7")
+    Spoken(answer='\nScore: 7', before='Score: 3\n')
+    """
+    if _HARMONY.match(text) or _CHANNEL in text:
+        return _final_message(text)
+    if not any(map(text.__contains__, _MARKED)) and not _HEADING.match(text):
+        return Spoken(text)
+    answer, before = _after_marks(text)
+    plain = None if answer is None else _CONTROL_TOKEN.sub(" ", answer)
+    return Spoken(plain, _CONTROL_TOKEN.sub(" ", before))
+
+
+def judge_text_without_thinking(text: str) -> str | None:
+    """The answer in `text`, its characters as they are; None where the thinking never ended."""
+    return judge_answer_text(text).answer
+
+
+def _final_message(text: str) -> Spoken:
+    """The message of the one final channel; of several, one may be quoted in the other."""
+    finals = list(_FINAL.finditer(text))
+    if len(finals) != 1:
+        return Spoken(None)
+    answer = _MESSAGE_ENDS.split(text[finals[0].end() :], maxsplit=1)[0]
+    before = "" if _HARMONY.match(text) else text[: finals[0].start()]
+    return Spoken(*(_CONTROL_TOKEN.sub(" ", part) for part in (answer, before)))
+
+
+def _after_marks(text: str) -> Spoken:
+    marks = [_mark(match) for match in _MARK.finditer(text)]
+    open_names = ["heading"] if _HEADING.match(text) else []
+    known = last = end = 0  # the end of the last thinking that had a beginning; the last mark
+    for mark in marks:
+        if mark.ends:
+            if not open_names and not _at_edge(text, mark):
+                continue
+            last, end = mark.start, mark.end
+            if open_names:
+                _close(open_names, mark.name)
+                known = known if open_names else end
+        elif mark.is_token or _begins_line(text, mark.start) or _follows(text, mark.start, end):
+            open_names.append(mark.name)
+    if open_names:
+        return Spoken(None)
+    return Spoken(text[end:], text[known:last])
+
+
+def _close(open_names: list[str], name: str) -> None:
+    """Close what began under `name`; a mark of another name closes everything."""
+    del open_names[open_names.index(name) if name in open_names else 0 :]
+
+
+def _mark(match: re.Match[str]) -> _Mark:
+    ends = bool(match["ends"] or match["ends_square"] or match["closes"])
+    is_token = bool(match["opens"] or match["closes"])
+    name = (match["tag"] or match["square"] or "").lower()
+    return _Mark(name, ends, match.start(), match.end(), is_token)
+
+
+def _at_edge(text: str, mark: _Mark) -> bool:
+    return (
+        mark.is_token
+        or _begins_line(text, mark.start)
+        or _AFTER_EDGE.match(text, mark.end) is not None
+    )
+
+
+def _follows(text: str, position: int, end: int) -> bool:
+    """Whether nothing but blanks lies between `end` and `position`."""
+    while position > end and text[position - 1].isspace():
+        position -= 1
+    return position == end
+
+
+def _begins_line(text: str, position: int) -> bool:
+    while position and text[position - 1] in " \t":
+        position -= 1
+    return position == 0 or text[position - 1] == "\n"
+
+
+_PLAIN: dict[int, str] = {
+    **dict.fromkeys((0x00A0, 0x202F, 0x3000, *range(0x2000, 0x200B)), " "),
+    **dict.fromkeys((0x0085, 0x2028, 0x2029), "\n"),
+    **dict.fromkeys((0x00AD, 0x061C, 0x180E, *range(0x200B, 0x2010), 0xFEFF), ""),  # invisible
+    **dict.fromkeys((*range(0x2060, 0x2066), *range(0xFE00, 0xFE10)), ""),
+    **dict.fromkeys((0xE0001, *range(0xE0020, 0xE0080)), ""),
+    **dict.fromkeys((0x2010, 0x2011, 0x2012, 0x2013, 0x2212), "-"),  # an em dash is no minus
+    **dict.fromkeys((0x2018, 0x2019), "'"),
+    **dict.fromkeys((0x201C, 0x201D), '"'),
+    0x00D7: "*",
+    0x25C1: "<",  # Kimi writes its thinking tags with triangles
+    0x25B7: ">",
+}
+_ODD = re.compile(f"[\uff01-\uff5e\ud800-\udfff{''.join(map(chr, _PLAIN))}]")
+_ASCII_LOWER = {code: chr(code + 32) for code in range(ord("A"), ord("Z") + 1)}
+
+
+def plain_characters(text: str) -> str:
+    """`text` in the characters that labels and verdicts are looked for in.
+
+    Full-width forms, typographic quotes and dashes become ASCII, line ends become newlines, and
+    characters that nobody sees are left out. Other digits stay as they are, so that no
+    superscript turns into part of a number.
+    """
+    if not text.isascii():
+        text = _ODD.sub(_plain_character, text)  # several times faster than str.translate
+    if "\r" in text:
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return text
+
+
+def folded(text: str) -> str:
+    """`text` in lower case, each character in its place.
+
+    >>> folded("Score: I\u0130")
+    'score: iİ'
+    """
+    lower = text.lower()
+    return lower if len(lower) == len(text) else text.translate(_ASCII_LOWER)
+
+
+def answer_text(text: str) -> str | None:
+    r"""`text`, plain and without its thinking, or None when the thinking never ended.
+
+    >>> answer_text("<think>\n3? no\n</think>\n\nScore\uff1a\uff17")
+    '\n\nScore:7'
+    >>> answer_text("<think>\nScore: 3") is None
+    True
+    """
+    return judge_text_without_thinking(plain_characters(text))
+
+
+def _plain_character(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xFF01 <= code <= 0xFF5E:  # full-width ASCII
+        return chr(code - 0xFEE0)
+    return _PLAIN.get(code, "\ufffd")  # what is left is half of a surrogate pair

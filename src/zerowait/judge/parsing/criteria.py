@@ -1,0 +1,181 @@
+"""Several criteria, each with a verdict of its own, and their weighted mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+import msgspec
+
+from zerowait.config.schema import VerdictRule
+from zerowait.judge.parsing.answer import answer_text, folded
+from zerowait.judge.parsing.claims import VerdictClaim, labelled_claims
+from zerowait.judge.parsing.loose_json import json_claims
+from zerowait.judge.parsing.verdict import (
+    bounds,
+    expected,
+    judged,
+    meant,
+    named_reader,
+    shortened_reason,
+    taken_back,
+    unparseable,
+)
+from zerowait.judge.pooling import dominating
+from zerowait.judge.rubric import Criterion
+from zerowait.types import Abstain, Outcome, Score
+
+_MOST_CLAIMS = 100
+_SHOWN_CHARS = 80
+_AFTER_LAST_WORD = " \t\n`*_~"
+
+
+class CriteriaForm(msgspec.Struct, frozen=True):
+    """One line for each criterion, each a verdict under `rule`; none may be missing.
+
+    Args:
+        rule: the form of each verdict.
+        criteria: in the order in which they are asked for.
+    """
+
+    rule: VerdictRule
+    criteria: tuple[Criterion, ...]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the greatest score: a mean stays in the verdicts' range."""
+        return bounds(self.rule)
+
+    @property
+    def response_format(self) -> None:
+        """Nothing: the prompt says it."""
+        return None
+
+    def asked(self, *, reason_first: bool) -> str:
+        """What the judge is told about the form.
+
+        >>> criteria = (Criterion("logic", 0.6), Criterion("style", 0.4))
+        >>> form = CriteriaForm(VerdictRule(integer=(1, 10)), criteria)
+        >>> print(form.asked(reason_first=False))
+        Reply with exactly one line for each criterion, in this order, and nothing else:
+        logic: N
+        style: N
+        where each N is a whole number from 1 to 10; the highest number is the best.
+        """
+        opening = (
+            "First give your reasons in a few sentences. Then end your reply with exactly one line "
+            "for each criterion, in this order, and write nothing after them:"
+            if reason_first
+            else "Reply with exactly one line for each criterion, in this order, and nothing else:"
+        )
+        sign = "WORD" if self.rule.choice else "N"
+        lines = "\n".join(f"{criterion.name}: {sign}" for criterion in self.criteria)
+        best = "" if self.rule.choice else "; the highest number is the best"
+        return f"{opening}\n{lines}\nwhere each {sign} is {expected(self.rule)}{best}."
+
+    def read(self, text: str) -> Score | Abstain:
+        """The weighted mean of the verdicts in an answer.
+
+        Where the last lines are one verdict for each criterion, and the line before them is no
+        other one, these count, whatever was said before. Otherwise each criterion has to be named
+        with one verdict in the whole answer.
+        """
+        answer = answer_text(text)
+        if answer is None:
+            return unparseable("the reply ended while the judge was thinking", self.rule)
+        answer = f"\n{answer.strip()}"
+        if answer == "\n":
+            return unparseable("the reply is empty", self.rule)
+        start = _tail_start(answer, len(self.criteria) + 1)
+        found = self._found(answer[start:])
+        if any(isinstance(claim, str) or claim.verdict is None for claim in found.values()):
+            start, found = 0, self._found(answer)
+        score = weighted(
+            self.criteria,
+            {name: self._outcome(name, claim, answer) for name, claim in found.items()},
+        )
+        if isinstance(score, Abstain):
+            return score
+        claims = [claim for claim in found.values() if isinstance(claim, VerdictClaim)]
+        last = named_reader(self.rule, self.criteria[-1].name)
+        if taken_back(answer, start + max(claim.end for claim in claims), last):
+            return unparseable("the reply takes a verdict back", self.rule, answer[-_SHOWN_CHARS:])
+        return msgspec.structs.replace(score, why=_reasons(answer, start, claims))
+
+    def _found(self, answer: str) -> dict[str, VerdictClaim | str]:
+        """What `answer` claims for each criterion, or what is wrong with its claims."""
+        return {c.name: self._meant(answer, c.name) for c in self.criteria}
+
+    def _meant(self, answer: str, name: str) -> VerdictClaim | str:
+        reader = named_reader(self.rule, name)
+        claims, spans = json_claims(answer, reader)
+        claims.extend(islice(labelled_claims(folded(answer), reader, spans), _MOST_CLAIMS))
+        # "final" is for the one verdict that ends a reply; of several only the last could be it
+        return meant([claim._replace(final=False) for claim in claims])
+
+    def _outcome(self, name: str, claim: VerdictClaim | str, answer: str) -> Score | Abstain:
+        if isinstance(claim, str):
+            return unparseable(f"{name}: {claim}", self.rule, answer[-_SHOWN_CHARS:])
+        outcome = judged(claim, self.rule, answer)
+        if isinstance(outcome, Score):
+            return Score(outcome.value, detail=outcome.detail)  # the reasons are for all of them
+        return Abstain(outcome.kind, f"{name}: {outcome.detail}")
+
+
+def weighted(criteria: Sequence[Criterion], outcomes: Mapping[str, Outcome]) -> Score | Abstain:
+    """The weighted mean of the criteria's scores, or an abstention when one of them abstained.
+
+    Weights are never re-normalised over the criteria that were judged. ``detail["criteria"]`` has
+    the verdict of each, ``detail["measured"]`` its score.
+
+    >>> criteria = (Criterion("logic", 3.0), Criterion("style", 1.0))
+    >>> weighted(criteria, {"logic": Score(8.0), "style": Score(4.0)}).value
+    7.0
+    """
+    scores = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Score)}
+    missing = {name: o for name, o in outcomes.items() if isinstance(o, Abstain)}
+    if len(scores) < len(criteria):
+        kind = dominating(missing.values())
+        first = next(name for name, outcome in missing.items() if outcome.kind is kind)
+        return Abstain(
+            kind,
+            f"{len(scores)} of {len(criteria)} criteria were judged; "
+            f"{first}: {missing[first].detail.removeprefix(f'{first}: ')}",
+        )
+    values = [scores[criterion.name].value for criterion in criteria]
+    total = math.fsum(criterion.weight for criterion in criteria)
+    mean = math.fsum(c.weight / total * value for c, value in zip(criteria, values, strict=True))
+    value = min(max(mean, min(values)), max(values))
+    verdicts = {name: score.detail.get("verdict", score.value) for name, score in scores.items()}
+    why = "; ".join(f"{name}: {score.why}" for name, score in scores.items() if score.why)
+    return Score(
+        value,
+        shortened_reason(why),
+        {
+            "verdict": value,
+            "criteria": verdicts,
+            "measured": {name: score.value for name, score in scores.items()},
+        },
+    )
+
+
+def _tail_start(answer: str, lines: int) -> int:
+    """Where the last so many lines that are not blank begin, at the newline before them."""
+    end = len(answer.rstrip(_AFTER_LAST_WORD))
+    while lines:
+        start = answer.rfind("\n", 0, end)
+        if start <= 0:
+            return 0
+        lines -= bool(answer[start:end].strip())
+        end = start
+    return end
+
+
+def _reasons(answer: str, offset: int, claims: Sequence[VerdictClaim]) -> str:
+    """What stands before the verdicts, or beside them, or after them."""
+    before = answer[: offset + min(claim.start for claim in claims)]
+    beside = next((claim.reason for claim in claims if claim.reason), "")
+    after = answer[offset + max(claim.end for claim in claims) :]
+    texts = (text for text in (before, beside, after) if any(map(str.isalpha, text)))
+    return shortened_reason(next(texts, ""))

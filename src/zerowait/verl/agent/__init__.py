@@ -1,0 +1,1 @@
+"""verl's agent loop `search`."""

@@ -1,0 +1,1 @@
+"""Training on a CPU: verl's platform, engines and rollout without a GPU."""

@@ -1,0 +1,122 @@
+"""One request while it is decoded: what was asked for, and what has been written so far."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeAlias
+
+from zerowait.verl.cpu.rollout.sampling import Sampling
+
+Finish: TypeAlias = Literal["", "stop", "length", "aborted"]
+Detokenize: TypeAlias = Callable[[Sequence[int]], str]
+
+_TAIL_TOKENS = 32
+
+
+class Generation:
+    """A response in the making; `token_ids` and `log_probs` grow together.
+
+    Args:
+        prompt_ids: the prompt.
+        sampling: how to sample; its seed, or `seed`, makes the response repeatable.
+        seed: used when `sampling` names none; both None draw one.
+        decode: tokens to text; needed for stop texts.
+
+    Attributes:
+        finish: why it ended, or empty while it has not.
+        abandoned: nobody waits for it any more.
+    """
+
+    __slots__ = (
+        "_decode",
+        "_random",
+        "abandoned",
+        "finish",
+        "log_probs",
+        "prompt_ids",
+        "sampling",
+        "token_ids",
+    )
+
+    def __init__(
+        self,
+        prompt_ids: Sequence[int],
+        sampling: Sampling,
+        *,
+        seed: int | None = None,
+        decode: Detokenize | None = None,
+    ) -> None:
+        if not prompt_ids:
+            raise ValueError("there is nothing to continue: the prompt has no tokens")
+        if sampling.stop_texts and decode is None:
+            raise ValueError("stop texts need a tokenizer")
+        self.prompt_ids = list(prompt_ids)
+        self.sampling = sampling
+        self.token_ids: list[int] = []
+        self.log_probs: list[float] = []
+        self.finish: Finish = ""
+        self.abandoned = False
+        self._random = random.Random(seed if sampling.seed is None else sampling.seed)
+        self._decode = decode
+
+    @property
+    def context(self) -> list[int]:
+        """The prompt and what was written: what the next token depends on."""
+        return self.prompt_ids + self.token_ids
+
+    @property
+    def longest(self) -> int:
+        """How many tokens the context can grow to."""
+        return len(self.prompt_ids) + self.sampling.max_tokens
+
+    @property
+    def done(self) -> bool:
+        """Whether no further token is wanted."""
+        return bool(self.finish) or self.abandoned
+
+    def uniform(self) -> float:
+        """The next number in [0, 1) of this response's own random sequence."""
+        return self._random.random()
+
+    def forbidden(self) -> frozenset[int]:
+        """The tokens that may not come next, because the response is still too short."""
+        early = len(self.token_ids) < self.sampling.min_tokens
+        return self.sampling.stop_ids if early else frozenset()
+
+    def accept(self, token: int, log_prob: float) -> None:
+        """Append a token; `finish` says afterwards whether it was the last.
+
+        Raises:
+            ArithmeticError: the log-probability is not a number, so the model is broken.
+        """
+        if log_prob != log_prob:  # noqa: PLR0124 - the test for NaN that needs no import
+            raise ArithmeticError("the model's logits are not numbers: its weights are broken")
+        self.token_ids.append(token)
+        self.log_probs.append(log_prob)
+        written = len(self.token_ids)
+        early = written < self.sampling.min_tokens
+        if not early and (token in self.sampling.stop_ids or self._wrote_stop_text()):
+            self.finish = "stop"
+        elif written >= self.sampling.max_tokens:
+            self.finish = "length"
+
+    def _wrote_stop_text(self) -> bool:
+        """Whether the last token completed one.
+
+        It may have begun in the prompt, which ends with the first part of a response that was
+        aborted and is gone on with.
+        """
+        if not self.sampling.stop_texts or self._decode is None:
+            return False
+        tail = self._tail()
+        now = self._decode(tail)
+        found = [text for text in self.sampling.stop_texts if text in now]
+        if not found or len(tail) <= len(self.token_ids):
+            return bool(found)
+        before = self._decode(tail[:-1])
+        return any(now.count(text) > before.count(text) for text in found)
+
+    def _tail(self) -> list[int]:
+        missing = _TAIL_TOKENS - len(self.token_ids)
+        return (self.prompt_ids[-missing:] if missing > 0 else []) + self.token_ids[-_TAIL_TOKENS:]

@@ -1,0 +1,75 @@
+"""Starts the rollout server of one data-parallel rank, beside the worker that trains there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+from verl.utils.device import get_device_name, get_resource_name
+from verl.workers.rollout.replica import RolloutReplica
+
+from zerowait.errors import ConfigError
+from zerowait.verl.cpu.rollout.server import TransformersServer
+from zerowait.verl.cpu.rollout.settings import ROLLOUT_NAME, check_parallelism, server_name
+
+_CALLS: Final = 100_000
+"""Calls that the actor takes at a time. Requests that wait to be decoded are calls too: with verl's
+own limit, about a thousand, they keep out the weights without which they are never answered."""
+
+
+def server_actor(replica_rank: int, *, node_id: str, environment: Mapping[str, str]) -> Any:
+    """The server as a Ray actor of the node, to be made with ``.remote(...)``."""
+    return ray.remote(TransformersServer).options(
+        name=server_name(replica_rank),
+        num_cpus=0,
+        max_concurrency=_CALLS,
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
+        runtime_env={"env_vars": dict(environment)},
+    )
+
+
+class TransformersReplica(RolloutReplica):
+    """One server, on the node and the device of its training worker."""
+
+    async def launch_servers(self) -> None:
+        """Start the server and wait until its model is loaded.
+
+        Raises:
+            ConfigError: the model would have to be split, or is not the policy.
+        """
+        check_parallelism(self.config)
+        if self.is_reward_model or self.is_teacher_model:
+            raise ConfigError("the transformers rollout serves the policy only")
+        node_id, device = await self._place()
+        environment = {}
+        if get_device_name() == "cuda":
+            # The actor asks Ray for no GPU, because its training worker holds the one it shares;
+            # Ray hides every GPU from such an actor unless it is told to leave the variable alone.
+            environment = {
+                "CUDA_VISIBLE_DEVICES": device,
+                "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            }
+        actor = server_actor(self.replica_rank, node_id=node_id, environment=environment)
+        server = actor.remote(
+            self.config,
+            self.model_config,
+            device=get_device_name(),
+            replica_rank=self.replica_rank,
+        )
+        await server.stats.remote()
+        self.servers = [server]
+        self._server_handle = server
+        self._server_address = f"{ROLLOUT_NAME}:{self.replica_rank}"
+
+    async def _place(self) -> tuple[str, str]:
+        """The node of our training worker, and its device there."""
+
+        def here(_: Any) -> tuple[str, str]:
+            context = ray.get_runtime_context()
+            devices = context.get_accelerator_ids().get(get_resource_name()) or ["0"]
+            return context.get_node_id(), str(devices[0])
+
+        place: tuple[str, str] = await self.workers[0].__ray_call__.remote(here)
+        return place

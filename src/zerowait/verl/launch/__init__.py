@@ -1,0 +1,1 @@
+"""From a recipe to verl's trainer process: checks, overrides, start, resume."""

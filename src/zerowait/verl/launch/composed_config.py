@@ -1,0 +1,418 @@
+"""verl's whole configuration, composed and checked before anything is started.
+
+Hydra composes it from verl's YAML files and the overrides, which takes half a second and imports
+neither verl nor torch nor Ray. What it checks is whether a key exists. A value of the wrong type
+would be found by verl, after minutes, at the place that computes with it: so types are compared
+here with those of verl's own values, and names with the names that verl knows.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from importlib.metadata import entry_points
+from typing import Any, Final, NoReturn
+
+from zerowait.errors import ConfigError, did_you_mean
+from zerowait.verl.launch.hydra_syntax import flattened, plain_key
+from zerowait.verl.launch.recipe import Recipe
+from zerowait.verl.launch.verl_names import (
+    ALSO,
+    BOOL,
+    CHOICES,
+    COUNTS,
+    FLOAT,
+    INT,
+    LIST,
+    LOGGERS,
+    MAPPING,
+    NEVER_MADE,
+    NULL,
+    REGISTRIES,
+    TEXT,
+    declared_choices,
+    declared_fields,
+    verl_folder,
+)
+
+_ROOT: Final = "ppo_trainer"
+_ADDED: Final = ("reward.zerowait.", "search.")
+_TYPED: Final = frozenset({BOOL, INT, FLOAT, TEXT, LIST})
+_LOOSE: Final = {
+    BOOL: frozenset({NULL}),
+    TEXT: frozenset({NULL}),
+    LIST: frozenset({TEXT, NULL}),
+}
+"""What verl takes as well where its YAML has a value of a kind."""
+_NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
+
+
+def composed(command: Sequence[str]) -> Any:
+    """The configuration with these overrides, an OmegaConf mapping.
+
+    Raises:
+        HydraException, OmegaConfBaseException: an override does not fit.
+    """
+    from hydra import compose, initialize_config_dir
+
+    folder = verl_folder() / "trainer" / "config"
+    with initialize_config_dir(config_dir=str(folder), version_base=None):
+        return compose(_ROOT, overrides=list(command))
+
+
+def check_overrides(
+    command: Sequence[str], extra: Mapping[str, str], recipe: Recipe | None = None
+) -> None:
+    """Raise one clear error unless verl has each override's key, and its value the right type.
+
+    Args:
+        command: the trainer's whole command line, the user's overrides in it.
+        extra: those from the command line; they win.
+        recipe: whose ``verl:`` the others come from.
+
+    Raises:
+        ConfigError: in one line, with the nearest right name; for those of the recipe with the
+            file and the line.
+    """
+    from hydra.errors import HydraException
+    from omegaconf.errors import OmegaConfBaseException
+
+    check = _Check(command, extra, recipe)
+    for argument in check.given:
+        check.syntax(argument)
+    groups = [argument for argument in check.given if check.is_group(argument)]
+    try:
+        plain = composed([*check.own, *groups])
+    except (HydraException, OmegaConfBaseException) as error:
+        check.refuse_group(groups, error)
+    try:
+        whole = composed(command)
+    except (HydraException, OmegaConfBaseException):
+        check.refuse_key(plain)
+    changed = [
+        argument
+        for argument in check.given
+        if argument not in groups and not argument.startswith(("~", "hydra."))
+    ]
+    for argument in changed:
+        check.section(_key(argument), plain, whole)
+    for argument in changed:
+        check.values(argument, plain, whole)
+
+
+class _Check:
+    """One command line, and where each part of it was written."""
+
+    def __init__(
+        self, command: Sequence[str], extra: Mapping[str, str], recipe: Recipe | None
+    ) -> None:
+        self._recipe = recipe
+        self._extra = {plain_key(key) for key in extra}
+        self._verl: Mapping[str, Any] = {} if recipe is None else recipe.verl
+        theirs = self._extra | {plain_key(key) for key in self._verl}
+        self.given = [argument for argument in command if _key(argument) in theirs]
+        self.own = [argument for argument in command if _key(argument) not in theirs]
+
+    def fail(self, key: str, problem: str) -> NoReturn:
+        """Raise the error for a plain dotted key, with the recipe's line if it is from there."""
+        if self._recipe is not None and not any(
+            key == given or key.startswith(f"{given}.") for given in self._extra
+        ):
+            path = _written_at(self._verl, key)
+            place = self._recipe.source.says(("verl", *path), "").split(": ", 1)[0]
+            raise ConfigError(f"{place}: verl: {key} {problem}")
+        raise ConfigError(f"{key} {problem}")
+
+    def syntax(self, argument: str) -> None:
+        """Refuse what Hydra cannot read, and several values for one key."""
+        from hydra.core.override_parser.overrides_parser import OverridesParser
+        from hydra.errors import HydraException
+
+        try:
+            override = OverridesParser.create().parse_override(argument)
+        except HydraException as error:
+            reason = str(error).splitlines()[0]
+            self.fail(
+                _key(argument),
+                f"is not in Hydra's syntax ({argument}): {reason}; text with special characters "
+                "stands in quotes",
+            )
+        if override.is_sweep_override():
+            self.fail(
+                _key(argument),
+                f"has several values ({argument}), and a training has one: a list stands in "
+                "brackets, and text with commas in quotes",
+            )
+
+    def is_group(self, argument: str) -> bool:
+        """Whether the argument chooses one of verl's files, such as ``model_engine=megatron``."""
+        group = plain_key(argument.partition("=")[0]).partition("@")[0]
+        return "@" in argument.partition("=")[0] or (
+            "." not in group and (verl_folder() / "trainer" / "config" / group).is_dir()
+        )
+
+    def refuse_group(self, groups: Sequence[str], error: Exception) -> NoReturn:
+        """Raise the error for a choice that is none of verl's files."""
+        for argument in groups:
+            key, _, choice = argument.partition("=")
+            group = plain_key(key).partition("@")[0]
+            folder = verl_folder() / "trainer" / "config" / group
+            known = sorted(file.stem for file in folder.glob("*.yaml"))
+            if choice.strip("\"'") not in known:
+                hint = did_you_mean(choice, known)
+                self.fail(_key(argument), f"has no choice {choice!r} in verl{hint}")
+        raise ConfigError(f"verl's configuration: {_first_line(error)}") from None
+
+    def refuse_key(self, plain: Any) -> NoReturn:
+        """Raise the error for the first override with which verl's files do not compose."""
+        from hydra.errors import HydraException
+        from omegaconf.errors import OmegaConfBaseException
+
+        for argument in self.given:
+            if not argument.startswith(("+", "~", "hydra.")):
+                for key, _ in _leaves(argument):
+                    self._exists(key, plain)
+        done = list(self.own)
+        for argument in self.given:
+            done.append(argument)
+            try:
+                composed(done)
+            except (HydraException, OmegaConfBaseException) as error:
+                self.fail(_key(argument), f"does not fit ({argument}): {_first_line(error)}")
+        raise ConfigError("verl's configuration does not compose")
+
+    def _exists(self, key: str, plain: Any) -> None:
+        from omegaconf import DictConfig
+
+        node, inside = plain, ""
+        for part in key.split("."):
+            if not isinstance(node, DictConfig):
+                return
+            if part not in set(node):  # `in` itself denies a key without a value yet
+                where = f"in {inside}" if inside else "at the top"
+                hint = _nearest(part, inside, node, plain)
+                if key.startswith(_ADDED):
+                    hint = f"; it is added with a plus, as in +{key}=..."
+                self.fail(
+                    key,
+                    f"is no key of verl's configuration: there is no {part!r} {where}{hint}",
+                )
+            node = _value(node, part)
+            inside = f"{inside}.{part}" if inside else part
+
+    def values(self, argument: str, plain: Any, whole: Any) -> None:
+        """Refuse values of another type than verl's own, and names that verl does not know."""
+        for key, _ in _leaves(argument):
+            value = self._resolved(key, whole)
+            expected = _expected(key, plain, whole)
+            self._field(key, whole)
+            if expected and not _fits(value, expected):
+                self.fail(key, f"must be {_words(expected)}, not {_shown(value, expected)}")
+            if key in COUNTS and isinstance(value, int) and value < 1:
+                self.fail(key, f"must be at least 1, not {value}")
+            self._choice(key, value, whole)
+
+    def section(self, key: str, plain: Any, whole: Any) -> None:
+        """Refuse a value in the place of a section, and a section in the place of a value."""
+        from omegaconf import DictConfig
+
+        own, given = _select(plain, key), _select(whole, key)
+        if isinstance(own, DictConfig) and own and not isinstance(given, DictConfig):
+            self.fail(key, f"is a section with keys of its own, not {_shown(given, frozenset())}")
+        if isinstance(given, DictConfig) and own is not None and not isinstance(own, DictConfig):
+            expected = _expected(key, plain, whole)
+            if expected and MAPPING not in expected:
+                self.fail(key, f"must be {_words(expected)}, not a mapping")
+
+    def _resolved(self, key: str, whole: Any) -> Any:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+
+        try:
+            return OmegaConf.select(whole, key)
+        except (OmegaConfBaseException, ValueError) as error:
+            self.fail(key, f"refers to what is not there: {_first_line(error)}")
+
+    def _field(self, key: str, whole: Any) -> None:
+        """Refuse a key that the object which verl makes of its section does not take."""
+        from omegaconf import DictConfig
+
+        parts = key.split(".")
+        for depth in range(len(parts) - 1, 0, -1):
+            inside = ".".join(parts[:depth])
+            section = _select(whole, inside)
+            if not isinstance(section, DictConfig):
+                continue
+            target = section.get("_target_")
+            if target is None:
+                continue
+            fields = declared_fields(str(target))
+            if inside.startswith(NEVER_MADE) or fields is None or parts[depth] in fields:
+                return
+            known = sorted(set(fields) - {"_target_"})
+            self.fail(
+                key,
+                f"is a key that verl cannot take: {inside} is made into a "
+                f"{str(target).rpartition('.')[2]}, which has no {parts[depth]!r}"
+                f"{did_you_mean(parts[depth], known)}",
+            )
+
+    def _choice(self, key: str, value: Any, whole: Any) -> None:
+        if key == "trainer.logger":
+            for name in [value] if isinstance(value, str) else value or ():
+                if name not in LOGGERS:
+                    self.fail(key, f"must list verl's, not {name!r}{did_you_mean(name, LOGGERS)}")
+        known = CHOICES.get(key) or _insisted(key, whole)
+        if known is None and not _somebody_registers({*self._extra, *flattened(self._verl)}):
+            known = REGISTRIES.get(key)
+        if known and value is not None and value not in known:
+            near = did_you_mean(str(value), known)
+            self.fail(key, f"must be one of verl's names, not {value!r}{near}")
+
+
+def _key(argument: str) -> str:
+    return plain_key(argument.partition("=")[0])
+
+
+def _leaves(argument: str) -> Iterator[tuple[str, Any]]:
+    spelled, _, value = argument.partition("=")
+    yield from flattened({spelled: value}).items()
+
+
+def _written_at(tree: Any, key: str) -> tuple[str, ...]:
+    """The keys in a recipe's ``verl:`` under which a dotted key was written."""
+    if not isinstance(tree, Mapping):
+        return ()
+    for spelled, inner in tree.items():
+        plain = plain_key(str(spelled))
+        if key == plain:
+            return (str(spelled),)
+        if key.startswith(f"{plain}."):
+            return (str(spelled), *_written_at(inner, key.removeprefix(f"{plain}.")))
+    return ()
+
+
+def _somebody_registers(given: set[str]) -> bool:
+    """Whether something else than verl and zerowait may have brought names of its own."""
+    return bool(
+        os.environ.get("VERL_USE_EXTERNAL_MODULES")
+        or "actor_rollout_ref.model.external_lib" in given
+        or any(point.name != "zerowait" for point in entry_points(group="verl.plugins"))
+    )
+
+
+def _select(config: Any, key: str) -> Any:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    with suppress(OmegaConfBaseException, ValueError):
+        return OmegaConf.select(config, key)
+    return None
+
+
+def _value(node: Any, part: str) -> Any:
+    from omegaconf.errors import OmegaConfBaseException
+
+    with suppress(OmegaConfBaseException):
+        return node[part]
+    return None
+
+
+def _nearest(part: str, inside: str, node: Any, plain: Any) -> str:
+    """The nearest key of the section; failing that, keys of this name elsewhere."""
+    hint = did_you_mean(part, [str(key) for key in node if key != "_target_"])
+    if "did you mean" in hint:
+        return hint
+    elsewhere = [key for key in _all_keys(plain) if key.rpartition(".")[2] == part]
+    if elsewhere and inside:
+        return f"; there is {' and '.join(elsewhere[:3])}"
+    return hint
+
+
+def _all_keys(node: Any, inside: str = "") -> Iterator[str]:
+    from omegaconf import DictConfig
+
+    for key in node:
+        whole = f"{inside}.{key}" if inside else str(key)
+        yield whole
+        inner = _value(node, key)
+        if isinstance(inner, DictConfig):
+            yield from _all_keys(inner, whole)
+
+
+def _target(key: str, whole: Any) -> tuple[str | None, str]:
+    """The class that verl makes of the section of a key, and the key's name in it."""
+    from omegaconf import DictConfig
+
+    inside, _, name = key.rpartition(".")
+    section = _select(whole, inside) if inside else whole
+    target = section.get("_target_") if isinstance(section, DictConfig) else None
+    return (None if target is None else str(target)), name
+
+
+def _insisted(key: str, whole: Any) -> tuple[str, ...] | None:
+    target, name = _target(key, whole)
+    return declared_choices(target).get(name) if target else None
+
+
+def _expected(key: str, plain: Any, whole: Any) -> frozenset[str]:
+    """What a value may be, as its section's dataclass or verl's own value says; empty: anything."""
+    own = _select(plain, key)
+    target, name = _target(key, whole)
+    kinds = ((declared_fields(target) if target else None) or {}).get(name)
+    if kinds is not None:
+        return kinds if own is not None else kinds | {NULL}
+    return ALSO.get(key, frozenset()) | _kinds_of(own)
+
+
+def _kinds_of(own: Any) -> frozenset[str]:
+    kind = _kind(own)
+    return _LOOSE.get(kind, frozenset()) | {kind} if kind in _TYPED else frozenset()
+
+
+def _kind(value: Any) -> str:
+    from omegaconf import DictConfig, ListConfig
+
+    kinds = {bool: BOOL, int: INT, float: FLOAT, str: TEXT, ListConfig: LIST, DictConfig: MAPPING}
+    return kinds.get(type(value), NULL)
+
+
+def _fits(value: Any, expected: frozenset[str]) -> bool:
+    kind = _kind(value)
+    if kind == INT and (FLOAT in expected or (BOOL in expected and value in {0, 1})):
+        return True
+    return kind in expected
+
+
+def _words(expected: frozenset[str]) -> str:
+    kinds = (INT, FLOAT, BOOL, TEXT, LIST, MAPPING)
+    return " or ".join(kind for kind in kinds if kind in expected)
+
+
+def _shown(value: Any, expected: frozenset[str]) -> str:
+    kind, numeric = _kind(value), {INT, FLOAT} & expected
+    if kind in {NULL, LIST, MAPPING}:
+        return kind
+    if kind == BOOL:
+        return str(value).lower()
+    if kind == TEXT:
+        hint = f": {_as_number(value)}" if numeric and _NUMBER.fullmatch(value) else ""
+        return f"text {value[:60]!r}{hint}"
+    if TEXT in expected and not numeric:
+        return f"{value}, which is a number: in two pairs of quotes, '\"{value}\"', it is text"
+    return str(value)
+
+
+def _as_number(text: str) -> str:
+    number = float(text)
+    written = repr(number) if "." in text or "e" in text.lower() else text
+    if "e" in written and "." not in written:
+        written = written.replace("e", ".0e")
+    return f"YAML reads {text} as text; write {written}" if "e" in text.lower() else f"write {text}"
+
+
+def _first_line(error: Exception) -> str:
+    reason = error.__cause__ or error
+    return str(reason).splitlines()[0].strip() if str(reason) else type(reason).__name__

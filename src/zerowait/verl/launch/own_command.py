@@ -1,0 +1,116 @@
+"""What is wrong in a command line of the user's own for ``verl.trainer.main_ppo``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from zerowait.config import load_config
+from zerowait.engine.plan import compile_plan
+from zerowait.errors import ConfigError, DataError
+from zerowait.verl.launch.composed_config import check_overrides, composed
+from zerowait.verl.launch.data_columns import check_data_file
+from zerowait.verl.launch.hydra_syntax import plain_key
+from zerowait.verl.launch.ignored_keys import examine
+from zerowait.verl.launch.overrides import DATASET
+from zerowait.verl.launch.recipe import parse_override
+
+_MANAGER: Final = "reward.reward_manager.name"
+_CLASS: Final = "RewardDataset"
+
+
+def wrong_in(overrides: Sequence[str]) -> list[str]:
+    """Each thing that keeps rewards from a training with these overrides, in a line; [] is none.
+
+    Without overrides there is no command to look at.
+
+    Raises:
+        ConfigError: one of them is not key=value.
+    """
+    if not overrides:
+        return []
+    given = dict(parse_override(text) for text in overrides)
+    found = [str(finding) for finding in examine(given)]
+    said = {plain_key(key) for key in given}
+    sound, refused = _sound(overrides)
+    found += refused
+    if sound is None:
+        return found
+    return [*found, *_missing(sound, said), *_unready(sound, said)]
+
+
+def _sound(overrides: Sequence[str]) -> tuple[Any, list[str]]:
+    """The configuration with the overrides that fit, and why the others do not."""
+    whole = _refused(overrides)
+    if whole is None:
+        return composed(overrides), []
+    why = {text: problem for text in overrides if (problem := _refused([text])) is not None}
+    rest = [text for text in overrides if text not in why]
+    if _refused(rest) is not None:  # they do not fit each other
+        return None, [*why.values(), whole]
+    return composed(rest), list(why.values())
+
+
+def _refused(overrides: Sequence[str]) -> str | None:
+    given = dict(parse_override(text) for text in overrides)
+    return _problem(partial(check_overrides, overrides, given))
+
+
+def _missing(config: Any, said: set[str]) -> Iterator[str]:
+    """What verl has to be told so that it asks us at all."""
+    if _MANAGER not in said:
+        yield (
+            f"{_MANAGER} is not set, so that verl's own manager "
+            f"{config.reward.reward_manager.name} scores: write {_MANAGER}=zerowait"
+        )
+    own = config.data.custom_cls
+    if own.path is None:
+        yield (
+            "data.custom_cls.path is not set, so that rewards are not told the split and group of "
+            f"a row: write data.custom_cls.path={DATASET} data.custom_cls.name={_CLASS}"
+        )
+    elif own.path == DATASET and own.name != _CLASS:
+        what = "not set" if own.name is None else f"{own.name}: {DATASET} has no such class"
+        yield f"data.custom_cls.name is {what}; write data.custom_cls.name={_CLASS}"
+
+
+def _unready(config: Any, said: set[str]) -> Iterator[str]:
+    """What of ours verl is told to read, and would not do."""
+    if config.reward.reward_manager.name == "zerowait" or _MANAGER not in said:
+        problem = _problem(partial(_check_reward, config))
+        if problem is not None:
+            yield problem
+    for key in ("train_files", "val_files"):
+        if f"data.{key}" in said:
+            yield from _wrong_files(config.data[key], config.data.prompt_key)
+
+
+def _check_reward(config: Any) -> None:
+    from zerowait.verl.rewards.streaming_rules import check_streaming
+    from zerowait.verl.rewards.tickets import check_ticketed, gives_tickets, settings_in
+
+    settings = settings_in(config)
+    if gives_tickets(config) and config.reward.reward_manager.name == "zerowait":
+        check_ticketed(config)
+        compile_plan(load_config(settings.config))
+    else:
+        check_streaming(settings.config, config)
+
+
+def _wrong_files(files: Any, prompt_key: str) -> Iterator[str]:
+    for name in [files] if isinstance(files, str) else files:
+        path = Path(str(name)).expanduser()
+        if "://" not in str(name):
+            problem = _problem(partial(check_data_file, path, prompt_key=prompt_key))
+            if problem is not None:
+                yield problem
+
+
+def _problem(check: Callable[[], object]) -> str | None:
+    try:
+        check()
+    except (ConfigError, DataError) as error:
+        return str(error)
+    return None

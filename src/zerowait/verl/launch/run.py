@@ -1,0 +1,305 @@
+"""From a recipe to verl's own trainer: the overrides, the environment, the process."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from zerowait.errors import ConfigError
+from zerowait.verl.launch.hydra_syntax import flattened, given_twice, read
+from zerowait.verl.launch.ignored_keys import examine
+from zerowait.verl.launch.log import Log
+from zerowait.verl.launch.overrides import arguments, base_overrides, merged_overrides
+from zerowait.verl.launch.recipe import Recipe
+from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.launch.training_setup import TrainingSetup
+from zerowait.verl.rewards.rows import MANAGER
+
+LOG = "train.log"
+ROLLOUTS = "rollouts"
+VALIDATION = "validation"
+_STEP = re.compile(r"\bstep:(\d+) - ")
+_SAID = re.compile(r"\bzerowait: (.+)")
+_KILL_AFTER_S = 20.0
+
+
+def device_of(recipe: Recipe, *, runs_here: bool = True) -> Literal["cpu", "cuda"]:
+    """``cuda`` or ``cpu``: as the recipe says, or what this machine has.
+
+    Args:
+        recipe: the recipe.
+        runs_here: False where nothing is started; then a recipe for GPUs needs none.
+
+    Raises:
+        ConfigError: the recipe says ``cuda``, and there is none.
+    """
+    resources = recipe.resources
+    runs_here = runs_here and resources.ray_address is None
+    if resources.device == "cuda" and runs_here and not _has_gpu():
+        recipe.source.fail(("resources", "device"), "is cuda, and this machine has no GPU")
+    if resources.device != "auto":
+        return resources.device
+    return "cuda" if _has_gpu() else "cpu"
+
+
+def has_driver() -> bool:
+    """Whether there may be a GPU; torch, whose import takes seconds, finds none without."""
+    if Path("/dev/kfd").exists():  # AMD's
+        return True
+    try:
+        ctypes.CDLL("libcuda.so.1" if os.name == "posix" else "nvcuda.dll")
+    except OSError:
+        return False
+    return True
+
+
+def _has_gpu() -> bool:
+    if not has_driver():
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
+    """What the recipe says, in the terms of verl's configuration."""
+    data, algorithm, resources = recipe.data, recipe.algorithm, recipe.resources
+    if device == "cpu":
+        _refuse_what_needs_a_gpu(recipe)
+    return TrainingSetup(
+        model_path=_model_path(recipe),
+        train_files=[str(recipe.path(file)) for file in data.train],
+        val_files=[str(recipe.path(file)) for file in data.validation],
+        device=device,
+        devices=resources.devices,
+        nodes=resources.nodes,
+        **_separate(recipe),
+        engine=_engine(recipe),
+        backend=resources.backend,
+        flash_attention=recipe.model.flash_attention and device == "cuda",
+        prompt_key=data.prompt_key,
+        prompts=data.batch,
+        responses=recipe.rollout.n,
+        max_prompt_tokens=data.max_prompt_tokens,
+        max_response_tokens=data.max_response_tokens,
+        steps=algorithm.steps,
+        learning_rate=algorithm.learning_rate,
+        temperature=recipe.rollout.temperature,
+        estimator=algorithm.estimator,
+        kl_loss=algorithm.kl_loss,
+        micro_batch=algorithm.micro_batch,
+        validate_every=recipe.schedule.validate_every,
+        save_every=recipe.schedule.save_every,
+        name=recipe.name,
+        folder=recipe.output,
+        logger=recipe.schedule.logger,
+        seed=recipe.seed,
+        reward_workers=resources.reward_workers,
+        ray_address=resources.ray_address,
+    )
+
+
+def _engine(recipe: Recipe) -> Literal["transformers", "vllm", "sglang"]:
+    return "transformers" if recipe.rollout.engine == "auto" else recipe.rollout.engine
+
+
+def _separate(recipe: Recipe) -> dict[str, Any]:
+    """What is only there where rollouts have devices of their own."""
+    trainer, resources = recipe.trainer, recipe.resources
+    if not trainer.is_separate:
+        return {}
+    transfer = resources.weight_transfer
+    if transfer == "auto":
+        transfer = "gloo" if _engine(recipe) == "transformers" else "nccl"
+    return {
+        "rollout_devices": resources.rollout_devices or 1,
+        "rollout_nodes": resources.rollout_nodes or 1,
+        "updates_per_sync": trainer.updates_per_sync or 1,
+        "weight_transfer": transfer,
+    }
+
+
+def _refuse_what_needs_a_gpu(recipe: Recipe) -> None:
+    for key, value, instead in (
+        (("rollout", "engine"), recipe.rollout.engine, "transformers"),
+        (("resources", "backend"), recipe.resources.backend, "fsdp2"),
+        (("resources", "weight_transfer"), recipe.resources.weight_transfer, "gloo"),
+    ):
+        if value in ("vllm", "sglang", "megatron", "nccl"):
+            recipe.source.fail(
+                key,
+                f"is {value}, which needs a GPU, and this runs on the CPU: leave it out, or write "
+                f"{instead}",
+            )
+    if (recipe.trainer.updates_per_sync or 1) > 1:
+        recipe.source.fail(
+            ("trainer", "updates_per_sync"),
+            "must be 1 on the CPU: for further updates verl copies the weights before them to the "
+            "host's memory, where they are already, so that its copy changes with them",
+        )
+
+
+def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:
+    """Raise a ConfigError for overrides that verl ignores, or that take rewards past zerowait.
+
+    And for a NaN, which every comparison in verl lets pass, and for what the recipe sets twice.
+    """
+    twice = given_twice(recipe.verl)
+    if twice is not None:
+        recipe.source.fail(("verl", twice[1]), f"sets what {twice[0]!r} has set already")
+    for key, value in flattened({**recipe.verl, **extra}).items():
+        given = read(value) if isinstance(value, str) else value
+        if isinstance(given, float) and math.isnan(given):
+            raise ConfigError(f"verl's configuration: {key} must be a number, not {value}")
+    findings = examine({**recipe.verl, **extra})
+    if findings:
+        raise ConfigError("; ".join(str(finding) for finding in findings))
+
+
+def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, str]) -> list[str]:
+    """The trainer's command line: ours, then the recipe's ``verl:``, then `extra`; later wins.
+
+    Args:
+        recipe: the recipe.
+        setup: the same in verl's terms.
+        extra: overrides in Hydra's own syntax, from the command line.
+    """
+    own = {**base_overrides(setup), **_reward(recipe), **_search(recipe)}
+    # An epoch has at least one step, so the steps always end the run before the epochs do.
+    own["trainer.total_epochs"] = steps_of(recipe, extra)
+    composed = merged_overrides(own, recipe.verl)
+    given = {key.lstrip("+"): value for key, value in extra.items()}
+    spelled = {key.lstrip("+"): key for key in [*extra, *composed]}
+    kept = {key: value for key, value in composed.items() if key.lstrip("+") not in given}
+    return [*arguments(kept), *(f"{spelled[key]}={value}" for key, value in given.items())]
+
+
+def _reward(recipe: Recipe) -> dict[str, object]:
+    folder = Path(recipe.output)
+    trainer = recipe.trainer
+    tickets = {
+        "+reward.zerowait.redeem_s": trainer.waited_s,
+        "+reward.zerowait.max_abstained": trainer.ceiling,
+    }
+    sampled = {"+reward.zerowait.max_sampled_batches": trainer.sampled_batches}
+    return {
+        "reward.reward_manager.name": "zerowait",
+        "+actor_rollout_ref.rollout.agent.agent_loop_manager_class": MANAGER,
+        "+reward.zerowait.config": recipe.reward_path,
+        "+reward.zerowait.record": str(folder),
+        "trainer.v1.trainer_mode": trainer.mode,
+        **(tickets if trainer.gives_tickets else {}),
+        **(sampled if trainer.stops_sampling else {}),
+        "trainer.rollout_data_dir": str(folder / ROLLOUTS),
+        "trainer.validation_data_dir": str(folder / VALIDATION),
+    }
+
+
+def _search(recipe: Recipe) -> dict[str, object]:
+    if recipe.search is None:
+        return {}
+    settings: dict[str, Any] = msgspec.to_builtins(recipe.search)
+    retriever = settings.pop("retriever")
+    return {
+        "actor_rollout_ref.rollout.agent.default_agent_loop": "search",
+        **{f"+search.{key}": value for key, value in settings.items()},
+        **{f"+search.retriever.{key}": value for key, value in retriever.items()},
+    }
+
+
+def _model_path(recipe: Recipe) -> str:
+    local = recipe.path(recipe.model.path)
+    return str(local) if local.is_dir() else recipe.model.path
+
+
+def dry_run(config: Any) -> str:
+    """The whole configuration that the trainer would get, as YAML."""
+    from omegaconf import OmegaConf
+
+    text: str = OmegaConf.to_yaml(config)
+    return text
+
+
+def run_trainer(
+    command: list[str],
+    *,
+    env: Mapping[str, str],
+    folder: Path,
+    on_step: Callable[[int], None],
+    tell: Callable[[str], None] = lambda _: None,
+) -> int:
+    """The exit code of verl's trainer; its output goes to ``train.log`` in `folder`.
+
+    `on_step` is called with each finished step's number, and `tell` with what zerowait says in the
+    trainer's processes, and with what had no room, where the training failed for it. An interrupt
+    is passed on to the trainer, which gets 20 s to end.
+    """
+    # for their owner only: verl's dumps and its log quote prompts and responses
+    for place in (folder, folder / ROLLOUTS, folder / VALIDATION):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with Log(folder / LOG) as log:
+        process = subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
+            [sys.executable, "-m", "verl.trainer.main_ppo", *command],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env={"PYTHONUNBUFFERED": "1", **env, **os.environ},
+            start_new_session=True,  # so that an interrupt reaches it once, through us
+        )
+        assert process.stdout is not None  # noqa: S101 - PIPE
+        try:
+            for step in _steps(process.stdout, log.write, tell):
+                on_step(step)
+            code = process.wait()
+            full = log.no_room() if code else None
+            if full is not None:
+                tell(full)
+            return code
+        finally:
+            _end(process)
+            process.stdout.close()
+
+
+def tail(folder: Path, lines: int = 40) -> str:
+    """The end of the trainer's log."""
+    try:
+        text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def _steps(
+    lines: Iterable[str], write: Callable[[str], Any], tell: Callable[[str], None]
+) -> Iterable[int]:
+    for line in lines:
+        write(line)
+        said = _SAID.search(line)
+        if said:
+            tell(said.group(1))
+        found = _STEP.search(line)
+        if found:
+            yield int(found.group(1))
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends the trainer and everything it started, if it is still there."""
+    if process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGINT)
+    try:
+        process.wait(_KILL_AFTER_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,1 @@
+"""Rewards of verl's rows: reward manager, tickets, settlement, metrics."""

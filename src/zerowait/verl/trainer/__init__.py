@@ -1,0 +1,1 @@
+"""verl's trainer modes `zerowait...` and what they need."""

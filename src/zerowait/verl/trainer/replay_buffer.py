@@ -1,0 +1,255 @@
+"""verl's replay buffer, for rows whose rewards come later than their tokens."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import (
+    FILTER_GROUPS_REWARD_METRIC,
+    ReplayBuffer,
+    ReplayBufferAsync,
+)
+
+from zerowait.errors import ConfigError
+from zerowait.verl.rewards.agent_loop_rewards import own_numbers
+from zerowait.verl.rewards.group_completion import tickets_in
+from zerowait.verl.rewards.row_rewards import RowRewards
+from zerowait.verl.rewards.rows import extra_info
+from zerowait.verl.rewards.sampled_batches import SampledBatches
+from zerowait.verl.rewards.tickets import TicketSettings
+
+_SHORTEST_POLL_S: Final = 0.03
+_LONGEST_POLL_S: Final = 2.0
+_REST_PER_WORK: Final = 10.0
+"""Looking into the queue takes at most a tenth of the time, however many rows it holds."""
+
+VALIDATION_PARTITION: Final = "val"
+
+
+class TicketReplayBuffer(ReplayBuffer):
+    """Holds a finished group back until its rewards are known, where verl needs them to go on.
+
+    That is so in validation, and where ``algorithm.filter_groups`` chooses groups by their rewards;
+    such a group is neither running nor finished then, so that others can be chosen meanwhile.
+    Everywhere else groups pass at once, and their rewards are fetched behind the log-probabilities.
+    """
+
+    rows: RowRewards
+    sampled: SampledBatches
+    redeem_s: float
+    rewards_per_step: int
+    responses: int
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._held: dict[str, dict[str, list[str]]] = defaultdict(dict)
+        self._held_since: dict[str, float] = {}
+        self._signal: dict[str, float | None] = {}
+        self._look_s = 0.0
+
+    def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
+        """As verl's; the rewards of a training batch are on their way when it returns."""
+        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        if partition_id == VALIDATION_PARTITION:
+            self.rows.write(partition_id, batch.keys)
+            self.rows.write_infos(partition_id, batch.keys)
+        else:
+            self.rows.read(partition_id, batch.keys)
+        self._drop_held(partition_id)
+        return batch, metrics
+
+    def _drop_held(self, partition_id: str) -> None:
+        """As verl does in synchronous steps with every group beyond the batch."""
+        self._clear_groups(partition_id, set(self._held[partition_id]))
+
+    def _sync_metadata_from_transfer_queue(self) -> None:
+        started = time.monotonic()
+        super()._sync_metadata_from_transfer_queue()
+        self._look_s = time.monotonic() - started
+
+    def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
+        """As verl's, which asks here first after each look into the queue."""
+        started = time.monotonic()
+        if partition_id == VALIDATION_PARTITION or self.filter_groups_metric is not None:
+            self._hold_back(partition_id)
+        self._look_s += time.monotonic() - started
+        return super()._terminal_eviction_reasons(global_steps, partition_id)
+
+    def _hold_back(self, partition_id: str) -> None:
+        """Takes groups whose rewards are not known out of the finished ones."""
+        self._held[partition_id].clear()
+        ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+        rows = self._rows_of(partition_id, ended)
+        self.rows.read(partition_id, (key for keys in rows.values() for key in keys))
+        now = time.monotonic()
+        for uid, keys in rows.items():
+            since = self._held_since.setdefault(uid, now)
+            if now - since >= self.redeem_s:
+                self.rows.wait(keys, within_s=0.0)
+            if not self.rows.known(keys):
+                self._held[partition_id][uid] = keys
+                self.finished_keys[partition_id].discard(uid)
+                self.failure_keys[partition_id].discard(uid)
+
+    def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
+        """Finished groups whose survivors give no signal: all alike, or fewer than two of several.
+
+        The rule is verl's; rows without a value have no say, and those without a ticket say what
+        their agent loop brought along.
+        """
+        if partition_id == VALIDATION_PARTITION or self.filter_groups_metric is None:
+            return set(), Counter()
+        finished = self.finished_keys[partition_id]
+        fresh = [uid for uid in finished if uid not in self._signal]
+        rows = self._rows_of(partition_id, fresh)
+        without = [key for keys in rows.values() for key in keys if not self.rows.has_ticket(key)]
+        own = own_numbers(partition_id, without, self.filter_groups_metric)
+        for uid, keys in rows.items():
+            self._signal[uid] = self._shared_value(keys, own)
+        if fresh and self.rows.step.rewards >= self.rewards_per_step:
+            self.rows.check_ceiling()
+        self._count_replaced(fresh)
+        shared = {u: v for u in finished if (v := self._signal[u]) is not None}
+        return set(shared), Counter(v for v in shared.values() if not math.isnan(v))
+
+    def _count_replaced(self, fresh: Iterable[str]) -> None:
+        """Tell, and stop, a step that replaces one group after the other."""
+        without = [value for uid in fresh if (value := self._signal[uid]) is not None]
+        if without:
+            why = f"in each group, {self.filter_groups_metric} was the same, as {without[-1]:g}"
+            self.sampled.add(len(without), why=why)
+
+    def _shared_value(self, keys: list[str], own: Mapping[str, float | None]) -> float | None:
+        """The value that all survivors share; None for a group with a signal.
+
+        A group of several responses that is left with less than two has no signal either: its
+        value is the one that is left, or NaN.
+        """
+        numbers = (own[key] if key in own else self._metric(key) for key in keys)
+        values = [number for number in numbers if number is not None]
+        if len(values) > 1:
+            return values[0] if float(np.std(values)) == 0.0 else None
+        if len(keys) > 1:
+            return values[0] if values else float("nan")
+        return None
+
+    def _metric(self, key: str) -> float | None:
+        reward = self.rows.reward(key)
+        if reward is None or reward.value is None:
+            return None
+        if self.filter_groups_metric == FILTER_GROUPS_REWARD_METRIC:
+            return float(np.float32(reward.value))  # as verl would read it from its row
+        value = extra_info(reward)[self.filter_groups_metric]  # `check_filter_metric` knows it
+        return None if value is None else float(value)
+
+    def _rows_of(self, partition_id: str, uids: Iterable[str]) -> dict[str, list[str]]:
+        rows: dict[str, list[str]] = {uid: [] for uid in uids}
+        for key in self.partitions[partition_id]:
+            uid = key.split("_")[0]
+            if uid in rows:
+                rows[uid].append(key)
+        return rows
+
+    def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
+        for keys in self._rows_of(partition_id, uids).values():
+            self.rows.forget(keys)
+        # groups that fail or go stale were never read, and rollouts hand in before they fail
+        self.rows.give_up(tickets_in(partition_id, uids, self.responses))
+        for uid in uids:
+            self._signal.pop(uid, None)
+            self._held_since.pop(uid, None)
+        super()._clear_groups(partition_id, uids)
+
+    def _select_prompt_uids(
+        self, partition_id: str, sampleable_keys: set[str], batch_size: int
+    ) -> tuple[list[str], dict[str, dict[str, Any]], dict[str, int]]:
+        """As verl's; among prompts of one age, those that came first to the rollout."""
+        in_order = [uid for uid in self.prompt_global_steps[partition_id] if uid in sampleable_keys]
+        chosen: tuple[list[str], dict[str, dict[str, Any]], dict[str, int]]
+        chosen = super()._select_prompt_uids(partition_id, in_order, batch_size)
+        return chosen
+
+    def _materialize_batch(
+        self,
+        partition_id: str,
+        selected_prompt_uids: list[str],
+        partition_snapshot: dict[str, dict[str, Any]],
+    ) -> KVBatchMeta:
+        """As verl's, in the order of the prompts and not in the one in which responses ended.
+
+        The order decides about mini-batches and about the last bits of sums: with it a run can be
+        repeated.
+        """
+        if partition_id != VALIDATION_PARTITION:
+            self.sampled.begin_step()
+        for uid in selected_prompt_uids:
+            self._signal.pop(uid, None)
+            self._held_since.pop(uid, None)
+        place = {uid: at for at, uid in enumerate(selected_prompt_uids)}
+        ours = [key for key in partition_snapshot if key.split("_")[0] in place]
+        ours.sort(key=lambda key: (place[key.split("_")[0]], *map(int, key.split("_")[1:])))
+        return super()._materialize_batch(
+            partition_id, selected_prompt_uids, {key: partition_snapshot[key] for key in ours}
+        )
+
+    def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
+        generating = self.pending_keys[partition_id] or self.running_keys[partition_id]
+        rest_s = _REST_PER_WORK * self._look_s
+        started = time.monotonic()
+        self.rows.wait_for_news(min(max(_SHORTEST_POLL_S, rest_s), _LONGEST_POLL_S))
+        if self._held[partition_id] and not generating and partition_id != VALIDATION_PARTITION:
+            self.rows.step.exposed_s += time.monotonic() - started
+        last: float = super()._wait_for_next_poll(partition_id, last_debug_time)
+        return last
+
+
+class AsyncTicketReplayBuffer(TicketReplayBuffer, ReplayBufferAsync):
+    """The same for verl's asynchronous modes, in which groups may wait for a later step."""
+
+    def _drop_held(self, partition_id: str) -> None:
+        """They stay until their rewards are known, and verl's rules for stale ones apply."""
+
+
+_OURS: Final = {ReplayBuffer: TicketReplayBuffer, ReplayBufferAsync: AsyncTicketReplayBuffer}
+
+
+def with_tickets(
+    verls: ReplayBuffer,
+    *,
+    rows: RowRewards,
+    settings: TicketSettings,
+    prompts: int,
+    responses: int,
+) -> TicketReplayBuffer:
+    """A buffer with the settings of the one that verl made.
+
+    Args:
+        verls: verl's own.
+        rows: the rewards of its rows.
+        settings: how long one is waited for, and how many batches a step may sample.
+        prompts: of a step.
+        responses: to each prompt.
+
+    Raises:
+        ConfigError: verl made one of the user's own.
+    """
+    kind = _OURS.get(type(verls))
+    if kind is None:
+        raise ConfigError(
+            "trainer.v1.sampler.custom_sampler cannot be used with the trainer modes zerowait, "
+            "which bring a replay buffer of their own: leave it out"
+        )
+    names = inspect.signature(ReplayBuffer).parameters
+    buffer = kind(**{name: getattr(verls, name) for name in names})
+    buffer.rows, buffer.redeem_s = rows, settings.redeem_s
+    buffer.sampled = SampledBatches(batch=prompts, most=settings.max_sampled_batches)
+    buffer.rewards_per_step, buffer.responses = prompts * responses, responses
+    buffer.poll_interval = 0.0  # `_wait_for_next_poll` waits for news instead
+    return buffer

@@ -1,0 +1,303 @@
+"""verl's trainer modes ``zerowait...``: steps that work on while judges do.
+
+A judgement that was not reached never becomes a number there.
+Selected with ``trainer.v1.trainer_mode=zerowait``, or ``zerowait_colocate_async`` or
+``zerowait_separate_async``, and our reward manager.
+Only hooks of the driver are overridden; nothing of ours runs in a training worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
+from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
+from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
+from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
+from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
+
+from zerowait.config import load_config
+from zerowait.engine import Stats
+from zerowait.hub import WaitRecord, append_wait
+from zerowait.verl.agent.search_loop import search_settings
+from zerowait.verl.agent_loop_check import check_agent_loop
+from zerowait.verl.estimators import (
+    check_estimator,
+    estimator_in,
+    has_group_baseline,
+    needs_two_responses,
+    whitens,
+)
+from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.rewards.advantage import advantages, optional_fields, row_sums
+from zerowait.verl.rewards.deadline import late_reward
+from zerowait.verl.rewards.filter_metric import check_filter_metric
+from zerowait.verl.rewards.metrics import (
+    alarm_metrics,
+    all_priced,
+    coverage,
+    episode_metrics,
+    judge_metrics,
+    over_survivors,
+    reward_metrics,
+    survivors_only,
+)
+from zerowait.verl.rewards.redeemer import Redeemer
+from zerowait.verl.rewards.row_rewards import RowRewards
+from zerowait.verl.rewards.rows import extra_info
+from zerowait.verl.rewards.settlement import RowTreatment, SettledSession
+from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_comparison
+from zerowait.verl.rewards.tickets import TicketSettings, check_ticketed, open_tickets, settings_in
+from zerowait.verl.trainer.interleave import interleaved
+from zerowait.verl.trainer.replay_buffer import with_tickets
+from zerowait.verl.trainer.search_ceiling import SearchCeiling
+
+
+class TicketTrainer(PPOTrainer):
+    """Rewards come in while log-probabilities and values are computed, in any mode of verl's.
+
+    To be put before the class of verl's whose hooks it takes.
+
+    Args:
+        config: verl's whole configuration.
+
+    Raises:
+        ConfigError: rewards would not reach the trainer as tickets, their configuration is wrong,
+            or verl's trainer cannot run the estimator.
+    """
+
+    def __init__(self, config: Any) -> None:
+        self._settings: TicketSettings = settings_in(config)
+        check_ticketed(config)
+        rewards = load_config(self._settings.config)
+        check_filter_metric(rewards, config.algorithm.get("filter_groups"), streaming=False)
+        refuse_lone_comparison(rewards, int(config.actor_rollout_ref.rollout.n))
+        check_agent_loop(config)
+        check_estimator(config)
+        self._shaped = has_shape(rewards)
+        self._priced = all_priced(rewards)
+        self._redeemer = Redeemer(
+            lambda: open_tickets(self._settings),
+            late=lambda sample: late_reward(rewards, sample, self._settings.redeem_s),
+        )
+        self._rows = RowRewards(
+            self._redeemer,
+            redeem_s=self._settings.redeem_s,
+            max_abstained=self._settings.max_abstained,
+            quorum=rewards.on_failure.quorum,
+        )
+        self._searches = SearchCeiling(search_settings(config))
+        self._settled: dict[str, SettledSession] = {}
+        self._trained: list[str] = []
+        self._stats = Stats()
+        try:
+            super().__init__(config)
+        except BaseException:
+            self._redeemer.close()
+            raise
+
+    @property
+    def trainer_mode(self) -> str:
+        """What verl compares with its own modes' names; the configuration says ours."""
+        return BUILT_ON[str(self.config.trainer.v1.trainer_mode)]
+
+    @trainer_mode.setter
+    def trainer_mode(self, configured: str) -> None:
+        del configured
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        """As verl's; ends the handle on the hub with the training."""
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            self._redeemer.close()
+
+    def _build_replay_buffer(self) -> ReplayBuffer:
+        return with_tickets(
+            super()._build_replay_buffer(),
+            rows=self._rows,
+            settings=self._settings,
+            prompts=self.config.data.train_batch_size,
+            responses=self.config.actor_rollout_ref.rollout.n,
+        )
+
+    def on_step_begin(self) -> None:
+        """Drop the rows of the step before."""
+        super().on_step_begin()
+        self._rows.begin_step(self._trained)
+        self._settled, self._trained = {}, []
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        self._rows.wait(batch.keys)
+        self._rows.abstain_without_tokens(batch.partition_id, batch.keys)
+        self._rows.check_ceiling()
+        self._searches.check(sample for sample, _ in self._rows.sessions(batch.keys).values())
+        self._rows.check_own(batch.partition_id, batch.keys)
+        if self._shaped:
+            self._rows.check_lengths(batch.partition_id, batch.keys)
+        estimator = estimator_in(self.config)
+        settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
+        self._settled |= settled
+        self._trained += batch.keys
+        self._rows.write(batch.partition_id, batch.keys)
+        verls = super()._compute_advantage
+        fates = {key: one.fate for key, one in settled.items()}
+        done = advantages(
+            batch,
+            fates,
+            lambda some: verls(some, metrics),
+            optional=optional_fields(self.config.algorithm),
+            whitened=whitens(estimator),
+            paired=needs_two_responses(estimator),
+        )
+        if RowTreatment.MASKED in fates.values():
+            done.reorder(interleaved(self._silent(done), self._ranks()))
+        return done
+
+    def _silent(self, batch: KVBatchMeta) -> list[bool]:
+        """By row, whether it is out of the loss: masked, or padding."""
+        masked = {key for key, one in self._settled.items() if one.fate is RowTreatment.MASKED}
+        rows = zip(batch.keys, batch.tags, strict=True)
+        return [key in masked or bool(tag.get("is_padding")) for key, tag in rows]
+
+    def _ranks(self) -> int:
+        """How many shares verl deals a batch out in, as its `_balance_batch` found out."""
+        return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1  # noqa: SLF001
+
+    def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        return self._unless_masked(batch, metrics, super()._update_critic)
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        return self._unless_masked(batch, metrics, super()._update_actor)
+
+    def _unless_masked(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        update: Callable[[KVBatchMeta, dict[str, Any]], KVBatchMeta],
+    ) -> KVBatchMeta:
+        """Without a single token left, the loss is 0/0: there is nothing to learn in this step."""
+        skip = all(self._silent(batch))
+        metrics["reward/update_skipped"] = float(skip)
+        return batch if skip else update(batch, metrics)
+
+    def _compute_metrics(
+        self,
+        batch: KVBatchMeta,
+        metrics: dict[str, Any],
+        timing_raw: dict[str, Any],
+        global_steps: int,
+        epoch: int,
+    ) -> None:
+        super()._compute_metrics(batch, metrics, timing_raw, global_steps, epoch)
+        sessions = self._rows.sessions(batch.keys)
+        metrics.update(reward_metrics(reward for _, reward in sessions.values()))
+        metrics.update(episode_metrics(sample for sample, _ in sessions.values()))
+        metrics["reward/exposed_reward_s"] = self._rows.step.exposed_s
+        if self._settings.record is not None:
+            waited = WaitRecord(step=global_steps, exposed_s=self._rows.step.exposed_s)
+            append_wait(Path(self._settings.record), waited)
+        before, self._stats = self._stats, self._redeemer.stats()
+        metrics.update(judge_metrics(before, self._stats, priced=self._priced))
+        metrics.update(alarm_metrics(self._stats))
+        if any(settled.fate is not RowTreatment.TRAINED for settled in self._settled.values()):
+            self._correct_scores(batch, metrics)
+
+    def _correct_scores(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> None:
+        """Puts means over the rows that have a value in the place of verl's over all rows.
+
+        ``critic/rewards`` is what was trained on: the KL penalty in it is known for no other row.
+        """
+        padding = {k for k, t in zip(batch.keys, batch.tags, strict=True) if t.get("is_padding")}
+        real = [key for key in batch.keys if key not in padding]
+        lost = {k for k, settled in self._settled.items() if settled.reward.value is None}
+        unpushed = {
+            k for k, settled in self._settled.items() if settled.fate is not RowTreatment.TRAINED
+        }
+        penalized = self.config.algorithm.use_kl_in_reward
+        for name, field, absent in (
+            ("score", "rm_scores", lost),
+            ("rewards", "token_level_rewards" if penalized else "rm_scores", unpushed),
+        ):
+            keys = [key for key in real if key not in absent]
+            metrics.update(over_survivors(row_sums(batch.partition_id, keys, field), name))
+
+    def _validate(self) -> dict[str, float]:
+        with self._rows.apart():
+            metrics: dict[str, float] = super()._validate()
+        return metrics
+
+    def _val_metrics_update(
+        self,
+        data_sources: Sequence[str],
+        sample_uids: Sequence[str],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        sample_turns: Sequence[int],
+        expected_acc_counts: dict[tuple[str, str], int] | None = None,
+    ) -> dict[str, float]:
+        if "abstained" not in reward_extra_infos_dict:  # no row had a ticket
+            told: dict[str, float] = super()._val_metrics_update(
+                data_sources,
+                sample_uids,
+                reward_extra_infos_dict,
+                sample_turns,
+                expected_acc_counts,
+            )
+            return told
+        infos, missing = survivors_only(reward_extra_infos_dict, data_sources, sample_uids)
+        expected = {k: n - missing.get(k, 0) for k, n in (expected_acc_counts or {}).items()}
+        told = super()._val_metrics_update(
+            data_sources, sample_uids, infos, sample_turns, expected_acc_counts=expected
+        )
+        return told | coverage(data_sources, infos["reward"])
+
+    def _maybe_log_val_generations(
+        self, inputs: list[str], outputs: list[str], scores: list[float]
+    ) -> None:
+        told = [None if r is None else r.value for r in self._rows.validated()]
+        super()._maybe_log_val_generations(inputs, outputs, told or scores)
+
+    def _dump_generations(
+        self,
+        *,
+        inputs: list[str],
+        outputs: list[str],
+        gts: list[Any],
+        scores: list[float],
+        reward_extra_infos_dict: dict[str, list[Any]],
+        dump_path: str,
+    ) -> None:
+        rewards = [self._rows.reward(key) for key in reward_extra_infos_dict["uid"]]
+        told = [s if r is None else r.value for s, r in zip(scores, rewards, strict=True)]
+        infos = dict(reward_extra_infos_dict)
+        known = [extra_info(reward) for reward in rewards if reward is not None]
+        for name in known[0] if known else ():
+            infos[name] = [None if r is None else extra_info(r).get(name) for r in rewards]
+        if "reward" in infos:
+            infos["reward"] = told
+        super()._dump_generations(
+            inputs=inputs,
+            outputs=outputs,
+            gts=gts,
+            scores=told,
+            reward_extra_infos_dict=infos,
+            dump_path=dump_path,
+        )
+
+
+@register_trainer("zerowait")
+class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
+    """Synchronous steps."""
+
+
+@register_trainer("zerowait_colocate_async")
+class ZerowaitColocateAsync(TicketTrainer, PPOTrainerColocateAsync):
+    """Rollouts that take up their work again after an update, on the GPUs that train."""
+
+
+@register_trainer("zerowait_separate_async")
+class ZerowaitSeparateAsync(TicketTrainer, PPOTrainerSeparateAsync):
+    """Rollouts on GPUs of their own."""
