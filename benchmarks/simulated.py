@@ -8,7 +8,7 @@ from typing import Any
 
 from zerowait.client import EndpointStates, JudgeClient, Reply, Request
 from zerowait.config import Endpoint, Traffic
-from zerowait.events import Listener, nobody
+from zerowait.events import Listener, ignore_event
 from zerowait.testing import Capacity, virtually
 from zerowait.testing.capacity import CapacityGate
 
@@ -74,7 +74,7 @@ def client(
     server: Server,
     *,
     seed: int = 0,
-    listener: Listener = nobody,
+    listener: Listener = ignore_event,
     known_s: list[float] | None = None,
     **traffic: Any,
 ) -> Any:

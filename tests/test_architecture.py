@@ -54,7 +54,6 @@ ROOMS = {
         "monitor": {"plan"},
     },
     "hub": {
-        "rpc": set(),
         "ray": {"job", "rpc", "shard_stats", "slots", "streaming", "tickets"},
         "http": {"job", "rpc", "streaming"},
     },

@@ -1,15 +1,15 @@
-"""Everything zerowait raises on purpose.
+"""Exceptions of zerowait, by what the reader can do about them.
 
     ZerowaitError
     ├── ConfigError          the configuration or the command line is wrong: change it, start again
-    ├── DataError            a data file or a row is not what it has to be
+    ├── DataError            a data file or a row is wrong: correct it
     ├── MissingExtraError    an optional package is not installed
     ├── ClosedError          the engine, portal or hub was closed
-    ├── HubLostError         the job's hub did not answer in time, through all its restarts
-    ├── PortalMisuseError    a call from a thread or an event loop that cannot answer it
+    ├── HubLostError         the job's hub did not answer in time, restarts included
+    ├── PortalMisuseError    a call from a thread or an event loop that would wait for itself
     ├── StoreError           the cache could not be read or written (zerowait.cache)
     ├── TransportError       one HTTP attempt brought no reply (zerowait.client)
-    └── JudgementError       a judgement failed and the policy says ``raise``, or all failed
+    └── JudgementError       a judgement failed under the policy ``raise``, or all of them did
 
 All of them survive pickling, because Ray and multiprocessing move them between processes.
 """
@@ -22,18 +22,18 @@ from typing import Any
 
 
 class ZerowaitError(Exception):
-    """Base of every error that zerowait raises on purpose."""
+    """Base class of all exceptions of zerowait."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
 class ConfigError(ZerowaitError):
-    """The configuration is wrong; the message names the file, the line, the key and what fits."""
+    """The configuration is wrong; the message names file, line, key and what is valid."""
 
 
 class DataError(ZerowaitError):
-    """A data file or row is not what it has to be; the message names it."""
+    """A data file or a row is wrong; the message names it and says what is expected."""
 
 
 class MissingExtraError(ZerowaitError):
@@ -49,19 +49,23 @@ class ClosedError(ZerowaitError):
 
 
 class HubLostError(ZerowaitError):
-    """The job's hub did not answer in time; what it had committed is in its cache."""
+    """The job's hub did not answer in time; judgements that it had committed are in its cache."""
 
 
 class PortalMisuseError(ZerowaitError):
-    """A call from the thread that would have to answer it, or from another event loop."""
+    """A call from the portal's own thread, which would wait for itself, or from a foreign loop."""
 
 
 class JudgementError(ZerowaitError):
-    """A judgement was not reached and its failure policy is ``raise``, or none ever was."""
+    """A judgement failed and its failure policy is ``raise``, or no judgement succeeded yet."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:
-    """A half sentence that names the nearest known word, or all of them.
+    """The end of an error message: the nearest known word, or all known ones.
+
+    Args:
+        given: the unknown word.
+        known: the words that are valid.
 
     >>> did_you_mean("wieght", ["weight", "gate"])
     "; did you mean 'weight'?"

@@ -1,7 +1,8 @@
-"""What happens, as typed values handed to whoever listens.
+"""Events of an engine, as typed values passed to its listener.
 
-The library never prints and never configures logging. An engine calls every listener with every
-event, on its own loop; a listener must be quick. Metrics, records and progress bars are listeners.
+The library never prints and never configures logging. An engine calls its listener with every
+event, on its own loop, so a listener must be quick. Metrics, records and progress bars are
+listeners.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from zerowait.types import Outcome, Reward, Sample
 
 
 class RequestRetried(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt failed and another follows after `wait_s` seconds."""
+    """A request's attempt failed and is retried after `wait_s` seconds."""
 
     endpoint: str
     attempt: int
@@ -24,12 +25,12 @@ class RequestRetried(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt came to its end.
+    """One attempt of a request ended.
 
     Args:
         status: the HTTP status, or 0 when no reply came.
-        latency_s: from the send to the end of the reply.
-        queue_s: spent waiting for a slot before the send.
+        latency_s: seconds from the send to the end of the reply.
+        queue_s: seconds spent waiting for a slot before the send.
     """
 
     endpoint: str
@@ -39,10 +40,10 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestHedged(msgspec.Struct, frozen=True, kw_only=True):
-    """A late request had been sent once more, `after_s` seconds after the first time.
+    """A hedged request ended: it was sent `after_s` seconds after the first, late one.
 
     Args:
-        won: its answer was the first one; else it was cancelled or failed.
+        won: its reply came first; else it was cancelled or failed.
     """
 
     endpoint: str
@@ -51,7 +52,7 @@ class RequestHedged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The number of requests that may be in flight at an endpoint went from `before` to `after`."""
+    """The concurrency limit of an endpoint went from `before` to `after` requests in flight."""
 
     endpoint: str
     before: int
@@ -60,23 +61,23 @@ class LimitChanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointEjected(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint is left alone until a probe is answered; others are asked, if there are any."""
+    """An endpoint's circuit breaker opened: it gets no requests until a probe succeeds."""
 
     endpoint: str
     why: str
 
 
 class EndpointReturned(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint that was left alone has answered, and is asked as before."""
+    """An endpoint's circuit breaker closed: a probe succeeded, and it gets requests again."""
 
     endpoint: str
 
 
 class AccountExhausted(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint's account has no quota or money left, or may not be used; told once.
+    """An endpoint's account has no quota or money left, or is blocked; told once.
 
-    Judgements abstain at once until it is paid; another endpoint of the judge is asked instead, if
-    there is one.
+    Until it is paid, requests go to another endpoint of the judge; without one, judgements abstain
+    at once.
 
     Args:
         why: the provider's own words, shortened.
@@ -87,14 +88,14 @@ class AccountExhausted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndingUnknown(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply ended with a word of which nobody knows that it ends a whole answer; told once each.
+    """A reply has an unknown ``finish_reason``, so it may be incomplete; told once for each.
 
-    Such replies are asked for again and end as ``http_error``. If the server means a whole answer
-    by it, the endpoint's ``endings`` accept it.
+    Such requests are retried and abstain as ``http_error`` in the end. If the server uses the word
+    for complete answers, list it in the endpoint's ``endings``.
 
     Args:
         ending: the reply's ``finish_reason``.
-        why: in words.
+        why: the explanation.
     """
 
     endpoint: str
@@ -103,7 +104,7 @@ class EndingUnknown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuotaLearned(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint's headers name a quota, which is kept to from now on."""
+    """An endpoint's headers named a quota, which limits requests from now on."""
 
     endpoint: str
     unit: Literal["requests", "tokens"]
@@ -111,12 +112,12 @@ class QuotaLearned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestCharged(msgspec.Struct, frozen=True, kw_only=True):
-    """A request was booked; told only for models that have a price.
+    """A request's cost was charged to the budget; only for models that have a price.
 
     Args:
-        usd: what it cost.
-        estimated: it brought no bill (it failed or was cancelled after the send, or the reply names
-            no usage) and was charged its worst case.
+        usd: its cost.
+        estimated: its usage is not known (it failed or was cancelled after the send, or the reply
+            names none), so it was charged its worst case.
     """
 
     judge: str
@@ -128,14 +129,16 @@ class RequestCharged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's verdict was reached, or it is known that it was not.
+    """A judgement ended, with a verdict or an abstention.
 
     Args:
-        source: ``asked`` the judge, answered from the ``cache``, ``joined`` a call in flight, or
-            ``refused`` because the budget is spent.
-        latency_s: of the successful attempt; 0 when nobody was asked.
-        cost_usd: of its replies, by the usage they name; 0 when nobody was asked.
-        component: of the reward, for which it was wanted.
+        source: ``asked`` the judge, answered from the ``cache``, ``joined`` an identical call in
+            flight, or ``refused`` without a request, because the budget is spent, say.
+        attempts: HTTP attempts.
+        latency_s: seconds of the successful attempt; 0 without a request.
+        queue_s: seconds spent waiting for a slot.
+        cost_usd: of its replies, by the usage they name; 0 without a request.
+        component: of the reward that the judgement is for.
     """
 
     judge: str
@@ -153,9 +156,9 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's verdicts come from another model than before: their scale may be another one.
+    """A judge's replies come from another model than before, so its scale may have changed.
 
-    Told the first time each served model and fingerprint is seen, in fresh replies and cached ones.
+    Told the first time that each served model and fingerprint is seen, in fresh and cached replies.
 
     Args:
         before, after: the served model's name, with its fingerprint in brackets if it names one.
@@ -172,10 +175,10 @@ class ResponsesCompared(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         group: the prompt group; empty for a comparison with a reference.
         members: how many responses were compared with each other.
-        comparisons: pairs of different responses about which a verdict was reached.
-        failed: pairs about which none was.
-        inconsistent: of the comparisons, those in which two answers disagreed: the two orders of a
-            pair, or two windows of a ranking.
+        comparisons: pairs of different responses with a verdict.
+        failed: pairs without one.
+        inconsistent: of the comparisons, those with two contradictory answers: in the two orders of
+            a pair, or in two windows of a ranking.
         models: the served models' names in the replies, each once, sorted.
     """
 
@@ -190,13 +193,13 @@ class ResponsesCompared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):
-    """How far two sets of verdicts on the same anchors are apart.
+    """The difference between two sets of verdicts on the same anchors.
 
     Args:
         anchors: how many have a verdict in both.
         mean_abs: the mean absolute difference, as a share of the verdict's range, in [0, 1].
         rank_correlation: Spearman's, in [-1, 1]; None where either side has one value only.
-        flips: how many changed to the other side of the middle of the range.
+        flips: how many verdicts crossed the middle of the range.
     """
 
     anchors: int
@@ -206,13 +209,13 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnchorsMeasured(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge was asked its anchors.
+    """A judge's anchors were measured.
 
     Args:
-        measurement: 1 for the first one of the engine.
-        asked: anchors. reached: of these, how many got a verdict.
-        since_first: against the first measurement. from_reference: against the reference verdicts.
-            None where no verdict was reached.
+        measurement: its number, 1 for the engine's first.
+        asked: number of anchors. reached: how many of them got a verdict.
+        since_first: drift from the first measurement. from_reference: drift from the reference
+            verdicts. None where no verdict was reached.
     """
 
     judge: str
@@ -224,9 +227,9 @@ class AnchorsMeasured(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeDrifted(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's verdicts on its anchors are further off than its ``anchors_alarm`` allows.
+    """A judge's drift on its anchors exceeds its ``anchors_alarm``.
 
-    Told when it gets so, and again only after it was within the limit meanwhile.
+    Told when it crosses the limit, and again only after it was within the limit meanwhile.
 
     Args:
         against: the ``first`` measurement, or the ``reference`` verdicts.
@@ -249,11 +252,11 @@ class RewardSettled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HealthAlarm(msgspec.Struct, frozen=True, kw_only=True):
-    """A training step's rewards are suspicious in a way that those of the step before were not.
+    """A training step's rewards show a symptom that those of the step before did not.
 
     Args:
         kind: see `zerowait.engine.monitor.health.ALARMS`.
-        component: what it is about; empty for the whole reward.
+        component: of the reward; empty for the whole reward.
         step: of the training.
         why: the figures.
     """
@@ -265,22 +268,22 @@ class HealthAlarm(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreFailed(msgspec.Struct, frozen=True, kw_only=True):
-    """The cache could not be read or written; the judgement goes on without it."""
+    """The cache could not be read or written; the judgement proceeds without it."""
 
     why: str
 
 
 class StoreReturned(msgspec.Struct, frozen=True, kw_only=True):
-    """A Redis that was left alone since one `StoreFailed` answers, and is used as before."""
+    """Redis answers again after a `StoreFailed`, since which it was not used; now it is."""
 
 
 class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
-    """The engine's loop did not run for `lag_s` seconds: something blocked it.
+    """The engine's event loop was blocked for `lag_s` seconds.
 
     Args:
-        lag_s: how late the loop was.
+        lag_s: how late a timer of the loop ran, in seconds.
         where: the function that blocked it, with file and line; empty when it is not known, as
-            for code that holds Python's global lock, or a process that was stopped.
+            for code that holds Python's global lock, or a process that was suspended.
     """
 
     lag_s: float
@@ -288,12 +291,12 @@ class LoopLagged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NothingMoves(msgspec.Struct, frozen=True, kw_only=True):
-    """Components are waited for, and nothing has happened for a while.
+    """The stall watchdog fired: components are pending and none has made progress.
 
     Args:
-        for_s: so long.
-        pending: how many components of samples are waited for.
-        dump: which of them longest, and where the tasks and threads of the process are.
+        for_s: seconds without progress.
+        pending: the number of pending components of samples.
+        dump: the oldest of them, and the stacks of the process's tasks and threads.
     """
 
     for_s: float
@@ -302,12 +305,12 @@ class NothingMoves(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimeoutTooShort(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge that writes all that ``max_tokens`` allows would be cut off; told once.
+    """A judge's answer of ``max_tokens`` would exceed the timeout of an attempt; told once.
 
     Args:
         timeout_s: of one attempt, as configured.
-        needed_s: what an answer of ``max_tokens`` takes at `tokens_per_s`.
-        tokens_per_s: of the fastest of the judge's first long answers.
+        needed_s: the duration of an answer of ``max_tokens`` at `tokens_per_s`.
+        tokens_per_s: the speed of the fastest of the judge's first long answers.
     """
 
     judge: str
@@ -343,5 +346,5 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], None]
 
 
-def nobody(event: Event) -> None:
+def ignore_event(event: Event) -> None:
     """A listener that ignores every event."""

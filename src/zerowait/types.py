@@ -1,8 +1,8 @@
-"""The words of the package: what is scored, what came of it, and what it is worth.
+"""The data types of the package: a sample, the outcome of each judgement of it, its reward.
 
 ``Outcome = Score | Abstain | Skipped``. A `Score` is a judgement that was reached. An `Abstain` is
-one that was not reached: it has no value, on purpose. A `Skipped` was not wanted, because a gate
-was closed. Only `zerowait.engine.combine` turns outcomes into a number.
+one that failed: it has no value, on purpose. A `Skipped` was not needed, because a gate was closed.
+Only `zerowait.engine.combine` turns outcomes into a number.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ POLICY_CAUSED: frozenset[FailureKind] = frozenset(
         FailureKind.TOO_LONG,
     }
 )
-"""Kinds that the trained policy's own text can bring about, so that a silent "no push" would be a
-safe harbour for it: a training recipe has to choose what they mean."""
+"""Kinds that the policy's own text can cause. If they were silently neutral, the policy could learn
+to escape a bad judgement by causing them, so a training recipe has to choose their worth."""
 
 
 class Score(msgspec.Struct, frozen=True, tag="score", tag_field="outcome"):
-    """A judgement that was reached; `value` is finite and in the range its rule declares.
+    """A judgement that was reached; `value` is finite and in the range that its rule declares.
 
     Raises:
         ValueError: `value` is NaN or infinite.
@@ -90,7 +90,7 @@ class Abstain(msgspec.Struct, frozen=True, tag="abstain", tag_field="outcome"):
 
 
 class Skipped(msgspec.Struct, frozen=True, tag="skipped", tag_field="outcome"):
-    """A judgement that was not wanted: its gate was closed, or the data source is not its own."""
+    """A judgement that was not needed: its gate was closed, or it is for other data sources."""
 
     why: str
 
@@ -99,23 +99,24 @@ Outcome: TypeAlias = Score | Abstain | Skipped
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One response of the policy, with all that a reward may look at.
+    """One response of the policy, with everything that a scorer or judge may read.
 
     Args:
         prompt: text, or chat messages.
-        response: what the policy wrote (the last assistant turn, without prompt or tool output).
+        response: the policy's text (the last assistant turn, without prompt or tool output).
         ground_truth: the gold answer(s), in the form the scorer expects.
         data_source: selects the rule in ``by_data_source`` and in ``sources:``.
         group: identity of the prompt group; all responses to one prompt share it.
-        response_tokens: number of tokens that the model wrote.
+        response_tokens: number of tokens that the policy wrote.
         extra: any further columns of the data set.
         id: name of this row in results and records.
-        group_size: how many responses the group has; needed by group work on single submissions.
+        group_size: how many responses the group has; needed where a group's rows are submitted one
+            by one.
         split: ``train``, ``validation`` or any other name of the data's part.
         step: the training step the response belongs to.
 
     Raises:
-        DataError: a field is of another type, or a number is out of its range; names the field.
+        DataError: a field has a wrong type, or a number is out of its range; names the field.
     """
 
     prompt: str | list[dict[str, Any]]
@@ -162,16 +163,16 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Reward(msgspec.Struct, frozen=True):
-    """What a sample is worth, and where that came from.
+    """A sample's reward, with the outcomes it was computed from.
 
     Args:
         value: the reward, or None when the sample abstained.
         components: each component's outcome, in the order of the configuration.
         metrics: finite numbers worth logging, None where one was not measured; keys are the same
             for every sample of a run.
-        policy: what the failure policy asks for when `value` is None: ``neutral``, ``mask`` or
+        policy: the failure policy that applies when `value` is None: ``neutral``, ``mask`` or
             ``drop_group``; empty when there is a value.
-        why: which component abstained and how, for people; empty when nothing abstained.
+        why: which component abstained and why, in words; empty when none did.
     """
 
     value: float | None
@@ -187,14 +188,14 @@ class Reward(msgspec.Struct, frozen=True):
 
 
 class Account(NamedTuple):
-    """A budget at one moment, in nano-dollars; `limit` None is no budget."""
+    """The state of a budget in nano-dollars; `limit` None is unlimited."""
 
     limit: int | None
     spent: int = 0
     reserved: int = 0
 
     def affords(self, amount: int) -> bool:
-        """Whether `amount` fits beside what is spent and reserved.
+        """Whether `amount` nano-dollars fit beside those that are spent and reserved.
 
         >>> Account(10, 4, 5).affords(1), Account(10, 4, 5).affords(2), Account(None).affords(9)
         (True, False, True)
@@ -203,7 +204,7 @@ class Account(NamedTuple):
 
 
 def prompt_text(prompt: str | Sequence[Message]) -> str:
-    """The prompt as plain text: itself, or the messages' texts, one paragraph each.
+    """The prompt as plain text; of chat messages, the text of each as a paragraph.
 
     >>> prompt_text([{"role": "user", "content": "2+2?"}])
     '2+2?'
@@ -228,42 +229,48 @@ def content_text(content: Any) -> str:
 
 
 def check_sample(given: object, call: str, *, many: str = "") -> None:
-    """Raise a DataError unless `given`, handed to `call`, is a `Sample`.
+    """Raise a DataError unless `given` is a `Sample`.
 
     Args:
-        given: what was handed in.
-        call: the function's name.
-        many: the one that takes several samples, if there is one.
+        given: the argument of `call`.
+        call: the name of the function, for the message.
+        many: the name of the function that takes several samples, if there is one.
+
+    Raises:
+        DataError: says what to write instead.
     """
     if not isinstance(given, Sample):
-        raise DataError(f"{call} takes a Sample, not {_said(given)}{_instead(given, many)}")
+        raise DataError(f"{call} takes a Sample, not {_shown_type(given)}{_instead(given, many)}")
 
 
 def samples_in(given: object, call: str, *, one: str = "") -> list[Sample]:
-    """The samples handed to `call`, which takes several.
+    """The samples in `given`, as a list.
 
     Args:
-        given: what was handed in.
-        call: the function's name.
-        one: the one that takes a single sample, if there is one.
+        given: the argument of `call`.
+        call: the name of the function, for the message.
+        one: the name of the function that takes a single sample, if there is one.
 
     Raises:
-        DataError: it is no list or other iterable of samples; says what to write.
+        DataError: `given` is no iterable of samples; says what to write instead.
     """
     if isinstance(given, Sample):
         instead = f": write [sample], or use {one}" if one else ": write [sample]"
         raise DataError(f"{call} takes a list of Samples, not one{instead}")
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise DataError(f"{call} takes a list of Samples, not {_said(given)}{_instead(given)}")
+        raise DataError(
+            f"{call} takes a list of Samples, not {_shown_type(given)}{_instead(given)}"
+        )
     rows = list(given)
     for number, row in enumerate(rows):
         if not isinstance(row, Sample):
-            what = f"row {number} is {_said(row)}, not a Sample"
+            what = f"row {number} is {_shown_type(row)}, not a Sample"
             raise DataError(f"{call}: {what}{_instead(row) or ': make one of its columns'}")
     return rows
 
 
 def _instead(given: object, many: str = "") -> str:
+    """The end of an error message: what to write instead of `given`."""
     if isinstance(given, Mapping):
         return ": write Sample(prompt=..., response=...) of its columns"
     if isinstance(given, list | tuple) and many:
@@ -271,22 +278,22 @@ def _instead(given: object, many: str = "") -> str:
     return ": write Sample(prompt, response)" if isinstance(given, str) else ""
 
 
-def _said(given: object) -> str:
+def _shown_type(given: object) -> str:
     return "nothing" if given is None else f"a {type(given).__name__}"
 
 
 def _is_conversation(prompt: object) -> bool:
-    """Whether `prompt` is a list of what may be messages; a judge that reads them looks closer."""
+    """Whether `prompt` is a list that may hold chat messages; judges check each message later."""
     plain = str | bytes | float | int | None
     return isinstance(prompt, list | tuple) and not any(isinstance(each, plain) for each in prompt)
 
 
 def _wrong(name: str, wanted: str, given: object) -> DataError:
-    return DataError(f"a sample's {name} has to be {wanted}, not {_said(given)}")
+    return DataError(f"a sample's {name} has to be {wanted}, not {_shown_type(given)}")
 
 
 def _is_count(tokens: Any) -> bool:
-    """Whether `tokens` is a whole number, in any of Python's or NumPy's types, and not negative."""
+    """Whether `tokens` is a whole number of at least 0, of any numeric type of Python or NumPy."""
     return isinstance(tokens, Real) and bool(tokens >= 0 and tokens % 1 == 0)  # type: ignore[operator]
 
 

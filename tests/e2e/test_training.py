@@ -55,7 +55,7 @@ def test_no_abstention_is_trained_on_or_dumped_as_nought(one_device):
     for record in lost:
         assert record.trained_on is not None
         assert math.isfinite(record.trained_on)
-        assert record.stand_in
+        assert record.substitute_from
         siblings = [
             r.reward.value
             for r in one_device.records

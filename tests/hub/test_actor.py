@@ -1,4 +1,4 @@
-"""The hub's actor without Ray: what each caller is told, and when."""
+"""The hub's actor without Ray: its sessions, its errors, its end."""
 
 import asyncio
 import pickle
@@ -8,7 +8,7 @@ import pytest
 from zerowait import ConfigError, Sample
 from zerowait.errors import ClosedError
 from zerowait.hub.ray.actor import HubActor
-from zerowait.hub.rpc.codec import encoded_parts
+from zerowait.hub.rpc import encode_message
 from zerowait.hub.tickets import Deposit, Redemption
 from zerowait.types import Reward
 
@@ -23,39 +23,39 @@ def config(tmp_path):
     return str(path)
 
 
-def parcel(items):
-    return encoded_parts(items, [], dumps=pickle.dumps)
+def message(payloads):
+    return encode_message(payloads, [], dumps=pickle.dumps)
 
 
 async def collected(actor, count, session="me"):
-    """So many results; a busy machine may take longer for them than one call waits."""
+    """`count` results; on a busy machine one call may return none of them yet."""
     results = []
     while len(results) < count:
         results += await actor.collect(session)
     return results
 
 
-def test_a_session_hands_in_and_collects(config):
+def test_a_session_submits_and_collects(config):
     async def scenario():
         actor = HubActor(config, None)
-        await actor.join(config, "me")
-        assert await actor.submit("me", parcel([(5, ROW)]))
+        await actor.open_session(config, "me")
+        assert await actor.submit("me", message([(5, ROW)]))
         [(number, streamed)] = await collected(actor, 1)
         settled = (await actor.stats()).settled
-        await actor.leave("me")
+        await actor.close_session("me")
         await actor.aclose(0.0)
         return number, streamed.value, settled
 
     assert asyncio.run(scenario()) == (5, 1.0, 1)
 
 
-def test_every_caller_learns_what_is_wrong_with_the_configuration(tmp_path):
+def test_every_caller_gets_the_error_in_the_configuration(tmp_path):
     path = tmp_path / "reward.yaml"
     path.write_text("components: {answer: {scorrer: qa_em}}\n")
 
     async def scenario():
         actor = HubActor(str(path), None)
-        for call in (actor.ready(str(path)), actor.join(str(path), "me"), actor.stats()):
+        for call in (actor.ready(str(path)), actor.open_session(str(path), "me"), actor.stats()):
             with pytest.raises(ConfigError, match=r"reward.yaml:1.*scorer") as caught:
                 await call
             travelled = pickle.loads(pickle.dumps(caught.value))
@@ -95,7 +95,7 @@ def test_a_closed_hub_stays_closed(config):
         await actor.aclose(0.0)
         await actor.aclose(0.0)
         with pytest.raises(ClosedError):
-            await actor.join(config, "me")
+            await actor.open_session(config, "me")
 
     asyncio.run(scenario())
 
@@ -105,8 +105,8 @@ def test_the_last_counts_are_on_the_record_when_it_closes(config, tmp_path):
 
     async def scenario():
         actor = HubActor(config, str(record))
-        await actor.join(config, "me")
-        await actor.submit("me", parcel((n, ROW) for n in range(3)))
+        await actor.open_session(config, "me")
+        await actor.submit("me", message((n, ROW) for n in range(3)))
         await collected(actor, 3)
         await actor.aclose(0.0)
 
@@ -115,25 +115,25 @@ def test_the_last_counts_are_on_the_record_when_it_closes(config, tmp_path):
     assert b'"settled":3' in last
 
 
-def test_a_caller_that_believes_in_another_number_of_shards_is_told(config):
+def test_a_caller_with_another_number_of_shards_gets_an_error(config):
     async def scenario():
         actor = HubActor(config, None)
         assert await actor.ready(config) == 1
         with pytest.raises(ConfigError, match=r"hub.shards was 1 .* and is 4 now"):
-            await actor.join(config, "me", 4)
+            await actor.open_session(config, "me", 4)
         await actor.aclose(0.0)
 
     asyncio.run(scenario())
 
 
-def test_one_session_hands_in_rows_and_tickets_and_fetches_what_another_handed_in(tmp_path):
+def test_a_session_gets_rows_rewarded_and_redeems_the_deposit_of_another(tmp_path):
     path = tmp_path / "reward.yaml"
     path.write_text("components: {answer: {scorer: qa_em}}")
     row = Sample("q", "<answer>Rome</answer>", "Rome", id="1")
 
     async def worked(actor, session, items):
-        await actor.join(str(path), session)
-        await actor.submit(session, parcel(enumerate(items)))
+        await actor.open_session(str(path), session)
+        await actor.submit(session, message(enumerate(items)))
         results = await collected(actor, len(items), session)
         return [result for _, result in sorted(results)]
 

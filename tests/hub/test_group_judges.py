@@ -8,7 +8,7 @@ import pytest
 import zerowait
 from zerowait import Engine, Sample
 from zerowait.hub import Stream
-from zerowait.hub.rpc.sessions import Sessions
+from zerowait.hub.rpc import Sessions
 from zerowait.testing import FakeJudge, Script, Status
 
 PAIRS, RANK = {"pairs": "group"}, {"rank": "group"}
@@ -33,20 +33,20 @@ def group(name, size=8):
             group=name,
             group_size=size,
             id=f"{name}/{n}",
-            extra={"place": n / (size - 1)},
+            extra={"position": n / (size - 1)},
         )
         for n in shuffled
     ]
 
 
-def places(samples):
-    return pytest.approx([sample.extra["place"] for sample in samples])
+def positions(samples):
+    return pytest.approx([sample.extra["position"] for sample in samples])
 
 
 def test_every_pair_is_asked_in_both_orders():
     with FakeJudge() as judge, zerowait.open(config(judge, PAIRS)) as rewards:
         samples = group("g", 5)
-        assert [reward.value for reward in rewards.score(samples)] == places(samples)
+        assert [reward.value for reward in rewards.score(samples)] == positions(samples)
         stats = rewards.stats()
         assert judge.seen.requests == 5 * 4
         assert (stats.comparisons, stats.inconsistent) == (10, 0)
@@ -54,7 +54,7 @@ def test_every_pair_is_asked_in_both_orders():
 
 
 @pytest.mark.parametrize("prefers", ["first", "last"])
-def test_a_judge_that_goes_by_the_place_gives_nobody_an_advantage(prefers):
+def test_a_judge_that_goes_by_position_gives_no_response_an_advantage(prefers):
     script = Script(prefers=prefers)
     with FakeJudge(script) as judge, zerowait.open(config(judge, PAIRS)) as rewards:
         got = rewards.score(group("g", 4))
@@ -82,7 +82,7 @@ def test_a_judge_that_turns_many_away_changes_no_value():
     script = Script(faults=(Status(status=503, first=1, share=0.5, retry_after_s=0.01),))
     with FakeJudge(script) as judge, zerowait.open(config(judge, PAIRS)) as rewards:
         samples = group("g", 6)
-        assert [reward.value for reward in rewards.score(samples)] == places(samples)
+        assert [reward.value for reward in rewards.score(samples)] == positions(samples)
         assert rewards.stats().retries > 0
 
 
@@ -95,7 +95,7 @@ def test_sixty_four_groups_of_eight_are_compared_at_once(verdict):
         assert all(reward.value is not None for reward in got)
         assert judge.seen.requests == (64 if verdict == RANK else 64 * 8)
         if verdict == RANK:
-            assert [reward.value for reward in got] == places(rows)
+            assert [reward.value for reward in got] == positions(rows)
 
 
 def test_rows_that_several_workers_bring_one_by_one_get_what_they_get_together():
@@ -105,12 +105,12 @@ def test_rows_that_several_workers_bring_one_by_one_get_what_they_get_together()
         async with Engine(config(judge, PAIRS)) as engine:
             together = await engine.score_all(rows)
         async with Engine(config(judge, PAIRS)) as engine:
-            stream = Stream(engine, patience_s=60)
-            sessions = Sessions(stream.reward, beat_s=10, silence_s=300)
+            stream = Stream(engine, group_deadline_s=60)
+            sessions = Sessions(stream.reward, heartbeat_s=10, session_timeout_s=300)
             streamed = {}
 
             async def worker(name, mine):
-                sessions.join(name)
+                sessions.open(name)
                 for row in mine:
                     assert sessions.submit(name, [(row, rows[row])], [])
                     await asyncio.sleep(0)
@@ -127,22 +127,22 @@ def test_rows_that_several_workers_bring_one_by_one_get_what_they_get_together()
     with FakeJudge() as judge:
         together, streamed = asyncio.run(scenario(judge))
     assert [s.reward.components for s in streamed] == [r.components for r in together]
-    assert [s.value for s in streamed] == [r.value for r in together] == places(rows)
+    assert [s.value for s in streamed] == [r.value for r in together] == positions(rows)
 
 
-def test_a_worker_that_lost_its_session_hands_its_rows_in_again_and_gets_their_values():
+def test_a_worker_that_lost_its_session_submits_its_rows_again_and_gets_their_values():
     rows = group("g", 4)
 
     async def scenario(judge):
         async with Engine(config(judge, PAIRS)) as engine:
-            stream = Stream(engine, patience_s=60)
-            sessions = Sessions(stream.reward, beat_s=10, silence_s=300)
+            stream = Stream(engine, group_deadline_s=60)
+            sessions = Sessions(stream.reward, heartbeat_s=10, session_timeout_s=300)
             for name in ("stays", "lost", "back"):
-                sessions.join(name)
+                sessions.open(name)
             sessions.submit("stays", [(0, rows[0])], [])
             sessions.submit("lost", [(1, rows[1]), (2, rows[2])], [])
             await asyncio.sleep(0)
-            sessions.leave("lost")
+            sessions.close("lost")
             await asyncio.sleep(0)
             sessions.submit("back", [(n, rows[n]) for n in (1, 2, 3)], [])
             results = {}
@@ -152,4 +152,4 @@ def test_a_worker_that_lost_its_session_hands_its_rows_in_again_and_gets_their_v
             return [results[n].value for n in range(4)]
 
     with FakeJudge() as judge:
-        assert asyncio.run(scenario(judge)) == places(rows)
+        assert asyncio.run(scenario(judge)) == positions(rows)

@@ -17,8 +17,8 @@ import pytest
 from zerowait import ConfigError, DataError, JudgementError, Sample
 from zerowait.client import Secret
 from zerowait.errors import ClosedError, HubLostError
-from zerowait.hub import http
 from zerowait.hub.http import HttpHub
+from zerowait.hub.http import hub as http_hub
 from zerowait.hub.http.service import serving
 from zerowait.hub.http.settings import ServiceSettings
 from zerowait.testing import FakeJudge, Hang, Latency, Script, Status
@@ -79,7 +79,7 @@ def test_rewards_and_statistics_are_those_of_the_hub():
             return streamed, await hub.stats()
 
     streamed, stats = run(scenario())
-    assert (streamed.value, streamed.stand_in) == (1.0, "")
+    assert (streamed.value, streamed.substitute_from) == (1.0, "")
     assert streamed.reward.components["answer"].value == 1.0
     assert stats.settled == 1
 
@@ -182,7 +182,7 @@ def test_a_url_that_is_no_hub_is_a_configuration_error():
         run(scenario(judge))
 
 
-def test_nobody_there_is_an_error_when_patience_ends():
+def test_an_unreachable_service_is_an_error_after_patience_s():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}"
@@ -212,7 +212,7 @@ def test_a_reward_that_never_comes_is_an_error_when_its_deadline_ends():
 
 def test_a_service_that_hangs_is_noticed(monkeypatch):
     """It takes connections, as the system does for a stopped process, and says nothing."""
-    monkeypatch.setattr(http, "_CONNECT_S", 0.05)
+    monkeypatch.setattr(http_hub, "_CONNECT_TIMEOUT_S", 0.05)
 
     async def scenario():
         with socket.create_server(("127.0.0.1", 0)) as deaf:
@@ -224,7 +224,7 @@ def test_a_service_that_hangs_is_noticed(monkeypatch):
     run(scenario())
 
 
-def test_a_cancelled_caller_gives_its_place_in_the_hub_up():
+def test_cancelling_a_caller_cancels_its_call_in_the_hub():
     async def scenario(judge):
         async with hub_over(judged(judge, concurrency=1)) as hub:
             calls = [asyncio.create_task(hub.reward(row)) for row in rows(3)]

@@ -58,8 +58,10 @@ SHAPED = CONFIG | {
 }
 
 
-@pytest.mark.parametrize("deposited", [True, False], ids=["handed in", "to a hub started anew"])
-def test_what_is_fetched_waits_for_no_sibling_whose_rollout_failed(deposited):
+@pytest.mark.parametrize(
+    "deposited", [True, False], ids=["deposited", "unknown to a restarted hub"]
+)
+def test_redeeming_waits_for_no_sibling_whose_rollout_failed(deposited):
     """The trainer knows how many responses a prompt has when all of its rollouts have ended."""
 
     async def scenario():
@@ -97,7 +99,7 @@ def test_a_ticket_that_a_killed_hub_had_judged_is_on_the_record_once(tmp_path):
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_the_counters_on_the_record_cover_all_rewards_though_the_hub_is_killed(steps, tmp_path):
-    """Ray kills its actors with the job: nobody closes them."""
+    """Ray kills its actors with the job: no one closes them."""
 
     async def scenario():
         hub = JobHub(CONFIG, record=tmp_path)

@@ -9,7 +9,7 @@ from zerowait import Sample
 from zerowait.errors import JudgementError
 from zerowait.hub import JobHub
 from zerowait.hub.shard_stats import merged_stats
-from zerowait.observe.hubs import all_hubs
+from zerowait.observe.report import run_stats
 from zerowait.testing import ErrorInBody, FakeJudge, Moderation, Script
 
 pytestmark = pytest.mark.wire
@@ -47,12 +47,12 @@ async def together(hub, samples):
     await hub.score_all(samples)
 
 
-@pytest.mark.parametrize("way", [streamed, by_ticket, together])
-def test_every_way_into_a_hub_ends_with_the_providers_words(way, caplog):
+@pytest.mark.parametrize("call", [streamed, by_ticket, together])
+def test_every_call_of_a_hub_ends_with_the_providers_words(call, caplog):
     async def scenario(url):
         async with JobHub(configuration(url, give_up_after=30)) as hub:
             with pytest.raises(JudgementError, match=WORDS):
-                await way(hub, rows(200))
+                await call(hub, rows(200))
             return await hub.stats()
 
     with FakeJudge(NEVER) as judge:
@@ -81,7 +81,7 @@ def test_a_run_that_was_resumed_has_the_reasons_of_both_hubs():
         def __init__(self, hub, **stats):
             self.hub, self.stats = hub, stats
 
-    whole = all_hubs([Record("a", reasons={"timeout": 2}), Record("b", reasons={"timeout": 5})])
+    whole = run_stats([Record("a", reasons={"timeout": 2}), Record("b", reasons={"timeout": 5})])
     assert whole["reasons"] == {"timeout": 7}
 
 

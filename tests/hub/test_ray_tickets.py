@@ -14,7 +14,7 @@ ray = pytest.importorskip("ray")
 
 from zerowait import Sample  # noqa: E402 - Ray is optional
 from zerowait.errors import ConfigError  # noqa: E402
-from zerowait.hub.ray.tickets import RayTickets  # noqa: E402
+from zerowait.hub.ray import RayTickets  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
 from zerowait.verl.process_role import in_reward_worker  # noqa: E402
 

@@ -18,7 +18,7 @@ ROW = RewardRecord(
         None, {"a": Score(1.0), "b": Abstain("refused", "no")}, {"a/scored": 1.0}, "mask", "b"
     ),
     trained_on=0.5,
-    stand_in="group",
+    substitute_from="group",
 )
 
 

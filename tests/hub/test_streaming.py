@@ -1,4 +1,4 @@
-"""What a trainer that needs a finite number for every row gets for an abstained one."""
+"""Substitutes for abstained rows, for a trainer that needs a finite number for every row."""
 
 import asyncio
 import math
@@ -25,7 +25,7 @@ CONFIG = {
 
 
 class Verdicts:
-    """A judge on the wire: says what the response asks for, after the seconds it asks for."""
+    """A judge behind a transport: gives the verdict that the response names, after its seconds."""
 
     async def send(self, request, *, timeout_s):
         said, after_s = request.body.decode().split("SAY ")[1].split()[:2]
@@ -43,12 +43,12 @@ def row(say, after_s=1, *, group="g", size=4, **fields):
     return Sample("q", f"SAY {say} {after_s} .", group=group, group_size=size, step=1, **fields)
 
 
-def streamed(rows, config=CONFIG, patience_s=60):
+def streamed(rows, config=CONFIG, group_deadline_s=60):
     """Each row's streamed reward or exception, and how long it took together."""
 
     async def scenario():
         async with Engine(config, transport=Verdicts()) as engine:
-            stream = Stream(engine, patience_s=patience_s)
+            stream = Stream(engine, group_deadline_s=group_deadline_s)
 
             async def one(sample):
                 try:
@@ -67,12 +67,12 @@ def streamed(rows, config=CONFIG, patience_s=60):
 def test_a_judged_row_gets_its_reward_without_waiting_for_its_siblings():
     async def scenario():
         async with Engine(CONFIG, transport=Verdicts()) as engine:
-            stream = Stream(engine, patience_s=60)
+            stream = Stream(engine, group_deadline_s=60)
             return await stream.reward(row(7, 1))
 
     result, elapsed_s = virtually(scenario())
     assert result.value == 7
-    assert result.stand_in == ""
+    assert result.substitute_from == ""
     assert elapsed_s == pytest.approx(1)
 
 
@@ -81,7 +81,7 @@ def test_an_abstained_row_gets_the_mean_of_its_surviving_siblings():
     assert [result.trained_on for result in results] == [9, 4, 1, 2]
     assert [result.value for result in results] == [9, None, 1, 2]
     assert [result.substitute for result in results] == [None, 4, None, None]
-    assert results[1].stand_in == "group"
+    assert results[1].substitute_from == "group"
     assert results[1].reward.value is None
     assert isinstance(results[1].reward.components["quality"], Abstain)
 
@@ -95,38 +95,38 @@ def test_mean_centred_advantages_are_those_of_the_survivors_alone():
     assert [value - mean for value in values] == pytest.approx([2 / 3, 0, -1 / 3, -1 / 3])
 
 
-def test_a_group_without_survivors_gets_one_number_for_all_and_so_no_push():
+def test_a_group_without_survivors_gets_one_number_for_all_and_so_advantage_0():
     lost = [row("fail", group="lost", size=2) for _ in range(2)]
     results, _ = streamed([*lost, row(8, 3, group="other", size=1)])
     assert [result.trained_on for result in results] == [8, 8, 8]
-    assert {result.stand_in for result in results[:2]} == {"step"}
+    assert {result.substitute_from for result in results[:2]} == {"step"}
 
 
-def test_no_abstention_is_ever_nought():
+def test_no_abstention_becomes_0():
     results, _ = streamed([row("fail"), row(5), row("fail"), row(5)])
     assert 0.0 not in [result.trained_on for result in results]
 
 
-def test_when_nothing_was_ever_judged_there_is_no_number_to_make_up():
+def test_when_no_row_was_judged_there_is_no_substitute():
     results, _ = streamed([row("fail", size=2), row("fail", size=2)])
-    assert [(r.value, r.substitute, r.stand_in) for r in results] == [(None, None, "")] * 2
+    assert [(r.value, r.substitute, r.substitute_from) for r in results] == [(None, None, "")] * 2
     with pytest.raises(JudgementError, match=r"nothing a neutral reward could be.*http_error"):
         results[0].number("train")
     assert math.isnan(results[0].number("validation"))
 
 
-def test_validation_and_training_never_stand_in_for_each_other():
+def test_validation_and_training_never_substitute_each_other():
     rows = [row(9, size=1, group="t"), row("fail", 2, size=1, group="v", split="validation")]
     results, _ = streamed(rows)
-    assert (results[1].trained_on, results[1].stand_in) == (None, "")
+    assert (results[1].trained_on, results[1].substitute_from) == (None, "")
 
 
 def test_a_validation_of_which_nothing_was_judged_has_no_number_and_stops_nothing():
-    """Not even that of an earlier one, which would be the curve of judgements nobody made."""
+    """Not even that of an earlier one, which would plot judgements that were not made."""
 
     async def scenario():
         async with Engine(CONFIG, transport=Verdicts()) as engine:
-            stream = Stream(engine, patience_s=60)
+            stream = Stream(engine, group_deadline_s=60)
             numbers = []
             for step, say in [(1, 9), (2, "fail"), (3, 4)]:
                 sample = row(say, size=1, group=f"v{step}", split="validation")
@@ -136,10 +136,10 @@ def test_a_validation_of_which_nothing_was_judged_has_no_number_and_stops_nothin
     assert virtually(scenario())[0] == [9, None, 4]
 
 
-def test_what_is_left_of_a_validation_stands_for_all_of_it():
+def test_the_judged_rows_of_a_validation_substitute_the_others():
     rows = [row(8, group=f"v{n}", size=1, split="validation") for n in range(2)]
     results, _ = streamed([*rows, row("fail", 2, group="v2", size=1, split="validation")])
-    assert (results[2].trained_on, results[2].stand_in) == (8, "step")
+    assert (results[2].trained_on, results[2].substitute_from) == (8, "step")
 
 
 def test_raise_stops_every_later_row_too():
@@ -147,7 +147,7 @@ def test_raise_stops_every_later_row_too():
 
     async def scenario():
         async with Engine(config, transport=Verdicts()) as engine:
-            stream = Stream(engine, patience_s=60)
+            stream = Stream(engine, group_deadline_s=60)
             with pytest.raises(JudgementError):
                 await stream.reward(row("fail", size=1))
             with pytest.raises(JudgementError, match="on_failure says raise"):
@@ -157,16 +157,16 @@ def test_raise_stops_every_later_row_too():
 
 
 def test_a_sibling_that_never_comes_is_waited_for_only_so_long():
-    results, elapsed_s = virtually_patient()
+    results, elapsed_s = waited_for_a_sibling()
     assert (results.value, results.trained_on) == (None, 6)
-    assert results.stand_in == "group"
+    assert results.substitute_from == "group"
     assert elapsed_s == pytest.approx(61)
 
 
-def virtually_patient():
+def waited_for_a_sibling():
     async def scenario():
         async with Engine(CONFIG, transport=Verdicts()) as engine:
-            stream = Stream(engine, patience_s=60)
+            stream = Stream(engine, group_deadline_s=60)
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(stream.reward(row(6)))
                 abstained = tasks.create_task(stream.reward(row("fail")))
@@ -187,7 +187,7 @@ def test_siblings_of_a_group_without_survivors_get_one_number_whatever_arrives_m
 
     async def scenario():
         async with Engine(CONFIG, transport=Verdicts()) as engine:
-            stream = Stream(engine, patience_s=60)
+            stream = Stream(engine, group_deadline_s=60)
             lost = [row("fail", 1, group="lost", size=3) for _ in range(3)]
             late = [row(n, 1 + n / 1000, group=f"late {n}", size=1) for n in range(1, 10)]
             async with asyncio.TaskGroup() as tasks:
@@ -198,9 +198,9 @@ def test_siblings_of_a_group_without_survivors_get_one_number_whatever_arrives_m
     assert len(numbers) == 1
 
 
-def test_a_row_without_a_group_meets_nobody_whatever_its_group_size():
-    """It waits for no sibling, and leaves nothing behind that a later row could be averaged with."""
+def test_a_row_without_a_group_waits_for_no_other_whatever_its_group_size():
+    """It waits for no sibling, and no later row is averaged with it."""
     judged, lost = streamed([row(9, group=None), row("fail", group=None)])[0]
-    assert (judged.value, judged.stand_in) == (9, "")
-    assert (lost.value, lost.trained_on, lost.stand_in) == (None, 9, "step")
+    assert (judged.value, judged.substitute_from) == (9, "")
+    assert (lost.value, lost.trained_on, lost.substitute_from) == (None, 9, "step")
     assert streamed([row(9, group=None), row("fail", group=None)])[1] < 60

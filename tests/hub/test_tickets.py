@@ -1,4 +1,4 @@
-"""Tickets: handed in by one process, fetched by another, judged once."""
+"""Tickets: deposited by one process, redeemed by another, judged once."""
 
 import asyncio
 
@@ -43,7 +43,7 @@ def row(name, after_s=1, prompt="q", split="train"):
     return Sample(prompt, str(after_s), id=name, split=split)
 
 
-def test_a_ticket_is_judged_while_nobody_waits_and_fetched_at_once(tickets, judge):
+def test_a_ticket_is_judged_in_the_background_and_redeemed_at_once(tickets, judge):
     async def scenario():
         loop = asyncio.get_running_loop()
         tickets.deposit([row("a", 5), row("b", 3)])
@@ -64,7 +64,7 @@ def test_a_ticket_that_is_not_known_yet_is_waited_for(tickets):
     assert virtually(scenario())[1] == 5
 
 
-def test_a_hub_that_was_started_anew_judges_what_it_never_heard_of(tickets, judge):
+def test_a_restarted_hub_judges_a_ticket_that_it_does_not_know(tickets, judge):
     async def scenario():
         return await tickets.redeem(row("a", 2))
 
@@ -72,7 +72,7 @@ def test_a_hub_that_was_started_anew_judges_what_it_never_heard_of(tickets, judg
     assert (reward.value, elapsed_s, judge.asked) == (1.0, 2, ["a"])
 
 
-def test_the_same_ticket_handed_in_twice_is_judged_once(tickets, judge):
+def test_a_ticket_that_is_deposited_twice_is_judged_once(tickets, judge):
     async def scenario():
         tickets.deposit([row("a"), row("a")])
         await tickets.redeem(row("a"))
@@ -81,7 +81,7 @@ def test_the_same_ticket_handed_in_twice_is_judged_once(tickets, judge):
     assert judge.asked == ["a"]
 
 
-def test_one_who_stops_waiting_stops_nobody_else(tickets, judge):
+def test_cancelling_one_redeemer_cancels_no_other(tickets, judge):
     async def scenario():
         tickets.deposit([row("a", 5)])
         impatient = asyncio.create_task(tickets.redeem(row("a", 5)))
@@ -109,7 +109,7 @@ def test_what_is_given_up_is_no_longer_judged(tickets, judge):
     assert judge.given_up == ["a"]
 
 
-def test_whoever_still_waits_for_a_ticket_that_is_given_up_is_told_so(tickets):
+def test_redeeming_a_ticket_that_is_given_up_meanwhile_is_an_error(tickets):
     """A cancellation would pass for the waiter's own, and end it without a word."""
 
     async def scenario():

@@ -10,7 +10,7 @@ from zerowait.cache.redis import RedisStore
 from zerowait.cache.shards import Shard, open_files
 from zerowait.cache.store import Store
 from zerowait.config.schema import Cache
-from zerowait.events import Listener, nobody
+from zerowait.events import Listener, ignore_event
 
 _DAY_S: Final = 86_400
 
@@ -19,7 +19,7 @@ async def open_store(
     cache: Cache,
     shard: Shard = Shard(),  # noqa: B008 - frozen
     *,
-    listener: Listener = nobody,
+    listener: Listener = ignore_event,
 ) -> Store:
     """The store of `cache`, with its hot entries in memory; or one that keeps nothing.
 

@@ -20,7 +20,7 @@ from zerowait.cache.limits import CacheLimits
 from zerowait.cache.served import StoreCounters
 from zerowait.cache.store import Entry, StoreAwayError, StoreError, StoreStats, storable
 from zerowait.errors import ClosedError, ConfigError, MissingExtraError
-from zerowait.events import Listener, StoreFailed, StoreReturned, nobody
+from zerowait.events import Listener, StoreFailed, StoreReturned, ignore_event
 
 PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
@@ -186,7 +186,7 @@ class RedisStore:
         limits: CacheLimits = CacheLimits(),  # noqa: B008 - frozen
         timeout_s: float = _TIMEOUT_S,
         pause_s: float = PAUSE_S,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.name = without_password(url)

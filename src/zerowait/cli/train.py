@@ -16,7 +16,7 @@ from zerowait.cli.app import app
 from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
-from zerowait.hub.resumed import begin_anew, go_on
+from zerowait.hub.resume import archive_record, rewind_record
 from zerowait.verl.launch.composed_config import check_overrides, composed
 from zerowait.verl.launch.launch_retry import started_again
 from zerowait.verl.launch.overrides import environment
@@ -157,7 +157,7 @@ def begin_record(folder: Path, command: list[str]) -> None:
     """Goes on with the record of the run that verl goes on with, or begins another."""
     done = resumed_step(command)
     if done is None:
-        begin_anew(folder)
+        archive_record(folder)
     else:
         print(f"{folder}: goes on after step {done}")
-        go_on(folder, step=done, validates=validates_first(command))
+        rewind_record(folder, step=done, validates=validates_first(command))

@@ -25,7 +25,7 @@ from zerowait.client.target import target
 from zerowait.client.transport import Reply, Transport, TransportError
 from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
-from zerowait.events import Listener, nobody
+from zerowait.events import Listener, ignore_event
 from zerowait.types import Abstain
 
 
@@ -73,7 +73,7 @@ class JudgeClient:
     in_words_of: Callable[[bytes, Api], bytes] = lambda body, _: body
     usage: Callable[[bytes, bytes], tuple[int, int]] = lambda _, __: (0, 0)
     traffic: Traffic = field(default_factory=Traffic)
-    listener: Listener = nobody
+    listener: Listener = ignore_event
     jitter: Random = field(default_factory=Random, repr=False)
     wall: Callable[[], float] = time.time
 

@@ -17,7 +17,7 @@ import msgspec
 from zerowait.client.transport import Reply, Request, Transport, TransportError
 from zerowait.config import Price
 from zerowait.errors import ClosedError, ZerowaitError
-from zerowait.events import Listener, RequestCharged, nobody
+from zerowait.events import Listener, RequestCharged, ignore_event
 from zerowait.types import Account
 
 BUDGET: Final = "traffic.budget_usd"
@@ -134,7 +134,7 @@ class Metered:
         prices: Mapping[str, Price],
         usage: Callable[[bytes], tuple[int, int]],
         ledger: Ledger,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
     ) -> None:
         self._inner = inner
         self._judge = judge

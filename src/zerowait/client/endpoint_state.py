@@ -18,7 +18,7 @@ from zerowait.client.limits.quota import Quota, Unit
 from zerowait.client.target import target
 from zerowait.config.endpoint import Endpoint
 from zerowait.config.traffic import Traffic
-from zerowait.events import LimitChanged, Listener, QuotaLearned, nobody
+from zerowait.events import LimitChanged, Listener, QuotaLearned, ignore_event
 
 T = TypeVar("T")
 _NEXT_PROBE_S: Final = 0.25
@@ -157,7 +157,7 @@ class EndpointStates:
         self,
         traffic: Traffic,
         *,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
         limiter: Limiter | None = None,
         parts: int = 1,
     ) -> None:

@@ -39,7 +39,7 @@ from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.together import first_of, group_by_group, worked_off
 from zerowait.errors import ClosedError, PortalMisuseError
-from zerowait.events import Event, Listener, ModelChanged, RewardSettled, nobody
+from zerowait.events import Event, Listener, ModelChanged, RewardSettled, ignore_event
 from zerowait.types import Reward, Sample, check_sample, samples_in
 
 _LOG = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Engine:
         config: str | Path | Mapping[str, Any] | RewardConfig,
         *,
         tokenizer: Tokenizer | None = None,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
         transport: Transport | None = None,
         environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,

@@ -17,7 +17,7 @@ from zerowait.engine.groups.shapes import Tokenizer
 from zerowait.engine.monitor.stats import Stats
 from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.progress import Progress
-from zerowait.events import Listener, nobody
+from zerowait.events import Listener, ignore_event
 from zerowait.types import Reward, Sample, check_sample, samples_in
 
 
@@ -32,7 +32,7 @@ class Rewards:
         config: str | Path | Mapping[str, Any] | RewardConfig,
         *,
         tokenizer: Tokenizer | None = None,
-        listener: Listener = nobody,
+        listener: Listener = ignore_event,
     ) -> None:
         try:
             loaded = load_config(config)
@@ -160,7 +160,7 @@ def open(  # noqa: A001 - users write zerowait.open
     config: str | Path | Mapping[str, Any] | RewardConfig,
     *,
     tokenizer: Tokenizer | None = None,
-    listener: Listener = nobody,
+    listener: Listener = ignore_event,
 ) -> Rewards:
     """Rewards by `config` (a path, a mapping or a `RewardConfig`), on one loop thread of their own.
 

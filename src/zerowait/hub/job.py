@@ -1,4 +1,4 @@
-"""The place where all judge traffic of a job meets: an engine, its stream and its record."""
+"""The hub of a job: one engine for all its workers, with streaming rewards, tickets, a record."""
 
 from __future__ import annotations
 
@@ -32,32 +32,37 @@ from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets, ticket_of
 from zerowait.types import Abstain, Reward, Sample
 
-Indexed: TypeAlias = tuple[int, Reward]
+IndexedReward: TypeAlias = tuple[int, Reward]
 """A sample's index and its reward."""
 
+_QUIET_S: Final = 0.05
+_MAX_REASONS: Final = 20
 
-class Finality:
-    """Says which rewards of a list cannot change any more.
+_log = logging.getLogger(__name__)
 
-    Under ``drop_group`` a reward depends on its siblings', so that none of a group is final before
-    all are known; under any other policy each is.
+
+class FinalRewards:
+    """Releases the rewards of a list once they are final.
+
+    Under ``drop_group`` a reward depends on those of its group, so none of a group is final before
+    all are known. Under any other policy each reward is final at once.
 
     Args:
         samples: the whole list.
-        on_failure: the policy.
+        on_failure: the failure policy.
     """
 
     def __init__(self, samples: Sequence[Sample], on_failure: FailurePolicy) -> None:
         self._groups = [sample.group for sample in samples]
         self._quorum = on_failure.quorum
-        self._waits = on_failure.can_drop
+        self._by_group = on_failure.can_drop
         self._missing = Counter(self._groups)
-        self._held: dict[str | None, list[Indexed]] = {}
+        self._held: dict[str | None, list[IndexedReward]] = {}
 
-    def known(self, index: int, reward: Reward) -> list[Indexed]:
-        """What is final now that this reward is known."""
+    def add(self, index: int, reward: Reward) -> list[IndexedReward]:
+        """The rewards that are final now that this one is known."""
         group = self._groups[index]
-        if not self._waits or group is None:
+        if not self._by_group or group is None:
             [settled] = settle_groups([reward], [None], self._quorum)
             return [(index, settled)]
         self._missing[group] -= 1
@@ -70,26 +75,26 @@ class Finality:
         return [(at, each) for (at, _), each in zip(held, settled_all, strict=True)]
 
 
-async def one_by_one(
+async def stream_final(
     score_all: Callable[[Callable[[int, Reward], None]], Coroutine[Any, Any, object]],
-    finality: Finality,
-) -> AsyncGenerator[Indexed, None]:
-    """The rewards in the order in which they become final; ends the work when nobody listens.
+    final_rewards: FinalRewards,
+) -> AsyncGenerator[IndexedReward, None]:
+    """Rewards in the order in which they become final; closing the generator cancels the work.
 
     Args:
-        score_all: does the work and tells of each reward as soon as it is known.
-        finality: of the same list.
+        score_all: scores the samples, and calls its argument with each index and reward.
+        final_rewards: of the same samples.
 
     Raises:
-        Exception: what `score_all` raises, after what was final before.
+        Exception: what `score_all` raises, after the rewards that were final before.
     """
-    final: asyncio.Queue[Indexed | None] = asyncio.Queue()
+    final: asyncio.Queue[IndexedReward | None] = asyncio.Queue()
 
-    def told(index: int, reward: Reward) -> None:
-        for each in finality.known(index, reward):
+    def on_reward(index: int, reward: Reward) -> None:
+        for each in final_rewards.add(index, reward):
             final.put_nowait(each)
 
-    work = asyncio.create_task(score_all(told))
+    work = asyncio.create_task(score_all(on_reward))
     work.add_done_callback(lambda _: final.put_nowait(None))
     try:
         while (each := await final.get()) is not None:
@@ -100,24 +105,18 @@ async def one_by_one(
         await asyncio.wait({work})
 
 
-_QUIET_S: Final = 0.05
-
-_log = logging.getLogger(__name__)
-_MOST_REASONS: Final = 20
-
-
 class Hub(Protocol):
-    """What a trainer's plug-in asks for rewards, wherever it lives."""
+    """A hub or a handle on one, from which a trainer's plug-in gets rewards."""
 
     async def reward(self, sample: Sample) -> Streamed:
-        """The row's number and what was really judged."""
+        """The sample's reward, and a substitute number where it abstained."""
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job."""
 
 
-class _Log:
-    """A listener that logs alarms, and each reason why judgements failed, once."""
+class _LogListener:
+    """Logs health alarms, and each of the first 20 reasons why judgements failed, once."""
 
     def __init__(self) -> None:
         self._reasons: set[str] = set()
@@ -129,17 +128,14 @@ class _Log:
                 says = f"{ALARMS[event.kind]}: {event.why}"
                 _log.warning("step %d: %s%s: %s", event.step, event.kind, about, says)
             case JudgementSettled(outcome=Abstain() as failed):
-                self._failed(event.judge, failed)
+                reason = failure_reason(failed)
+                if reason in self._reasons or len(self._reasons) >= _MAX_REASONS:
+                    return
+                self._reasons.add(reason)
+                told = "told once; stats() and the report count"
+                _log.warning("judge %s: %s (%s)", event.judge, reason, told)
             case _:
                 pass
-
-    def _failed(self, judge: str, failed: Abstain) -> None:
-        if len(self._reasons) >= _MOST_REASONS:
-            return
-        reason = failure_reason(failed)
-        if reason not in self._reasons:
-            self._reasons.add(reason)
-            _log.warning("judge %s: %s (told once; stats() and the report count)", judge, reason)
 
 
 class JobHub:
@@ -148,8 +144,8 @@ class JobHub:
     Args:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         record: the folder that gets ``rewards.jsonl`` and ``stats.jsonl``; None keeps no record.
-        partition: this hub's place among the shards of one that is spread over several processes.
-        others: the latest statistics of the other shards, which the first one puts on the record.
+        partition: which judgements this hub owns, where it is one shard of several.
+        other_shards: the latest statistics of the other shards, which the first one records.
     """
 
     def __init__(
@@ -158,18 +154,18 @@ class JobHub:
         *,
         record: Path | None = None,
         partition: Partition | None = None,
-        others: Callable[[], Sequence[Stats]] = list,
+        other_shards: Callable[[], Sequence[Stats]] = list,
     ) -> None:
-        self._engine = Engine(config, listener=_Log(), partition=partition)
-        self._keeps_stats = partition is None or partition.shard.index == 0
-        self._others = others
-        patience_s = self._engine.config.traffic.group_deadline_s
-        self._stream = Stream(self._engine, patience_s=patience_s)
-        self._tickets = Tickets(lambda sample: self._scored(sample, ticket=ticket_of(sample)))
+        self._engine = Engine(config, listener=_LogListener(), partition=partition)
+        self._records_stats = partition is None or partition.shard.index == 0
+        self._other_shards = other_shards
+        group_deadline_s = self._engine.config.traffic.group_deadline_s
+        self._stream = Stream(self._engine, group_deadline_s=group_deadline_s)
+        self._tickets = Tickets(lambda sample: self._score(sample, ticket=ticket_of(sample)))
         self._folder = record
         self._records: Records | None = None
-        self._place: tuple[str, int | None] = ("", None)
-        self._recorded_s = 0.0
+        self._split_and_step: tuple[str, int | None] = ("", None)
+        self._recorded_at = 0.0
         self._flushing: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
@@ -200,14 +196,14 @@ class JobHub:
         records, self._records = self._records, None
         if records is not None:
             try:
-                if self._keeps_stats:
-                    split, step = self._place
-                    records.stats(self._whole, split=split, step=step, last=True)
+                if self._records_stats:
+                    split, step = self._split_and_step
+                    records.stats(self._job_stats, split=split, step=step, last=True)
             finally:
                 records.close()
 
     async def reward(self, sample: Sample) -> Streamed:
-        """The row's number, on the record before it is handed out.
+        """The sample's reward and a number to train on, recorded before they are returned.
 
         Raises:
             JudgementError: see `Stream.reward`.
@@ -218,12 +214,12 @@ class JobHub:
         return streamed
 
     async def score(self, sample: Sample) -> Reward:
-        """The sample's reward as it is, without a stand-in, on the record.
+        """The sample's reward, without a substitute where it abstained; recorded.
 
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score`.
         """
-        return await self._scored(sample)
+        return await self._score(sample)
 
     async def score_all(self, samples: Sequence[Sample]) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
@@ -242,72 +238,79 @@ class JobHub:
     ) -> AsyncGenerator[tuple[int, Reward], None]:
         """Each sample's index and reward as soon as that is final; see `score_all`."""
         submitted_at = time.time()
-        finality = Finality(samples, self._engine.config.on_failure)
-        rewards = one_by_one(lambda told: self._engine.score_all(samples, on_reward=told), finality)
+        rewards = stream_final(
+            lambda on_reward: self._engine.score_all(samples, on_reward=on_reward),
+            FinalRewards(samples, self._engine.config.on_failure),
+        )
         async with aclosing(rewards):
             async for index, reward in rewards:
                 self._record(samples[index], reward, submitted_at)
                 yield index, reward
 
-    async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
-        """What a judgement brings that another shard asks for; see `Engine.answer`."""
-        return await self._engine.answer(ask)
+    async def answer(self, request: ForwardedRequest) -> tuple[JudgementResult, bool]:
+        """The judgement that another shard requests from this one; see `Engine.answer`."""
+        return await self._engine.answer(request)
 
-    async def report(self) -> ShardLoad:
-        """How this shard stands."""
-        lanes = self._engine.lanes
+    async def current_load(self) -> ShardLoad:
+        """This shard's slots, demand and statistics now."""
+        endpoints = self._engine.lanes
         return ShardLoad(
-            slots=lanes.slots,
-            held=lanes.held,
-            demand=lanes.in_flight + lanes.waiting,
+            slots=endpoints.slots,
+            held=endpoints.held,
+            demand=endpoints.in_flight + endpoints.waiting,
             stats=self._engine.stats(),
             rows=self._engine.health.gathered(),
         )
 
-    def look(self, rows: Sequence[StepRow]) -> None:
-        """Look at the rewards of all shards for alarms; the first shard does."""
+    def check_alarms(self, rows: Sequence[StepRow]) -> None:
+        """Raise health alarms about the rewards of all shards; the first shard calls it."""
         self._engine.health.look(rows)
 
-    async def take(self, slots: int) -> ShardLoad:
-        """How this shard stands with `slots` of the job's as its own."""
+    async def set_slots(self, slots: int) -> ShardLoad:
+        """This shard's load once it has `slots` of the job's slots."""
         self._engine.lanes.divide(slots)
-        return await self.report()
+        return await self.current_load()
 
     def deposit(self, samples: Iterable[Sample]) -> None:
-        """Begin to judge `samples`, each of which `redeem` fetches later."""
+        """Begin to judge `samples`; `redeem` returns their rewards later."""
         self._tickets.deposit(samples)
 
     async def redeem(self, sample: Sample, *, of: int | None = None) -> Reward:
-        """The reward of a sample that was handed in with `deposit`, as it is, on the record.
+        """The reward of a deposited sample, without a substitute where it abstained; recorded.
 
         Args:
-            sample: what was handed in.
-            of: how many of its group will be fetched, where that is known: it waits for no other.
+            sample: the deposited one; one that was not deposited is judged now.
+            of: how many samples of its group will be redeemed, where that is known: the group is
+                judged without the others.
 
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score`.
         """
         if of is not None and sample.group is not None:
-            self._tickets.deposit([sample])  # takes its seat first, in a hub that was started anew
+            self._tickets.deposit([sample])  # a restarted hub needs it before `expect`
             asyncio.get_running_loop().call_soon(self._engine.groups.expect, sample.group, of)
         return await self._tickets.redeem(sample)
 
     def give_up(self, tickets: Iterable[str]) -> None:
-        """Stop judging samples that nobody will redeem; see `zerowait.hub.tickets.ticket_of`."""
+        """Stop judging samples that will not be redeemed.
+
+        Args:
+            tickets: see `zerowait.hub.tickets.ticket_of`.
+        """
         self._tickets.give_up(tickets)
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job, or of this shard of it."""
         return self._engine.stats()
 
-    async def _scored(self, sample: Sample, *, ticket: str = "") -> Reward:
+    async def _score(self, sample: Sample, *, ticket: str = "") -> Reward:
         submitted_at = time.time()
         reward = await self._engine.score(sample)
         self._record(sample, reward, submitted_at, ticket=ticket)
         return reward
 
-    def _whole(self) -> Stats:
-        return merged_stats([self._engine.stats(), *self._others()])
+    def _job_stats(self) -> Stats:
+        return merged_stats([self._engine.stats(), *self._other_shards()])
 
     def _record(
         self,
@@ -320,40 +323,38 @@ class JobHub:
     ) -> None:
         if self._records is None:
             return
-        self._place = (sample.split, sample.step)
+        self._split_and_step = (sample.split, sample.step)
         self._records.reward(
             RewardRecord(
                 sample=sample,
                 reward=reward,
                 trained_on=reward.value if streamed is None else streamed.trained_on,
-                stand_in="" if streamed is None else streamed.stand_in,
+                substitute_from="" if streamed is None else streamed.substitute_from,
                 ticket=ticket,
                 submitted_at=submitted_at,
                 settled_at=time.time(),
             )
         )
-        if self._keeps_stats:
-            self._recorded_s = asyncio.get_running_loop().time()
-            kept = self._records.stats(self._whole, split=sample.split, step=sample.step)
-            if not kept and self._flushing is None:
-                self._flush_in(_QUIET_S)
-
-    def _flush_in(self, wait_s: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._flushing = loop.call_later(wait_s, self._flush_when_quiet)
+        if self._records_stats:
+            loop = asyncio.get_running_loop()
+            self._recorded_at = loop.time()
+            written = self._records.stats(self._job_stats, split=sample.split, step=sample.step)
+            if not written and self._flushing is None:
+                self._flushing = loop.call_later(_QUIET_S, self._flush_when_quiet)
 
     def _flush_when_quiet(self) -> None:
-        """Put the counters on the record once no reward has come for a moment.
+        """Record the counters once no reward has come for 50 ms.
 
-        A hub under Ray is killed with its job, and the last rewards have to be among them.
+        A hub under Ray is killed with its job, and the counters must include the last rewards.
         """
+        loop = asyncio.get_running_loop()
         self._flushing = None
-        left_s = self._recorded_s + _QUIET_S - asyncio.get_running_loop().time()
+        left_s = self._recorded_at + _QUIET_S - loop.time()
         if left_s > 0:
-            self._flush_in(left_s)
+            self._flushing = loop.call_later(left_s, self._flush_when_quiet)
         elif self._records is not None:
-            split, step = self._place
+            split, step = self._split_and_step
             try:
-                self._records.stats(self._whole, split=split, step=step, last=True)
-            except OSError as error:  # whoever hands in the next row is told
-                _log.warning("the counters could not be kept: %s", error)
+                self._records.stats(self._job_stats, split=split, step=step, last=True)
+            except OSError as error:  # the next `reward` raises it to its caller
+                _log.warning("the counters could not be recorded: %s", error)

@@ -1,4 +1,4 @@
-"""Everything that was rewarded, as lines of JSON that can be read, scored again and reported on."""
+"""The record of a run: every reward, counter and wait as a line of JSON, written and read."""
 
 from __future__ import annotations
 
@@ -19,35 +19,43 @@ REWARDS = "rewards.jsonl"
 STATS = "stats.jsonl"
 WAITS = "waits.jsonl"
 _STATS_EVERY_S = 1.0
-_TORN = b"\x18\n"
-"""Ends a line of which only a part was written: "cancel", which JSON never holds as it is."""
+_INCOMPLETE = b"\x18\n"
+"""Ends a line of which only a part was written: the control character "cancel", which JSON text
+never holds unescaped."""
 
 
 class RewardRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One row of ``rewards.jsonl``.
 
     Args:
-        trained_on: the number the trainer got; for an abstained row a stand-in.
-        stand_in: where that stand-in came from; empty when the row was judged.
-        ticket: under which name it was handed in, where it was fetched by one; a row that is judged
-            again, because the hub or the whole run was killed, has the same one.
+        trained_on: the number the trainer got; for an abstained row a substitute.
+        substitute_from: the rows whose mean the substitute is, see `zerowait.hub.Streamed`; empty
+            when the row was judged. In the file the field is called ``stand_in``.
+        ticket: the name of its ticket, where it was redeemed by one; a row that is judged again,
+            because the hub or the whole run was killed, has the same ticket.
         submitted_at, settled_at: Unix times in seconds.
     """
 
     sample: Sample
     reward: Reward
     trained_on: float | None = None
-    stand_in: str = ""
+    substitute_from: str = msgspec.field(default="", name="stand_in")
     ticket: str = ""
     submitted_at: float = 0.0
     settled_at: float = 0.0
 
 
 class StatsRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of ``stats.jsonl``: the engine's counters at a moment of a step.
+    """One row of ``stats.jsonl``: the engine's counters at one moment.
 
-    They begin at 0 with each hub: in a run that was resumed, or whose hub was started again, there
-    are several, and what was done is the sum of the last rows of each.
+    Counters begin at 0 with each hub. A run that was resumed, or whose hub was restarted, has
+    several hubs; its totals are the sums over the last row of each.
+
+    Args:
+        at: Unix time in seconds.
+        split, step: of the latest rewarded sample.
+        stats: the fields of `zerowait.engine.Stats`.
+        hub: a random id of the hub.
     """
 
     at: float
@@ -62,7 +70,8 @@ class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         step: of the training.
-        exposed_s: seconds in which the trainer had nothing else to do, as it measured them.
+        exposed_s: seconds that the trainer waited for rewards and did nothing else, as it measured
+            them.
     """
 
     step: int
@@ -70,10 +79,10 @@ class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records:
-    """Appends records to a run's folder; every line is handed to the system before it returns.
+    """Appends records to a run's folder; every line is written to the file before it returns.
 
-    A killed process loses nothing that was appended. Folder and files are readable by their owner
-    only, because they hold prompts and responses.
+    A killed process loses no appended line. Folder and files are readable by their owner only,
+    because they hold prompts and responses.
 
     Raises:
         ConfigError: the folder or a file in it cannot be written to.
@@ -83,23 +92,23 @@ class Records:
         with ExitStack() as opened:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._rewards = _Appended(folder / REWARDS)
+                self._rewards = _AppendOnlyFile(folder / REWARDS)
                 opened.callback(self._rewards.close)
-                self._stats = _Appended(folder / STATS)
+                self._stats = _AppendOnlyFile(folder / STATS)
             except OSError as error:
                 why = f"{error.filename} cannot be written to ({error.strerror})"
                 raise ConfigError(f"the record {folder}: {why}: name another folder") from None
             opened.pop_all()
-        self._encode = msgspec.json.Encoder(enc_hook=_plain).encode
+        self._encode = msgspec.json.Encoder(enc_hook=_to_builtin).encode
         self._hub = uuid.uuid4().hex
         self._last_stats = 0.0
-        self._place: tuple[str, int | None] | None = None
+        self._split_and_step: tuple[str, int | None] | None = None
 
     def reward(self, record: RewardRecord) -> None:
         """Append one reward.
 
         Raises:
-            OSError: it was not kept, because the disk is full, say; it names the file.
+            OSError: it was not written, because the disk is full, say; names the file.
         """
         self._rewards.write(self._encode(record))
 
@@ -111,16 +120,26 @@ class Records:
         step: int | None,
         last: bool = False,
     ) -> bool:
-        """Append the counters: at each new step, once a second in between, and at the end.
+        """Append the counters if the step is new or the last ones are a second old.
+
+        Args:
+            stats: gives the counters; called only when they are written.
+            split: of the latest rewarded sample.
+            step: of the same sample.
+            last: write them in any case.
 
         Returns:
             Whether they were appended.
         """
         now = time.time()
-        place = (split, step)
-        if place == self._place and not last and now - self._last_stats < _STATS_EVERY_S:
+        split_and_step = (split, step)
+        if (
+            split_and_step == self._split_and_step
+            and not last
+            and now - self._last_stats < _STATS_EVERY_S
+        ):
             return False
-        self._place, self._last_stats = place, now
+        self._split_and_step, self._last_stats = split_and_step, now
         counted = msgspec.to_builtins(stats())
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
         self._stats.write(self._encode(row))
@@ -132,11 +151,11 @@ class Records:
         self._stats.close()
 
 
-class _Appended:
+class _AppendOnlyFile:
     """A file of lines, to which several processes may append.
 
-    A full disk takes a part of a line. What follows it is no part of it: the next line is begun
-    after a mark that says so, whoever writes it, and whether or not the process was killed between.
+    On a full disk a part of a line may be written. The next `write`, by any process, first ends
+    that part with a mark, by which readers skip it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,7 +164,7 @@ class _Appended:
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
     def write(self, line: bytes) -> None:
-        left = memoryview(b"%b%b\n" % (b"" if self._is_whole() else _TORN, line))
+        left = memoryview(b"%b%b\n" % (b"" if self._is_whole() else _INCOMPLETE, line))
         try:
             while left:
                 left = left[os.write(self._file, left) :]
@@ -161,22 +180,22 @@ class _Appended:
         return size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
 
 
-class _Ticketed(msgspec.Struct, frozen=True):
-    """What of a line says whether a later one takes its place."""
+class _TicketOnly(msgspec.Struct, frozen=True):
+    """The ticket of a reward's line, decoded without the rest."""
 
     ticket: str = ""
 
 
 def read_rewards(folder: Path) -> Iterator[RewardRecord]:
-    """The rewards recorded in `folder`, in the order in which they were known.
+    """The rewards recorded in `folder`, in the order in which they were recorded.
 
-    Of the rows with one ticket it is the last that training went on with, and the only one here.
+    Of several rows with one ticket only the last is returned: training used that one.
 
     Raises:
         DataError: there is no record, or a line is damaged.
     """
     path = folder / REWARDS
-    last = {row.ticket: number for number, row in _read(path, _Ticketed) if row.ticket}
+    last = {row.ticket: number for number, row in _read(path, _TicketOnly) if row.ticket}
     for number, record in _read(path, RewardRecord):
         if not record.ticket or last.get(record.ticket, number) <= number:
             yield record
@@ -188,12 +207,12 @@ def read_stats(folder: Path) -> Iterator[StatsRecord]:
 
 
 def append_wait(folder: Path, record: WaitRecord) -> None:
-    """Append how long the trainer waited in a step; a step that is done again is the later row.
+    """Append how long the trainer waited in a step; of a repeated step the last row counts.
 
     Raises:
-        OSError: it was not kept, because the disk is full, say; it names the file.
+        OSError: it was not written, because the disk is full, say; names the file.
     """
-    waits = _Appended(folder / WAITS)
+    waits = _AppendOnlyFile(folder / WAITS)
     try:
         waits.write(msgspec.json.encode(record))
     finally:
@@ -201,9 +220,9 @@ def append_wait(folder: Path, record: WaitRecord) -> None:
 
 
 def read_waits(folder: Path) -> dict[int, float]:
-    """Seconds that the trainer waited by step; empty where it did not measure them.
+    """Seconds that the trainer waited for rewards, by step; empty where it did not measure them.
 
-    verl's own trainers do not, since they wait for rewards and for rollouts at once.
+    verl's own trainers do not: they wait for rewards and rollouts at once.
 
     Raises:
         DataError: a line is damaged.
@@ -214,15 +233,15 @@ def read_waits(folder: Path) -> dict[int, float]:
 
 
 def _read(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
-    """Each whole line with its number."""
+    """The number and the decoded value of each complete line."""
     decoder = msgspec.json.Decoder(kind)
     try:
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
                 if not line.endswith(b"\n"):
                     return  # the last line of a process that was killed while writing it
-                if line.endswith(_TORN):
-                    continue  # whoever was to get this reward was told that it could not be kept
+                if line.endswith(_INCOMPLETE):
+                    continue  # the caller got an OSError for this reward
                 try:
                     yield number, decoder.decode(line)
                 except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -231,8 +250,8 @@ def _read(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path} does not exist: nothing was recorded there") from None
 
 
-def _plain(value: Any) -> Any:
-    """Python values of numpy scalars and arrays, which data sets bring along."""
+def _to_builtin(value: Any) -> Any:
+    """A value of numpy as Python's own, which data sets may hold; anything else as text."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return str(value)

@@ -1,4 +1,4 @@
-"""The statistics of a hub's shards as those of one hub."""
+"""Statistics of a hub's shards, merged into those of one hub."""
 
 from __future__ import annotations
 
@@ -18,37 +18,39 @@ _LARGEST: Final = (
     *("validation_budget_usd", "validation_budget_spent_usd", "validation_budget_reserved_usd"),
     *("model_changes", "loop_lag_p99_s"),
 )
-"""One account, one model and one worst loop, however many look at it."""
+"""Merged by maximum: all shards see the same account and models, and the slowest loop counts."""
 
 
 def merged_stats(parts: Sequence[Stats]) -> Stats:
-    """What several shards did, as one snapshot; the only one as it is.
+    """Statistics of several shards as one snapshot; a single one is returned unchanged.
 
-    Counts, slots and limits are sums. ``peak_in_flight`` is therefore the most that there can have
-    been at once, since the shards' peaks need not fall together. Latencies are means of the
-    quantiles of the shards that had answers, weighted by their requests. Model changes, the budget
-    and the loop's lag are the largest that a shard tells. Anchors and alarms are the first shard's,
-    which looks after them for all.
+    Counts, slots and limits are sums. So ``peak_in_flight`` is an upper bound, since the shards'
+    peaks need not coincide. Latencies are means of the shards' quantiles, weighted by requests.
+    Model changes, the budget and the loop's lag are the largest of any shard. Anchors and alarms
+    are the first shard's, which measures them for all.
+
+    Args:
+        parts: one snapshot per shard, the first shard's first; at least one.
     """
     if len(parts) == 1:
         return parts[0]
     slowest = max(parts, key=lambda part: part.loop_lag_p99_s)
-    known = {name: _largest(getattr(part, name) for part in parts) for name in _LARGEST}
-    known |= {name: _weighted(parts, name) for name in _LATENCIES}
+    merged = {name: _largest(getattr(part, name) for part in parts) for name in _LARGEST}
+    merged |= {name: _weighted_mean(parts, name) for name in _LATENCIES}
     return msgspec.structs.replace(
         _summed(parts),
         abstentions=_counts(part.abstentions for part in parts),
-        reasons=most_first(_counts(part.reasons for part in parts)),
+        reasons=dict(Counter(_counts(part.reasons for part in parts)).most_common()),
         limits=_counts(part.limits for part in parts),
         judges=_by_name([part.judges for part in parts]),
         components=_by_name([part.components for part in parts]),
         loop_blocked_by=slowest.loop_blocked_by,
-        **known,
+        **merged,
     )
 
 
 def _summed(parts: Sequence[CountedT]) -> CountedT:
-    """The numbers that every part has, added up."""
+    """The first part with every numeric field replaced by the sum over all parts."""
     names = [
         name
         for name in parts[0].__struct_fields__
@@ -62,11 +64,11 @@ def _largest(values: Iterable[float | None]) -> float | None:
     return max((value for value in values if value is not None), default=None)
 
 
-def _weighted(parts: Sequence[Stats], name: str) -> float:
-    """A shard without an answer has no latency, and a 0 for it."""
-    known = [(part.requests or 1, value) for part in parts if (value := getattr(part, name))]
-    weights = sum(weight for weight, _ in known)
-    return sum(weight * value for weight, value in known) / weights if known else 0.0
+def _weighted_mean(parts: Sequence[Stats], name: str) -> float:
+    """The mean of a latency weighted by requests; shards without an answer, with a 0, left out."""
+    latencies = [(part.requests or 1, value) for part in parts if (value := getattr(part, name))]
+    weights = sum(weight for weight, _ in latencies)
+    return sum(weight * value for weight, value in latencies) / weights if latencies else 0.0
 
 
 def _counts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
@@ -74,11 +76,6 @@ def _counts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for part in parts:
         total.update(part)
     return dict(sorted(total.items()))
-
-
-def most_first(counts: Mapping[str, int]) -> dict[str, int]:
-    """`counts` with the greatest first."""
-    return dict(Counter(counts).most_common())
 
 
 def _by_name(parts: Sequence[Mapping[str, JudgeStats]]) -> dict[str, JudgeStats]:

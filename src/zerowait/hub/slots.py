@@ -1,4 +1,4 @@
-"""Divides a job's slots among the shards of its hub, and hears of them all, anew each second."""
+"""Slots of a job shared among the shards of its hub: max-min fair, balanced anew each second."""
 
 from __future__ import annotations
 
@@ -11,19 +11,23 @@ import msgspec
 from zerowait.engine import Stats, StepRow
 from zerowait.errors import ZerowaitError
 
-FLOOR: Final = 1
-"""Every shard begins with it, and keeps it: who waits there never waits for the next round only."""
+MIN_SLOTS: Final = 1
+"""Every shard starts with it and keeps it, so that no request has to wait for the next round."""
+PERIOD_S: Final = 1.0
+FIRST_PERIOD_S: Final = 0.1
+"""Between rounds until every shard has answered once."""
+_ANSWER_TIMEOUT_S: Final = 5.0
 
 
 class ShardLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What a shard says of itself.
+    """A shard's slots, demand and statistics at one moment.
 
     Args:
-        slots: how many are its own now.
-        held: how many requests are in flight; more than `slots` where those were just taken away.
-        demand: how many it could use now: those in flight, and those in line.
+        slots: how many it has now.
+        held: requests in flight; more than `slots` where some were just taken away.
+        demand: how many slots it could use now: requests in flight and requests queued.
         stats: its statistics.
-        rows: what the alarms about rewards look at, since its last report.
+        rows: rows of rewards for the health alarms, since its last answer.
     """
 
     slots: int
@@ -33,40 +37,39 @@ class ShardLoad(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[StepRow] = []
 
 
-def divided(total: int, demands: Sequence[int]) -> list[int]:
-    """`total` slots among shards with these demands.
+def fair_shares(total: int, demands: Sequence[int]) -> list[int]:
+    """`total` slots shared among shards with these demands; the shares sum to `total`.
 
-    Nobody gets less than an equal part while others get more than that (max-min fairness), each
-    gets at least `FLOOR`, and what nobody asks for is spread evenly. The parts sum to `total`.
+    Max-min fairness: no shard gets less than an equal part while another gets more than that. Each
+    gets at least `MIN_SLOTS`, and slots beyond all demands are spread evenly.
 
     Raises:
         ValueError: there are more shards than slots.
 
-    >>> divided(32, [100, 4, 0]), divided(32, [3, 0, 0, 1])
+    >>> fair_shares(32, [100, 4, 0]), fair_shares(32, [3, 0, 0, 1])
     ([27, 4, 1], [10, 8, 7, 7])
     """
-    if len(demands) * FLOOR > total:
+    if len(demands) * MIN_SLOTS > total:
         raise ValueError(f"{total} slots are too few for {len(demands)} shards")
-    wanted = [max(FLOOR, demand) for demand in demands]
-    spare = total - sum(wanted)
-    if spare >= 0:
-        each, more = divmod(spare, len(wanted))
+    wanted = [max(MIN_SLOTS, demand) for demand in demands]
+    surplus = total - sum(wanted)
+    if surplus >= 0:
+        each, more = divmod(surplus, len(wanted))
         return [want + each + (index < more) for index, want in enumerate(wanted)]
-    parts, left = [0] * len(wanted), total
-    modest_first = sorted(range(len(wanted)), key=wanted.__getitem__)
-    for place, index in enumerate(modest_first):
-        parts[index] = min(wanted[index], left // (len(wanted) - place))
-        left -= parts[index]
-    return parts
+    shares, left = [0] * len(wanted), total
+    smallest_first = sorted(range(len(wanted)), key=wanted.__getitem__)
+    for served, index in enumerate(smallest_first):
+        shares[index] = min(wanted[index], left // (len(wanted) - served))
+        left -= shares[index]
+    return shares
 
 
 class SlotShares:
-    """The slots of a job among its shards, from round to round: taken away before they are given.
+    """Decides which shards return slots and which get more; never hands out more than `total`.
 
-    What a shard may still use is known as an upper bound: what it was given, or what it has in
-    flight if that is more. Slots are given only from what no bound covers. A shard that is silent
-    keeps its bound; one whose process is gone has nothing, and begins with `FLOOR` when it is
-    started again, for which room is kept.
+    For each shard it knows an upper bound of what it may use: its slots, or its requests in flight
+    if those are more. Only slots that no bound covers are handed out. A silent shard keeps its
+    bound. A dead one is counted with `MIN_SLOTS`, with which it starts again.
 
     Args:
         total: slots of the job.
@@ -75,49 +78,44 @@ class SlotShares:
 
     def __init__(self, total: int, count: int) -> None:
         self._total = total
-        self._reports: list[ShardLoad | None] = [None] * count
+        self._loads: list[ShardLoad | None] = [None] * count
         self._bounds: list[int | None] = [None] * count
 
-    def heard(self, index: int, report: ShardLoad) -> None:
-        """The shard at `index` says how it stands."""
-        self._reports[index] = report
-        self._bounds[index] = max(report.slots, report.held)
+    def update(self, index: int, load: ShardLoad) -> None:
+        """Take in the load of the shard at `index`."""
+        self._loads[index] = load
+        self._bounds[index] = max(load.slots, load.held)
 
-    def gone(self, index: int) -> None:
+    def mark_dead(self, index: int) -> None:
         """The process of the shard at `index` is dead."""
-        self.heard(index, ShardLoad(slots=FLOOR, held=0, demand=0))
+        self.update(index, ShardLoad(slots=MIN_SLOTS, held=0, demand=0))
 
-    def to_take(self) -> dict[int, int]:
-        """Who has to give slots back, and how many it keeps."""
+    def reductions(self) -> dict[int, int]:
+        """The new number of slots of each shard that has to return some, by index."""
         targets = self._targets()
-        known = enumerate(self._reports)
-        return {i: targets[i] for i, said in known if said is not None and targets[i] < said.slots}
+        loads = enumerate(self._loads)
+        return {i: targets[i] for i, load in loads if load is not None and targets[i] < load.slots}
 
-    def to_give(self) -> dict[int, int]:
-        """Who gets more, and how many it then has; counted as given from now on."""
+    def increases(self) -> dict[int, int]:
+        """The new number of slots of each shard that gets more, by index; counted from now on."""
         free = self._total
         for bound in self._bounds:
             if bound is None:
-                return {}  # it may have any number of them
+                return {}  # a shard that has not answered yet may have any number of slots
             free -= bound
-        given = {}
+        increased = {}
         for index, target in enumerate(self._targets()):
-            report, bound = self._reports[index], self._bounds[index]
-            if report is None or bound is None:
+            load, bound = self._loads[index], self._bounds[index]
+            if load is None or bound is None:
                 continue
             slots = min(target, bound + free) if free > 0 else 0
-            if slots > max(report.slots, bound):
+            if slots > max(load.slots, bound):
                 free -= slots - bound
-                self._bounds[index] = given[index] = slots
-        return given
+                self._bounds[index] = increased[index] = slots
+        return increased
 
     def _targets(self) -> list[int]:
-        return divided(self._total, [0 if r is None else r.demand for r in self._reports])
-
-
-PERIOD_S: Final = 1.0
-SOON_S: Final = 0.1
-_ANSWER_S: Final = 5.0
+        return fair_shares(self._total, [0 if r is None else r.demand for r in self._loads])
 
 
 class GoneError(ZerowaitError):
@@ -125,23 +123,23 @@ class GoneError(ZerowaitError):
 
 
 class ShardMember(Protocol):
-    """A shard, as the balance sees it."""
+    """A shard, as the balancer sees it."""
 
-    async def report(self) -> ShardLoad:
-        """How it stands.
+    async def current_load(self) -> ShardLoad:
+        """Its load now.
 
         Raises:
             GoneError: its process is dead.
         """
         ...
 
-    async def take(self, slots: int) -> ShardLoad:
-        """How it stands with `slots` of its own; raises as `report` does."""
+    async def set_slots(self, slots: int) -> ShardLoad:
+        """Its load once it has `slots` slots; raises as `current_load` does."""
         ...
 
 
 class SlotBalancer:
-    """One round after the other; kept by the first shard.
+    """Balances slots in rounds, and gathers the shards' statistics; runs in the first shard.
 
     Args:
         total: slots of the job.
@@ -154,50 +152,53 @@ class SlotBalancer:
         self._count = count
         self._stats: dict[int, Stats] = {}
 
-    def others(self) -> list[Stats]:
+    def other_shards(self) -> list[Stats]:
         """The latest statistics of all but the first shard."""
         return [stats for index, stats in self._stats.items() if index]
 
     async def run(
-        self, members: Sequence[ShardMember], *, look: Callable[[Sequence[StepRow]], None]
+        self, members: Sequence[ShardMember], *, check: Callable[[Sequence[StepRow]], None]
     ) -> None:
-        """Rounds until it is cancelled, in quick succession until every shard was heard of.
+        """Run rounds until cancelled, in quick succession until every shard has answered.
 
         Args:
             members: the shards in order.
-            look: told after each round what all have gathered for the alarms about rewards.
+            check: called after each round with the rows that all shards have gathered.
         """
         while True:
             await self.round(members)
             rows, self._rows = self._rows, []
-            look(rows)
-            await asyncio.sleep(SOON_S if len(self._stats) < self._count else PERIOD_S)
+            check(rows)
+            everyone_answered = len(self._stats) >= self._count
+            await asyncio.sleep(PERIOD_S if everyone_answered else FIRST_PERIOD_S)
 
     async def round(self, members: Sequence[ShardMember]) -> None:
-        """Hear everybody, then take from those that have too much, then give.
+        """Ask all for their load, then take slots from those that have too many, then give.
 
         Args:
             members: the shards in order.
         """
-        await self._all(members, dict.fromkeys(range(self._count)))
-        await self._all(members, self._shares.to_take())
-        await self._all(members, self._shares.to_give())
+        await self._call_all(members, dict.fromkeys(range(self._count)))
+        await self._call_all(members, self._shares.reductions())
+        await self._call_all(members, self._shares.increases())
 
-    async def _all(self, members: Sequence[ShardMember], calls: Mapping[int, int | None]) -> None:
+    async def _call_all(
+        self, members: Sequence[ShardMember], slots: Mapping[int, int | None]
+    ) -> None:
+        """Set the slots of shards by index; None asks for the load only."""
         async with asyncio.TaskGroup() as tasks:
-            for index, slots in calls.items():
-                tasks.create_task(self._call(members[index], index, slots))
+            for index, new in slots.items():
+                tasks.create_task(self._call(members[index], index, new))
 
     async def _call(self, member: ShardMember, index: int, slots: int | None) -> None:
-        """One call of a member; one that does not answer keeps what it may have."""
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                report = await (member.report() if slots is None else member.take(slots))
+            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+                load = await (member.current_load() if slots is None else member.set_slots(slots))
         except GoneError:
-            self._shares.gone(index)
+            self._shares.mark_dead(index)
         except (TimeoutError, ZerowaitError):
-            return
+            return  # it keeps its bound
         else:
-            self._shares.heard(index, report)
-            self._stats[index] = report.stats
-            self._rows.extend(report.rows)
+            self._shares.update(index, load)
+            self._stats[index] = load.stats
+            self._rows.extend(load.rows)

@@ -1,8 +1,9 @@
-"""Rewards for trainers that take each one as it comes and need a finite number for every row.
+"""Streaming rewards: a finite substitute for a row that abstained, for trainers that need one.
 
-Such a trainer (verl's own) cannot be told "no value". Here ``neutral`` becomes the mean of the
-row's surviving siblings, which gives it no push under mean-centred GRPO; under any other estimator
-it is an approximation, and the documentation says so.
+A streaming trainer (verl's own) takes each row's reward as it comes and cannot be told "no value".
+So an abstained row with the policy ``neutral`` gets a substitute: the mean of the judged rows of
+its group, which makes its advantage 0 under mean-centred GRPO. Under any other estimator that is
+an approximation. A group without a judged row takes the mean of its step, then of the run.
 """
 
 from __future__ import annotations
@@ -20,26 +21,27 @@ from zerowait.types import Reward, Sample
 
 TRAINING: Final = "train"
 """The split of the rows that are trained on."""
+_STEPS_KEPT: Final = 64
 
 
 class Streamed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a streaming trainer gets for one row.
+    """A row's reward, and the substitute that a streaming trainer trains on where it abstained.
 
     Args:
-        reward: what was really judged.
-        substitute: the finite number that takes the place of the value when the row abstained;
-            None when it was judged, and where nothing was judged yet that it could be made from.
-        stand_in: where `substitute` came from: ``group`` (the siblings' mean), ``step`` or ``run``
-            (the mean of the rows judged there); empty when there is none.
+        reward: as it was judged.
+        substitute: the finite number that replaces the value of an abstained row; None when the
+            row was judged, and where no row was judged yet whose mean it could be.
+        substitute_from: the rows whose mean `substitute` is: ``group``, ``step`` or ``run``; empty
+            when there is none. In records and over HTTP this field is called ``stand_in``.
     """
 
     reward: Reward
     substitute: float | None = None
-    stand_in: str = ""
+    substitute_from: str = msgspec.field(default="", name="stand_in")
 
     @property
     def value(self) -> float | None:
-        """The reward's value, as everywhere: None when it abstained."""
+        """The reward's value; None when it abstained."""
         return self.reward.value
 
     @property
@@ -48,10 +50,13 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
         return self.substitute if self.reward.value is None else self.reward.value
 
     def number(self, split: str) -> float:
-        """What a trainer that needs a number gets for a row; NaN in a validation without one.
+        """The number for a trainer that needs one; NaN for a validation row that has none.
+
+        Args:
+            split: of the row's data.
 
         Raises:
-            JudgementError: a row of the training abstained, and nothing was judged before.
+            JudgementError: a row of the training abstained, and no row was judged before.
         """
         if self.trained_on is not None:
             return self.trained_on
@@ -64,14 +69,14 @@ class Streamed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Cohort:
-    """Rows that are averaged together, and whether more of them are still being judged."""
+    """Values of rows that are averaged together, and how many rows are still being judged."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
         self.pending = 0
         self.seen = 0
         self.changed = asyncio.Event()
-        self.stand_in: tuple[float, str] | None = None
+        self.substitute: tuple[float, str] | None = None
 
     def enter(self) -> None:
         self.pending += 1
@@ -90,27 +95,27 @@ class _Cohort:
 
 
 class Stream:
-    """Turns an engine's rewards into the numbers of a streaming trainer.
+    """Scores rows one by one, and finds a substitute for each that abstained.
 
     Args:
         engine: an open engine.
-        patience_s: how long an abstained row waits for those it is averaged with.
+        group_deadline_s: how long an abstained row waits for the rows whose mean it gets.
     """
 
-    def __init__(self, engine: Engine, *, patience_s: float) -> None:
+    def __init__(self, engine: Engine, *, group_deadline_s: float) -> None:
         self._engine = engine
-        self._patience_s = patience_s
+        self._group_deadline_s = group_deadline_s
         self._groups: dict[str, _Cohort] = {}
         self._steps: dict[tuple[str, int | None, str], _Cohort] = {}
-        self._runs: dict[tuple[str, str], _Running] = {}
+        self._runs: dict[tuple[str, str], _RunningMean] = {}
         self._stopped: JudgementError | None = None
 
     async def reward(self, sample: Sample) -> Streamed:
-        """The row's reward, and a number to train on where it has no value.
+        """The row's reward, with a substitute where it abstained.
 
         Raises:
-            JudgementError: the policy is ``raise``; then every later call raises too, so that the
-                trainer stops.
+            JudgementError: the policy is ``raise``, here or in an earlier call: the trainer has to
+                stop.
         """
         if self._stopped is not None:
             raise self._stopped
@@ -127,7 +132,7 @@ class Stream:
         try:
             if value is not None:
                 return Streamed(reward=reward)
-            return await self._stand_in(sample, reward, group, step)
+            return await self._with_substitute(sample, reward, group, step)
         finally:
             self._forget(sample, group)
 
@@ -142,42 +147,46 @@ class Stream:
         group.settle(value)
         step.settle(value)
         if value is not None:
-            run = self._runs.setdefault((sample.split, sample.data_source), _Running())
+            run = self._runs.setdefault((sample.split, sample.data_source), _RunningMean())
             run.add(value)
 
-    async def _stand_in(
+    async def _with_substitute(
         self, sample: Sample, reward: Reward, group: _Cohort, step: _Cohort
     ) -> Streamed:
         size = _group_size(sample)
-        await self._until(group, lambda: group.pending == 0 and group.seen >= size)
+        await self._wait(group, lambda: group.pending == 0 and group.seen >= size)
         if group.mean is None:
-            await self._until(step, lambda: step.pending == 0)
-        if group.stand_in is None:
-            # once for all siblings: two numbers in one group would push one against the other
-            group.stand_in = self._number(sample, group, step)
-        if group.stand_in is None:
+            await self._wait(step, lambda: step.pending == 0)
+        if group.substitute is None:
+            # one for the whole group: two would give its abstained rows different advantages
+            group.substitute = self._mean(sample, group, step)
+        if group.substitute is None:
             return Streamed(reward=reward)
-        value, source = group.stand_in
-        return Streamed(reward=reward, substitute=value, stand_in=source)
+        value, source = group.substitute
+        return Streamed(reward=reward, substitute=value, substitute_from=source)
 
-    def _number(self, sample: Sample, group: _Cohort, step: _Cohort) -> tuple[float, str] | None:
-        """A validation is measured anew each time: what earlier ones brought is no part of it."""
-        known = [(group.mean, "group"), (step.mean, "step")]
+    def _mean(self, sample: Sample, group: _Cohort, step: _Cohort) -> tuple[float, str] | None:
+        """The first mean that exists of group, step and run, and its name.
+
+        Validation takes none of the run: it measures one step, and earlier ones are no part of it.
+        """
+        means = [(group.mean, "group"), (step.mean, "step")]
         run = self._runs.get((sample.split, sample.data_source))
         if run is not None and sample.split == TRAINING:
-            known.append((run.mean, "run"))
-        return next(((mean, source) for mean, source in known if mean is not None), None)
+            means.append((run.mean, "run"))
+        return next(((mean, source) for mean, source in means if mean is not None), None)
 
-    async def _until(self, cohort: _Cohort, true: Callable[[], bool]) -> None:
+    async def _wait(self, cohort: _Cohort, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds, at most `group_deadline_s`."""
         try:
-            async with asyncio.timeout(self._patience_s):
-                while not true():
+            async with asyncio.timeout(self._group_deadline_s):
+                while not condition():
                     await cohort.changed.wait()
         except TimeoutError:
             return
 
     def _forget(self, sample: Sample, group: _Cohort) -> None:
-        """Drops a finished group, and the steps before the last two, so that nothing grows."""
+        """Drop a finished group, and the oldest step beyond the last 64, to bound memory."""
         if group.pending == 0 and group.seen >= _group_size(sample):
             self._groups.pop(_group_key(sample), None)
         if len(self._steps) > _STEPS_KEPT:
@@ -186,8 +195,8 @@ class Stream:
                 del self._steps[oldest]
 
 
-class _Running:
-    """A mean over everything so far."""
+class _RunningMean:
+    """The mean of all values added so far."""
 
     def __init__(self) -> None:
         self._sum = 0.0
@@ -202,13 +211,10 @@ class _Running:
         return self._sum / self._count
 
 
-_STEPS_KEPT = 64
-
-
 def _group_key(sample: Sample) -> str:
     return f"{sample.split}/{sample.group}" if sample.group is not None else f"#{id(sample)}"
 
 
 def _group_size(sample: Sample) -> int:
-    """How many rows meet under the sample's key; one without a group meets nobody."""
+    """The number of rows with the sample's group key: 1 for a row without a group."""
     return 1 if sample.group is None else sample.group_size or 1

@@ -1,4 +1,4 @@
-"""Rewards that are handed in by one process and fetched later by another."""
+"""Tickets: samples that one process deposits and another redeems for their rewards later."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from zerowait.types import Reward, Sample
 
 
 def ticket_of(sample: Sample) -> str:
-    """The name under which a sample is handed in and fetched: its split and its id."""
+    """The name of a sample's ticket: its split and its id."""
     return f"{sample.split}/{sample.id}"
 
 
 class Deposit(msgspec.Struct, frozen=True):
-    """What is sent to hand in a sample; nothing comes back but that the hub has it."""
+    """The request that deposits a sample; its result is None."""
 
     sample: Sample
 
 
 class Redemption(msgspec.Struct, frozen=True):
-    """What is sent to fetch a sample's reward.
+    """The request for the reward of a deposited sample.
 
     Args:
-        sample: what was handed in.
-        of: how many of its group will be fetched, where that is known; the others never come.
+        sample: the deposited one.
+        of: how many samples of its group will be redeemed, where that is known; see
+            `zerowait.hub.JobHub.redeem`.
     """
 
     sample: Sample
@@ -35,10 +36,10 @@ class Redemption(msgspec.Struct, frozen=True):
 
 
 class Tickets:
-    """Judgements that nobody waits for yet; it belongs to one event loop.
+    """Judgements that run in the background until they are redeemed; belongs to one event loop.
 
-    A ticket is a sample that has an id. Whoever fetches it brings the sample again, so that a hub
-    that was started anew and knows no ticket judges it then: from the cache, where there is one.
+    A ticket is a sample that has an id. The redeemer brings the sample again, so that a restarted
+    hub, which has lost all tickets, can judge it then: from the cache, where there is one.
 
     Args:
         reward: gives a sample's reward.
@@ -49,35 +50,38 @@ class Tickets:
         self._open: dict[str, asyncio.Task[Reward]] = {}
 
     def __len__(self) -> int:
-        """Tickets that were handed in and not fetched."""
+        """Tickets that were deposited and not redeemed."""
         return len(self._open)
 
     def deposit(self, samples: Iterable[Sample]) -> None:
-        """Begin to judge `samples`; one that was handed in before goes on."""
+        """Begin to judge `samples`; one that was deposited before goes on."""
         for sample in samples:
-            self._judged(sample)
+            self._judgement(sample)
 
     async def redeem(self, sample: Sample) -> Reward:
-        """The sample's reward, as soon as it is known; its ticket is forgotten then.
+        """The sample's reward, as soon as it is known; its ticket is dropped then.
 
         Raises:
             JudgementError, DataError: as the engine raised it.
-            ClosedError: likewise, or somebody gave the ticket up meanwhile.
+            ClosedError: the hub was closed, or the ticket was given up meanwhile.
         """
-        task = self._judged(sample)
-        # whoever stops waiting does not stop the judgement: somebody else may come for it
+        ticket, task = ticket_of(sample), self._judgement(sample)
         try:
+            # `wait` leaves the task running when this caller is cancelled: another may redeem it
             await asyncio.wait({task})
-            if task.cancelled():  # raised as such, it would end the caller, who was not cancelled
-                raise ClosedError(f"the ticket {ticket_of(sample)!r} was given up")
+            if task.cancelled():  # not as CancelledError, which would cancel this caller
+                raise ClosedError(f"the ticket {ticket!r} was given up")
             return task.result()
         finally:
-            ticket = ticket_of(sample)
             if task.done() and self._open.get(ticket) is task:
                 del self._open[ticket]
 
     def give_up(self, tickets: Iterable[str]) -> None:
-        """Stop judging what nobody will fetch."""
+        """Stop judging samples that will not be redeemed.
+
+        Args:
+            tickets: see `ticket_of`; unknown ones are ignored.
+        """
         for ticket in tickets:
             task = self._open.pop(ticket, None)
             if task is not None:
@@ -90,19 +94,14 @@ class Tickets:
         if tasks:
             await asyncio.wait(tasks)
 
-    def _judged(self, sample: Sample) -> asyncio.Task[Reward]:
+    def _judgement(self, sample: Sample) -> asyncio.Task[Reward]:
         ticket = ticket_of(sample)
         task = self._open.get(ticket)
         if task is None:
             task = self._open[ticket] = asyncio.create_task(self._judge(sample))
-            task.add_done_callback(_looked_at)
+            # asyncio logs exceptions that are never retrieved, and a ticket may stay unredeemed
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _judge(self, sample: Sample) -> Reward:
         return await self._reward(sample)
-
-
-def _looked_at(task: asyncio.Task[Reward]) -> None:
-    """Keeps asyncio from complaining about the failure of a ticket that is never fetched."""
-    if not task.cancelled():
-        task.exception()

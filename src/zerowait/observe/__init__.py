@@ -1,4 +1,4 @@
-"""What was judged, summed up for people."""
+"""Reports on a run: its records summed up in tables and a page."""
 
 from zerowait.observe.report import (
     Report,

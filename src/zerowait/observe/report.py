@@ -1,4 +1,4 @@
-"""A run as tables for the terminal, and as one page with the reward curve as a picture."""
+"""Report on a run: tables for the terminal, and an HTML page with the reward curve."""
 
 from __future__ import annotations
 
@@ -6,29 +6,33 @@ import base64
 import html
 import io
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError, MissingExtraError
-from zerowait.hub import read_rewards, read_stats, read_waits
-from zerowait.observe.hubs import all_hubs
+from zerowait.hub import StatsRecord, read_rewards, read_stats, read_waits
 from zerowait.observe.steps import StepSummary, summarise
 
 TableRow = Sequence[str]
-_REASONS = 5
+_MAX_REASONS = 5
+_SUMMED: Final = (
+    *("submitted", "settled", "abstained", "asked", "cached", "joined", "requests", "retries"),
+    *("hedges", "hedge_wins", "store_failures", "model_changes", "comparisons", "inconsistent"),
+    *("prompt_tokens", "completion_tokens", "spent_usd"),
+)
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A run, summed up.
+    """A run's summaries and final counters.
 
     Args:
-        folder: where its records are. training, validation: one summary per step.
-        stats: the engine's counters at the end; where a run was resumed, or its hub started again,
-            what was done is added up.
+        folder: of its records. training, validation: one summary per step.
+        stats: the fields of `zerowait.engine.Stats` at the end, summed over the run's hubs.
     """
 
     folder: Path
@@ -38,12 +42,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def before(self) -> StepSummary | None:
-        """The first validation, if there were two."""
+        """The first validation, or None with fewer than two."""
         return self.validation[0] if len(self.validation) > 1 else None
 
     @property
     def after(self) -> StepSummary | None:
-        """The last validation, if there were two."""
+        """The last validation, or None with fewer than two."""
         return self.validation[-1] if len(self.validation) > 1 else None
 
 
@@ -51,7 +55,7 @@ def read_report(folder: Path) -> Report:
     """The report of the run in `folder`.
 
     Raises:
-        DataError: nothing was recorded there.
+        DataError: no reward was recorded there.
     """
     steps = summarise(read_rewards(folder), read_waits(folder))
     if not steps:
@@ -60,8 +64,35 @@ def read_report(folder: Path) -> Report:
         folder=folder,
         training=[step for step in steps if step.split == "train"],
         validation=[step for step in steps if step.split != "train"],
-        stats=all_hubs(read_stats(folder)),
+        stats=run_stats(read_stats(folder)),
     )
+
+
+def run_stats(records: Iterable[StatsRecord]) -> dict[str, Any]:
+    """A run's counters: those of its last hub, with those of earlier hubs added; {} without any.
+
+    A run has several hubs when it was resumed, or when a hub's process died. Alarms of all hubs are
+    listed. Momentary values (limits, latencies, the budget) are the last hub's.
+
+    Args:
+        records: the run's rows of ``stats.jsonl``, oldest first.
+    """
+    last_of_each = {record.hub: record.stats for record in records}
+    hubs = list(last_of_each.values())
+    if len(hubs) <= 1:
+        return dict(hubs[0]) if hubs else {}
+    total = dict(hubs[-1])
+    total |= {name: sum(hub.get(name, 0) for hub in hubs) for name in _SUMMED}
+    abstentions: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for hub in hubs:
+        abstentions.update(hub.get("abstentions", {}))
+        reasons.update(hub.get("reasons", {}))
+    total["abstentions"] = dict(sorted(abstentions.items()))
+    total["reasons"] = dict(reasons.most_common())
+    total["alarms"] = [alarm for hub in hubs for alarm in hub.get("alarms", [])]
+    total["peak_in_flight"] = max(hub.get("peak_in_flight", 0) for hub in hubs)
+    return total
 
 
 def comparison(report: Report) -> list[TableRow]:
@@ -100,7 +131,7 @@ def by_step(report: Report) -> list[TableRow]:
 
 
 def traffic(report: Report) -> list[TableRow]:
-    """What the judge was asked: a header and one row per figure."""
+    """The judges' traffic, cost, cache use and abstentions: a header and one row per figure."""
     stats = report.stats
     abstentions = stats.get("abstentions", {})
     return [
@@ -119,25 +150,25 @@ def traffic(report: Report) -> list[TableRow]:
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
         *_reasons(stats),
-        ("exposed_reward_s, all steps", shown_number(_waited_s(report), 2)),
+        ("exposed_reward_s, all steps", shown_number(_total_wait_s(report), 2)),
         *_anchors(stats),
     ]
 
 
-def _waited_s(report: Report) -> float | None:
-    """How long the trainer waited for rewards in all; None where it did not measure it."""
+def _total_wait_s(report: Report) -> float | None:
+    """Seconds that the trainer waited for rewards in all steps; None if it did not measure it."""
     waited = [step.exposed_s for step in report.training if step.exposed_s is not None]
     return math.fsum(waited) if waited else None
 
 
 def _reasons(stats: dict[str, Any]) -> list[TableRow]:
-    """Why judgements were not reached, in the providers' words: the most frequent reasons."""
+    """The five most frequent reasons of failed judgements, as the endpoints gave them."""
     reasons = list(stats.get("reasons", {}).items())
-    return [(f"not reached, {count} times", reason) for reason, count in reasons[:_REASONS]]
+    return [(f"not reached, {count} times", reason) for reason, count in reasons[:_MAX_REASONS]]
 
 
 def _anchors(stats: dict[str, Any]) -> list[TableRow]:
-    """The drift of each judge that has anchors, with its alarms."""
+    """The drift and the drift alarms of each judge that has anchors."""
     rows: list[TableRow] = []
     for judge, anchors in stats.get("anchors", {}).items():
         drifts = [
@@ -155,7 +186,7 @@ def _anchors(stats: dict[str, Any]) -> list[TableRow]:
 
 
 def alarms(report: Report) -> list[TableRow]:
-    """What was suspicious about the rewards: a header and one row per alarm, or nothing."""
+    """The health alarms about the rewards: a header and one row per alarm; empty without any."""
     raised = report.stats.get("alarms", [])
     if not raised:
         return []
@@ -168,7 +199,7 @@ def alarms(report: Report) -> list[TableRow]:
 
 
 def write_page(report: Report) -> Path:
-    """Write ``report.html`` and ``rewards.png`` into the run's folder; the page's path.
+    """Write ``report.html`` and ``rewards.png`` into the run's folder; returns the page's path.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -196,7 +227,11 @@ def write_page(report: Report) -> Path:
 
 
 def reward_curve(report: Report) -> bytes:
-    """The reward by step as a PNG: training with its spread, validation as points."""
+    """A PNG of the reward by step: training as mean and standard deviation, validation as points.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -230,16 +265,16 @@ def reward_curve(report: Report) -> bytes:
 
 
 def shown_number(value: float | None, digits: int = 3) -> str:
-    """A figure for people; a mean over nothing is a dash, never 0.
+    """A number with `digits` decimals; None, a mean over no values, is a dash and never 0.
 
-    >>> number(None), number(0.5)
+    >>> shown_number(None), shown_number(0.5)
     ('-', '0.500')
     """
     return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _usd(spent: float) -> str:
-    """What is not known is not $0: tokens of a model without a price cost what nobody counted."""
+    """The cost in dollars; 0 means that no model has a price, not that it cost nothing."""
     return f"${spent:.4f}" if spent else "nothing that has a price"
 
 

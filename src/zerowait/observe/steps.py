@@ -1,4 +1,4 @@
-"""A run's records, summed up per step."""
+"""Summaries of a run's records, one for each training or validation step."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from zerowait.types import Abstain, Score
 
 
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What was rewarded in one step of one split.
+    """The rewards of one step of one split.
 
     Args:
-        rows: how many responses. scored: how many of them have a value.
+        rows: number of responses. scored: how many of them have a value.
         reward, reward_std: mean and standard deviation over the scored rows; None without any.
-        components: mean value of each component over the rows it judged; None without any.
-        abstentions: how often each component abstained for which reason, ``component/kind``.
-        exposed_s: how long the trainer waited for the step's rewards and did nothing else, as it
-            measured it; None where it did not, as verl's own trainers, and in validation.
-        response_tokens: mean over all rows that say it.
+        components: mean value of each component over the rows with a score; None without any.
+        abstentions: number of abstentions by ``component/kind``.
+        exposed_s: seconds that the trainer waited for the step's rewards and did nothing else;
+            None in validation, and where the trainer does not measure it, as verl's own.
+        response_tokens: mean over the rows that have the number; None without any.
     """
 
     split: str
@@ -46,17 +46,17 @@ def summarise(
         records: of the run.
         waits: seconds that the trainer waited for rewards, by training step.
     """
-    places: dict[tuple[str, int | None], list[RewardRecord]] = {}
+    by_step: dict[tuple[str, int | None], list[RewardRecord]] = {}
     for record in records:
-        places.setdefault((record.sample.split, record.sample.step), []).append(record)
-    ordered = sorted(places, key=lambda place: (place[1] or 0, place[0] == "train"))
-    known = waits or {}
+        by_step.setdefault((record.sample.split, record.sample.step), []).append(record)
+    ordered = sorted(by_step, key=lambda key: (key[1] or 0, key[0] == "train"))
+    exposed_s = waits or {}
     return [
         _summary(
             split,
             step,
-            places[split, step],
-            known.get(step) if split == "train" and step is not None else None,
+            by_step[split, step],
+            exposed_s.get(step) if split == "train" and step is not None else None,
         )
         for split, step in ordered
     ]
@@ -91,7 +91,7 @@ def _summary(
 
 
 def mean(values: list[float]) -> float | None:
-    """The mean, or None for no values: a mean over nothing is not 0."""
+    """The mean, or None for no values, which is no measurement of 0."""
     return math.fsum(values) / len(values) if values else None
 
 

@@ -1,4 +1,4 @@
-"""A handle on a hub behind HTTP: for trainers that run without Ray."""
+"""A handle on a hub behind HTTP, for trainers that run without Ray."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from zerowait.config.urls import secrets_in_url, shown_url
 from zerowait.engine import Stats
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub.http import wire
-from zerowait.hub.rpc.pending_calls import PendingCalls
-from zerowait.hub.rpc.sessions import HEARTBEAT_S
+from zerowait.hub.rpc import HEARTBEAT_S, PendingCalls
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Sample, check_sample
 
 if TYPE_CHECKING:
     import aiohttp
 
-_PAUSE_S: Final = (0.1, 0.5)
-_CONNECT_S: Final = 10.0
-_FRAME_BYTES: Final = 64
+_RECONNECT_PAUSE_S: Final = (0.1, 0.5)
+_CONNECT_TIMEOUT_S: Final = 10.0
+_CALL_OVERHEAD_BYTES: Final = 64
 _decode_stats = msgspec.json.Decoder(Stats).decode
 
 
 class HttpHub:
     """A handle on the hub that ``zerowait serve`` runs; opened and closed with ``async with``.
 
-    However many rewards are waited for, there is one connection. When the service is started
-    again, callers do not notice: what they wait for is handed in again, and whatever was judged
-    and committed before comes from the cache. It belongs to one event loop.
+    All calls share one WebSocket connection. When the service is restarted, callers do not notice:
+    their pending samples are sent again, and what was judged and committed before comes from the
+    cache. Belongs to one event loop.
 
     Args:
         url: the service's base URL, such as ``http://127.0.0.1:8002``.
-        token: what the service's ``--token-env`` variable holds; never shown.
-        patience_s: how long the service may be gone before callers are told.
-        deadline_s: the longest that one reward may take, over all tries.
+        token: the value of the service's ``--token-env`` variable; never shown.
+        patience_s: how many seconds the service may be gone before callers get a `HubLostError`;
+            above 0.
+        deadline_s: the longest that one reward may take in seconds, over all connections; above 0.
 
     Raises:
-        ConfigError: the URL is none, or a time is no number above 0.
+        ConfigError: `url` is no http(s) URL, or a time is no number above 0.
     """
 
     def __init__(
@@ -70,9 +70,9 @@ class HttpHub:
         self._name = self._scrubber.text(shown_url(self._url))
         self._patience_s = seconds("patience_s", patience_s)
         self._deadline_s = seconds("deadline_s", deadline_s)
-        self._desk: PendingCalls[bytes, Streamed] = PendingCalls()
+        self._pending: PendingCalls[bytes, Streamed] = PendingCalls()
         self._session: aiohttp.ClientSession | None = None
-        self._courier: asyncio.Task[None] | None = None
+        self._connecting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         import aiohttp
@@ -83,10 +83,10 @@ class HttpHub:
         self._session = aiohttp.ClientSession(
             cookie_jar=aiohttp.DummyCookieJar(),
             headers=headers,
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_TIMEOUT_S),
         )
-        self._courier = asyncio.create_task(self._deliver(self._session))
-        self._courier.add_done_callback(self._delivers_no_more)
+        self._connecting = asyncio.create_task(self._keep_connected(self._session))
+        self._connecting.add_done_callback(self._fail_pending)
         return self
 
     async def __aexit__(
@@ -100,10 +100,10 @@ class HttpHub:
     async def aclose(self) -> None:
         """Close the connection; the service goes on for others. Idempotent."""
         session, self._session = self._session, None
-        courier, self._courier = self._courier, None
-        if courier is not None:
-            courier.cancel()
-            await asyncio.wait({courier})
+        connecting, self._connecting = self._connecting, None
+        if connecting is not None:
+            connecting.cancel()
+            await asyncio.wait({connecting})
         if session is not None:
             await session.close()
 
@@ -116,19 +116,19 @@ class HttpHub:
             HubLostError: the service was gone for longer than `patience_s`, or there was no
                 answer in `deadline_s`.
         """
-        if self._courier is None or self._courier.done():
+        if self._connecting is None or self._connecting.done():
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
         check_sample(sample, "HttpHub.reward")
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await self._desk.result(wire.encode(sample))
+                return await self._pending.call(wire.encode(sample))
         except TimeoutError:
             raise HubLostError(
                 f"the hub {self._name} gave no reward in {self._deadline_s:g} s"
             ) from None
 
     async def stats(self) -> Stats:
-        """A frozen snapshot of the whole job; after a restart it starts from 0.
+        """A frozen snapshot of the whole job; counters begin at 0 with each start of the service.
 
         Raises:
             HubLostError: the service does not answer now.
@@ -139,7 +139,7 @@ class HttpHub:
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
         try:
             async with (
-                asyncio.timeout(_CONNECT_S),
+                asyncio.timeout(_CONNECT_TIMEOUT_S),
                 self._session.get(f"{self._url}/v1/stats") as reply,
             ):
                 body = await reply.read()
@@ -147,87 +147,86 @@ class HttpHub:
             why = self._scrubber.text(str(error))
             raise HubLostError(f"the hub {self._name} does not answer: {why}") from None
         if reply.status != 200:
-            raise self._refused(reply.status, wire.complained(body))
+            raise self._error_of_status(reply.status, wire.error_message(body))
         return _decode_stats(body)
 
-    async def _deliver(self, session: aiohttp.ClientSession) -> None:
-        """Keeps a connection while there is something to say; ends only by cancellation."""
+    async def _keep_connected(self, session: aiohttp.ClientSession) -> None:
+        """Connect whenever calls are queued, through restarts; ends only by cancellation."""
         import aiohttp
 
         clock = asyncio.get_running_loop().time
         lost_at: float | None = None
         while True:
-            await self._desk.asked()
+            await self._pending.wait_until_queued()
             lost_at = lost_at or clock()
             why = "it ended the connection"
             try:
-                async with asyncio.timeout(_CONNECT_S):
+                async with asyncio.timeout(_CONNECT_TIMEOUT_S):
                     socket = await session.ws_connect(
                         f"{self._url}/v1/hub", heartbeat=HEARTBEAT_S, max_msg_size=0
                     )
-                if await self._converse(socket):
+                if await self._exchange(socket):
                     lost_at = clock()
             except aiohttp.WSServerHandshakeError as error:
                 why = f"it answers with {error.status}"
                 if error.status < 500:
-                    self._desk.fail(self._refused(error.status, error.message))
+                    self._pending.fail(self._error_of_status(error.status, error.message))
             except (aiohttp.ClientError, OSError, msgspec.DecodeError) as error:
                 why = self._scrubber.text(str(error)) or type(error).__name__
             if clock() - lost_at > self._patience_s:
-                self._desk.fail(
+                self._pending.fail(
                     HubLostError(f"the hub {self._name} was gone for {self._patience_s:g} s: {why}")
                 )
-            await asyncio.sleep(0)  # those who were told leave the desk
-            if not self._desk.waiting:
+            await asyncio.sleep(0)  # callers that got an error leave `_pending`
+            if not self._pending.waiting:
                 lost_at = None
-            self._desk.again()  # all of it, where the next connection leads
-            await asyncio.sleep(random.uniform(*_PAUSE_S))
+            self._pending.requeue()
+            await asyncio.sleep(random.uniform(*_RECONNECT_PAUSE_S))
 
-    async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
-        """Says what is to be said and hears answers until the connection ends; heard any?"""
-        writing: asyncio.Task[None] | None = None
+    async def _exchange(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
+        """Send calls and settle them until the connection ends; whether the service said hello."""
+        sending: asyncio.Task[None] | None = None
         try:
             async for message in socket:
                 if not isinstance(message.data, bytes):
                     break
                 answer = wire.decode_answer(message.data)
                 if answer.max_message_bytes is not None:
-                    writing = asyncio.create_task(self._write(socket, answer.max_message_bytes))
-                self._hear(answer)
+                    sending = asyncio.create_task(
+                        self._send_calls(socket, answer.max_message_bytes)
+                    )
+                if answer.error is not None:
+                    self._pending.settle([(answer.id, wire.exception_of(answer.error))])
+                elif answer.streamed is not None:
+                    self._pending.settle([(answer.id, answer.streamed)])
         finally:
-            if writing is not None:
-                writing.cancel()
-                await asyncio.wait({writing})
+            if sending is not None:
+                sending.cancel()
+                await asyncio.wait({sending})
             await socket.close()
-        return writing is not None
+        return sending is not None
 
-    def _hear(self, answer: wire.WireAnswer) -> None:
-        if answer.error is not None:
-            self._desk.settle([(answer.id, wire.raised_by_hub(answer.error))])
-        elif answer.streamed is not None:
-            self._desk.settle([(answer.id, answer.streamed)])
-
-    async def _write(self, socket: aiohttp.ClientWebSocketResponse, longest: int) -> None:
+    async def _send_calls(self, socket: aiohttp.ClientWebSocketResponse, max_bytes: int) -> None:
         try:
             while True:
-                samples, given_up = await self._desk.batch()
-                for number, sample in samples:
-                    if len(sample) + _FRAME_BYTES > longest:
-                        error = DataError(f"a sample is longer than the hub's {longest} bytes")
-                        self._desk.settle([(number, error)])
+                samples, cancelled = await self._pending.next_batch()
+                for call_id, sample in samples:
+                    if len(sample) + _CALL_OVERHEAD_BYTES > max_bytes:
+                        error = DataError(f"a sample is longer than the hub's {max_bytes} bytes")
+                        self._pending.settle([(call_id, error)])
                     else:
-                        await socket.send_bytes(wire.call(number, sample))
-                for number in given_up:
-                    await socket.send_bytes(wire.give_up(number))
+                        await socket.send_bytes(wire.encode_call(call_id, sample))
+                for call_id in cancelled:
+                    await socket.send_bytes(wire.encode_cancel(call_id))
         except ConnectionError:
-            return  # the reader sees the end too
+            return  # `_exchange` sees the end of the connection, too
 
-    def _delivers_no_more(self, courier: asyncio.Task[None]) -> None:
-        error = None if courier.cancelled() else courier.exception()
+    def _fail_pending(self, connecting: asyncio.Task[None]) -> None:
+        error = None if connecting.cancelled() else connecting.exception()
         why = "the hub's handle was closed" if error is None else f"the hub's handle broke: {error}"
-        self._desk.fail(ClosedError(why))
+        self._pending.fail(ClosedError(why))
 
-    def _refused(self, status: int, why: str) -> ZerowaitError:
+    def _error_of_status(self, status: int, why: str) -> ZerowaitError:
         why = self._scrubber.text(why)
         if status == 401:
             return ConfigError(f"the hub {self._name} does not know this token")

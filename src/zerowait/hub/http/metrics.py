@@ -1,4 +1,4 @@
-"""An engine's counters in the text format that Prometheus reads."""
+"""Prometheus metrics of a hub: its statistics in the text exposition format."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _QUANTILES: Final = {"0.5": "latency_p50_s", "0.95": "latency_p95_s", "0.99": "l
 
 
 class _Collector:
-    """What `prometheus_client` is told of a snapshot; it writes and escapes the text."""
+    """A `prometheus_client` collector over one snapshot."""
 
     def __init__(self, stats: Stats) -> None:
         self._stats = stats
@@ -49,7 +49,7 @@ class _Collector:
             yield CounterMetricFamily(f"zerowait_{name}", meaning, value=getattr(stats, name))
         for name, meaning in _GAUGES.items():
             yield GaugeMetricFamily(f"zerowait_{name}", meaning, value=getattr(stats, name))
-        yield _family(
+        yield _with_samples(
             CounterMetricFamily(
                 "zerowait_abstentions",
                 "Judgements that were not reached, by kind.",
@@ -57,7 +57,7 @@ class _Collector:
             ),
             {(str(kind),): count for kind, count in stats.abstentions.items()},
         )
-        yield _family(
+        yield _with_samples(
             CounterMetricFamily(
                 "zerowait_judge_drift_alarms",
                 "How often a judge drifted beyond its limit.",
@@ -65,7 +65,7 @@ class _Collector:
             ),
             {(judge,): anchors.alarms for judge, anchors in stats.anchors.items()},
         )
-        yield _family(
+        yield _with_samples(
             GaugeMetricFamily(
                 "zerowait_judge_drift",
                 "Mean difference of anchors' verdicts, share of the range.",
@@ -81,7 +81,7 @@ class _Collector:
                 if drift is not None
             },
         )
-        yield _family(
+        yield _with_samples(
             GaugeMetricFamily(
                 "zerowait_health_alarm",
                 "Components with this alarm in the last finished step.",
@@ -89,7 +89,7 @@ class _Collector:
             ),
             {(kind,): stats.alarms_on.get(kind, 0) for kind in ALARMS},
         )
-        yield _family(
+        yield _with_samples(
             GaugeMetricFamily(
                 "zerowait_latency_seconds",
                 "Latency of the latest answered attempts.",
@@ -100,7 +100,7 @@ class _Collector:
 
 
 def exposition(stats: Stats) -> str:
-    """`stats` as a Prometheus scrape's answer; every name begins with ``zerowait_``.
+    """`stats` as text for a Prometheus scrape; every metric's name begins with ``zerowait_``.
 
     >>> print(exposition(Stats(asked=3)).split("zerowait_asked_total")[-1].splitlines()[0])
      3.0
@@ -110,7 +110,7 @@ def exposition(stats: Stats) -> str:
     return generate_latest(registry).decode()
 
 
-def _family(
+def _with_samples(
     family: CounterMetricFamily | GaugeMetricFamily, samples: Mapping[tuple[str, ...], float]
 ) -> Metric:
     for labels, value in samples.items():

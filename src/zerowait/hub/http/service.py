@@ -1,4 +1,4 @@
-"""The hub behind HTTP, for trainers outside Ray, OpenRLHF, and everything that speaks JSON."""
+"""The HTTP service of a hub: for trainers without Ray, OpenRLHF, and other JSON clients."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError,
 from zerowait.hub.http import metrics, wire
 from zerowait.hub.http.settings import ServiceSettings, is_loopback
 from zerowait.hub.job import JobHub
-from zerowait.hub.rpc.sessions import HEARTBEAT_S
+from zerowait.hub.rpc import HEARTBEAT_S
 from zerowait.types import Reward, Sample
 
 NDJSON: Final = "application/x-ndjson"
 
 
-class Lines:
-    """A reply of JSON lines, of which nothing is sent before the first line is known.
+class LinesResponse:
+    """A response of JSON lines, whose status is sent with the first line.
 
-    So whoever asks for what cannot be gets the status of his mistake, and not a 200.
+    So a request that fails before it gets the status of its error, not a 200.
     """
 
     def __init__(self, request: web.Request) -> None:
@@ -60,12 +60,12 @@ class Lines:
     async def write(self, index: int, reward: Reward) -> None:
         """Send one line."""
         await self._begin()
-        await self._response.write(wire.line(index, reward))
+        await self._response.write(wire.encode_line(index, reward))
 
-    async def end(self, complaint: bytes = b"") -> web.StreamResponse:
-        """The whole reply; a complaint is its last line and says why lines are missing."""
+    async def end(self, error: bytes = b"") -> web.StreamResponse:
+        """The complete response; `error` is its last line and says why lines are missing."""
         await self._begin()
-        await self._response.write_eof(complaint + b"\n" if complaint else b"")
+        await self._response.write_eof(error + b"\n" if error else b"")
         return self._response
 
     async def _begin(self) -> None:
@@ -76,87 +76,93 @@ class Lines:
 _log = logging.getLogger(__name__)
 
 
-class Sockets:
-    """The open connections of hub handles.
+class HubSockets:
+    """The open WebSockets of `HttpHub` clients.
 
-    A connection that ends takes the calls of its client along, as a killed process would; calls
-    that others share go on. While the service drains, new calls are left lying: their client
-    hands them in again where it connects next.
+    When a connection ends, the calls of its client are cancelled; judgements that others share go
+    on. While the service drains, new calls are ignored: the client sends them again with its next
+    connection.
+
+    Args:
+        hub: an open hub.
+        in_flight: entered for each call.
+        max_message_bytes: the limit for a client's messages.
     """
 
     def __init__(
-        self, hub: JobHub, *, busy: AbstractContextManager[None], max_message_bytes: int
+        self, hub: JobHub, *, in_flight: AbstractContextManager[None], max_message_bytes: int
     ) -> None:
         self._hub = hub
-        self._busy = busy
+        self._in_flight = in_flight
         self._max_message_bytes = max_message_bytes
         self._open: weakref.WeakSet[web.WebSocketResponse] = weakref.WeakSet()
         self._draining = False
 
-    async def talk(self, request: web.Request) -> web.StreamResponse:
-        """Answers one client until it leaves."""
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Answer the calls of one client until its connection ends."""
         if "Origin" in request.headers:
-            # a page in somebody's browser may open a WebSocket to any address
+            # a web page may open a WebSocket to any address
             raise web.HTTPForbidden(text="browsers may not connect here")
         socket = web.WebSocketResponse(
             heartbeat=HEARTBEAT_S, compress=False, max_msg_size=self._max_message_bytes
         )
         await socket.prepare(request)
         self._open.add(socket)
-        await socket.send_bytes(wire.hello(self._max_message_bytes))
+        await socket.send_bytes(wire.encode_hello(self._max_message_bytes))
         calls: dict[int, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as tasks:
             async for message in socket:
                 if message.type is not aiohttp.WSMsgType.BINARY:
                     break
                 try:
-                    call = wire.call_in(message.data)
+                    call = wire.decode_call(message.data)
                 except DataError:
                     await socket.close(code=aiohttp.WSCloseCode.UNSUPPORTED_DATA)
                     break
-                if call.given_up:
+                if call.cancelled:
                     if call.id in calls:
                         calls[call.id].cancel()
                 elif not self._draining:
                     task = tasks.create_task(self._answer(socket, call.id, call.sample))
                     calls[call.id] = task
-                    task.add_done_callback(partial(_forget, calls, call.id))
+                    task.add_done_callback(partial(_forget_call, calls, call.id))
             for task in calls.values():
                 task.cancel()
         return socket
 
     def drain(self) -> None:
-        """Take no more calls."""
+        """Ignore new calls from now on."""
         self._draining = True
 
     async def aclose(self) -> None:
-        """Send every client away; they come back where the service is started again."""
+        """Close every connection; clients connect again once the service is restarted."""
         for socket in list(self._open):
             await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY, message=b"the service ends")
 
     async def _answer(
-        self, socket: web.WebSocketResponse, number: int, sample: msgspec.Raw
+        self, socket: web.WebSocketResponse, call_id: int, sample: msgspec.Raw
     ) -> None:
-        with self._busy:
+        with self._in_flight:
             try:
-                streamed = await self._hub.reward(wire.sample_in(sample))
-                answer = wire.answered(number, streamed)
+                streamed = await self._hub.reward(wire.decode_sample(sample))
+                answer = wire.encode_result(call_id, streamed)
             except ClosedError:
-                return  # the socket is closed next, and the client comes back with this call
+                return  # the socket is closed next, and the client sends this call again
             except ZerowaitError as error:
-                answer = wire.failed(number, error)
-            except Exception as error:  # noqa: BLE001 - logged, and the caller is told
+                answer = wire.encode_error(call_id, error)
+            except Exception as error:  # noqa: BLE001 - logged, and the caller gets an error
                 _log.exception("a call of a hub's client failed")
                 kind = type(error).__name__
-                answer = wire.failed(number, ZerowaitError(f"the hub failed ({kind}): see its log"))
+                told = ZerowaitError(f"the hub failed ({kind}): see its log")
+                answer = wire.encode_error(call_id, told)
             try:
                 await socket.send_bytes(answer)
             except ConnectionError:
-                return  # nobody is there any more
+                return  # the client has gone
 
 
-def _forget(calls: dict[int, asyncio.Task[None]], number: int, _: asyncio.Task[None]) -> None:
-    calls.pop(number, None)
+def _forget_call(calls: dict[int, asyncio.Task[None]], call_id: int, _: object) -> None:
+    calls.pop(call_id, None)
 
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -172,63 +178,69 @@ _STATUS: Final[Mapping[type[Exception], int]] = {
 }
 
 
-class ServiceBusy:
-    """Requests that are being answered, and whether there will be more."""
+class RequestsInFlight:
+    """The number of requests being answered, and whether new ones are refused (`draining`)."""
 
     def __init__(self) -> None:
-        self.requests = 0
+        self.count = 0
         self.draining = False
         self.idle = asyncio.Event()
         self.idle.set()
 
     def __enter__(self) -> None:
-        self.requests += 1
+        self.count += 1
         self.idle.clear()
 
     def __exit__(self, *_: object) -> None:
-        self.requests -= 1
-        if not self.requests:
+        self.count -= 1
+        if not self.count:
             self.idle.set()
 
 
-_BUSY: Final = web.AppKey("_BUSY", ServiceBusy)
-_SOCKETS: Final = web.AppKey("_SOCKETS", Sockets)
-_LINES: Final = web.RequestKey("_LINES", Lines)
-"""Where a request keeps the lines of its reply."""
+_IN_FLIGHT: Final = web.AppKey("_IN_FLIGHT", RequestsInFlight)
+_SOCKETS: Final = web.AppKey("_SOCKETS", HubSockets)
+_LINES: Final = web.RequestKey("_LINES", LinesResponse)
+"""The key under which a request keeps its `LinesResponse`."""
 
 
 def application(hub: JobHub, settings: ServiceSettings) -> web.Application:
-    """The service's routes over an open hub."""
-    busy = ServiceBusy()
-    sockets = Sockets(hub, busy=busy, max_message_bytes=settings.max_body_bytes)
-    faces = _Faces(hub, settings, busy)
+    """The aiohttp application with the service's routes over an open hub."""
+    in_flight = RequestsInFlight()
+    sockets = HubSockets(hub, in_flight=in_flight, max_message_bytes=settings.max_body_bytes)
+    handlers = _Handlers(hub, settings, in_flight)
     app = web.Application(
         client_max_size=settings.max_body_bytes,
-        middlewares=[_plain_complaints, _admission(settings, busy), _deadline(settings.deadline_s)],
+        middlewares=[
+            _errors_as_json,
+            _admission(settings, in_flight),
+            _deadline(settings.deadline_s),
+        ],
     )
-    app[_BUSY], app[_SOCKETS] = busy, sockets
+    app[_IN_FLIGHT], app[_SOCKETS] = in_flight, sockets
     app.add_routes(
         [
-            web.get("/healthz", faces.healthz),
-            web.get("/metrics", faces.metrics),
-            web.get("/v1/stats", faces.stats),
-            web.post("/v1/score", faces.score, expect_handler=_expected),
-            web.get(HUB_PATH, sockets.talk),
-            web.post("/get_reward", faces.get_reward, expect_handler=_expected),
+            web.get("/healthz", handlers.healthz),
+            web.get("/metrics", handlers.metrics),
+            web.get("/v1/stats", handlers.stats),
+            web.post("/v1/score", handlers.score, expect_handler=_answer_expect),
+            web.get(HUB_PATH, sockets.serve),
+            web.post("/get_reward", handlers.get_reward, expect_handler=_answer_expect),
         ]
     )
     return app
 
 
-class _Faces:
-    def __init__(self, hub: JobHub, settings: ServiceSettings, busy: ServiceBusy) -> None:
+class _Handlers:
+    """The handler of each route but the WebSocket's."""
+
+    def __init__(self, hub: JobHub, settings: ServiceSettings, in_flight: RequestsInFlight) -> None:
         self._hub = hub
         self._settings = settings
-        self._busy = busy
+        self._in_flight = in_flight
 
     async def healthz(self, request: web.Request) -> web.StreamResponse:
         del request
-        draining = self._busy.draining
+        draining = self._in_flight.draining
         state = {"status": "draining" if draining else "ok"}
         return _json(wire.encode(state), status=503 if draining else 200)
 
@@ -244,8 +256,8 @@ class _Faces:
     async def score(self, request: web.Request) -> web.StreamResponse:
         body = await _body(request, self._settings.body_s, lines=True)
         if request.content_type == NDJSON:
-            return await self._in_lines(request, wire.samples_in_lines(body))
-        samples, many = wire.samples_in(body)
+            return await self._in_lines(request, wire.decode_ndjson(body))
+        samples, many = wire.decode_samples(body)
         if NDJSON in request.headers.get("Accept", ""):
             return await self._in_lines(request, samples)
         if many:
@@ -255,7 +267,7 @@ class _Faces:
     async def _in_lines(
         self, request: web.Request, samples: Sequence[Sample]
     ) -> web.StreamResponse:
-        lines = request[_LINES] = Lines(request)
+        lines = request[_LINES] = LinesResponse(request)
         rewards = self._hub.score_each(samples)
         async with aclosing(rewards):
             async for index, reward in rewards:
@@ -263,18 +275,18 @@ class _Faces:
         return await lines.end()
 
     async def get_reward(self, request: web.Request) -> web.StreamResponse:
-        samples = wire.samples_asked(
+        samples = wire.decode_openrlhf(
             await _body(request, self._settings.body_s), dict(request.query)
         )
         rewards = await self._hub.score_all(samples)
-        return _json(wire.encode(wire.remote_answer(rewards, self._settings.on_abstain)))
+        return _json(wire.encode(wire.openrlhf_reply(rewards, self._settings.on_abstain)))
 
 
 async def _body(request: web.Request, within_s: float, *, lines: bool = False) -> bytes:
-    """The request's bytes; a page in somebody's browser cannot send JSON to another origin.
+    """The request's body; requires a JSON content type, which web pages cannot send elsewhere.
 
-    One that says that it is too long is refused before it is read, one without a length as soon as
-    it has become too long, and one that trickles in after `within_s`.
+    A body with a Content-Length beyond the limit is refused before it is read, one without a length
+    once it exceeds the limit, and one that has not arrived after `within_s` seconds with 408.
     """
     known = ["application/json", NDJSON] if lines else ["application/json"]
     if request.content_type not in known:
@@ -297,14 +309,14 @@ def _check_length(request: web.Request) -> None:
         raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=declared)
 
 
-async def _expected(request: web.Request) -> web.StreamResponse | None:
-    """The answer to ``Expect: 100-continue``: whether the body may come at all."""
+async def _answer_expect(request: web.Request) -> web.StreamResponse | None:
+    """Answer ``Expect: 100-continue``; None lets the body come, a response refuses it."""
     if request.headers.get("Expect", "").lower() != "100-continue":
-        return _refused(web.HTTPExpectationFailed())
+        return _error_response(web.HTTPExpectationFailed())
     try:
         _check_length(request)
     except web.HTTPRequestEntityTooLarge as error:
-        return _refused(error)
+        return _error_response(error)
     if request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     return None
@@ -314,60 +326,64 @@ def _json(body: bytes, *, status: int = 200, **headers: str) -> web.Response:
     return web.Response(body=body, status=status, content_type="application/json", headers=headers)
 
 
-def _refused(error: web.HTTPException) -> web.Response:
-    response = _json(wire.complaint(error, error.text), status=error.status)
+def _error_response(error: web.HTTPException) -> web.Response:
+    response = _json(wire.error_body(error, error.text), status=error.status)
     if error.status in (408, 413):
-        response.force_close()  # what is left of the body is nobody's request
+        response.force_close()  # the rest of the body must not be read as another request
     return response
 
 
 @web.middleware
-async def _plain_complaints(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Every refusal as one line of JSON; what is nobody's fault but ours stays a logged 500."""
+async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn errors into JSON bodies with their status; an unexpected one stays a logged 500."""
     try:
         return await handler(request)
     except web.HTTPException as error:
         if error.status < 400:
             raise
-        return _refused(error)
+        return _error_response(error)
     except tuple(_STATUS) as error:
-        lines: Lines | None = request.get(_LINES)
+        lines: LinesResponse | None = request.get(_LINES)
         if lines is not None and lines.begun:
-            return await lines.end(wire.complaint(error))
+            return await lines.end(wire.error_body(error))
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
         headers = {"Retry-After": "1"} if status == 503 else {}
-        return _json(wire.complaint(error), status=status, **headers)
+        return _json(wire.error_body(error), status=status, **headers)
 
 
-def _admission(settings: ServiceSettings, busy: ServiceBusy) -> Any:
+def _admission(settings: ServiceSettings, in_flight: RequestsInFlight) -> Any:
+    """Middleware that lets in clients with the token, unless the service drains."""
+
     @web.middleware
     async def admission(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path == "/healthz":
             return await handler(request)
-        if settings.token is None and not _is_asked_from_here(request):
+        if settings.token is None and not _is_local_program(request):
             raise web.HTTPForbidden(text="browsers may not ask here: start it with a token")
         if not settings.admits(request.headers.get("Authorization")):
             raise web.HTTPUnauthorized(
                 text="send the token as Authorization: Bearer TOKEN",
                 headers={"WWW-Authenticate": "Bearer"},
             )
-        if busy.draining:
+        if in_flight.draining:
             raise ClosedError("the service is ending; ask again in a moment")
-        if request.path == HUB_PATH:  # a connection stays; its calls are what counts
+        if request.path == HUB_PATH:  # its calls are counted, not the connection
             return await handler(request)
-        with busy:
+        with in_flight:
             return await handler(request)
 
     return admission
 
 
-def _is_asked_from_here(request: web.Request) -> bool:
-    """Whether no page in a browser asks: its origin, or a name that it had resolved to us."""
+def _is_local_program(request: web.Request) -> bool:
+    """Whether no web page sent it: no Origin, and a loopback Host (against DNS rebinding)."""
     host = request.host.rpartition(":")[0] if _PORT.search(request.host) else request.host
     return "Origin" not in request.headers and is_loopback(host.strip("[]"))
 
 
 def _deadline(deadline_s: float) -> Any:
+    """Middleware that answers 504 after `deadline_s` seconds; WebSockets have no deadline."""
+
     @web.middleware
     async def deadline(request: web.Request, handler: Handler) -> web.StreamResponse:
         limit = asyncio.timeout(None if request.path == HUB_PATH else deadline_s)
@@ -389,7 +405,12 @@ async def serving(
     *,
     record: Path | None = None,
 ) -> AsyncIterator[tuple[str, Callable[[float], Coroutine[Any, Any, None]]]]:
-    """A running service: its base URL, and ``drain(seconds)``, which ends it gently.
+    """A running service: its base URL, and ``drain(seconds)``, which lets open requests end.
+
+    Args:
+        config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
+        settings: of the service.
+        record: the folder for the record, or None.
 
     Raises:
         ConfigError: the configuration is wrong or asks for several shards, or the address cannot
@@ -401,18 +422,18 @@ async def serving(
         config.fail(("hub", "shards"), why)
     async with JobHub(config, record=record) as hub:
         app = application(hub, settings)
-        # a client that goes away takes its request along; calls that others share go on
+        # a request whose client disconnects is cancelled; judgements that others share go on
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
         site = web.TCPSite(runner, settings.host, settings.port)
 
         async def drain(within_s: float) -> None:
             give_up_at = asyncio.get_running_loop().time() + within_s
-            app[_BUSY].draining = True
+            app[_IN_FLIGHT].draining = True
             app[_SOCKETS].drain()
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(give_up_at):
-                    await app[_BUSY].idle.wait()
+                    await app[_IN_FLIGHT].idle.wait()
             left_s = give_up_at - asyncio.get_running_loop().time()
             await hub.aclose(drain_s=max(0.0, left_s))
 
@@ -438,36 +459,46 @@ async def serve_forever(
     record: Path | None = None,
     on_ready: Callable[[str], Any] | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then answer what was asked; a second signal ends that too."""
-    with _told_to_end() as (raised_by_hub, hurry):
+    """Serve until SIGINT or SIGTERM, then drain for ``drain_s``; a second signal stops at once.
+
+    Args:
+        config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
+        settings: of the service.
+        record: the folder for the record, or None.
+        on_ready: called with the base URL once the service listens.
+
+    Raises:
+        ConfigError: see `serving`.
+    """
+    with _stop_signals() as (stop, stop_now):
         async with serving(config, settings, record=record) as (url, drain):
             if on_ready is not None:
                 on_ready(url)
-            await raised_by_hub.wait()
+            await stop.wait()
             draining = asyncio.create_task(drain(settings.drain_s))
-            hurrying = asyncio.create_task(hurry.wait())
-            await asyncio.wait({draining, hurrying}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (draining, hurrying):
+            stopping_now = asyncio.create_task(stop_now.wait())
+            await asyncio.wait({draining, stopping_now}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (draining, stopping_now):
                 task.cancel()
-            await asyncio.wait({draining, hurrying})
+            await asyncio.wait({draining, stopping_now})
 
 
 @contextmanager
-def _told_to_end() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
-    """Events that are set when the process is told to end, and told so again."""
+def _stop_signals() -> Iterator[tuple[asyncio.Event, asyncio.Event]]:
+    """Events that the first and the second SIGINT or SIGTERM set."""
     loop = asyncio.get_running_loop()
-    raised_by_hub, hurry = asyncio.Event(), asyncio.Event()
+    stop, stop_now = asyncio.Event(), asyncio.Event()
 
-    def tell() -> None:
-        (hurry if raised_by_hub.is_set() else raised_by_hub).set()
+    def on_signal() -> None:
+        (stop_now if stop.is_set() else stop).set()
 
     signals = (signal.SIGINT, signal.SIGTERM)
-    # not on Windows and not off the main thread; there the runner cancels us, or nobody does
+    # impossible on Windows and off the main thread; there only cancellation stops the service
     with suppress(NotImplementedError, RuntimeError, ValueError):
         for number in signals:
-            loop.add_signal_handler(number, tell)
+            loop.add_signal_handler(number, on_signal)
     try:
-        yield raised_by_hub, hurry
+        yield stop, stop_now
     finally:
         with suppress(NotImplementedError, RuntimeError, ValueError):
             for number in signals:

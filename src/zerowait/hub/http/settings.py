@@ -1,4 +1,4 @@
-"""What an HTTP service of rewards may be told: where it listens, and who may ask."""
+"""Settings of the HTTP service: its address, its token, its limits."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ MEBIBYTE = 2**20
 
 
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Valid or nonexistent.
+    """Settings of the HTTP service, checked when they are made.
 
     Args:
-        host: the address it listens on; anything but this machine's own needs a `token`.
-        port: 0 takes a free one.
-        token: callers send it as ``Authorization: Bearer``, or as the password of a URL.
-        max_body_bytes: the longest request.
-        body_s: the longest that a request's body may take to arrive before it is answered with 408.
-        deadline_s: the longest a request may take before it is answered with 504.
-        drain_s: how long requests may still end once the process is told to.
-        on_abstain: what OpenRLHF's face answers for a sample that abstained; None: an error.
+        host: the address to listen on; any but a loopback address needs a `token`.
+        port: from 0 to 65535; 0 takes a free one.
+        token: clients send it as ``Authorization: Bearer``, or as the password of a URL.
+        max_body_bytes: the largest request body or WebSocket message.
+        body_s: seconds in which a request's body must arrive; later, the answer is 408.
+        deadline_s: seconds in which a request must be answered; later, the answer is 504.
+        drain_s: seconds in which open requests may end after SIGINT or SIGTERM.
+        on_abstain: the number that ``/get_reward`` of OpenRLHF returns for a sample that
+            abstained; None: an error.
 
     Raises:
-        ConfigError: an address of other machines without a token, or a number out of range.
+        ConfigError: `host` is no loopback address and there is no token, or a number is out of its
+            range.
     """
 
     host: str = "127.0.0.1"
@@ -61,7 +63,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"on_abstain must be a finite number, not {self.on_abstain}")
 
     def admits(self, authorization: str | None) -> bool:
-        """Whether an ``Authorization`` header is that of somebody who may ask."""
+        """Whether an ``Authorization`` header carries the token, or none is needed."""
         if self.token is None:
             return True
         given = _token_in(authorization or "")
@@ -69,7 +71,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach `host`.
+    """Whether `host` is an address that only this machine can reach.
 
     >>> is_loopback("127.0.0.1"), is_loopback("::1"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -83,11 +85,12 @@ def is_loopback(host: str) -> bool:
 
 
 def _token_in(authorization: str) -> bytes:
+    """The token of a Bearer header, or the password of a Basic one; empty for any other."""
     scheme, _, rest = authorization.partition(" ")
     rest = rest.strip()
     if scheme.lower() == "bearer":
         return rest.encode("utf-8", "surrogateescape")
-    if scheme.lower() == "basic":  # clients that know no header, but a URL with a password
+    if scheme.lower() == "basic":  # clients that put the token into the URL
         try:
             return base64.b64decode(rest, validate=True).partition(b":")[2]
         except (binascii.Error, ValueError):

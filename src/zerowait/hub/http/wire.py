@@ -1,4 +1,4 @@
-"""What goes over HTTP between a hub and those who ask it, as bytes and back."""
+"""JSON bodies and messages of the HTTP service: samples, rewards, calls and errors."""
 
 from __future__ import annotations
 
@@ -24,58 +24,61 @@ _FIELDS: Final = tuple(Sample.__struct_fields__)
 _ENDING: Final = re.compile(
     r"(?:\s*(?:<[|\uff5c][^<>|\uff5c]{1,40}[|\uff5c]>|</s>|<eos>|<pad>|<end_of_turn>))+\s*\Z"
 )
-"""Special tokens at the end of a response that was decoded with them."""
-_TOLD: Final = {kind.__name__: kind for kind in (ClosedError, ConfigError, DataError)} | {
+"""Special tokens at the end of a response, where it was decoded with them."""
+_EXCEPTIONS: Final = {kind.__name__: kind for kind in (ClosedError, ConfigError, DataError)} | {
     JudgementError.__name__: JudgementError
 }
 
 
-class WireFault(msgspec.Struct, frozen=True):
-    """What went wrong: the name of an exception and one line about it."""
+class WireError(msgspec.Struct, frozen=True):
+    """An error as JSON: the name of the exception class and its message in one line."""
 
     type: str
     message: str
 
 
-class Complaint(msgspec.Struct, frozen=True):
-    """The body of every reply that is not a success."""
+class ErrorBody(msgspec.Struct, frozen=True):
+    """The body of a reply with an error status."""
 
-    error: WireFault
+    error: WireError
 
 
 class WireCall(msgspec.Struct, frozen=True):
-    """What an `HttpHub` sends: a sample to reward, or nothing to give the call up."""
+    """An `HttpHub`'s message: a call with a sample to reward, or without one to cancel the call."""
 
     id: int
     sample: msgspec.Raw = msgspec.Raw(b"")
 
     @property
-    def given_up(self) -> bool:
-        """Whether nobody waits for it any more."""
+    def cancelled(self) -> bool:
+        """Whether the message cancels the call."""
         return not memoryview(self.sample)
 
 
 class WireAnswer(msgspec.Struct, frozen=True):
-    """What an `HttpHub` gets for a call: a reward, or what went wrong.
+    """The service's message to an `HttpHub`: a call's reward or error.
 
-    The first one of a connection answers no call and says how long a message may be.
+    The first message of a connection answers no call (`id` -1) and holds `max_message_bytes`, the
+    limit for messages to the service.
     """
 
     id: int
     streamed: Streamed | None = None
-    error: WireFault | None = None
+    error: WireError | None = None
     max_message_bytes: int | None = None
 
 
-class _RemoteAsk(msgspec.Struct, frozen=True):
+class _OpenRlhfRequest(msgspec.Struct, frozen=True):
+    """The body that OpenRLHF's remote reward client sends."""
+
     query: list[str]
     prompts: list[str]
     labels: list[Any] | None = None
 
 
-_decode_ask = msgspec.json.Decoder(_RemoteAsk).decode
+_decode_openrlhf_request = msgspec.json.Decoder(_OpenRlhfRequest).decode
 _decode_sample = msgspec.json.Decoder(Sample).decode
-_decode_complaint = msgspec.json.Decoder(Complaint).decode
+_decode_error_body = msgspec.json.Decoder(ErrorBody).decode
 _decode_call = msgspec.json.Decoder(WireCall).decode
 decode_answer = msgspec.json.Decoder(WireAnswer).decode
 
@@ -87,44 +90,49 @@ def encode(value: Any) -> bytes:
         DataError: it holds a value that JSON cannot carry.
     """
     try:
-        return msgspec.json.encode(value, enc_hook=_plain)
+        return msgspec.json.encode(value, enc_hook=_to_builtin)
     except (TypeError, ValueError, RecursionError) as error:
         raise DataError(f"this cannot travel as JSON: {error}") from None
 
 
-def complaint(error: Exception, message: str | None = None) -> bytes:
-    """The body of a reply that says `error`."""
-    return encode(Complaint(_fault(error, message)))
+def error_body(error: Exception, message: str | None = None) -> bytes:
+    """The JSON body of a reply that reports `error`.
+
+    Args:
+        error: its class is named.
+        message: instead of the error's own.
+    """
+    return encode(ErrorBody(_wire_error(error, message)))
 
 
-def raised_by_hub(fault: WireFault) -> ZerowaitError:
-    """The exception that a hub raised, for the one who asked it."""
-    return _TOLD.get(fault.type, ZerowaitError)(fault.message)
+def exception_of(error: WireError) -> ZerowaitError:
+    """The exception that the service raised; of an unknown class, a `ZerowaitError`."""
+    return _EXCEPTIONS.get(error.type, ZerowaitError)(error.message)
 
 
-def complained(body: bytes) -> str:
-    """What a reply that is no success says, in one line."""
+def error_message(body: bytes) -> str:
+    """The message of a reply with an error status, in one line."""
     try:
-        return _decode_complaint(body).error.message
+        return _decode_error_body(body).error.message
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return " ".join(body[:200].decode(errors="replace").split())
 
 
-def call(number: int, sample: bytes) -> bytes:
-    """The message that asks for the reward of an encoded sample."""
-    return b'{"id":%d,"sample":%b}' % (number, sample)
+def encode_call(call_id: int, sample: bytes) -> bytes:
+    """The message that calls for the reward of an encoded sample."""
+    return b'{"id":%d,"sample":%b}' % (call_id, sample)
 
 
-def give_up(number: int) -> bytes:
-    """The message that gives a call up."""
-    return b'{"id":%d}' % number
+def encode_cancel(call_id: int) -> bytes:
+    """The message that cancels a call."""
+    return b'{"id":%d}' % call_id
 
 
-def call_in(message: bytes) -> WireCall:
+def decode_call(message: bytes) -> WireCall:
     """The call in a client's message.
 
     Raises:
-        DataError: it is none.
+        DataError: the message is no call.
     """
     try:
         return _decode_call(message)
@@ -132,26 +140,26 @@ def call_in(message: bytes) -> WireCall:
         raise DataError(f"the message is no call: {error}") from None
 
 
-def hello(max_message_bytes: int) -> bytes:
-    """The first message of a connection."""
+def encode_hello(max_message_bytes: int) -> bytes:
+    """The first message of a connection, with the limit for messages to the service."""
     return encode(WireAnswer(-1, max_message_bytes=max_message_bytes))
 
 
-def answered(number: int, streamed: Streamed) -> bytes:
+def encode_result(call_id: int, streamed: Streamed) -> bytes:
     """The message that answers a call with its reward."""
-    return encode(WireAnswer(number, streamed))
+    return encode(WireAnswer(call_id, streamed))
 
 
-def failed(number: int, error: Exception) -> bytes:
-    """The message that answers a call with what went wrong."""
-    return encode(WireAnswer(number, error=_fault(error)))
+def encode_error(call_id: int, error: Exception) -> bytes:
+    """The message that answers a call with its error."""
+    return encode(WireAnswer(call_id, error=_wire_error(error)))
 
 
-def sample_in(body: bytes | msgspec.Raw) -> Sample:
-    """The one sample that a hub's client sent.
+def decode_sample(body: bytes | msgspec.Raw) -> Sample:
+    """The sample in a body or a call.
 
     Raises:
-        DataError: it is none.
+        DataError: the body is no sample.
     """
     try:
         return _decode_sample(body)
@@ -159,59 +167,61 @@ def sample_in(body: bytes | msgspec.Raw) -> Sample:
         raise DataError(f"the body is no sample: {error}") from None
 
 
-def samples_in(body: bytes) -> tuple[list[Sample], bool]:
-    """The samples in a body, and whether it holds a list of them.
+def decode_samples(body: bytes) -> tuple[list[Sample], bool]:
+    """The samples in a body, and whether it holds a list rather than one sample.
 
     Raises:
-        DataError: names the row, and the nearest field where one does not exist.
+        DataError: names the row, and for an unknown field the nearest one.
     """
-    tree = _tree(body)
+    tree = _decode_json(body)
     if isinstance(tree, list):
         return [_sample(row, f"[{index}]") for index, row in enumerate(tree)], True
     return [_sample(tree, "the sample")], False
 
 
-def samples_in_lines(body: bytes) -> list[Sample]:
-    """The samples in a body of JSON lines; blank lines mean nothing.
+def decode_ndjson(body: bytes) -> list[Sample]:
+    """The samples in a body of JSON lines; blank lines are skipped.
 
     Raises:
-        DataError: names the line, and the nearest field where one does not exist.
+        DataError: names the line, and for an unknown field the nearest one.
     """
     lines = enumerate(body.split(b"\n"), start=1)
-    return [_sample(_tree(line, f"line {n}"), f"line {n}") for n, line in lines if line.strip()]
+    return [
+        _sample(_decode_json(line, f"line {n}"), f"line {n}") for n, line in lines if line.strip()
+    ]
 
 
-def line(index: int, reward: Reward) -> bytes:
-    """The line that answers the sample at `index`."""
+def encode_line(index: int, reward: Reward) -> bytes:
+    """The JSON line with the reward of the sample at `index`."""
     return encode({"index": index, "reward": reward}) + b"\n"
 
 
-def samples_asked(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
+def decode_openrlhf(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
     """The samples in a request of OpenRLHF's remote reward model.
 
     Args:
         body: ``{"query": [prompt + response], "prompts": [...], "labels": [...]}``.
-        constants: further fields of every sample: ``data_source`` and ``split``.
+        constants: the URL's parameters, fields of every sample: ``data_source`` and ``split``.
 
     Raises:
-        DataError: it is no such request, or a query does not hold its prompt.
+        DataError: the body is no such request, or a query does not contain its prompt.
     """
     for name in constants:
         if name not in ("data_source", "split"):
             hint = did_you_mean(name, ["data_source", "split"])
             raise DataError(f"the URL has the parameter {name!r}, which does not exist{hint}")
     try:
-        ask = _decode_ask(body)
+        request = _decode_openrlhf_request(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f'the body is not {{"query", "prompts", "labels"}}: {error}') from None
-    labels = ask.labels if ask.labels is not None else [None] * len(ask.query)
-    if not len(ask.query) == len(ask.prompts) == len(labels):
+    labels = request.labels if request.labels is not None else [None] * len(request.query)
+    if not len(request.query) == len(request.prompts) == len(labels):
         raise DataError(
-            f"{len(ask.query)} queries, {len(ask.prompts)} prompts and {len(labels)} labels: "
-            "there must be one of each for every sample"
+            f"{len(request.query)} queries, {len(request.prompts)} prompts and {len(labels)} "
+            "labels: there must be one of each for every sample"
         )
     samples = []
-    for index, (query, prompt) in enumerate(zip(ask.query, ask.prompts, strict=True)):
+    for index, (query, prompt) in enumerate(zip(request.query, request.prompts, strict=True)):
         _, found, response = query.partition(prompt)
         if not found and prompt:
             raise DataError(f"query[{index}] does not hold prompts[{index}]")
@@ -221,23 +231,23 @@ def samples_asked(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
     return samples
 
 
-def remote_answer(rewards: Sequence[Reward], instead: float | None) -> dict[str, Any]:
-    """The reply that OpenRLHF reads; every list has one number for each sample.
+def openrlhf_reply(rewards: Sequence[Reward], on_abstain: float | None) -> dict[str, Any]:
+    """The reply to OpenRLHF: ``rewards``, ``scores`` and ``extra_logs``, a number for each sample.
 
-    A metric that some sample does not have is left out of it, since there is no number for it.
+    ``extra_logs`` leaves out a metric that any of the samples has no number for.
 
     Args:
         rewards: of the samples, in order.
-        instead: the number of a sample that abstained, as the user chose it.
+        on_abstain: the number for a sample that abstained, as the user chose it, or None.
 
     Raises:
-        JudgementError: a sample abstained and there is no such number.
+        JudgementError: a sample abstained and `on_abstain` is None.
     """
     values = []
     for reward in rewards:
-        if reward.value is None and instead is None:
+        if reward.value is None and on_abstain is None:
             raise JudgementError(f"no reward was reached and --on-abstain is error: {reward.why}")
-        values.append(instead if reward.value is None else reward.value)
+        values.append(on_abstain if reward.value is None else reward.value)
     logs: dict[str, list[float]] = {"abstained": [float(r.abstained) for r in rewards]}
     for name in rewards[0].metrics if rewards else ():
         measured = [reward.metrics.get(name) for reward in rewards]
@@ -247,12 +257,12 @@ def remote_answer(rewards: Sequence[Reward], instead: float | None) -> dict[str,
     return {"rewards": values, "scores": values, "extra_logs": logs}
 
 
-def _fault(error: Exception, message: str | None = None) -> WireFault:
+def _wire_error(error: Exception, message: str | None = None) -> WireError:
     text = str(error) if message is None else message
-    return WireFault(type(error).__name__, " ".join(text.split()))
+    return WireError(type(error).__name__, " ".join(text.split()))
 
 
-def _tree(body: bytes, what: str = "the body") -> Any:
+def _decode_json(body: bytes, what: str = "the body") -> Any:
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -260,6 +270,7 @@ def _tree(body: bytes, what: str = "the body") -> Any:
 
 
 def _sample(row: Any, where: str) -> Sample:
+    """A JSON object as a `Sample`; errors name `where` it stood."""
     if not isinstance(row, dict):
         raise DataError(f"{where} must be an object with at least prompt and response")
     for key in row:
@@ -272,8 +283,8 @@ def _sample(row: Any, where: str) -> Sample:
         raise DataError(f"{where}: {error}") from None
 
 
-def _plain(value: Any) -> Any:
-    """Python values of numpy scalars and arrays, which data sets bring along."""
+def _to_builtin(value: Any) -> Any:
+    """A value of numpy as Python's own, which data sets may hold."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} is no JSON value")

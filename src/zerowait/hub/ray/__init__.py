@@ -1,5 +1,5 @@
 """The hub as Ray actors: one per job, or several shards, found by every worker."""
 
-from zerowait.hub.ray.hub import RayHub
+from zerowait.hub.ray.hub import RayHub, RayTickets
 
-__all__ = ["RayHub"]
+__all__ = ["RayHub", "RayTickets"]

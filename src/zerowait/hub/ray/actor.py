@@ -1,91 +1,96 @@
-"""The body of the Ray actor that holds a job's hub, or one shard of it; it does not know Ray."""
+"""The Ray actor that holds a job's hub, or one shard of it; `HubActor` itself works without Ray."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from zerowait.cache import Shard
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import ForwardedRequest, JudgementResult, Partition, Stats
+from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ClosedError, ConfigError, HubLostError
 from zerowait.hub.job import JobHub
-from zerowait.hub.rpc.codec import decoded_parts
-from zerowait.hub.rpc.connection import RpcAddress
-from zerowait.hub.rpc.server import RpcServer
-from zerowait.hub.rpc.sessions import HEARTBEAT_S, CallResult, Sessions
+from zerowait.hub.rpc import (
+    HEARTBEAT_S,
+    CallResult,
+    RpcAddress,
+    RpcServer,
+    Sessions,
+    decode_message,
+)
 from zerowait.hub.slots import ShardLoad, ShardMember, SlotBalancer
 from zerowait.hub.streaming import Streamed
 from zerowait.hub.tickets import Deposit, Redemption
 from zerowait.types import Abstain, FailureKind, Reward, Sample
 
+SESSION_TIMEOUT_S: Final = 300.0
+"""The hub cancels the calls of a worker that was silent for so long."""
+
+HubRequest: TypeAlias = Sample | Deposit | Redemption | ForwardedRequest
+"""The payload of a call: workers send samples and tickets, other shards forwarded requests."""
+HubResult: TypeAlias = Streamed | Reward | tuple[JudgementResult, bool] | None
+
+_log = logging.getLogger(__name__)
+
 
 class Peer(ShardMember, Protocol):
-    """Another shard."""
+    """A client of another shard."""
 
-    async def ask(self, item: ForwardedRequest, /) -> tuple[JudgementResult, bool]:
+    async def request(self, payload: ForwardedRequest, /) -> tuple[JudgementResult, bool]:
         """See `zerowait.engine.Engine.answer`.
 
         Raises:
-            HubLostError: it was gone for too long.
+            HubLostError: the shard was gone for too long.
         """
         ...
 
 
 class Peers:
-    """Links to the other shards, made when they are first needed.
+    """Clients of the other shards, made when they are first needed.
 
     Args:
-        dial: the link to the shard at an index; reaches nobody yet.
-        shard: our own place.
+        client_of: makes the client of the shard at an index; does not connect yet.
+        shard: this process's own.
     """
 
-    def __init__(self, dial: Callable[[int], Peer], shard: Shard) -> None:
-        self._dial = dial
-        self._links: dict[int, Peer] = {}
-        self.partition = Partition(shard, self._ask)
+    def __init__(self, client_of: Callable[[int], Peer], shard: Shard) -> None:
+        self._client_of = client_of
+        self._clients: dict[int, Peer] = {}
+        self.partition = Partition(shard, self._request)
 
     def __getitem__(self, index: int) -> Peer:
-        """The link to the shard at `index`."""
-        link = self._links.get(index)
-        if link is None:
-            link = self._links[index] = self._dial(index)
-        return link
+        """The client of the shard at `index`."""
+        client = self._clients.get(index)
+        if client is None:
+            client = self._clients[index] = self._client_of(index)
+        return client
 
-    async def _ask(self, index: int, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
-        """A judgement by its owner; one that is lost for good abstains, as an endpoint would."""
+    async def _request(self, index: int, request: ForwardedRequest) -> tuple[JudgementResult, bool]:
+        """The judgement from the shard that owns it; abstains as unreachable if that is lost."""
         try:
-            return await self[index].ask(ask)
+            return await self[index].request(request)
         except HubLostError as error:
             return JudgementResult(
                 outcome=Abstain(FailureKind.UNREACHABLE, str(error)), source="refused"
             ), False
 
 
-SILENCE_S: Final = 300.0
-"""A worker that was not heard of for so long is gone, and what it asked for is given up."""
-
-Item: TypeAlias = Sample | Deposit | Redemption | ForwardedRequest
-SessionOutcome: TypeAlias = Streamed | Reward | tuple[JudgementResult, bool] | None
-"""What workers hand in and get, and what the other shards do."""
-
-_log = logging.getLogger(__name__)
-
-
 class HubActor:
-    """Opens the hub when it is first needed, also after a restart.
+    """A hub with its RPC sessions; opens the hub on the first call, also after a restart.
 
-    Its construction cannot fail: an actor that dies in there tells its callers only that it died,
-    while the first call can tell each of them what is wrong with the configuration.
+    Construction does no work that can fail: Ray would tell callers only that the actor died,
+    whereas a call can raise what is wrong with the configuration.
 
     Args:
         config: path of the reward configuration. record: the folder for the record, or None.
-        index: which of the hub's shards it is; the first one divides the limits among them.
-        dial: the link to the shard at an index, where the configuration asks for several.
-        host: the address at which sessions may connect; None: they have calls alone.
+        index: of the shard that this actor holds; the first one divides the slots among all.
+        client_of: makes the client of the shard at an index; needed with several shards.
+        host: the address at which sessions may connect; None: by calls of these methods only.
     """
 
     def __init__(
@@ -93,18 +98,18 @@ class HubActor:
         config: str,
         record: str | None,
         index: int = 0,
-        dial: Callable[[int], Peer] | None = None,
+        client_of: Callable[[int], Peer] | None = None,
         *,
         host: str | None = None,
     ) -> None:
         self._config = config
         self._record = None if record is None else Path(record)
         self._index = index
-        self._dial = dial
-        self._sessions: Sessions[Item, SessionOutcome] = Sessions(
-            self._work, beat_s=HEARTBEAT_S, silence_s=SILENCE_S
+        self._client_of = client_of
+        self._sessions: Sessions[HubRequest, HubResult] = Sessions(
+            self._handle, heartbeat_s=HEARTBEAT_S, session_timeout_s=SESSION_TIMEOUT_S
         )
-        self._entrance = RpcServer(self._sessions, host)
+        self._server = RpcServer(self._sessions, host)
         self._opening = asyncio.Lock()
         self._hub: JobHub | None = None
         self._shards = 1
@@ -112,11 +117,11 @@ class HubActor:
         self._closed = False
 
     async def ready(self, config: str, shards: int | None = None) -> int:
-        """Open the hub if it is not; how many shards it has.
+        """The number of shards of the hub, which is open then.
 
         Args:
-            config: what the caller wants judged by.
-            shards: how many the caller believes there are.
+            config: path of the configuration that the caller wants.
+            shards: the number that the caller knows, or None.
 
         Raises:
             ConfigError: the configuration is wrong, or this hub was made for another one.
@@ -134,51 +139,59 @@ class HubActor:
             )
         return self._shards
 
-    async def join(
-        self, config: str, session: str, shards: int | None = None, after: str = ""
+    async def open_session(
+        self, config: str, session: str, shards: int | None = None, previous: str = ""
     ) -> RpcAddress | None:
-        """Begin a session with an open hub; see `Sessions.join`, and `ready` for what is raised.
+        """Open a session with the hub; returns the address to connect to, if there is one.
 
-        Returns:
-            Where the session may connect, instead of `submit` and `collect`.
+        Without an address the worker calls `submit` and `collect`.
+
+        Args:
+            config: path of the configuration that the caller wants.
+            session: its secret name.
+            shards: the number that the caller knows, or None.
+            previous: the worker's session before this one; see `Sessions.open`.
+
+        Raises:
+            ConfigError: see `ready`.
         """
         await self.ready(config, shards)
-        self._sessions.join(session, after)
-        return await self._entrance.door()
+        self._sessions.open(session, previous)
+        return await self._server.address()
 
     async def give_up(self, tickets: list[str]) -> None:
         """See `JobHub.give_up`."""
         if self._hub is not None:
             self._hub.give_up(tickets)
 
-    async def submit(self, session: str, parcel: bytes) -> bool:
-        """See `Sessions.submit`; `packed` makes the parcel."""
-        return self._sessions.submit(session, *decoded_parts(parcel))
+    async def submit(self, session: str, message: bytes) -> bool:
+        """See `Sessions.submit`; `message` is made by `zerowait.hub.rpc.encode_message`."""
+        return self._sessions.submit(session, *decode_message(message))
 
-    async def collect(self, session: str) -> list[CallResult[SessionOutcome]] | None:
+    async def collect(self, session: str) -> list[CallResult[HubResult]] | None:
         """See `Sessions.collect`."""
         return await self._sessions.collect(session)
 
-    async def leave(self, session: str) -> None:
-        """See `Sessions.leave`."""
-        self._sessions.leave(session)
+    async def close_session(self, session: str) -> None:
+        """See `Sessions.close`."""
+        self._sessions.close(session)
 
     async def stats(self) -> Stats:
         """See `JobHub.stats`."""
         return await (await self._open()).stats()
 
-    async def report(self) -> ShardLoad:
-        """See `JobHub.report`."""
-        return await (await self._open()).report()
+    async def current_load(self) -> ShardLoad:
+        """See `JobHub.current_load`."""
+        return await (await self._open()).current_load()
 
-    async def take(self, slots: int) -> ShardLoad:
-        """See `JobHub.take`."""
-        return await (await self._open()).take(slots)
+    async def set_slots(self, slots: int) -> ShardLoad:
+        """See `JobHub.set_slots`."""
+        return await (await self._open()).set_slots(slots)
 
     async def aclose(self, drain_s: float) -> None:
-        """Close the hub for everybody; see `JobHub.aclose`."""
+        """Close the hub for all its users; see `JobHub.aclose`."""
         self._closed = True
-        self._entrance.close()
+        self._server.close()
         async with self._opening:
             balancing, self._balancing = self._balancing, None
             if balancing is not None:
@@ -188,18 +201,18 @@ class HubActor:
             if hub is not None:
                 await hub.aclose(drain_s=drain_s)
 
-    async def _work(self, item: Item) -> SessionOutcome:
+    async def _handle(self, request: HubRequest) -> HubResult:
         hub = self._hub or await self._open()
-        match item:
+        match request:
             case Sample():
-                return await hub.reward(item)
+                return await hub.reward(request)
             case Deposit(sample=sample):
                 hub.deposit([sample])
                 return None
             case Redemption(sample=sample, of=of):
                 return await hub.redeem(sample, of=of)
             case _:
-                return await hub.answer(item)
+                return await hub.answer(request)
 
     async def _open(self) -> JobHub:
         if self._hub is not None:
@@ -208,25 +221,43 @@ class HubActor:
             if self._closed:
                 raise ClosedError("the hub was closed")
             if self._hub is None:
-                self._hub = await self._opened(load_config(self._config))
+                self._hub = await self._new_hub(load_config(self._config))
             return self._hub
 
-    async def _opened(self, config: RewardConfig) -> JobHub:
+    async def _new_hub(self, config: RewardConfig) -> JobHub:
         self._shards = count = config.hub.shards
-        if count == 1 or self._dial is None:
+        if count == 1 or self._client_of is None:
             return await JobHub(config, record=self._record).__aenter__()
-        peers = Peers(self._dial, Shard(self._index, count))
+        peers = Peers(self._client_of, Shard(self._index, count))
         if self._index:
             return await JobHub(config, record=self._record, partition=peers.partition).__aenter__()
-        balance = SlotBalancer(config.traffic.slots, count)
-        hub = JobHub(config, record=self._record, partition=peers.partition, others=balance.others)
+        balancer = SlotBalancer(config.traffic.slots, count)
+        hub = JobHub(
+            config,
+            record=self._record,
+            partition=peers.partition,
+            other_shards=balancer.other_shards,
+        )
         await hub.__aenter__()
         members = [hub, *(peers[index] for index in range(1, count))]
-        self._balancing = asyncio.create_task(balance.run(members, look=hub.look))
-        self._balancing.add_done_callback(_balances_no_more)
+        self._balancing = asyncio.create_task(balancer.run(members, check=hub.check_alarms))
+        self._balancing.add_done_callback(_log_failure)
         return hub
 
 
-def _balances_no_more(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and task.exception() is not None:
-        _log.error("the limits are not divided anew any more", exc_info=task.exception())
+class RayHubActor(HubActor):
+    """`HubActor` as Ray runs it, alone in its process."""
+
+    def __init__(self, *arguments: Any) -> None:
+        import ray
+
+        collect_rarely()
+        # connections are not encrypted, so there are none where Ray's own messages are
+        uses_tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
+        host = None if uses_tls else ray.util.get_node_ip_address()
+        super().__init__(*arguments, host=host)
+
+
+def _log_failure(balancing: asyncio.Task[None]) -> None:
+    if not balancing.cancelled() and balancing.exception() is not None:
+        _log.error("the slots are no longer balanced among shards", exc_info=balancing.exception())

@@ -1,39 +1,55 @@
-"""A process's link to one actor of a hub: what it wants is handed in and collected by the batch."""
+"""RPC client of one Ray actor of a hub: sends calls in batches, through the actor's restarts."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from zerowait.engine import ForwardedRequest, JudgementResult
-from zerowait.engine.collector import collect_rarely
 from zerowait.errors import HubLostError, ZerowaitError
-from zerowait.hub.ray.actor import HubActor
-from zerowait.hub.ray.transports import TransportSelection
-from zerowait.hub.rpc.pending_calls import PendingCalls, converse
-from zerowait.hub.rpc.sessions import HEARTBEAT_S
+from zerowait.hub.ray.actor import RayHubActor
+from zerowait.hub.rpc import (
+    HEARTBEAT_S,
+    SECRET_CHARS,
+    CallResult,
+    PendingCalls,
+    Pickler,
+    RpcAddress,
+    RpcConnection,
+    connect,
+    encode_message,
+    pump,
+)
 from zerowait.hub.slots import GoneError, ShardLoad
 
 T = TypeVar("T")
 R = TypeVar("R")
+AwaitAnswer: TypeAlias = Callable[..., Awaitable[Any]]
+"""Awaits the reference that an actor's method returned; see `ActorClient._answer`."""
 
-_WAITING_CALLS: Final = 100_000
-_PAUSE_S: Final = (0.1, 0.5)
+_MAX_CONCURRENT_CALLS: Final = 100_000
+_RECONNECT_PAUSE_S: Final = (0.1, 0.5)
+
+_log = logging.getLogger(__name__)
 
 
 class ActorAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a job's hub lives: enough for any process to find its actors, or to create them.
+    """Names and settings of a hub's actors, with which any process can find or create them.
 
     Args:
         config: path of the reward configuration. record: the folder for the record, or None.
         name: of the first actor. namespace: of the names; None: the job's own.
-        detached: they outlive the job that created them.
-        patience_s: how long an actor may be gone or silent before callers are told.
+        detached: the actors outlive the job that created them.
+        patience_s: how long an actor may be gone or silent before callers get a `HubLostError`.
     """
 
     config: str
@@ -43,12 +59,12 @@ class ActorAddress(msgspec.Struct, frozen=True, kw_only=True):
     detached: bool
     patience_s: float
 
-    def name_of(self, index: int) -> str:
-        """The name of the actor with the shard at `index`."""
+    def actor_name(self, index: int) -> str:
+        """The name of the actor that holds the shard at `index`."""
         return self.name if index == 0 else f"{self.name}-{index}"
 
-    def found(self, index: int) -> Any:
-        """The actor of that name.
+    def find_actor(self, index: int) -> Any:
+        """The running actor that holds the shard at `index`.
 
         Raises:
             GoneError: there is none.
@@ -56,110 +72,213 @@ class ActorAddress(msgspec.Struct, frozen=True, kw_only=True):
         import ray
 
         try:
-            return ray.get_actor(self.name_of(index), namespace=self.namespace)
+            return ray.get_actor(self.actor_name(index), namespace=self.namespace)
         except ValueError:
-            raise GoneError(f"there is no actor {self.name_of(index)!r}") from None
+            raise GoneError(f"there is no actor {self.actor_name(index)!r}") from None
 
-    def found_or_created(self, index: int) -> Any:
-        """The actor of that name, new where there was none."""
+    def find_or_create_actor(self, index: int) -> Any:
+        """The actor that holds the shard at `index`, created if there is none."""
         import ray
 
-        actor: Any = ray.remote(HubClient)
+        actor: Any = ray.remote(RayHubActor)
         lifetime = {"lifetime": "detached"} if self.detached else {}
         return actor.options(
-            name=self.name_of(index),
+            name=self.actor_name(index),
             namespace=self.namespace,
             get_if_exists=True,
             num_cpus=0,
-            max_concurrency=_WAITING_CALLS,
+            max_concurrency=_MAX_CONCURRENT_CALLS,
             max_restarts=-1,
-            scheduling_strategy=_near_the_head(),
+            scheduling_strategy=_prefer_head_node(),
             **lifetime,
-        ).remote(self.config, self.record, index, self.peer)
+        ).remote(self.config, self.record, index, self.shard_client)
 
-    def peer(self, index: int) -> ActorClient[ForwardedRequest, tuple[JudgementResult, bool]]:
-        """A link for one actor of the hub to another."""
+    def shard_client(
+        self, index: int
+    ) -> ActorClient[ForwardedRequest, tuple[JudgementResult, bool]]:
+        """A client with which one shard asks the shard at `index` for judgements."""
         return ActorClient(self, index)
 
 
-class HubClient(HubActor):
-    """The hub as Ray keeps it, in a process with nothing else in it."""
+class ActorCallTransport(Generic[T, R]):
+    """A session by calls of the actor's methods, where no TCP connection can be made.
 
-    def __init__(self, *arguments: Any) -> None:
+    Args:
+        actor: of the hub.
+        session: its secret name.
+        answer: awaits an actor's method; takes ``more_s``, added to the usual timeout.
+        dumps: pickles a call's payload.
+    """
+
+    def __init__(self, actor: Any, session: str, answer: AwaitAnswer, *, dumps: Pickler) -> None:
+        self._dumps = dumps
+        self._actor = actor
+        self._session = session
+        self._answer = answer
+        self.over = False
+        """Whether the hub ended the session."""
+
+    async def submit(self, calls: list[tuple[int, T]], cancelled: list[int]) -> bool:
+        """Send calls and cancelled ids; False: the session is over."""
+        message = encode_message(calls, cancelled, dumps=self._dumps)
+        is_open: bool = await self._answer(self._actor.submit.remote(self._session, message))
+        self.over = self.over or not is_open
+        return is_open
+
+    async def collect(self) -> list[CallResult[R]] | None:
+        """The next results, empty for a heartbeat; None: the session is over."""
+        call = self._actor.collect.remote(self._session)
+        results: list[CallResult[R]] | None = await self._answer(call, more_s=HEARTBEAT_S)
+        self.over = self.over or results is None
+        return results
+
+
+class TransportSelection:
+    """Opens sessions with one actor: over TCP where that works, else by calls of its methods.
+
+    Args:
+        silence_timeout_s: how long the actor may send nothing over a connection.
+    """
+
+    def __init__(self, *, silence_timeout_s: float) -> None:
+        self._silence_timeout_s = silence_timeout_s
+        self._suspect: RpcAddress | None = None
+        self._avoided: RpcAddress | None = None
+
+    @asynccontextmanager
+    async def session(
+        self, actor: Any, config: str, shards: int | None, previous: str, *, answer: AwaitAnswer
+    ) -> AsyncGenerator[tuple[str, RpcConnection[Any, Any] | ActorCallTransport[Any, Any]], None]:
+        """A new session: its secret name and its transport.
+
+        An address whose connection failed, or was cut before it brought a message, is not tried
+        again: an actor that was restarted has another one.
+
+        Args:
+            actor: of the hub.
+            config: see `HubActor.open_session`, as for the next two.
+            shards: how many the hub has, or None.
+            previous: the session before this one.
+            answer: see `ActorCallTransport`.
+        """
         import ray
 
-        collect_rarely()
-        # rows do not travel in the clear where Ray's own messages do not
-        host = None if _encrypted() else ray.util.get_node_ip_address()
-        super().__init__(*arguments, host=host)
+        name = secrets.token_hex(SECRET_CHARS // 2)
+        dumps = ray.cloudpickle.dumps
+        opened = actor.open_session.remote(config, name, shards, previous)
+        address: RpcAddress | None = await answer(opened)
+        connection: RpcConnection[Any, Any] | None = None
+        over = False
+        try:
+            if address is not None and address == self._suspect:
+                # the hub still has the same address, so its restart did not cut the connection
+                self._avoid(address)
+            if address is not None and address != self._avoided:
+                connection = await connect(
+                    address,
+                    name,
+                    dumps=dumps,
+                    heartbeat_s=HEARTBEAT_S,
+                    silence_timeout_s=self._silence_timeout_s,
+                )
+                if connection is None:
+                    self._avoid(address)
+            transport: RpcConnection[Any, Any] | ActorCallTransport[Any, Any]
+            transport = connection or ActorCallTransport(actor, name, answer, dumps=dumps)
+            yield name, transport
+            over = transport.over
+            if connection is not None and not connection.received_any:
+                self._suspect = address
+        finally:
+            if connection is not None:
+                connection.close()
+            if not over:
+                actor.close_session.remote(name)
+
+    def _avoid(self, address: RpcAddress) -> None:
+        self._suspect, self._avoided = None, address
+        _log.warning(
+            "no connection to the hub at %s:%d lasts, so rows go there by calls of its actor, "
+            "which costs more CPU time",
+            address.host,
+            address.port,
+        )
 
 
 class ActorClient(Generic[T, R]):
-    """From one process to one actor of a hub, through the actor's restarts.
+    """RPC client of one actor of a hub, through the actor's restarts.
 
-    A call of a Ray actor costs more than a judgement, so calls only begin a session, and items
-    travel over a connection to the actor's process. Where none can be made, they are handed in and
-    collected by the batch: whatever gathered while the last call was under way.
+    The call of a Ray actor's method costs more than a judgement, so one opens a session and all
+    rows of the process travel in it.
 
     Args:
-        site: where the hub lives.
+        address: of the hub's actors.
         index: of the actor.
     """
 
-    def __init__(self, site: ActorAddress, index: int) -> None:
-        self._site = site
+    def __init__(self, address: ActorAddress, index: int) -> None:
+        self._address = address
         self._index = index
-        self._desks: dict[asyncio.AbstractEventLoop, PendingCalls[T, R]] = {}
-        self._couriers: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
+        self._pending: dict[asyncio.AbstractEventLoop, PendingCalls[T, R]] = {}
+        self._pumps: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
         self._actor: Any = None
-        self._ways = TransportSelection(silence_s=HEARTBEAT_S + site.patience_s)
+        self._transports = TransportSelection(silence_timeout_s=HEARTBEAT_S + address.patience_s)
         self.shards: int | None = None
 
     def connect(self) -> Any:
         """The actor, looked up or created now."""
-        self._actor = self._site.found_or_created(self._index)
+        self._actor = self._address.find_or_create_actor(self._index)
         return self._actor
 
-    async def ask(self, item: T) -> R:
-        """What comes of `item`.
+    async def request(self, payload: T) -> R:
+        """The hub's result for `payload`, sent in this process's session.
 
         Raises:
             ZerowaitError: as the hub raised it.
-            HubLostError: it was gone or silent for longer than ``patience_s``.
+            HubLostError: the actor was gone or silent for longer than ``patience_s``.
         """
         loop = asyncio.get_running_loop()
-        desk = self._desks.get(loop)
-        if desk is None:
-            self._forget_closed()
-            desk = self._desks[loop] = PendingCalls()
-        courier = self._couriers.get(loop)
-        if courier is None or courier.done():
-            self._couriers[loop] = asyncio.create_task(self._serve(desk))
-        return await desk.result(item)
+        pending = self._pending.get(loop)
+        if pending is None:
+            self._forget_closed_loops()
+            pending = self._pending[loop] = PendingCalls()
+        running = self._pumps.get(loop)
+        if running is None or running.done():
+            self._pumps[loop] = asyncio.create_task(self._run_sessions(pending))
+        return await pending.call(payload)
 
     async def call(self, method: str, *arguments: Any, patience_s: float | None = None) -> Any:
-        """The actor's answer to a single question, through its restarts; raises as `ask` does."""
+        """What one method of the actor returns, through its restarts.
+
+        Args:
+            method: its name.
+            arguments: of the method.
+            patience_s: instead of the address's own.
+
+        Raises:
+            As `request`.
+        """
         import ray
 
-        lost = _Lost(self._site.patience_s)
+        outage = _Outage(self._address.patience_s)
         while True:
             try:
                 actor = self._actor or await asyncio.to_thread(self.connect)
                 return await self._answer(getattr(actor, method).remote(*arguments), patience_s)
             except ray.exceptions.RayActorError as error:
-                if lost.too_long():
+                if outage.too_long():
                     raise self._lost(error) from error
                 await self._reconnect()
 
-    async def report(self) -> ShardLoad:
-        """See `Member.report`."""
-        report: ShardLoad = await self._at_once("report")
-        return report
+    async def current_load(self) -> ShardLoad:
+        """See `zerowait.hub.slots.ShardMember.current_load`."""
+        load: ShardLoad = await self._call_if_running("current_load")
+        return load
 
-    async def take(self, slots: int) -> ShardLoad:
-        """See `Member.take`."""
-        report: ShardLoad = await self._at_once("take", slots)
-        return report
+    async def set_slots(self, slots: int) -> ShardLoad:
+        """See `zerowait.hub.slots.ShardMember.set_slots`."""
+        load: ShardLoad = await self._call_if_running("set_slots", slots)
+        return load
 
     def kill(self) -> None:
         """End the actor."""
@@ -167,64 +286,72 @@ class ActorClient(Generic[T, R]):
 
         ray.kill(self._actor)
 
-    def _forget_closed(self) -> None:
-        """Lets go of loops that are over; weak references would not, as a desk holds its loop."""
-        for loop in list(self._desks):
+    def _forget_closed_loops(self) -> None:
+        """Drop closed loops; weak references would keep them, as pending calls hold their loop."""
+        for loop in list(self._pending):
             if loop.is_closed():
-                self._desks.pop(loop, None)
-                self._couriers.pop(loop, None)
+                self._pending.pop(loop, None)
+                self._pumps.pop(loop, None)
 
-    async def _at_once(self, method: str, *arguments: Any) -> Any:
-        """The actor's answer, if it is there now; creates none.
+    async def _call_if_running(self, method: str, *arguments: Any) -> Any:
+        """What a method returns, if the actor is running now; creates none.
 
         Raises:
-            GoneError: it is dead. HubLostError: nobody knows.
+            GoneError: it is dead. HubLostError: it may be restarting, or did not answer in time.
         """
         import ray
 
         try:
-            actor = self._actor or await asyncio.to_thread(self._site.found, self._index)
+            actor = self._actor or await asyncio.to_thread(self._address.find_actor, self._index)
             self._actor = actor
             return await self._answer(getattr(actor, method).remote(*arguments))
         except ray.exceptions.ActorDiedError as error:
             self._actor = None
-            raise GoneError(f"the actor {self._site.name_of(self._index)!r} is dead") from error
-        except ray.exceptions.RayActorError as error:  # perhaps it is being started again
+            name = self._address.actor_name(self._index)
+            raise GoneError(f"the actor {name!r} is dead") from error
+        except ray.exceptions.RayActorError as error:
             raise self._lost(error) from error
 
-    async def _serve(self, desk: PendingCalls[T, R]) -> None:
-        """Works until nobody waits at the desk any more; goes on where the hub is started again."""
+    async def _run_sessions(self, pending: PendingCalls[T, R]) -> None:
+        """Open one session after the other, through restarts, until no caller waits."""
         import ray
 
-        lost = _Lost(self._site.patience_s)
-        before = ""
-        await asyncio.sleep(0)  # whoever started us is about to wait at the desk
-        while desk.waiting:
-            desk.again()
+        outage = _Outage(self._address.patience_s)
+        previous = ""
+        await asyncio.sleep(0)  # the caller that started this task has yet to queue its call
+        while pending.waiting:
+            pending.requeue()
             try:
                 actor = self._actor or await asyncio.to_thread(self.connect)
-                joined = (self._site.config, self.shards, before)
-                async with self._ways.session(actor, *joined, answer=self._answer) as session:
-                    before, way = session
-                    lost.found()
-                    await converse(way, desk)
+                arguments = (self._address.config, self.shards, previous)
+                async with self._transports.session(
+                    actor, *arguments, answer=self._answer
+                ) as session:
+                    previous, transport = session
+                    outage.end()
+                    await pump(pending, transport)
             except ray.exceptions.RayActorError as error:
-                if lost.too_long():
-                    desk.fail(self._lost(error))
+                if outage.too_long():
+                    pending.fail(self._lost(error))
                 await self._reconnect()
             except TimeoutError:
-                desk.fail(self._lost(None))
+                pending.fail(self._lost(None))
             except ZerowaitError as error:
-                desk.fail(error)
+                pending.fail(error)
             except BaseException as error:
-                desk.fail(HubLostError(f"the handle on the hub broke: {type(error).__name__}"))
+                pending.fail(HubLostError(f"the handle on the hub broke: {type(error).__name__}"))
                 raise
-            await asyncio.sleep(0)  # those who got an answer leave the desk
+            await asyncio.sleep(0)  # callers that got a result leave `pending`
 
     async def _answer(
         self, reference: Any, patience_s: float | None = None, *, more_s: float = 0.0
     ) -> Any:
-        """What the hub answers to one call; what it raises is raised here.
+        """What an actor's method returns; an error of ours that it raises is raised here.
+
+        Args:
+            reference: what ``method.remote()`` returned.
+            patience_s: the timeout in seconds; None: the address's own.
+            more_s: added to the timeout.
 
         Raises:
             HubLostError: it did not answer in time.
@@ -233,8 +360,9 @@ class ActorClient(Generic[T, R]):
 
         answer = asyncio.wrap_future(reference.future())
         try:
-            # a timeout would rather fire than see what came while this process stood still
-            await asyncio.wait({answer}, timeout=(patience_s or self._site.patience_s) + more_s)
+            # `asyncio.timeout` would fire in a process that was suspended, though an answer came
+            timeout_s = (patience_s or self._address.patience_s) + more_s
+            await asyncio.wait({answer}, timeout=timeout_s)
             if not answer.done():
                 raise self._lost(None)
             return answer.result()
@@ -246,43 +374,45 @@ class ActorClient(Generic[T, R]):
             answer.cancel()
 
     async def _reconnect(self) -> None:
-        """Looks the actor up again, or creates it anew where it died with its creator."""
+        """Look the actor up again, or create it anew where it died with its creator."""
         import ray
 
-        await asyncio.sleep(random.uniform(*_PAUSE_S))
+        await asyncio.sleep(random.uniform(*_RECONNECT_PAUSE_S))
         try:
-            async with asyncio.timeout(self._site.patience_s):
+            async with asyncio.timeout(self._address.patience_s):
                 await asyncio.to_thread(self.connect)
         except (ValueError, ray.exceptions.RayError):
-            return  # the name belonged to a hub that died meanwhile: the next call shows it again
+            return  # the name belonged to an actor that died meanwhile: the next call fails again
         except TimeoutError:
-            return  # the next call tells how long the hub has been gone
+            return  # the next call finds out how long the outage lasts
 
     def _lost(self, error: BaseException | None) -> HubLostError:
         why = f": {error}" if error is not None else ""
-        name = self._site.name_of(self._index)
-        return HubLostError(f"the hub {name!r} did not answer for {self._site.patience_s:g} s{why}")
+        name = self._address.actor_name(self._index)
+        seconds = f"{self._address.patience_s:g} s"
+        return HubLostError(f"the hub {name!r} did not answer for {seconds}{why}")
 
 
-class _Lost:
-    """Since when the hub is gone."""
+class _Outage:
+    """How long an actor has been gone."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
         self._since: float | None = None
 
-    def found(self) -> None:
+    def end(self) -> None:
         self._since = None
 
     def too_long(self) -> bool:
-        """Whether it has been gone for longer than one has patience; asked when it is gone."""
+        """Whether the outage, which begins with the first call of this, exceeds the patience."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now
         return now - self._since > self._patience_s
 
 
-def _near_the_head() -> Any:
+def _prefer_head_node() -> Any:
+    """Ray's scheduling strategy that puts an actor on the head node while there is room."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -292,11 +422,6 @@ def _near_the_head() -> Any:
     return "DEFAULT"
 
 
-def _encrypted() -> bool:
-    """Whether Ray's processes talk over TLS."""
-    return os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
-
-
-def absolute(path: str) -> str:
-    """`path` independent of the folder that a process happens to be in."""
+def absolute_path(path: str) -> str:
+    """`path` independent of a process's working directory; symbolic links stay."""
     return os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - resolve() would follow links

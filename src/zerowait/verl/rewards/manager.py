@@ -20,8 +20,7 @@ from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
 from zerowait.errors import ConfigError
-from zerowait.hub.ray import RayHub
-from zerowait.hub.ray.tickets import RayTickets
+from zerowait.hub.ray import RayHub, RayTickets
 from zerowait.types import Sample
 from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.modes import STOPPED_WHEN_SAMPLING
@@ -142,7 +141,7 @@ class RewardManager(RewardManagerBase):
         if self._sampled is not None:
             self._sampled.add(sample)
         streamed = await self._hub.reward(sample)
-        told = extra_info(streamed.reward, stand_in=streamed.stand_in)
+        told = extra_info(streamed.reward, stand_in=streamed.substitute_from)
         info = RowInfo(told | episode_info(sample))
         # verl has no row without a score; of a validation it takes means, which NaN says are none
         return {"reward_score": streamed.number(sample.split), "reward_extra_info": info}

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import ConfigError, DataError, did_you_mean
-from zerowait.hub.ray.tickets import RayTickets
+from zerowait.hub.ray import RayTickets
 from zerowait.types import Sample
 from zerowait.verl.modes import BUILT_ON, STOPPED_WHEN_SAMPLING
 from zerowait.verl.rewards.limits import MAX_ABSTAINED, MAX_SAMPLED_BATCHES, REDEEM_S, check_limits

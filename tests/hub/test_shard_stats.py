@@ -1,4 +1,4 @@
-"""The statistics of several shards read as those of one hub."""
+"""Statistics of several shards merged into those of one hub."""
 
 import pytest
 
@@ -36,7 +36,7 @@ OTHER = Stats(
 )
 
 
-def test_counts_are_sums_and_what_all_look_at_is_counted_once():
+def test_counts_are_summed_and_what_all_shards_share_is_counted_once():
     both = merged_stats([ONE, OTHER])
     assert (both.asked, both.requests, both.limit, both.spent_usd) == (4, 4, 16, 0.5)
     assert both.limits == {"a m": 14, "b m": 2}
@@ -54,7 +54,7 @@ def test_a_shard_without_an_answer_makes_the_others_no_faster():
     assert merged_stats([Stats(), Stats()]).latency_p50_s == 0.0
 
 
-def test_a_hub_of_one_says_what_it_says():
+def test_the_statistics_of_a_single_shard_are_unchanged():
     assert merged_stats([ONE]) is ONE
 
 

@@ -1,4 +1,4 @@
-"""What travels over HTTP: nothing is lost on the way, and nothing wrong comes in."""
+"""JSON of the HTTP service: a round trip changes nothing, and wrong input is refused."""
 
 import numpy as np
 import pytest
@@ -17,15 +17,15 @@ REWARD = Reward(
 )
 
 
-def asked(query, prompts, labels=None, **constants):
-    return wire.samples_asked(
+def decoded(query, prompts, labels=None, **constants):
+    return wire.decode_openrlhf(
         wire.encode({"query": query, "prompts": prompts, "labels": labels}), constants
     )
 
 
 def test_a_reward_arrives_as_it_was_sent():
-    streamed = Streamed(substitute=0.5, reward=REWARD, stand_in="group")
-    answer = wire.decode_answer(wire.answered(7, streamed))
+    streamed = Streamed(substitute=0.5, reward=REWARD, substitute_from="group")
+    answer = wire.decode_answer(wire.encode_result(7, streamed))
     assert (answer.id, answer.streamed) == (7, streamed)
 
 
@@ -33,15 +33,15 @@ def test_a_sample_arrives_as_it_was_sent():
     sample = Sample(
         [{"role": "user", "content": "é\n"}], "r", ["x"], extra={"k": [1]}, group="g", step=3
     )
-    call = wire.call_in(wire.call(3, wire.encode(sample)))
-    assert (call.id, wire.sample_in(call.sample)) == (3, sample)
-    assert not call.given_up
-    assert wire.call_in(wire.give_up(3)).given_up
+    call = wire.decode_call(wire.encode_call(3, wire.encode(sample)))
+    assert (call.id, wire.decode_sample(call.sample)) == (3, sample)
+    assert not call.cancelled
+    assert wire.decode_call(wire.encode_cancel(3)).cancelled
 
 
 def test_numpy_values_travel_as_numbers_and_lists():
     sent = wire.encode(Sample("p", "r", np.float32(0.5), extra={"ids": np.arange(2)}))
-    got = wire.sample_in(sent)
+    got = wire.decode_sample(sent)
     assert (got.ground_truth, got.extra) == (0.5, {"ids": [0, 1]})
 
 
@@ -52,18 +52,18 @@ def test_a_value_that_json_cannot_carry_is_an_error_and_no_text_about_it():
 
 @pytest.mark.parametrize("error", [DataError("row 3"), JudgementError("lost"), ConfigError("key")])
 def test_an_error_is_the_same_error_at_the_other_end(error):
-    got = wire.raised_by_hub(wire.decode_answer(wire.failed(1, error)).error)
+    got = wire.exception_of(wire.decode_answer(wire.encode_error(1, error)).error)
     assert type(got) is type(error)
     assert str(got) == str(error)
 
 
-def test_an_unknown_error_is_still_one_of_ours():
-    assert type(wire.raised_by_hub(wire.WireFault("OSError", "x"))) is ZerowaitError
+def test_an_error_of_an_unknown_class_is_a_zerowait_error():
+    assert type(wire.exception_of(wire.WireError("OSError", "x"))) is ZerowaitError
 
 
-def test_a_complaint_is_one_line():
-    assert wire.complained(wire.complaint(DataError("two\nlines"))) == "two lines"
-    assert wire.complained(b"<html>\n502</html>") == "<html> 502</html>"
+def test_an_error_body_is_one_line():
+    assert wire.error_message(wire.error_body(DataError("two\nlines"))) == "two lines"
+    assert wire.error_message(b"<html>\n502</html>") == "<html> 502</html>"
 
 
 @pytest.mark.parametrize(
@@ -82,14 +82,14 @@ def test_a_complaint_is_one_line():
 )
 def test_what_is_no_sample_is_refused_in_one_clear_line(body, complaint):
     with pytest.raises(DataError, match=complaint):
-        wire.samples_in(body)
+        wire.decode_samples(body)
 
 
 def test_one_sample_and_a_list_of_one_are_told_apart():
     row = b'{"prompt": "p", "response": "r"}'
-    assert wire.samples_in(row) == ([Sample("p", "r")], False)
-    assert wire.samples_in(b"[%b]" % row) == ([Sample("p", "r")], True)
-    assert wire.samples_in(b"[]") == ([], True)
+    assert wire.decode_samples(row) == ([Sample("p", "r")], False)
+    assert wire.decode_samples(b"[%b]" % row) == ([Sample("p", "r")], True)
+    assert wire.decode_samples(b"[]") == ([], True)
 
 
 @pytest.mark.parametrize(
@@ -104,18 +104,18 @@ def test_one_sample_and_a_list_of_one_are_told_apart():
     ],
 )
 def test_a_response_is_the_query_without_its_prompt_and_special_ending(ending):
-    [sample] = asked([f"<s>Q: 2+2?\nA: 4{ending}"], ["Q: 2+2?\n"], ["4"])
+    [sample] = decoded([f"<s>Q: 2+2?\nA: 4{ending}"], ["Q: 2+2?\n"], ["4"])
     assert (sample.prompt, sample.response) == ("Q: 2+2?\n", "A: 4")
     assert sample.ground_truth == "4"
 
 
 def test_special_tokens_inside_a_response_stay():
-    [sample] = asked(["Q<|think|>A <b>"], ["Q"])
+    [sample] = decoded(["Q<|think|>A <b>"], ["Q"])
     assert sample.response == "<|think|>A <b>"
 
 
 def test_constants_of_the_url_are_fields_of_every_sample():
-    [sample] = asked(["QA"], ["Q"], data_source="gsm8k", split="validation")
+    [sample] = decoded(["QA"], ["Q"], data_source="gsm8k", split="validation")
     assert (sample.data_source, sample.split) == ("gsm8k", "validation")
 
 
@@ -131,16 +131,16 @@ def test_constants_of_the_url_are_fields_of_every_sample():
 )
 def test_a_request_that_is_not_openrlhfs_is_refused(arguments, constants, complaint):
     with pytest.raises(DataError, match=complaint):
-        asked(*arguments, **constants)
+        decoded(*arguments, **constants)
 
 
-def test_an_abstention_is_the_number_that_the_user_chose_or_an_error_and_never_nought():
+def test_an_abstention_is_the_number_that_the_user_chose_or_an_error_and_never_0():
     rewards = [Reward(1.0, {}, {"a/scored": 1.0}), REWARD]
-    answer = wire.remote_answer(rewards, -0.5)
+    answer = wire.openrlhf_reply(rewards, -0.5)
     assert answer["rewards"] == answer["scores"] == [1.0, -0.5]
     assert answer["extra_logs"] == {"abstained": [0.0, 1.0], "a/scored": [1.0, 1.0]}
     with pytest.raises(JudgementError, match="b: timeout"):
-        wire.remote_answer(rewards, None)
+        wire.openrlhf_reply(rewards, None)
 
 
 def test_a_metric_that_some_row_does_not_have_is_left_out_of_openrlhfs_numbers():
@@ -148,5 +148,5 @@ def test_a_metric_that_some_row_does_not_have_is_left_out_of_openrlhfs_numbers()
         Reward(1.0, {}, {"a/scored": 1.0, "a/logic": 7.0}),
         Reward(1.0, {}, {"a/scored": 0.0, "a/logic": None}),
     ]
-    answer = wire.remote_answer(rewards, None)
+    answer = wire.openrlhf_reply(rewards, None)
     assert answer["extra_logs"] == {"abstained": [0.0, 0.0], "a/scored": [1.0, 0.0]}

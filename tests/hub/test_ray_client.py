@@ -1,4 +1,4 @@
-"""What a process is told of a hub's actor that answers, or does not; without Ray's processes."""
+"""The client of a hub's actor that answers, or does not; without Ray's processes."""
 
 import asyncio
 from concurrent.futures import Future
@@ -12,7 +12,7 @@ from zerowait.hub.ray.client import ActorAddress, ActorClient
 
 
 class Actor:
-    """Is asked for statistics, and answers when the test lets it."""
+    """An actor whose method `stats` returns when the test says so."""
 
     def __init__(self):
         self.stats = self
@@ -26,19 +26,19 @@ class Actor:
         return self.answer
 
 
-def link_to(actor):
+def client_of(actor):
     class Here(ActorAddress):
-        def found_or_created(self, _):
+        def find_or_create_actor(self, _):
             return actor
 
     where = {"config": "c", "record": None, "name": "hub", "namespace": None}
     return ActorClient(Here(**where, detached=False, patience_s=120.0), 0)
 
 
-def test_an_answer_that_came_while_the_process_stood_still_counts(leaping):
+def test_an_answer_that_came_while_the_process_was_suspended_counts(leaping):
     async def scenario(leap):
         actor = Actor()
-        asking = asyncio.create_task(link_to(actor).call("stats"))
+        asking = asyncio.create_task(client_of(actor).call("stats"))
         await actor.asked.wait()
         actor.answer.set_result("the statistics")
         leap(200)
@@ -47,10 +47,10 @@ def test_an_answer_that_came_while_the_process_stood_still_counts(leaping):
     assert leaping(scenario) == "the statistics"
 
 
-def test_a_hub_that_answers_nothing_is_lost(leaping):
+def test_a_hub_that_does_not_answer_is_lost(leaping):
     async def scenario(leap):
         actor = Actor()
-        asking = asyncio.create_task(link_to(actor).call("stats"))
+        asking = asyncio.create_task(client_of(actor).call("stats"))
         await actor.asked.wait()
         leap(121)
         with pytest.raises(HubLostError, match="'hub' did not answer for 120 s"):

@@ -1,4 +1,4 @@
-"""A job's slots among the shards of its hub: all of them, fairly, and never too many."""
+"""A job's slots among the shards of its hub: all are used, fairly, and never too many."""
 
 import asyncio
 from contextlib import suppress
@@ -10,7 +10,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from zerowait.engine import StepRow
 from zerowait.engine.monitor.health import HealthRow
-from zerowait.hub.slots import FLOOR, GoneError, ShardLoad, SlotBalancer, SlotShares, divided
+from zerowait.hub.slots import (
+    MIN_SLOTS,
+    GoneError,
+    ShardLoad,
+    SlotBalancer,
+    SlotShares,
+    fair_shares,
+)
 from zerowait.testing import virtually
 
 TOTAL, COUNT = 20, 4
@@ -23,17 +30,17 @@ def divisions(draw):
 
 
 @given(divisions())
-def test_the_parts_are_the_whole_and_nobody_has_none(division):
+def test_the_shares_sum_to_the_total_and_none_is_empty(division):
     total, demands = division
-    parts = divided(total, demands)
+    parts = fair_shares(total, demands)
     assert sum(parts) == total
-    assert min(parts) >= FLOOR
+    assert min(parts) >= MIN_SLOTS
 
 
 @given(divisions())
-def test_nobody_gets_less_than_it_wants_while_another_has_more_than_an_equal_part(division):
+def test_no_shard_gets_less_than_its_demand_while_another_has_more_than_an_equal_part(division):
     total, demands = division
-    parts = divided(total, demands)
+    parts = fair_shares(total, demands)
     short = [part for part, demand in zip(parts, demands, strict=True) if part < demand]
     for part in short:
         assert max(parts) <= part + 1
@@ -41,21 +48,21 @@ def test_nobody_gets_less_than_it_wants_while_another_has_more_than_an_equal_par
 
 def test_more_shards_than_slots_are_refused():
     with pytest.raises(ValueError, match="3 slots are too few for 4 shards"):
-        divided(3, [0] * 4)
+        fair_shares(3, [0] * 4)
 
 
 class Traffic(RuleBasedStateMachine):
-    """Shards that begin and end requests at any moment, also in the middle of a round, and die."""
+    """Shards that start and end requests at any moment, also within a round, and die."""
 
     def __init__(self):
         super().__init__()
         self.shares = SlotShares(TOTAL, COUNT)
-        self.slots = [FLOOR] * COUNT
+        self.slots = [MIN_SLOTS] * COUNT
         self.held = [0] * COUNT
         self.line = [0] * COUNT
         self.begun = False
 
-    def report(self, index):
+    def load(self, index):
         held = self.held[index]
         return ShardLoad(slots=self.slots[index], held=held, demand=held + self.line[index])
 
@@ -74,43 +81,43 @@ class Traffic(RuleBasedStateMachine):
         self.held[index] = max(0, self.held[index] - ended)
 
     @rule(index=st.integers(0, COUNT - 1))
-    def is_heard(self, index):
-        self.shares.heard(index, self.report(index))
+    def answers(self, index):
+        self.shares.update(index, self.load(index))
 
     @rule(index=st.integers(0, COUNT - 1))
     def dies_and_comes_back(self, index):
-        self.slots[index], self.held[index] = FLOOR, 0
-        self.shares.gone(index)
+        self.slots[index], self.held[index] = MIN_SLOTS, 0
+        self.shares.mark_dead(index)
 
     @rule(index=st.integers(0, COUNT - 1))
     def dies_unnoticed(self, index):
-        self.slots[index], self.held[index] = FLOOR, 0
+        self.slots[index], self.held[index] = MIN_SLOTS, 0
 
     @rule(answer=st.lists(st.booleans(), min_size=COUNT, max_size=COUNT))
     def has_to_give_back(self, answer):
-        for index, slots in self.shares.to_take().items():
+        for index, slots in self.shares.reductions().items():
             if answer[index]:
                 self.slots[index] = slots
-                self.shares.heard(index, self.report(index))
+                self.shares.update(index, self.load(index))
 
     @rule(arrives=st.lists(st.booleans(), min_size=COUNT, max_size=COUNT))
     def is_given(self, arrives):
-        for index, slots in self.shares.to_give().items():
+        for index, slots in self.shares.increases().items():
             if arrives[index]:
                 self.slots[index] = slots
 
     @rule()
-    def the_balance_begins_anew(self):
+    def the_balancer_starts_over(self):
         self.shares = SlotShares(TOTAL, COUNT)
 
     @precondition(lambda self: any(self.line))
     @rule()
-    def everybody_is_heard_and_served(self):
+    def every_shard_answers_and_is_served(self):
         for _ in range(2):
             for index in range(COUNT):
-                self.is_heard(index)
+                self.answers(index)
                 self.held[index] = min(self.held[index], self.slots[index])
-                self.is_heard(index)
+                self.answers(index)
             self.has_to_give_back([True] * COUNT)
             self.is_given([True] * COUNT)
         assert sum(self.slots) == TOTAL
@@ -118,21 +125,21 @@ class Traffic(RuleBasedStateMachine):
     @invariant()
     def never_more_than_the_total(self):
         assert sum(map(max, self.slots, self.held)) <= TOTAL
-        assert min(self.slots) >= FLOOR
+        assert min(self.slots) >= MIN_SLOTS
 
 
 TestNeverTooMany = Traffic.TestCase
 
 
 class Fake:
-    """A shard that says what it is told to say."""
+    """A shard whose demand, answers and rows the test sets."""
 
     def __init__(self, demand=0):
-        self.slots, self.demand = FLOOR, demand
+        self.slots, self.demand = MIN_SLOTS, demand
         self.dead = self.deaf = False
         self.rows = []
 
-    async def report(self):
+    async def current_load(self):
         if self.dead:
             raise GoneError("dead")
         if self.deaf:
@@ -141,62 +148,62 @@ class Fake:
         held = min(self.slots, self.demand)
         return ShardLoad(slots=self.slots, held=held, demand=self.demand, rows=rows)
 
-    async def take(self, slots):
-        report = await self.report()
+    async def set_slots(self, slots):
+        load = await self.current_load()
         self.slots = slots
-        return type(report)(slots=slots, held=min(slots, self.demand), demand=self.demand)
+        return type(load)(slots=slots, held=min(slots, self.demand), demand=self.demand)
 
 
-def rounds(balance, shards, count=3):
+def rounds(balancer, shards, count=3):
     async def scenario():
         for _ in range(count):
-            await balance.round(shards)
+            await balancer.round(shards)
 
     asyncio.run(scenario())
     return [shard.slots for shard in shards]
 
 
 def test_slots_go_where_the_work_is_and_those_of_a_dead_shard_to_the_others_until_it_returns():
-    shards, balance = [Fake(), Fake(), Fake(100)], SlotBalancer(32, 3)
-    assert rounds(balance, shards) == [1, 1, 30]
+    shards, balancer = [Fake(), Fake(), Fake(100)], SlotBalancer(32, 3)
+    assert rounds(balancer, shards) == [1, 1, 30]
     shards[0].demand = shards[1].demand = 100
-    assert rounds(balance, shards) == [10, 11, 11]
+    assert rounds(balancer, shards) == [10, 11, 11]
     shards[2].dead = True
-    assert rounds(balance, shards)[:2] == [15, 16]
-    shards[2].dead, shards[2].slots = False, FLOOR
-    assert rounds(balance, shards) == [10, 11, 11]
+    assert rounds(balancer, shards)[:2] == [15, 16]
+    shards[2].dead, shards[2].slots = False, MIN_SLOTS
+    assert rounds(balancer, shards) == [10, 11, 11]
 
 
 def test_a_shard_that_is_silent_keeps_what_it_has():
-    shards, balance = [Fake(100), Fake(100)], SlotBalancer(32, 2)
-    assert rounds(balance, shards) == [16, 16]
+    shards, balancer = [Fake(100), Fake(100)], SlotBalancer(32, 2)
+    assert rounds(balancer, shards) == [16, 16]
     shards[1].deaf = True
-    assert rounds(balance, shards) == [16, 16]
+    assert rounds(balancer, shards) == [16, 16]
 
 
-def test_a_balance_that_begins_anew_gives_nothing_before_everybody_was_heard():
+def test_a_new_balancer_gives_no_slots_before_every_shard_has_answered():
     shards = [Fake(100), Fake(100), Fake(100)]
     rounds(SlotBalancer(32, 3), shards)
     shards[2].deaf = True
-    shards[0].slots = FLOOR
+    shards[0].slots = MIN_SLOTS
     again = SlotBalancer(32, 3)
-    assert rounds(again, shards)[0] == FLOOR
+    assert rounds(again, shards)[0] == MIN_SLOTS
     shards[2].deaf = False
     assert rounds(again, shards)[0] == 10
 
 
-def test_rows_that_shards_have_gathered_are_handed_on_once():
-    shards, balance, looked = [Fake(), Fake(), Fake()], SlotBalancer(32, 3), []
+def test_rows_that_shards_have_gathered_are_checked_once():
+    shards, balancer, checked = [Fake(), Fake(), Fake()], SlotBalancer(32, 3), []
     for number, shard in enumerate(shards):
         shard.rows = [StepRow(number, HealthRow(1.0))]
 
     async def scenario():
         with suppress(TimeoutError):
             async with asyncio.timeout(10):
-                await balance.run(shards, look=looked.append)
+                await balancer.run(shards, check=checked.append)
 
     virtually(scenario())
-    assert [sorted(rows) for rows in looked[:2]] == [
+    assert [sorted(rows) for rows in checked[:2]] == [
         [StepRow(n, HealthRow(1.0)) for n in range(3)],
         [],
     ]

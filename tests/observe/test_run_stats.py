@@ -1,7 +1,7 @@
-"""What a run did altogether, when it had several hubs."""
+"""The counters of a run that had several hubs."""
 
 from zerowait.hub import StatsRecord
-from zerowait.observe.hubs import all_hubs
+from zerowait.observe.report import run_stats
 
 
 def counted(hub, **stats):
@@ -9,8 +9,8 @@ def counted(hub, **stats):
 
 
 def test_the_counters_of_one_hub_are_its_last_ones():
-    assert all_hubs([counted("a", asked=1), counted("a", asked=5)]) == {"asked": 5}
-    assert all_hubs([]) == {}
+    assert run_stats([counted("a", asked=1), counted("a", asked=5)]) == {"asked": 5}
+    assert run_stats([]) == {}
 
 
 def test_what_the_hubs_of_a_resumed_run_did_and_spent_is_added_up():
@@ -30,8 +30,8 @@ def test_what_the_hubs_of_a_resumed_run_did_and_spent_is_added_up():
         "peak_in_flight": 40,
         "limit": 32,
     }
-    whole = all_hubs([counted("a", asked=1), counted("a", **first), counted("b", **second)])
-    assert (whole["asked"], whole["spent_usd"]) == (8, 0.75)
-    assert whole["abstentions"] == {"refused": 1, "timeout": 3}
-    assert whole["alarms"] == ["early", "late"]
-    assert (whole["peak_in_flight"], whole["limit"]) == (60, 32)
+    total = run_stats([counted("a", asked=1), counted("a", **first), counted("b", **second)])
+    assert (total["asked"], total["spent_usd"]) == (8, 0.75)
+    assert total["abstentions"] == {"refused": 1, "timeout": 3}
+    assert total["alarms"] == ["early", "late"]
+    assert (total["peak_in_flight"], total["limit"]) == (60, 32)

@@ -14,7 +14,7 @@ from zerowait.config import FailurePolicy
 from zerowait.engine import settle_groups
 from zerowait.hub.http.service import serving
 from zerowait.hub.http.settings import ServiceSettings
-from zerowait.hub.job import Finality
+from zerowait.hub.job import FinalRewards
 from zerowait.testing import FakeJudge, Hang, Script, Status
 
 NDJSON = "application/x-ndjson"
@@ -106,7 +106,7 @@ def test_a_failure_under_raise_is_the_last_line_and_before_any_line_a_status():
     ("body", "says"),
     [(['{"prompt": "p"'], "line 2 is not JSON"), (['{"respond": 1}'], "line 2 has the field")],
 )
-def test_a_wrong_line_is_named_before_anybody_is_asked(body, says):
+def test_a_wrong_line_is_named_before_any_judge_is_asked(body, says):
     async def scenario():
         async with (
             serving(config(), ServiceSettings(port=0)) as (url, _),
@@ -142,8 +142,8 @@ def settled(draw):
 def test_what_is_sent_early_is_what_the_whole_list_would_have_said(given_, quorum):
     samples, rewards, order = given_
     policy = FailurePolicy(default="drop_group", quorum=quorum)
-    finality = Finality(samples, policy)
-    sent = [each for index in order for each in finality.known(index, rewards[index])]
+    final_rewards = FinalRewards(samples, policy)
+    sent = [each for index in order for each in final_rewards.add(index, rewards[index])]
     assert Counter(index for index, _ in sent) == Counter(range(len(samples)))
     whole = settle_groups(rewards, [sample.group for sample in samples], quorum)
     assert [reward for _, reward in sorted(sent, key=lambda each: each[0])] == whole
@@ -151,8 +151,8 @@ def test_what_is_sent_early_is_what_the_whole_list_would_have_said(given_, quoru
 
 def test_nothing_waits_for_siblings_where_no_failure_can_drop_them():
     samples = [Sample("q", "r", group="a")] * 2
-    finality = Finality(samples, FailurePolicy(default="mask"))
-    assert finality.known(1, Reward(1.0, {}, {})) == [(1, Reward(1.0, {}, {}))]
+    final_rewards = FinalRewards(samples, FailurePolicy(default="mask"))
+    assert final_rewards.add(1, Reward(1.0, {}, {})) == [(1, Reward(1.0, {}, {}))]
 
 
 def test_a_policy_can_drop_a_group_wherever_it_says_so():

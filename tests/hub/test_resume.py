@@ -1,4 +1,4 @@
-"""What becomes of a run's record when the run goes on, or begins anew in the same folder."""
+"""The record of a run that resumes, or starts over in the same folder."""
 
 import stat
 
@@ -7,7 +7,7 @@ import pytest
 from zerowait.engine import Stats
 from zerowait.hub import RewardRecord, read_rewards, read_stats
 from zerowait.hub.records import REWARDS, Records
-from zerowait.hub.resumed import UNDONE, begin_anew, go_on
+from zerowait.hub.resume import UNDONE, archive_record, rewind_record
 from zerowait.types import Reward, Sample, Score
 
 
@@ -24,65 +24,65 @@ def recorded(folder, *rows):
     records.close()
 
 
-def places(folder):
+def splits_and_steps(folder):
     return [(r.sample.split, r.sample.step) for r in read_rewards(folder)]
 
 
-def test_a_resumed_runs_record_goes_on_and_holds_each_step_once(tmp_path):
-    """The steps after the checkpoint are lost with the run that was killed, and come again."""
+def test_the_record_of_a_resumed_run_holds_each_step_once(tmp_path):
+    """The steps after the checkpoint are trained again."""
     recorded(tmp_path, row(1), row(2), row(3), row(4))
-    go_on(tmp_path, step=2, validates=False)
+    rewind_record(tmp_path, step=2, validates=False)
     recorded(tmp_path, row(3), row(4), row(5))
-    assert places(tmp_path) == [("train", step) for step in (1, 2, 3, 4, 5)]
+    assert splits_and_steps(tmp_path) == [("train", step) for step in (1, 2, 3, 4, 5)]
     assert len(list(read_stats(tmp_path))) == 2
     assert len((tmp_path / UNDONE).read_bytes().splitlines()) == 2
 
 
 @pytest.mark.parametrize(("validates", "left"), [(True, [0]), (False, [0, 2])])
-def test_the_validation_that_a_resumed_run_begins_with_takes_the_place_of_its_last(
+def test_the_first_validation_of_a_resumed_run_replaces_the_one_at_its_checkpoint(
     tmp_path, validates, left
 ):
     recorded(tmp_path, *[row(step, split="validation") for step in (0, 2, 4)])
-    go_on(tmp_path, step=2, validates=validates)
-    assert places(tmp_path) == [("validation", step) for step in left]
+    rewind_record(tmp_path, step=2, validates=validates)
+    assert splits_and_steps(tmp_path) == [("validation", step) for step in left]
 
 
 def test_a_record_that_is_resumed_twice_keeps_all_that_was_undone(tmp_path):
     recorded(tmp_path, row(1), row(2))
-    go_on(tmp_path, step=1, validates=True)
+    rewind_record(tmp_path, step=1, validates=True)
     recorded(tmp_path, row(2))
-    go_on(tmp_path, step=1, validates=True)
-    assert places(tmp_path) == [("train", 1)]
+    rewind_record(tmp_path, step=1, validates=True)
+    assert splits_and_steps(tmp_path) == [("train", 1)]
     assert len((tmp_path / UNDONE).read_bytes().splitlines()) == 2
 
 
-def test_rows_that_belong_to_no_step_and_torn_lines_are_left_where_they_are(tmp_path):
+def test_rows_without_a_step_and_incomplete_lines_stay(tmp_path):
     recorded(tmp_path, row(None), row(1))
     with (tmp_path / REWARDS).open("ab") as file:
         file.write(b'{"sample": {"step": 7')
-    go_on(tmp_path, step=1, validates=True)
+    rewind_record(tmp_path, step=1, validates=True)
     recorded(tmp_path, row(2))
-    assert places(tmp_path) == [("train", None), ("train", 1), ("train", 2)]
+    assert splits_and_steps(tmp_path) == [("train", None), ("train", 1), ("train", 2)]
     assert not (tmp_path / UNDONE).exists()
 
 
-def test_the_record_stays_its_owners_alone(tmp_path):
+def test_the_record_stays_readable_by_its_owner_only(tmp_path):
     recorded(tmp_path, row(1), row(2))
-    go_on(tmp_path, step=1, validates=True)
+    rewind_record(tmp_path, step=1, validates=True)
     for name in (REWARDS, UNDONE):
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
 
 
-def test_a_run_that_was_never_recorded_may_go_on_too(tmp_path):
-    go_on(tmp_path, step=3, validates=True)
+def test_a_run_without_a_record_may_resume_too(tmp_path):
+    rewind_record(tmp_path, step=3, validates=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_runs_that_begin_anew_leave_every_earlier_record_beside_theirs(tmp_path):
+def test_runs_that_start_over_archive_every_earlier_record(tmp_path):
     for step in (1, 2, 3):
-        begin_anew(tmp_path)
+        archive_record(tmp_path)
         recorded(tmp_path, row(step))
-    assert places(tmp_path) == [("train", 3)]
+    assert splits_and_steps(tmp_path) == [("train", 3)]
     kept = sorted(path.name for path in tmp_path.iterdir() if ".previous" in path.name)
     assert kept == [
         *("rewards.previous-2.jsonl", "rewards.previous.jsonl"),
@@ -90,7 +90,7 @@ def test_runs_that_begin_anew_leave_every_earlier_record_beside_theirs(tmp_path)
     ]
 
 
-def test_a_ticket_that_was_judged_again_counts_once_and_as_it_was_fetched(tmp_path):
+def test_a_ticket_that_was_judged_again_counts_once_and_as_it_was_redeemed(tmp_path):
     """A hub that is killed between a judgement and its redemption judges it again afterwards."""
     recorded(tmp_path, row(1, ticket="train/u_0"), row(1, ticket="train/u_1"), row(1))
     recorded(tmp_path, row(1, ticket="train/u_0", value=2.0), row(1))

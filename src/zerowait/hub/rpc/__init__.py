@@ -1,1 +1,0 @@
-"""RPC between a worker process and a Ray hub: calls, codec, connections, server."""
