@@ -310,7 +310,8 @@ class JobHub:
         return reward
 
     def _job_stats(self) -> Stats:
-        return merged_stats([self._engine.stats(), *self._other_shards()])
+        stats, others = self._engine.stats(), self._other_shards()
+        return merged_stats([stats, *others]) if others else stats
 
     def _record(
         self,
