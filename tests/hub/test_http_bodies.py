@@ -57,7 +57,7 @@ def test_a_body_that_says_it_is_too_long_is_refused_before_it_comes(path, length
     assert took_s < 5
 
 
-def test_a_body_that_may_come_is_told_so():
+def test_a_body_that_may_come_gets_100_continue():
     more = f"Content-Length: {len(RIGHT)}", "Expect: 100-continue"
     assert answered(head("/v1/score", *more))[0] == "HTTP/1.1 100 Continue\r\n\r\n"
 
@@ -71,7 +71,7 @@ def test_a_body_without_a_length_is_refused_when_it_has_become_too_long(path):
 
 @pytest.mark.parametrize("path", ["/v1/score", "/get_reward"])
 @pytest.mark.parametrize("framing", ["Content-Length: 900", "Transfer-Encoding: chunked"])
-def test_a_body_that_trickles_is_given_up(path, framing):
+def test_a_body_that_trickles_in_gets_408(path, framing):
     bit = b"1\r\n \r\n" if "chunked" in framing else b" "
     lines, took_s = answered(head(path, framing), *[bit] * 40, pause_s=0.02, body_s=0.2)
     assert lines.startswith("HTTP/1.1 408 ")

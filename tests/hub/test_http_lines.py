@@ -23,7 +23,7 @@ WRONG = RIGHT | {"response": "<answer>Rome</answer>"}
 
 
 def config(judge=None, **parts):
-    """Right answers go to a judge as well, where there is one; wrong ones are known at once."""
+    """A configuration in which right answers also go to the judge, if there is one."""
     rule = {"answer": {"scorer": "qa_em"}}
     if judge is None:
         return {"components": rule} | parts
@@ -79,7 +79,7 @@ def test_what_is_known_is_sent_while_a_judge_still_hangs():
     assert sorted(line["index"] for line in found) == [1, 2]
 
 
-def test_a_deadline_in_the_middle_is_told_in_the_last_line(leaping):
+def test_a_deadline_in_the_middle_is_an_error_in_the_last_line(leaping):
     """The first line has all the time that it needs; the deadline comes as soon as it is here."""
 
     async def scenario(leap):
@@ -139,7 +139,7 @@ def settled(draw):
 
 
 @given(settled(), st.floats(0.1, 1.0))
-def test_what_is_sent_early_is_what_the_whole_list_would_have_said(given_, quorum):
+def test_rewards_that_are_sent_early_equal_those_of_the_whole_list(given_, quorum):
     samples, rewards, order = given_
     policy = FailurePolicy(default="drop_group", quorum=quorum)
     final_rewards = FinalRewards(samples, policy)

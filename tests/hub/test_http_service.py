@@ -1,4 +1,4 @@
-"""The service's faces over real sockets."""
+"""The service's routes over real sockets."""
 
 import asyncio
 import json
@@ -108,7 +108,7 @@ def test_a_shape_without_groups_is_the_senders_mistake():
 
 
 @pytest.mark.parametrize("path", ["/v1/score", "/get_reward", "/metrics", "/v1/stats", "/v1/hub"])
-def test_without_the_token_nothing_but_health_is_told(path):
+def test_without_the_token_only_healthz_answers(path):
     body = RIGHT if path in ("/v1/score", "/get_reward") else None
     status, answer = ask(path, body, token=Secret("sesame"), headers={"Authorization": "Bearer x"})
     assert status == 401
@@ -136,7 +136,7 @@ REMOTE = {
 }
 
 
-def test_openrlhf_gets_the_reply_it_reads():
+def test_openrlhf_gets_its_form_of_reply():
     status, answer = ask("/get_reward", REMOTE)
     assert status == 200
     assert answer["rewards"] == answer["scores"] == [1.0]
@@ -202,7 +202,7 @@ def test_a_request_that_takes_too_long_is_answered():
     assert answer["error"]["message"] == "not done in 0.1 s"
 
 
-def test_a_client_that_goes_away_takes_its_request_along():
+def test_a_request_is_cancelled_when_its_client_disconnects():
     async def scenario(judge):
         async with service(judged(judge, concurrency=1)) as (session, _):
             calls = [
@@ -226,7 +226,7 @@ def test_a_client_that_goes_away_takes_its_request_along():
         assert judge.seen.requests == 1
 
 
-def test_draining_answers_what_was_asked_and_takes_no_more():
+def test_draining_answers_open_requests_and_refuses_new_ones():
     async def scenario(judge):
         async with service(judged(judge)) as (session, drain):
             asked = asyncio.create_task(session.post("/v1/score", json=RIGHT))

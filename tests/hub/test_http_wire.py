@@ -85,7 +85,7 @@ def test_what_is_no_sample_is_refused_in_one_clear_line(body, complaint):
         wire.decode_samples(body)
 
 
-def test_one_sample_and_a_list_of_one_are_told_apart():
+def test_one_sample_is_distinguished_from_a_list_of_one():
     row = b'{"prompt": "p", "response": "r"}'
     assert wire.decode_samples(row) == ([Sample("p", "r")], False)
     assert wire.decode_samples(b"[%b]" % row) == ([Sample("p", "r")], True)

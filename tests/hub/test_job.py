@@ -1,4 +1,4 @@
-"""The hub in one process: its rewards with and without stand-ins, and its record."""
+"""The hub in one process: its rewards with and without substitutes, and its record."""
 
 import asyncio
 
@@ -16,7 +16,7 @@ RIGHT = Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
 WRONG = Sample("Capital of France?", "<answer>Rome</answer>", "Paris", step=2)
 
 
-def test_rewards_are_on_the_record_however_they_were_asked_for(tmp_path):
+def test_rewards_of_every_call_are_recorded(tmp_path):
     async def scenario():
         async with JobHub(CONFIG, record=tmp_path) as hub:
             one = await hub.score(RIGHT)
@@ -87,7 +87,7 @@ def test_redeeming_waits_for_no_sibling_whose_rollout_failed(deposited):
 
 def test_a_ticket_that_a_killed_hub_had_judged_is_on_the_record_once(tmp_path):
     async def scenario():
-        for _ in range(2):  # a hub that was started again judges what is fetched from it anew
+        for _ in range(2):  # a restarted hub judges again what is redeemed
             async with JobHub(CONFIG, record=tmp_path) as hub:
                 row = msgspec.structs.replace(RIGHT, id="u_0")
                 hub.deposit([row])

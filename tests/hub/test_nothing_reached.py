@@ -1,4 +1,4 @@
-"""A run in which nothing was ever judged ends through the hub too, with the provider's words."""
+"""A run in which no judgement succeeds ends through the hub too, with the provider's words."""
 
 import asyncio
 import logging

@@ -272,7 +272,7 @@ def hears(hub):
     return None
 
 
-def test_a_cancelled_caller_gives_its_place_in_the_hub_up(tmp_path, gate):
+def test_cancelling_a_caller_cancels_its_call_in_the_hub(tmp_path, gate):
     with fake(hold=gate()) as judge:
         config = settings(tmp_path, judge, concurrency=1)
         with hub_named("patient", config) as hub:
@@ -292,7 +292,7 @@ def test_a_cancelled_caller_gives_its_place_in_the_hub_up(tmp_path, gate):
         assert judge.seen.requests == 1
 
 
-def test_where_nobody_can_connect_to_the_hub_rows_go_by_calls(tmp_path, monkeypatch):
+def test_rows_go_by_calls_where_no_connection_to_the_hub_can_be_made(tmp_path, monkeypatch):
     async def no_route(*_):
         raise OSError("no route to host")
 
@@ -304,7 +304,7 @@ def test_where_nobody_can_connect_to_the_hub_rows_go_by_calls(tmp_path, monkeypa
         assert judge.seen.distinct_bodies == 20
 
 
-def test_a_loop_that_is_over_leaves_nothing_behind(tmp_path):
+def test_a_closed_loop_is_forgotten(tmp_path):
     loops = []
 
     async def scenario(hub):

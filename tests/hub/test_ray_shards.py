@@ -142,7 +142,7 @@ def test_eight_processes_share_one_limit_and_ask_each_thing_once(tmp_path, worke
 
 @pytest.mark.parametrize("shards", [1, 3])
 def test_validation_is_paid_from_its_own_budget_wherever_it_is_judged(tmp_path, workers, shards):
-    """The owner of a key asks for whoever wants it; a hub that begins anew knows what was spent."""
+    """The owner of a key asks for all shards; a restarted hub knows what was spent."""
     with FakeJudge() as judge:
         config = settings(tmp_path, judge, shards=shards)
         with Path(config).open("a") as more:

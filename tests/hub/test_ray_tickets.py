@@ -1,4 +1,4 @@
-"""Tickets over a real Ray: handed in by a worker, fetched here, through the death of the hub."""
+"""Tickets over a real Ray: deposited by a worker, redeemed here, through the death of the hub."""
 
 import asyncio
 import os
@@ -36,10 +36,10 @@ def row(number):
 
 @ray.remote(num_cpus=0)
 class Worker:
-    """A process of the job that hands in and forgets."""
+    """A process of the job that deposits rows."""
 
     def deposit(self, config, name):
-        """Hand in every row; returns when the hub has them."""
+        """Deposit every row; returns when the hub has them."""
 
         async def all_of_them():
             hub = RayTickets(config, record=None, name=name)
@@ -99,7 +99,7 @@ def named():
             ray.kill(ray.get_actor(name))
 
 
-def test_rows_are_judged_before_anybody_fetches_them_and_asked_once(tmp_path, named, worker):
+def test_rows_are_judged_before_they_are_redeemed_and_asked_once(tmp_path, named, worker):
     named("tickets")
     with FakeJudge(Script(latency=Latency(0.05))) as judge:
         config = settings(tmp_path, judge)
@@ -131,7 +131,7 @@ def test_a_hub_that_died_between_deposit_and_redemption_loses_nothing(
         assert judge.seen.requests == ROWS + 8
 
 
-def test_whoever_hands_in_learns_what_is_wrong_with_the_configuration(tmp_path, named):
+def test_a_deposit_raises_the_error_in_the_configuration(tmp_path, named):
     named("wrong")
     path = tmp_path / "reward.yaml"
     path.write_text("components: {answer: {scorrer: qa_em}}\n")

@@ -57,9 +57,9 @@ def room_for(size_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("anew", [False, True], ids=["the same writer", "one started anew"])
+@pytest.mark.parametrize("reopened", [False, True], ids=["the same writer", "another writer"])
 @pytest.mark.parametrize("room_bytes", [0, 10])
-def test_a_full_disk_costs_the_record_that_did_not_fit_and_no_other(tmp_path, room_bytes, anew):
+def test_a_full_disk_costs_the_record_that_did_not_fit_and_no_other(tmp_path, room_bytes, reopened):
     """Half a line stays there; what is written after it is no part of it."""
     records = Records(tmp_path)
     records.reward(ROW)
@@ -67,7 +67,7 @@ def test_a_full_disk_costs_the_record_that_did_not_fit_and_no_other(tmp_path, ro
     with room_for(size_bytes + room_bytes), pytest.raises(OSError, match=r"rewards\.jsonl"):
         records.reward(ROW)
     assert (tmp_path / REWARDS).stat().st_size == size_bytes + room_bytes
-    if anew:
+    if reopened:
         records.close()
         records = Records(tmp_path)
     records.reward(ROW)

@@ -98,7 +98,7 @@ def test_validation_and_training_tickets_of_one_name_are_two(tickets, judge):
     assert ticket_of(row("a")) != ticket_of(row("a", split="validation"))
 
 
-def test_what_is_given_up_is_no_longer_judged(tickets, judge):
+def test_a_ticket_that_is_given_up_is_no_longer_judged(tickets, judge):
     async def scenario():
         tickets.deposit([row("a", 5), row("b", 5)])
         await asyncio.sleep(1)
@@ -122,7 +122,7 @@ def test_redeeming_a_ticket_that_is_given_up_meanwhile_is_an_error(tickets):
     assert virtually(scenario())[1] == 1
 
 
-def test_a_failure_is_told_to_the_one_who_fetches_it(tickets):
+def test_a_failure_is_raised_when_the_ticket_is_redeemed(tickets):
     async def scenario():
         tickets.deposit([row("a", 1, "fail")])
         await asyncio.sleep(2)

@@ -20,7 +20,7 @@ def test_means_are_over_what_was_judged_and_abstentions_are_counted_apart():
     assert step.abstentions == {"quality/timeout": 1}
 
 
-def test_a_step_in_which_nothing_was_judged_has_no_mean_and_not_nought():
+def test_a_step_without_a_judged_row_has_no_mean_and_not_0():
     (step,) = summarise([record(None), record(None)])
     assert step.reward is None
     assert step.reward_std is None
@@ -98,7 +98,7 @@ def test_the_traffic_table_names_each_kind_of_abstention(report):
 @pytest.mark.parametrize(
     ("usd", "shown"), [(0.25, "$0.2500"), (0.00004, "$0.0000"), (0.0, "nothing that has a price")]
 )
-def test_what_nobody_counted_is_not_shown_as_no_money(report, usd, shown):
+def test_an_unknown_cost_is_not_shown_as_0(report, usd, shown):
     spent = msgspec.structs.replace(report, stats={"prompt_tokens": 900, "spent_usd": usd})
     assert ("spent", shown) in traffic(spent)
 

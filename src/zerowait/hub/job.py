@@ -132,8 +132,8 @@ class _LogListener:
                 if reason in self._reasons or len(self._reasons) >= _MAX_REASONS:
                     return
                 self._reasons.add(reason)
-                told = "told once; stats() and the report count"
-                _log.warning("judge %s: %s (%s)", event.judge, reason, told)
+                once = "told once; stats() and the report count"
+                _log.warning("judge %s: %s (%s)", event.judge, reason, once)
             case _:
                 pass
 

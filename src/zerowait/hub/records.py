@@ -89,16 +89,16 @@ class Records:
     """
 
     def __init__(self, folder: Path) -> None:
-        with ExitStack() as opened:
+        with ExitStack() as stack:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
                 self._rewards = _AppendOnlyFile(folder / REWARDS)
-                opened.callback(self._rewards.close)
+                stack.callback(self._rewards.close)
                 self._stats = _AppendOnlyFile(folder / STATS)
             except OSError as error:
                 why = f"{error.filename} cannot be written to ({error.strerror})"
                 raise ConfigError(f"the record {folder}: {why}: name another folder") from None
-            opened.pop_all()
+            stack.pop_all()
         self._encode = msgspec.json.Encoder(enc_hook=_to_builtin).encode
         self._hub = uuid.uuid4().hex
         self._last_stats = 0.0

@@ -197,7 +197,7 @@ def encode_message(
 
     Args:
         payloads: (call id, payload) pairs.
-        cancelled: ids of calls whose results nobody awaits any more.
+        cancelled: ids of calls to cancel, or whose results were received.
         dumps: pickles a payload.
     """
 

@@ -1,4 +1,4 @@
-"""Slots of a job shared among the shards of its hub: max-min fair, balanced anew each second."""
+"""Slots of a job shared among the shards of its hub: max-min fair, rebalanced each second."""
 
 from __future__ import annotations
 

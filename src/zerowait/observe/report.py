@@ -179,9 +179,9 @@ def _anchors(stats: dict[str, Any]) -> list[TableRow]:
             )
             if anchors.get(key)
         ]
-        said = ", ".join(drifts) or "nothing reached"
+        shown = ", ".join(drifts) or "nothing reached"
         alarms = f"; ALARM: drifted {anchors['alarms']} times" if anchors["alarms"] else ""
-        rows.append((f"drift of {judge}", f"{said} ({anchors['measurements']} measured){alarms}"))
+        rows.append((f"drift of {judge}", f"{shown} ({anchors['measurements']} measured){alarms}"))
     return rows
 
 

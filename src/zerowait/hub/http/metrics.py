@@ -13,7 +13,7 @@ from zerowait.engine import ALARMS, Stats
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 _COUNTERS: Final = {
-    "submitted": "Samples handed in.",
+    "submitted": "Samples submitted.",
     "settled": "Samples whose reward is known.",
     "abstained": "Settled samples without a value.",
     "asked": "Judgements for which a judge was asked.",
@@ -22,14 +22,14 @@ _COUNTERS: Final = {
     "requests": "HTTP attempts that ended.",
     "retries": "Attempts beyond the first.",
     "store_failures": "Reads and writes of the cache that failed.",
-    "comparisons": "Pairs of responses about which a verdict was reached.",
-    "inconsistent": "Of these, pairs about which two answers disagreed.",
+    "comparisons": "Pairs of responses with a verdict.",
+    "inconsistent": "Of these, pairs with two contradictory answers.",
     "prompt_tokens": "Prompt tokens as the judges reported them.",
     "completion_tokens": "Completion tokens as the judges reported them.",
 }
 _GAUGES: Final = {
     "in_flight": "Requests being answered now.",
-    "waiting": "Requests in line for a slot.",
+    "waiting": "Requests queued for a slot.",
     "peak_in_flight": "The most requests in flight so far.",
     "limit": "The concurrency limit now.",
     "loop_lag_p99_s": "How late the event loop ran, 99th percentile in seconds.",
@@ -52,7 +52,7 @@ class _Collector:
         yield _with_samples(
             CounterMetricFamily(
                 "zerowait_abstentions",
-                "Judgements that were not reached, by kind.",
+                "Failed judgements by kind.",
                 labels=["kind"],
             ),
             {(str(kind),): count for kind, count in stats.abstentions.items()},

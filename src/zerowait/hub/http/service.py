@@ -153,8 +153,8 @@ class HubSockets:
             except Exception as error:  # noqa: BLE001 - logged, and the caller gets an error
                 _log.exception("a call of a hub's client failed")
                 kind = type(error).__name__
-                told = ZerowaitError(f"the hub failed ({kind}): see its log")
-                answer = wire.encode_error(call_id, told)
+                hub_error = ZerowaitError(f"the hub failed ({kind}): see its log")
+                answer = wire.encode_error(call_id, hub_error)
             try:
                 await socket.send_bytes(answer)
             except ConnectionError:

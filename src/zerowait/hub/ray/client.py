@@ -374,7 +374,7 @@ class ActorClient(Generic[T, R]):
             answer.cancel()
 
     async def _reconnect(self) -> None:
-        """Look the actor up again, or create it anew where it died with its creator."""
+        """Look the actor up, or create another where it died with its creator."""
         import ray
 
         await asyncio.sleep(random.uniform(*_RECONNECT_PAUSE_S))
@@ -404,7 +404,7 @@ class _Outage:
         self._since = None
 
     def too_long(self) -> bool:
-        """Whether the outage, which begins with the first call of this, exceeds the patience."""
+        """Whether the outage exceeds ``patience_s``; it begins with the first call of this."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now

@@ -27,7 +27,7 @@ class RayHub:
     """A handle on the job's hub from inside any of its Ray workers.
 
     When the hub's process dies, Ray restarts it; when it died with the worker that had created it,
-    the next caller creates it anew. Callers do not notice: their pending samples are submitted
+    the next caller creates another. Callers do not notice: their pending samples are submitted
     again, and what was judged and committed before comes from the cache.
 
     With ``hub: {shards: n}`` in the configuration the hub is n actors. The rows of a group go to
