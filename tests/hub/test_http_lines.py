@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from zerowait import Reward, Sample
 from zerowait.config import FailurePolicy
 from zerowait.engine import settle_groups
+from zerowait.hub.final_rewards import FinalRewards
 from zerowait.hub.http.service import serving
 from zerowait.hub.http.settings import ServiceSettings
-from zerowait.hub.job import FinalRewards
 from zerowait.testing import FakeJudge, Hang, Script, Status
 
 NDJSON = "application/x-ndjson"

@@ -1,6 +1,6 @@
 """One hub per job: limits, single flight, cache and statistics are true for all its workers."""
 
-from zerowait.hub.job import Hub, JobHub
+from zerowait.hub.job import JobHub
 from zerowait.hub.records import (
     RewardRecord,
     StatsRecord,
@@ -13,7 +13,6 @@ from zerowait.hub.records import (
 from zerowait.hub.streaming import Stream, Streamed
 
 __all__ = [
-    "Hub",
     "JobHub",
     "RewardRecord",
     "StatsRecord",

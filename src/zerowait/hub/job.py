@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Self
 
-from zerowait.config import FailurePolicy, RewardConfig
+from zerowait.config import RewardConfig
 from zerowait.engine import (
     ALARMS,
     Engine,
@@ -22,9 +21,9 @@ from zerowait.engine import (
     Stats,
     StepRow,
     failure_reason,
-    settle_groups,
 )
 from zerowait.events import Event, HealthAlarm, JudgementSettled
+from zerowait.hub.final_rewards import FinalRewards, stream_final
 from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.shard_stats import merged_stats
 from zerowait.hub.slots import ShardLoad
@@ -32,87 +31,10 @@ from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets, ticket_of
 from zerowait.types import Abstain, Reward, Sample
 
-IndexedReward: TypeAlias = tuple[int, Reward]
-"""A sample's index and its reward."""
-
 _QUIET_S: Final = 0.05
 _MAX_REASONS: Final = 20
 
 _log = logging.getLogger(__name__)
-
-
-class FinalRewards:
-    """Releases the rewards of a list once they are final.
-
-    Under ``drop_group`` a reward depends on those of its group, so none of a group is final before
-    all are known. Under any other policy each reward is final at once.
-
-    Args:
-        samples: the whole list.
-        on_failure: the failure policy.
-    """
-
-    def __init__(self, samples: Sequence[Sample], on_failure: FailurePolicy) -> None:
-        self._groups = [sample.group for sample in samples]
-        self._quorum = on_failure.quorum
-        self._by_group = on_failure.can_drop
-        self._missing = Counter(self._groups)
-        self._held: dict[str | None, list[IndexedReward]] = {}
-
-    def add(self, index: int, reward: Reward) -> list[IndexedReward]:
-        """The rewards that are final now that this one is known."""
-        group = self._groups[index]
-        if not self._by_group or group is None:
-            [settled] = settle_groups([reward], [None], self._quorum)
-            return [(index, settled)]
-        self._missing[group] -= 1
-        held = self._held.setdefault(group, [])
-        held.append((index, reward))
-        if self._missing[group]:
-            return []
-        rewards = [each for _, each in self._held.pop(group)]
-        settled_all = settle_groups(rewards, [group] * len(rewards), self._quorum)
-        return [(at, each) for (at, _), each in zip(held, settled_all, strict=True)]
-
-
-async def stream_final(
-    score_all: Callable[[Callable[[int, Reward], None]], Coroutine[Any, Any, object]],
-    final_rewards: FinalRewards,
-) -> AsyncGenerator[IndexedReward, None]:
-    """Rewards in the order in which they become final; closing the generator cancels the work.
-
-    Args:
-        score_all: scores the samples, and calls its argument with each index and reward.
-        final_rewards: of the same samples.
-
-    Raises:
-        Exception: what `score_all` raises, after the rewards that were final before.
-    """
-    final: asyncio.Queue[IndexedReward | None] = asyncio.Queue()
-
-    def on_reward(index: int, reward: Reward) -> None:
-        for each in final_rewards.add(index, reward):
-            final.put_nowait(each)
-
-    work = asyncio.create_task(score_all(on_reward))
-    work.add_done_callback(lambda _: final.put_nowait(None))
-    try:
-        while (each := await final.get()) is not None:
-            yield each
-        await work
-    finally:
-        work.cancel()
-        await asyncio.wait({work})
-
-
-class Hub(Protocol):
-    """A hub or a handle on one, from which a trainer's plug-in gets rewards."""
-
-    async def reward(self, sample: Sample) -> Streamed:
-        """The sample's reward, and a substitute number where it abstained."""
-
-    async def stats(self) -> Stats:
-        """A frozen snapshot of the whole job."""
 
 
 class _LogListener:
@@ -128,18 +50,19 @@ class _LogListener:
                 says = f"{ALARMS[event.kind]}: {event.why}"
                 _log.warning("step %d: %s%s: %s", event.step, event.kind, about, says)
             case JudgementSettled(outcome=Abstain() as failed):
-                reason = failure_reason(failed)
-                if reason in self._reasons or len(self._reasons) >= _MAX_REASONS:
+                if len(self._reasons) >= _MAX_REASONS:
                     return
-                self._reasons.add(reason)
-                once = "told once; stats() and the report count"
-                _log.warning("judge %s: %s (%s)", event.judge, reason, once)
+                reason = failure_reason(failed)
+                if reason not in self._reasons:
+                    self._reasons.add(reason)
+                    once = "told once; stats() and the report count"
+                    _log.warning("judge %s: %s (%s)", event.judge, reason, once)
             case _:
                 pass
 
 
 class JobHub:
-    """The hub itself, on the running loop; opened and closed with ``async with``.
+    """The hub of a job, in this process; opened and closed with ``async with``.
 
     Args:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
@@ -161,7 +84,7 @@ class JobHub:
         self._other_shards = other_shards
         group_deadline_s = self._engine.config.traffic.group_deadline_s
         self._stream = Stream(self._engine, group_deadline_s=group_deadline_s)
-        self._tickets = Tickets(lambda sample: self._score(sample, ticket=ticket_of(sample)))
+        self._tickets = Tickets(lambda sample: self.score(sample, ticket=ticket_of(sample)))
         self._folder = record
         self._records: Records | None = None
         self._split_and_step: tuple[str, int | None] = ("", None)
@@ -213,13 +136,20 @@ class JobHub:
         self._record(sample, streamed.reward, submitted_at, streamed)
         return streamed
 
-    async def score(self, sample: Sample) -> Reward:
+    async def score(self, sample: Sample, *, ticket: str = "") -> Reward:
         """The sample's reward, without a substitute where it abstained; recorded.
+
+        Args:
+            sample: to score.
+            ticket: the name of its ticket, for the record; empty without one.
 
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score`.
         """
-        return await self._score(sample)
+        submitted_at = time.time()
+        reward = await self._engine.score(sample)
+        self._record(sample, reward, submitted_at, ticket=ticket)
+        return reward
 
     async def score_all(self, samples: Sequence[Sample]) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
@@ -302,12 +232,6 @@ class JobHub:
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job, or of this shard of it."""
         return self._engine.stats()
-
-    async def _score(self, sample: Sample, *, ticket: str = "") -> Reward:
-        submitted_at = time.time()
-        reward = await self._engine.score(sample)
-        self._record(sample, reward, submitted_at, ticket=ticket)
-        return reward
 
     def _job_stats(self) -> Stats:
         stats, others = self._engine.stats(), self._other_shards()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
 
 import msgspec
 
@@ -45,7 +46,7 @@ class Tickets:
         reward: gives a sample's reward.
     """
 
-    def __init__(self, reward: Callable[[Sample], Awaitable[Reward]]) -> None:
+    def __init__(self, reward: Callable[[Sample], Coroutine[Any, Any, Reward]]) -> None:
         self._reward = reward
         self._open: dict[str, asyncio.Task[Reward]] = {}
 
@@ -98,10 +99,7 @@ class Tickets:
         ticket = ticket_of(sample)
         task = self._open.get(ticket)
         if task is None:
-            task = self._open[ticket] = asyncio.create_task(self._judge(sample))
+            task = self._open[ticket] = asyncio.create_task(self._reward(sample))
             # asyncio logs exceptions that are never retrieved, and a ticket may stay unredeemed
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
-
-    async def _judge(self, sample: Sample) -> Reward:
-        return await self._reward(sample)

@@ -39,7 +39,19 @@ from zerowait.hub.job import JobHub
 from zerowait.hub.rpc import HEARTBEAT_S
 from zerowait.types import Reward, Sample
 
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+HUB_PATH: Final = "/v1/hub"
 NDJSON: Final = "application/x-ndjson"
+_PORT: Final = re.compile(r":\d+$")
+_STATUS: Final[Mapping[type[Exception], int]] = {
+    DataError: 400,
+    JudgementError: 502,
+    ClosedError: 503,
+    TimeoutError: 504,
+}
+
+_log = logging.getLogger(__name__)
 
 
 class LinesResponse:
@@ -71,9 +83,6 @@ class LinesResponse:
     async def _begin(self) -> None:
         if not self.begun:
             await self._response.prepare(self._request)
-
-
-_log = logging.getLogger(__name__)
 
 
 class HubSockets:
@@ -163,19 +172,6 @@ class HubSockets:
 
 def _forget_call(calls: dict[int, asyncio.Task[None]], call_id: int, _: object) -> None:
     calls.pop(call_id, None)
-
-
-Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-HUB_PATH: Final = "/v1/hub"
-_PORT: Final = re.compile(r":\d+$")
-
-_STATUS: Final[Mapping[type[Exception], int]] = {
-    DataError: 400,
-    JudgementError: 502,
-    ClosedError: 503,
-    TimeoutError: 504,
-}
 
 
 class RequestsInFlight:
