@@ -30,9 +30,10 @@ from zerowait.hub.ray import RayTickets  # noqa: E402
 
 SOURCE = Path(zerowait.__file__).parent
 MOST_FILES = 12
-"""Outside the engine and what it calls; may only fall."""
+"""Outside the engine and what it calls; may only fall. A response with a tool's text passes through
+one more, which cuts that text out."""
 RULE = "components: {answer: {scorer: qa_em}}\n"
-RESPONSE, TOOL_TEXT = "<answer>Paris</answer>", "Rome"
+RESPONSE = "<answer>Paris</answer>"
 
 pytestmark = pytest.mark.usefixtures("usual_collector")
 
@@ -128,10 +129,10 @@ def traced(files):
         sys.setprofile(None)
 
 
-def batch(name):
-    """verl's batch of one finished trajectory, whose first tokens a tool wrote."""
-    tokens = torch.tensor([[ord(letter) for letter in TOOL_TEXT + RESPONSE]])
-    response_mask = [0] * len(TOOL_TEXT) + [1] * len(RESPONSE)
+def batch(name, tool_text=""):
+    """verl's batch of one finished trajectory, whose first tokens a tool may have written."""
+    tokens = torch.tensor([[ord(letter) for letter in tool_text + RESPONSE]])
+    response_mask = [0] * len(tool_text) + [1] * len(RESPONSE)
     columns = {
         "uid": name,
         "session_id": 0,
@@ -192,14 +193,15 @@ def walked(ray_here, tmp_path, mode, row):
     return files, result
 
 
-def test_a_streamed_row_passes_through_at_most_twelve_files(ray_here, tmp_path):
+@pytest.mark.parametrize(("tool_text", "more"), [("", 0), ("Rome", 1)], ids=["plain", "tool"])
+def test_a_streamed_row_passes_through_at_most_twelve_files(ray_here, tmp_path, tool_text, more):
     async def row(manager, _trainer, name):
-        return await manager.run_single(batch(name))
+        return await manager.run_single(batch(name, tool_text))
 
     files, result = walked(ray_here, tmp_path, "sync", row)
     assert result["reward_score"] == 1.0
     assert {"verl/rewards/manager.py", "hub/rpc.py", "hub/job.py"} < files
-    assert len(files) <= MOST_FILES, sorted(files)
+    assert len(files) <= MOST_FILES + more, sorted(files)
 
 
 def test_a_deposited_row_and_its_redemption_pass_through_at_most_twelve_files(ray_here, tmp_path):
