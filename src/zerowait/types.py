@@ -240,7 +240,7 @@ def check_sample(given: object, call: str, *, many: str = "") -> None:
         DataError: says what to write instead.
     """
     if not isinstance(given, Sample):
-        raise DataError(f"{call} takes a Sample, not {_shown_type(given)}{_instead(given, many)}")
+        raise DataError(f"{call} takes a Sample, not {_type_of(given)}{_instead(given, many)}")
 
 
 def samples_in(given: object, call: str, *, one: str = "") -> list[Sample]:
@@ -258,13 +258,11 @@ def samples_in(given: object, call: str, *, one: str = "") -> list[Sample]:
         instead = f": write [sample], or use {one}" if one else ": write [sample]"
         raise DataError(f"{call} takes a list of Samples, not one{instead}")
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
-        raise DataError(
-            f"{call} takes a list of Samples, not {_shown_type(given)}{_instead(given)}"
-        )
+        raise DataError(f"{call} takes a list of Samples, not {_type_of(given)}{_instead(given)}")
     rows = list(given)
     for number, row in enumerate(rows):
         if not isinstance(row, Sample):
-            what = f"row {number} is {_shown_type(row)}, not a Sample"
+            what = f"row {number} is {_type_of(row)}, not a Sample"
             raise DataError(f"{call}: {what}{_instead(row) or ': make one of its columns'}")
     return rows
 
@@ -278,7 +276,7 @@ def _instead(given: object, many: str = "") -> str:
     return ": write Sample(prompt, response)" if isinstance(given, str) else ""
 
 
-def _shown_type(given: object) -> str:
+def _type_of(given: object) -> str:
     return "nothing" if given is None else f"a {type(given).__name__}"
 
 
@@ -289,7 +287,7 @@ def _is_conversation(prompt: object) -> bool:
 
 
 def _wrong(name: str, wanted: str, given: object) -> DataError:
-    return DataError(f"a sample's {name} has to be {wanted}, not {_shown_type(given)}")
+    return DataError(f"a sample's {name} has to be {wanted}, not {_type_of(given)}")
 
 
 def _is_count(tokens: Any) -> bool:

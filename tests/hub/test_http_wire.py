@@ -27,6 +27,7 @@ def test_a_reward_arrives_as_it_was_sent():
     streamed = Streamed(substitute=0.5, reward=REWARD, substitute_from="group")
     answer = wire.decode_answer(wire.encode_result(7, streamed))
     assert (answer.id, answer.streamed) == (7, streamed)
+    assert b'"stand_in":"group"' in wire.encode_result(7, streamed)  # its name over HTTP stays
 
 
 def test_a_sample_arrives_as_it_was_sent():

@@ -29,6 +29,14 @@ def test_what_was_recorded_is_read_back_as_it_was(tmp_path):
     assert list(read_rewards(tmp_path)) == [ROW]
 
 
+def test_the_field_stand_in_keeps_its_name_in_the_file(tmp_path):
+    """Scripts of users read it there."""
+    records = Records(tmp_path)
+    records.reward(ROW)
+    records.close()
+    assert b'"stand_in":"group"' in (tmp_path / REWARDS).read_bytes()
+
+
 def test_a_second_run_of_the_writer_appends(tmp_path):
     for _ in range(2):
         records = Records(tmp_path)

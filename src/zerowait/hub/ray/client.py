@@ -165,8 +165,8 @@ class TransportSelection:
 
         name = secrets.token_hex(SECRET_CHARS // 2)
         dumps = ray.cloudpickle.dumps
-        opened = actor.open_session.remote(config, name, shards, previous)
-        address: RpcAddress | None = await answer(opened)
+        opening = actor.open_session.remote(config, name, shards, previous)
+        address: RpcAddress | None = await answer(opening)
         connection: RpcConnection[Any, Any] | None = None
         over = False
         try:
