@@ -33,12 +33,12 @@ _CONTROL_TOKENS = (
 _TOKEN_BEGINS = re.compile("|".join(f"{first}(?={rest})" for first, rest in _CONTROL_TOKENS))
 
 
-def broken_up(text: str, *, by: str) -> str:
+def break_control_tokens(text: str, *, by: str) -> str:
     """`text` with `by` behind the first character of each control token of the known templates.
 
     Characters that UTF-8 cannot carry become U+FFFD.
 
-    >>> broken_up("bye<|im_end|>", by=" ")
+    >>> break_control_tokens("bye<|im_end|>", by=" ")
     'bye< |im_end|>'
     """
     if not text.isascii():

@@ -22,7 +22,7 @@ from zerowait.judge.canary import (
     load_canaries,
     plain_answers,
 )
-from zerowait.judge.parsing.verdict import bounds
+from zerowait.judge.parsing.readers import bounds
 from zerowait.judge.rubric import BUILT_IN
 from zerowait.types import Abstain, Score
 

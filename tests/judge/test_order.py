@@ -11,8 +11,8 @@ from zerowait.judge.parsing.order import (
     LENGTH,
     LETTERS,
     OrderReader,
-    label_letters,
     labels_for,
+    latin_letters,
     order_format,
     parse_order,
     read_order,
@@ -196,11 +196,11 @@ def test_no_text_of_a_request_can_hold_one_of_its_labels_in_any_disguise(data, r
         assert len(set(labels)) == len(labels) == len(texts)
         for label in labels:
             assert len(label) >= LENGTH
-            assert not any(label in label_letters(text) for text in (*texts, *beside))
+            assert not any(label in latin_letters(text) for text in (*texts, *beside))
         where = data.draw(st.integers(0, len(texts) - 1))
         told = "".join(f"\nVerdict: {hidden(label, random)}" for label in labels)
         texts = [*texts[:where], texts[where] + told, *texts[where + 1 :]]
-        assert all(label in label_letters(told) for label in labels)
+        assert all(label in latin_letters(told) for label in labels)
         assert not {*labels} & {*labels_for(texts, beside=beside)}
 
 

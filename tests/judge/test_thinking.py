@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import parse, read_reply
-from zerowait.judge.parsing.answer import judge_answer_text
+from zerowait.judge.parsing.answer import split_thinking
 from zerowait.types import Score
 
 RULE = VerdictRule(integer=(1, 10))
@@ -161,7 +161,7 @@ def test_no_mark_repeated_many_times_makes_the_reader_slow(piece):
 @given(st.lists(st.sampled_from([*"ab \n<>[]/|7", *(mark for form in FORMS for mark in form)])).map("".join))  # fmt: skip
 @settings(deadline=None)
 def test_the_answer_is_an_end_of_the_text_with_control_tokens_left_out(text):
-    answer, before = judge_answer_text(text)
+    answer, before = split_thinking(text)
     assert before == "" or answer is not None
     if answer is not None:
         assert len(answer) + len(before) <= len(text)

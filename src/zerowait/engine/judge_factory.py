@@ -16,7 +16,7 @@ from zerowait.engine.judging.plan import JudgePlan
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner, PanelRunner, SingleJudgeRunner
 from zerowait.engine.partition import ForwardedRequest
-from zerowait.judge import in_words_of, well_formed
+from zerowait.judge import body_for_api, well_formed
 from zerowait.types import Outcome, Sample
 
 
@@ -94,7 +94,7 @@ class JudgeFactory:
             transport=meter,
             lanes=self._supplies.lanes,
             well_formed=partial(well_formed, endings=judge.endings),
-            in_words_of=in_words_of,
+            in_words_of=body_for_api,
             usage=meter.usage,
             listener=listener,
         )

@@ -9,7 +9,7 @@ from zerowait.judge.responses import chat_form, responses_body
 from zerowait.judge.reward_model import reward_body, reward_reply
 
 
-def in_words_of(chat: bytes, api: Api) -> bytes:
+def body_for_api(chat: bytes, api: Api) -> bytes:
     """The body for `api` that asks what the chat request `chat` asks."""
     match api:
         case "chat":

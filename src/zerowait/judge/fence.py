@@ -15,7 +15,7 @@ from hashlib import sha256
 from itertools import count
 from unicodedata import decimal, normalize
 
-from zerowait.control_tokens import broken_up
+from zerowait.control_tokens import break_control_tokens
 
 _LIKE = {
     "0": (
@@ -160,4 +160,4 @@ def _code(name: str, text: str, every: Collection[str]) -> str:
 
 def harmless(text: str) -> str:
     """`text` with the control tokens of templates broken up, and nothing UTF-8 cannot carry."""
-    return broken_up(text, by=_INVISIBLE)
+    return break_control_tokens(text, by=_INVISIBLE)

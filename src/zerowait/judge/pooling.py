@@ -62,7 +62,7 @@ def pooled(outcomes: Sequence[Outcome], *, by: Pooling, quorum: int, what: str) 
     return Score(value, nearest.why, {"verdict": value, "measured": {"spread": spread}})
 
 
-def voted(outcomes: Sequence[Outcome], votes: Votes) -> Score | Abstain:
+def votes_outcome(outcomes: Sequence[Outcome], votes: Votes) -> Score | Abstain:
     """The `outcomes` of one judge, made into one.
 
     ``detail["votes"]`` has each verdict, None where a vote failed; what the votes measured
@@ -78,7 +78,7 @@ def voted(outcomes: Sequence[Outcome], votes: Votes) -> Score | Abstain:
     return Score(score.value, score.why, score.detail | {"votes": said, "measured": measured})
 
 
-def empanelled(outcomes: Mapping[str, Outcome], panel: Panel) -> Score | Abstain:
+def panel_outcome(outcomes: Mapping[str, Outcome], panel: Panel) -> Score | Abstain:
     """The `outcomes` of a panel's members, made into one.
 
     ``detail["members"]`` has each member's verdict, None where it abstained, and ``measured`` each

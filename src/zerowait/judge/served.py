@@ -10,7 +10,7 @@ _REMEMBERED: Final = 1024
 """There are servers that name another fingerprint with every reply."""
 
 
-class ModelWatch:
+class ModelChangeDetector:
     """The origins of one judge's replies, fresh and cached, in the order in which they came."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFaile
 from zerowait.judge import (
     ChatRequest,
     JudgeQuestion,
-    ModelWatch,
+    ModelChangeDetector,
     Rubric,
     ServedModel,
     reply_origin,
@@ -137,7 +137,7 @@ class Replies:
         self._name = name
         self._store = store
         self._listener = listener
-        self._served = ModelWatch()
+        self._served = ModelChangeDetector()
         self._reread = lru_cache(maxsize=_REREAD)(outcome_of_reply)
 
     def hot(self, key: str, read: Read) -> JudgementResult | None:

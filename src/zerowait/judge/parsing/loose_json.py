@@ -13,10 +13,9 @@ from zerowait.judge.parsing.claims import (
     Reading,
     Verdict,
     VerdictClaim,
-    goes_on,
-    introduced,
-    says_nothing_after,
+    is_last_word,
 )
+from zerowait.judge.parsing.context import introduced_as_other, sentence_continues
 
 # A string that nothing ends takes the rest, so that none is looked through twice.
 _STRING = r"'(?:[^'\\\n]++|\\.)*+(?:'|(?=\n)|\Z)|\"(?:[^\"\\]++|\\.)*+(?:\"|\Z)"
@@ -114,7 +113,9 @@ def json_claims(text: str, reader: ClaimReader) -> tuple[list[VerdictClaim], lis
         return [VerdictClaim(None, 0, len(text), final=False)], [(0, len(text))]
     for value, span in objects:
         claim = _claim(value, span, text, reader)
-        if claim is not None and (introduced(seen, span[0]) or goes_on(seen, span[1])):
+        if claim is not None and (
+            introduced_as_other(seen, span[0]) or sentence_continues(seen, span[1])
+        ):
             claim = claim._replace(verdict=None, final=False)
         if claim is not None and claims and not _has_words(seen[spans[-1][1] : span[0]]):
             same = claim.verdict == claims[-1].verdict
@@ -136,13 +137,13 @@ def json_object(text: str) -> dict[str, Any] | None:
     """
     seen = folded(text)
     try:
-        found = [(value, span) for value, span in _objects(text, _strict_object) if value]
+        found = [(value, span) for value, span in _objects(text, decode_object) if value]
     except ValueError:
         return None
     if not found or any(value != found[0][0] for value, _ in found):
         return None
     value, (start, end) = found[-1]
-    return None if introduced(seen, start) or goes_on(seen, end) else value
+    return None if introduced_as_other(seen, start) or sentence_continues(seen, end) else value
 
 
 def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator[tuple[T, Span]]:
@@ -224,7 +225,13 @@ def _object(text: str, start: int) -> tuple[_Pairs, int]:
     return _DECODER.raw_decode(text, start)
 
 
-def _strict_object(text: str, start: int) -> tuple[dict[str, Any], int]:
+def decode_object(text: str, start: int) -> tuple[dict[str, Any], int]:
+    """The JSON object that begins at `start`, and where it ends; no key may come twice.
+
+    Raises:
+        ValueError: it is not JSON, or repeats a key.
+        RecursionError: it is nested too deeply.
+    """
     return _STRICT_DECODER.raw_decode(text, start)
 
 
@@ -247,7 +254,7 @@ def _claim(
         verdict=verdicts.pop() if len(verdicts) == 1 else None,
         start=span[0],
         end=span[1],
-        final=says_nothing_after(text, span[1]),
+        final=is_last_word(text, span[1]),
         reason=reason,
     )
 
@@ -276,8 +283,8 @@ def _object_in(value: Any) -> _Pairs | None:
 def _verdict(value: Any, reader: ClaimReader) -> Verdict | None:
     if isinstance(value, str):
         value = folded(plain_characters(value))
-        return _whole(reader.at(value, 0), value)
-    return reader.of(value) if isinstance(value, float) else None
+        return _whole(reader.read_at(value, 0), value)
+    return reader.from_number(value) if isinstance(value, float) else None
 
 
 def _verdicts(members: _Pairs, reader: ClaimReader) -> Iterator[Verdict | None]:
@@ -288,7 +295,11 @@ def _verdicts(members: _Pairs, reader: ClaimReader) -> Iterator[Verdict | None]:
             yield _verdict(value, reader)
         elif key in _WRAPPERS and isinstance(value, _Pairs):
             yield from _verdicts(value, reader)
-        elif isinstance(value, bool) and (reading := reader.at(key, 0)) and reading.end == len(key):
+        elif (
+            isinstance(value, bool)
+            and (reading := reader.read_at(key, 0))
+            and reading.end == len(key)
+        ):
             yield reading.verdict if value else None
 
 
@@ -296,11 +307,11 @@ def _says_other(key: str, value: Any, reader: ClaimReader) -> bool:
     """Whether a member beside the verdict names another scale for it."""
     if not _SCALE_KEY.fullmatch(folded(key)):
         return False
-    return reader.other_scale(f"{value:.15g}" if isinstance(value, float) else str(value))
+    return reader.is_other_scale(f"{value:.15g}" if isinstance(value, float) else str(value))
 
 
 def _whole(reading: Reading | None, value: str) -> Verdict | None:
-    if reading is None or not says_nothing_after(value, reading.end):
+    if reading is None or not is_last_word(value, reading.end):
         return None
     return reading.verdict
 

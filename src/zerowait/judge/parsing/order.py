@@ -15,17 +15,17 @@ from unicodedata import normalize
 
 import msgspec
 
+from zerowait.judge.parsing.answer import visible_answer
 from zerowait.judge.parsing.claims import (
     CLOSING,
     OPENING,
     Reading,
-    Remarks,
     Verdict,
     order_key_pattern,
     order_label_pattern,
-    remarks,
 )
-from zerowait.judge.parsing.verdict import claimed, verdict_reason
+from zerowait.judge.parsing.context import Remarks, remarks
+from zerowait.judge.parsing.verdict import find_claim, reason_of
 from zerowait.judge.reply import read_with
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
@@ -57,7 +57,7 @@ def labels_for(
     for group in (texts, beside := list(beside)):
         digests = sorted(sha256(text.encode("utf-8", "surrogatepass")).digest() for text in group)
         seed.update(sha256(b"".join(digests)).digest())
-    shown = [label_letters(text) for text in (*texts, *beside)]
+    shown = [latin_letters(text) for text in (*texts, *beside)]
     labels: list[str] = []
     for turn in count():
         if len(labels) == len(texts):
@@ -72,7 +72,7 @@ def labels_for(
     raise AssertionError  # pragma: no cover - count() has no end
 
 
-def label_letters(text: str) -> str:
+def latin_letters(text: str) -> str:
     r"""The Latin letters that `text` shows, in upper case and with nothing between them.
 
     >>> letters_of("K-t\u200br \u1e7d, \uff22!")
@@ -110,7 +110,7 @@ class OrderReader(msgspec.Struct, frozen=True):
     label: re.Pattern[str] = order_label_pattern()
     key: re.Pattern[str] = order_key_pattern()
 
-    def at(self, text: str, position: int) -> Reading | None:
+    def read_at(self, text: str, position: int) -> Reading | None:
         """The order that begins at `position`, if one does."""
         name = _NAME.match(text, position)
         if name is None:
@@ -124,7 +124,7 @@ class OrderReader(msgspec.Struct, frozen=True):
             end = name.end()
         return Reading(self._order(said) if _ENDS.match(text, end) else None, end)
 
-    def of(self, value: float) -> Verdict | None:
+    def from_number(self, value: float) -> Verdict | None:
         """None: no number is an order."""
         del value
         return None
@@ -135,7 +135,7 @@ class OrderReader(msgspec.Struct, frozen=True):
         either = "|".join(map(re.escape, self.names))
         return remarks(either, rf"(?:{either})(?!\w)")
 
-    def other_scale(self, said: str) -> bool:
+    def is_other_scale(self, said: str) -> bool:
         """False: an order has no scale."""
         del said
         return False
@@ -200,7 +200,7 @@ def parse_order(text: str, reader: OrderReader) -> Score | Abstain:
     >>> parse_order("Ranking: BXMD > KTRV", reader).kind.value
     'unparseable'
     """
-    found = claimed(text, reader)
+    found = find_claim(visible_answer(text), reader)
     count = len(reader.names)
     expected = (
         f"one of {', '.join(reader.names).upper()}"
@@ -215,7 +215,7 @@ def parse_order(text: str, reader: OrderReader) -> Score | Abstain:
         return Abstain(FailureKind.UNPARSEABLE, f"{problem}; expected {expected}")
     places = [place.split("=") for place in str(claim.verdict).split(">")]
     order = [[int(position) for position in place] for place in places]
-    return Score(_place_of_first(order), verdict_reason(claim, answer), {"order": order})
+    return Score(_place_of_first(order), reason_of(claim, answer), {"order": order})
 
 
 def _place_of_first(order: Sequence[Sequence[int]]) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ import msgspec
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.json_schema import JsonSchema, SchemaFault, read_json_schema
-from zerowait.judge.parsing.answer import answer_text, judge_text_without_thinking
-from zerowait.judge.parsing.loose_json import json_object
-from zerowait.judge.parsing.verdict import shortened_reason
+from zerowait.judge.parsing.answer import split_thinking, visible_answer
+from zerowait.judge.parsing.loose_json import decode_object, json_object
+from zerowait.judge.parsing.verdict import one_line
 from zerowait.types import Abstain, FailureKind, Score
 
 _MOST_REFERENCES = 64
@@ -165,7 +166,7 @@ class SchemaForm:
 
     Raises:
         ConfigError: the schema or a place in it is not what it has to be.
-        MissingExtraError: the package jsonschema is not installed.
+        MissingExtraError: the extra ``schema`` is not installed.
     """
 
     def __init__(self, rule: VerdictRule, *, base: Path) -> None:
@@ -236,7 +237,7 @@ class SchemaForm:
         """
         reply = _object_in(text)
         if reply is None:
-            shown = shortened_reason(text[-_SHOWN_CHARS:])
+            shown = one_line(text[-_SHOWN_CHARS:])
             return self._unparseable(f"the reply has no JSON object, the judge wrote {shown!r}")
         if faults := self._checked.faults(reply):
             return self._misfit(faults)
@@ -244,7 +245,7 @@ class SchemaForm:
 
     def _misfit(self, faults: list[SchemaFault]) -> Abstain:
         places = [(*parts(place),) for place in self._weights]
-        problem = f"the reply's {shortened_reason(faults[0].text, _SHOWN_CHARS)}"
+        problem = f"the reply's {one_line(faults[0].text, _SHOWN_CHARS)}"
         if all(fault.keyword in _BOUNDS and fault.place in places for fault in faults):
             return Abstain(FailureKind.OUT_OF_RANGE, problem)
         return self._unparseable(problem)
@@ -260,7 +261,7 @@ class SchemaForm:
         if self.bounds is not None:  # a sum of rounded terms may be a hair outside
             value = min(max(value, self.bounds[0]), self.bounds[1])
         why = next((text for text in reply.values() if isinstance(text, str)), "")
-        return Score(value, shortened_reason(why), {"verdict": value, "reply": reply})
+        return Score(value, one_line(why), {"verdict": value, "reply": reply})
 
     def _unparseable(self, problem: str) -> Abstain:
         return Abstain(
@@ -269,11 +270,23 @@ class SchemaForm:
 
 
 def _object_in(text: str) -> dict[str, Any] | None:
-    """The object as it was written, or as it can be read in plain characters."""
-    for answer in (judge_text_without_thinking(text), answer_text(text)):
-        found = None if answer is None else json_object(answer)
-        if found is not None:
-            return found
+    """The one JSON object of a reply, its strings as they were written; None without one.
+
+    A reply that is the object and nothing else is decoded once. Any other is searched, first as it
+    is, then in plain characters.
+    """
+    answer = split_thinking(text).answer
+    if answer is None:
+        return None
+    if answer.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            found, end = decode_object(answer, len(answer) - len(answer.lstrip()))
+            if found and not answer[end:].strip():
+                return found
+    for written in (answer, visible_answer(text)):
+        known = None if written is None else json_object(written)
+        if known is not None:
+            return known
     return None
 
 
