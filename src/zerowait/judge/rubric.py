@@ -371,7 +371,7 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     '{{prompt}} and p'
     """
     pieces = list(_pieces(template))
-    pieces[1::2] = [values[name] for name in pieces[1::2]]
+    pieces[1::2] = map(values.__getitem__, pieces[1::2])
     return "".join(pieces)
 
 
