@@ -29,8 +29,15 @@ from typing import NoReturn
 
 from zerowait.config import VerdictRule
 from zerowait.judge import parse, read_reply
-from zerowait.judge.parsing import answer, claims, loose_json, verdict
-from zerowait.judge.parsing import verdict as readers
+from zerowait.judge.parsing import (
+    answer,
+    claims,
+    context,
+    loose_json,
+    readers,
+    sentences,
+    verdict,
+)
 from zerowait.types import Score
 
 CORPUS = Path(__file__).parents[1] / "tests" / "judge" / "corpus.jsonl"

@@ -108,7 +108,7 @@ def codes(texts):
 @given(st.data())
 @settings(deadline=None, max_examples=40)
 def test_no_field_can_hold_a_code_of_its_request_in_any_disguise(data):
-    """Whoever knows the codes of former requests builds texts from them, round after round."""
+    """An attacker who knows the codes of earlier requests builds texts from them."""
     texts = {name: data.draw(st.text(min_size=1).map(lambda t: f"x{t}")) for name in FIELDS}
     quoted = set()
     for _ in range(3):

@@ -45,7 +45,7 @@ def test_strengths_follow_their_members_into_another_order(played, random):
 
 @settings(max_examples=40)
 @given(round_robins())
-def test_where_everybody_met_everybody_more_wins_are_more_strength(played):
+def test_where_all_pairs_met_more_wins_are_more_strength(played):
     size, told = played
     wins = [0.0] * size
     for i, j, result in told:
@@ -59,7 +59,7 @@ def test_where_everybody_met_everybody_more_wins_are_more_strength(played):
 
 @settings(max_examples=40)
 @given(games(least=1))
-def test_at_the_strengths_everybody_has_won_as_much_as_is_expected(played):
+def test_at_the_strengths_each_member_has_won_as_much_as_is_expected(played):
     """The likelihood's own condition, which says nothing of how it was reached."""
     size, told = played
     p = bradley_terry(size, told)
@@ -84,7 +84,7 @@ def test_a_win_more_is_never_less_strength(played, data):
 
 
 @given(st.integers(2, 17), st.integers(1, 18))
-def test_everybody_meets_as_many_others_as_asked_and_nobody_twice(size, rounds):
+def test_each_member_meets_as_many_others_as_asked_and_none_twice(size, rounds):
     pairs = pairings(size, rounds)
     assert len(set(pairs)) == len(pairs)
     assert all(0 <= i < j < size for i, j in pairs)
@@ -95,7 +95,7 @@ def test_everybody_meets_as_many_others_as_asked_and_nobody_twice(size, rounds):
 
 
 @given(st.integers(2, 17), st.integers(2, 18))
-def test_from_two_rounds_on_results_tie_everybody_together(size, rounds):
+def test_from_two_rounds_on_the_pairs_connect_all_members(size, rounds):
     reached, pairs = {0}, pairings(size, rounds)
     for _ in range(size):
         reached |= {m for pair in pairs if reached & set(pair) for m in pair}
@@ -103,7 +103,7 @@ def test_from_two_rounds_on_results_tie_everybody_together(size, rounds):
 
 
 @given(st.integers(2, 60), st.integers(3, 20))
-def test_windows_show_everybody_and_are_tied_by_the_first_two(size, most):
+def test_windows_show_all_members_and_share_the_first_two(size, most):
     shown = windows(size, most)
     assert set().union(*shown) == set(range(size))
     assert all(2 <= len(window) <= most and len(set(window)) == len(window) for window in shown)

@@ -1,9 +1,10 @@
-"""The judge's side of a reward, without the network: sample to request, reply to outcome."""
+"""Judges without the network: builds requests from samples and reads outcomes from replies."""
 
 from zerowait.judge.apis import body_for_api
 from zerowait.judge.comparing.lineup import Lineup, lineup, shared_texts
 from zerowait.judge.comparing.schedule import by_content, pairings, windows
 from zerowait.judge.comparing.standings import Match, Rank, ranked_matches, standings
+from zerowait.judge.model_change import ModelChangeDetector
 from zerowait.judge.monitor import monitored, reasoning, seen_by, truth_of
 from zerowait.judge.parsing.criteria import weighted
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
@@ -31,7 +32,6 @@ from zerowait.judge.request import (
 )
 from zerowait.judge.reward_model import CONVERSATION_ALONE
 from zerowait.judge.rubric import Rubric, load_rubric
-from zerowait.judge.served import ModelChangeDetector
 
 __all__ = [
     "CONVERSATION_ALONE",

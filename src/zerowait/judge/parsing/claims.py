@@ -27,10 +27,10 @@ Spans: TypeAlias = Sequence[tuple[int, int]]
 
 
 class Reading(NamedTuple):
-    """A value found at one place; None is something that is not a verdict: a range, say.
+    """A value found at one place of a text.
 
     Args:
-        verdict: the value.
+        verdict: the value; None for something that is not a verdict, such as a range.
         end: where it ends.
         scaled: whether it comes with its scale, as in "7/10".
     """
@@ -47,8 +47,8 @@ class VerdictClaim(NamedTuple):
         verdict: the value, or None where the text claims something that is not a verdict.
         start: where the claim begins.
         end: where it ends.
-        final: whether it fills the last line, so that it overrules what was claimed before.
-        reason: the reason that came with it, where it has a place of its own.
+        final: whether it fills the last line, so that it overrules earlier claims.
+        reason: the reason in the same JSON object; "" elsewhere.
     """
 
     verdict: Verdict | None
@@ -74,13 +74,13 @@ class ClaimReader(Protocol):
 
     @property
     def remarks(self) -> Remarks:
-        """How other values come up in what follows a verdict."""
+        """Patterns of other values in the text behind a verdict."""
 
     def from_number(self, value: float) -> Verdict | None:
-        """The verdict that a bare JSON number stands for."""
+        """The verdict that a JSON number means; None where it is none."""
 
     def is_other_scale(self, said: str) -> bool:
-        """Whether `said`, about a scale, speaks of another one than the rule's."""
+        """Whether `said`, a remark about a scale, names another scale than the rule's."""
 
 
 OPENING = r" \t*_`\"'$(\[«"
@@ -168,10 +168,13 @@ def order_key_pattern() -> re.Pattern[str]:
 
 
 def text_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[VerdictClaim]:
-    """The labelled verdicts of `text` outside the spans `skip`, then its bare last line if any.
+    """The labelled verdicts of a text, then its last line where that is only a value.
 
-    `text` is folded and begins with a newline, so that every label has a character before it to be
-    found by.
+    Args:
+        text: in lower case, beginning with a newline, since a label is found by the character
+            before it.
+        reader: of the values.
+        skip: spans to leave out.
     """
     last_line = _last_line_start(text)
     read = is_within(last_line, skip)
@@ -204,9 +207,14 @@ def is_within(position: int, spans: Spans) -> bool:
 
 
 def bare_line(text: str, start: int, reader: ClaimReader, *, whole: bool) -> Reading | None:
-    """The value that is all there is on the line that begins at `start`.
+    """The value that fills the line that begins at `start`; None where none does.
 
-    "3." may end a text that says nothing else, but as a last line it is a list that broke off.
+    Args:
+        text: in lower case.
+        start: where the line begins.
+        reader: of the values.
+        whole: whether the line is the whole text. "3." is a value then; below other lines it is
+            taken for a list that broke off.
     """
     opened = _BARE_OPENS.match(text, start)
     reading = reader.read_at(text, opened.end() if opened else start)
@@ -260,5 +268,5 @@ def _last_line_start(text: str) -> int:
 
 
 def _spelled(name: str) -> str:
-    """A pattern of the ways in which people write `name`: ``tool_use``, ``Tool use``, tool-use."""
+    """A pattern of the spellings of `name`: ``tool_use``, ``Tool use``, ``tool-use``."""
     return r"[ _-]?".join(map(re.escape, name.lower().split("_"))) + r"(?!_?[^\W_])"

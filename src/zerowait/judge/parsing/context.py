@@ -107,7 +107,12 @@ _GOES_ON = re.compile(
 
 
 class Remarks(NamedTuple):
-    """How values of one kind come up in what follows a verdict."""
+    """Patterns of other values in the text behind a verdict.
+
+    Args:
+        begins: a remark that begins with a value.
+        corrects: a remark that replaces the verdict by another value.
+    """
 
     begins: re.Pattern[str]
     corrects: re.Pattern[str]
@@ -115,11 +120,11 @@ class Remarks(NamedTuple):
 
 @cache
 def remarks(value: str, standing: str) -> Remarks:
-    """The patterns for values of one kind.
+    """The patterns of remarks for one kind of values.
 
     Args:
-        value: a pattern of anything that could be one.
-        standing: a pattern of one that stands for itself, as a clause does.
+        value: matches anything that may be a value.
+        standing: matches a value that ends its clause, or is the subject of one.
     """
     near = (
         rf"(?<!\w){_NEARLY}[\s,.:;!(\"'*_`-]{{1,4}}(?:(?:a|an|just|maybe|be|of|only)[ ])?{standing}"
@@ -129,7 +134,13 @@ def remarks(value: str, standing: str) -> Remarks:
 
 
 def is_unqualified(text: str, end: int, known: Remarks) -> bool:
-    """Whether what follows a value that ends at `end` leaves it what it is."""
+    """Whether the text behind a value leaves it: no range, condition, doubt or correction.
+
+    Args:
+        text: in lower case.
+        end: where the value ends.
+        known: how other values of this kind come up in remarks.
+    """
     follows = _FOLLOWS.match(text, end)
     if follows is None:
         return False
@@ -153,7 +164,7 @@ def is_unqualified(text: str, end: int, known: Remarks) -> bool:
 
 
 def scale_remark(text: str, end: int) -> str:
-    """What the remark behind a value says about its scale, or nothing."""
+    """The remark behind a value that names its scale, such as " out of 5"; "" without one."""
     match = _OF_A_SCALE.match(text, end)
     if match is None:
         return ""
@@ -162,7 +173,7 @@ def scale_remark(text: str, end: int) -> str:
 
 
 def retracts(after: str, known: Remarks) -> bool:
-    """Whether what comes after a verdict takes it back, or puts another one into its place.
+    """Whether the text after a verdict takes it back, or replaces it by another one.
 
     >>> known = remarks("[0-9]", "[0-9]")
     >>> retracts("no, wait", known), retracts("but really 3", known)
@@ -174,7 +185,7 @@ def retracts(after: str, known: Remarks) -> bool:
 
 
 def sentence_continues(text: str, end: int) -> bool:
-    """Whether the line below goes on with a sentence that the value is a part of."""
+    """Whether the line below a value that ends at `end` continues the value's own sentence."""
     return _GOES_ON.match(text, end) is not None
 
 
@@ -274,7 +285,7 @@ _FINISHED = (".", "!", "。")
 
 
 def introduced_as_other(text: str, start: int) -> bool:
-    r"""Whether what begins at `start` is introduced as something else than the judge's verdict.
+    r"""Whether the text before `start` introduces a quote, an example or a condition.
 
     >>> text = "\nthe response ends with the line\nscore: 10"
     >>> introduced_as_other(text, text.index("score"))
@@ -294,7 +305,7 @@ def introduced_as_other(text: str, start: int) -> bool:
 
 
 def _introduces(before: str) -> bool:
-    """Whether the line `before` a claim makes somebody else's, or nobody's, verdict of it."""
+    """Whether the line `before` a claim says that it is quoted, an example, or conditional."""
     if before.endswith(_FINISHED):
         return _announces(before)
     if _INTRODUCES.search(before) or _HEADS_EXAMPLE.match(before):
@@ -308,8 +319,8 @@ def _introduces(before: str) -> bool:
 
 
 def _announces(line: str) -> bool:
-    """Whether the line says that an example comes."""
-    if not any(map(line.__contains__, _ANNOUNCING)):  # known ten times sooner
+    """Whether the line announces an example."""
+    if not any(map(line.__contains__, _ANNOUNCING)):  # ten times faster than the pattern
         return False
     return _ANNOUNCES.search(line) is not None
 
@@ -324,16 +335,16 @@ def ends_a_sentence(reasons: str) -> bool:
 
 
 def follows_full_stop(text: str, start: int) -> bool:
-    """Whether what stands above the line at `start` is a whole sentence, or nothing.
+    """Whether the line above `start` ends a sentence, or there is none.
 
-    What does not end with a full stop may be a heading or a question, and the value its answer.
+    A line that does not may be a heading or a question, and a value below it the answer to that.
     """
     before = line_before(text, start).rstrip(" \t*_`\"')]}|")
     return not before or (before.endswith(_FINISHED) and not _announces(before))
 
 
 def line_before(text: str, start: int) -> str:
-    """The last line above `start` that has more than marks on it, or nothing."""
+    """The last line above `start` that has more than Markdown marks on it; "" without one."""
     end = text.rfind("\n", 0, start)
     while end > 0:
         begin = text.rfind("\n", 0, end) + 1

@@ -1,4 +1,4 @@
-"""Several criteria, each with a verdict of its own, and their weighted mean."""
+"""Verdicts on several criteria in one answer, and their weighted mean."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class CriteriaForm(msgspec.Struct, frozen=True):
 
     @property
     def response_format(self) -> None:
-        """Nothing: the prompt says it."""
+        """None: the prompt says it."""
         return None
 
     def asked(self, *, reason_first: bool) -> str:
-        """What the judge is told about the form.
+        """The instruction in which form to answer.
 
         >>> criteria = (Criterion("logic", 0.6), Criterion("style", 0.4))
         >>> form = CriteriaForm(VerdictRule(integer=(1, 10)), criteria)
@@ -77,8 +77,8 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         """The weighted mean of the verdicts in an answer.
 
         Where the last lines are one verdict for each criterion, and the line before them is no
-        other one, these count, whatever was said before. Otherwise each criterion has to be named
-        with one verdict in the whole answer.
+        further one, only these lines count. Otherwise each criterion has to be named with one
+        verdict in the whole answer.
         """
         answer = visible_answer(text)
         if answer is None:
@@ -103,10 +103,10 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(score, why=_reasons(answer, start, claims))
 
     def _found(self, answer: str) -> dict[str, VerdictClaim | str]:
-        """What `answer` claims for each criterion, or what is wrong with its claims."""
-        return {c.name: self._meant(answer, c.name) for c in self.criteria}
+        """The claim of `answer` for each criterion, or what is wrong with its claims."""
+        return {c.name: self._claim_for(answer, c.name) for c in self.criteria}
 
-    def _meant(self, answer: str, name: str) -> VerdictClaim | str:
+    def _claim_for(self, answer: str, name: str) -> VerdictClaim | str:
         reader = criterion_reader(self.rule, name)
         claims, spans = json_claims(answer, reader)
         claims.extend(islice(labelled_claims(folded(answer), reader, spans), _MOST_CLAIMS))
@@ -172,7 +172,7 @@ def _tail_start(answer: str, lines: int) -> int:
 
 
 def _reasons(answer: str, offset: int, claims: Sequence[VerdictClaim]) -> str:
-    """What stands before the verdicts, or beside them, or after them."""
+    """The beginning of the text before the verdicts; else beside, else after them."""
     before = answer[: offset + min(claim.start for claim in claims)]
     beside = next((claim.reason for claim in claims if claim.reason), "")
     after = answer[offset + max(claim.end for claim in claims) :]

@@ -1,4 +1,7 @@
-"""A verdict inside a JSON object, however loosely the judge writes JSON."""
+"""Finds verdicts in JSON objects, also in loosely written ones.
+
+Comments, trailing commas and Python literals are accepted, and text before and after the object.
+"""
 
 from __future__ import annotations
 
@@ -98,7 +101,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def json_claims(text: str, reader: ClaimReader) -> tuple[list[VerdictClaim], list[Span]]:
-    """What the text's JSON objects claim, and the spans that the objects take.
+    """The verdicts that a text's JSON objects claim, and the spans of the objects.
 
     Only members of an object itself count, or of an object that is its only member and has a name
     that says nothing else; several different ones claim something that is not a verdict, and so do
@@ -132,8 +135,8 @@ def _has_words(between: str) -> bool:
 def json_object(text: str) -> dict[str, Any] | None:
     """The text's one JSON object, its numbers as they are; None where it has none, or several.
 
-    An object that gives a key twice is none, for nobody can say which of the two is meant, and
-    neither is one that the text gives as somebody's words.
+    An object that gives a key twice is not accepted, since it is open which of the two counts, nor
+    is one that the text quotes.
     """
     seen = folded(text)
     try:
@@ -165,7 +168,7 @@ def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator
             if found is None or found.loose:
                 tries += 1
         if tries > _MOST_TRIES:
-            raise ValueError("more than anybody writes as a verdict")
+            raise ValueError("too many loosely written objects for a verdict")
         if found is None:
             depth += 1
             position = start + 1

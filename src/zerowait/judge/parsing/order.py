@@ -1,7 +1,8 @@
-"""Reads the order in which a judge puts labelled responses, or the one it prefers.
+"""Labels of compared responses, and the parser of the order in which a judge puts them.
 
-It looks where every verdict is looked for (`zerowait.judge.parsing.claims`), and is as strict: each
-label exactly once, nothing missing, nothing else on the line; ties only where they were asked for.
+An order is searched for in the same places as every verdict (`zerowait.judge.parsing.claims`), and
+as strictly: each label exactly once, none missing, nothing else on the line; ties only where they
+were asked for.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ _NO_LETTERS = bytes(set(range(256)) - set(LETTERS.encode()) - set(b"AEIOUY"))
 def labels_for(
     texts: Collection[str], *, beside: Iterable[str] = (), length: int = LENGTH
 ) -> list[str]:
-    """As many different labels as there are texts, none of which any text of a request contains.
+    """One label for each text, none of which can be read in any text of the request.
 
-    They depend on the set of the texts and not on its order: who is shown first gets the first
-    label, so that two requests that show the same in both orders differ in nothing else.
+    They depend on the set of the texts and not on its order: the text that is shown first gets the
+    first label, so that two requests that show the same texts in both orders are otherwise equal.
 
     Args:
         texts: those that get the labels.
-        beside: whatever else the request shows, such as the prompt.
+        beside: the other texts of the request, such as the prompt.
         length: letters of a label, at least.
 
     >>> labels_for(["4", "5"]) == labels_for(["5", "4"])
@@ -75,7 +76,7 @@ def labels_for(
 def latin_letters(text: str) -> str:
     r"""The Latin letters that `text` shows, in upper case and with nothing between them.
 
-    >>> letters_of("K-t\u200br \u1e7d, \uff22!")
+    >>> latin_letters("K-t\u200br \u1e7d, \uff22!")
     'KTRVB'
     """
     if not text.isascii():
@@ -131,7 +132,7 @@ class OrderReader(msgspec.Struct, frozen=True):
 
     @property
     def remarks(self) -> Remarks:
-        """How other labels come up in what follows an order."""
+        """Patterns of other labels behind an order."""
         either = "|".join(map(re.escape, self.names))
         return remarks(either, rf"(?:{either})(?!\w)")
 
@@ -152,7 +153,12 @@ class OrderReader(msgspec.Struct, frozen=True):
 
 
 def order_format(labels: Sequence[str], *, ties: bool, reason_first: bool) -> str:
-    """What the judge is told about the form of its answer.
+    """The instruction that tells a judge in which form to give an order.
+
+    Args:
+        labels: of the responses, in the order in which they are shown.
+        ties: whether the judge may call some equally good.
+        reason_first: whether it gives its reasons before the order.
 
     >>> print(order_format(["KTRV", "BXMD"], ties=True, reason_first=False))
     Reply with exactly one line of this form and nothing else:

@@ -68,7 +68,15 @@ _NUMBER_REMARKS = remarks(
 
 
 class NumberReader(msgspec.Struct, frozen=True):
-    """Reads numbers; `whole` means that only whole ones are verdicts."""
+    """Reads numbers.
+
+    Args:
+        high: the highest verdict, which a scale such as "/10" has to name.
+        whole: whether only whole numbers are verdicts.
+        label: finds the labels of verdicts in text.
+        key: matches the keys of verdicts in JSON.
+        remarks: patterns of other numbers behind a verdict.
+    """
 
     high: float
     whole: bool
@@ -102,7 +110,15 @@ class NumberReader(msgspec.Struct, frozen=True):
 
 
 class ChoiceReader(msgspec.Struct, frozen=True):
-    """Reads words; whatever the case and the marks around them."""
+    """Reads words of a choice, in any case and with Markdown marks around them.
+
+    Args:
+        words: from each word in lower case to the word as the rule writes it.
+        word: matches one of them.
+        remarks: patterns of other words behind a verdict.
+        label: finds the labels of verdicts in text.
+        key: matches the keys of verdicts in JSON.
+    """
 
     words: dict[str, str]
     word: re.Pattern[str]
@@ -125,7 +141,7 @@ class ChoiceReader(msgspec.Struct, frozen=True):
         return False
 
     def from_number(self, value: float) -> Verdict | None:
-        """The word that a JSON number stands for, where numbers are among the words."""
+        """The word that a JSON number means, where numbers are among the words."""
         return self.words.get(f"{value:.15g}")
 
 
@@ -142,14 +158,14 @@ def reader_for(rule: VerdictRule) -> NumberReader | ChoiceReader:
 
 
 def criterion_reader(rule: VerdictRule, name: str) -> ClaimReader:
-    """The reader of the verdicts that `rule` asks for and that are labelled with `name`."""
+    """The reader of verdicts under `rule` that are labelled with the criterion `name`."""
     reader = reader_for(rule)
     label, key = criterion_label_pattern(name), criterion_key_pattern(name)
     return msgspec.structs.replace(reader, label=label, key=key)
 
 
 def bounds(rule: VerdictRule) -> tuple[float, float]:
-    """The least and the greatest verdict of `rule`; of a choice, the least and greatest worth."""
+    """The least and the greatest score under `rule`; 0 and 1 for a choice."""
     return rule.integer or rule.number or (0.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""A verdict that is a JSON object by a schema of the user's."""
+"""A verdict that is a JSON object by the user's own JSON schema."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_REFERENCES = 64
 
 
 def read_schema_file(path: Path) -> tuple[dict[str, Any], JsonSchema]:
-    """The JSON schema in a file, and what holds answers against it.
+    """The JSON schema in a file, and its validator.
 
     Raises:
         ConfigError: it cannot be read, is no JSON schema that can be checked safely, or describes
@@ -38,10 +38,10 @@ def read_schema_file(path: Path) -> tuple[dict[str, Any], JsonSchema]:
     return schema, checked
 
 
-def verdict_at(schema: dict[str, Any], place: str, path: Path) -> tuple[float, float] | None:
+def verdict_range(schema: dict[str, Any], place: str, path: Path) -> tuple[float, float] | None:
     """The range that `schema` declares for the number at `place`; None where it declares none.
 
-    A boolean is worth 1 or 0.
+    A boolean scores 1 or 0.
 
     Args:
         schema: the whole schema.
@@ -170,7 +170,7 @@ class SchemaForm:
     """
 
     def __init__(self, rule: VerdictRule, *, base: Path) -> None:
-        assert rule.schema is not None  # noqa: S101 - the caller looked
+        assert rule.schema is not None  # noqa: S101 - checked by the caller
         self._path = base / Path(rule.schema).expanduser()
         self._schema, self._checked = read_schema_file(self._path)
         self._structured = rule.structured is not False
@@ -182,7 +182,7 @@ class SchemaForm:
         for place, weight in self._weights.items():
             if not (math.isfinite(weight) and weight):
                 raise ConfigError(f"value {place} needs a weight that is not 0, not {weight}")
-        self._ranges = [verdict_at(self._schema, place, self._path) for place in self._weights]
+        self._ranges = [verdict_range(self._schema, place, self._path) for place in self._weights]
 
     @cached_property
     def bounds(self) -> tuple[float, float] | None:
@@ -205,7 +205,7 @@ class SchemaForm:
         return msgspec.Raw(msgspec.json.encode({"type": "json_schema", "json_schema": form}))
 
     def asked(self, *, reason_first: bool) -> str:
-        """What the judge is told about the form; the schema is part of it."""
+        """The instruction in which form to answer, with the schema."""
         schema = json.dumps(self._schema, ensure_ascii=False)
         if reason_first and not self._structured:
             return (
@@ -215,10 +215,12 @@ class SchemaForm:
         return f"Reply with one JSON object that fits this JSON schema and nothing else:\n{schema}"
 
     def check_reason(self) -> None:
-        """Raise a ConfigError where a judge is to give its reasons first and cannot.
+        """Check that a judge which has to give its reasons first has a place for them.
 
-        A structured reply is the object and nothing else, so that there is room for reasons only
-        inside it.
+        A structured reply is only the object, so that its reasons have to be inside.
+
+        Raises:
+            ConfigError: no text property comes before the verdict.
         """
         if self._structured and not has_reason_before(
             self._schema, list(self._weights), self._path

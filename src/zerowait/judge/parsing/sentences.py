@@ -89,8 +89,8 @@ _LINES = re.compile(r"\n[\s#>*_-]*+(?=[0-9])")
 
 
 def sentence_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[VerdictClaim]:
-    """The numbers that sentences of `text` give; `text` is as in `claims.text_claims`."""
-    # looking for a word first takes a tenth of the time, and most texts have none
+    """The numbers that sentences of a text give as verdict; `text` as in `text_claims`."""
+    # most texts have none of these words, and looking for one takes a tenth of the time
     gives = _GIVES.finditer(text) if any(map(text.__contains__, _VERBS)) else ()
     results = _RESULT.finditer(text) if "[result]" in text else ()
     for match in chain(gives, results):
@@ -148,7 +148,7 @@ def _fitting_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[Ver
 
 
 def opening_claim(text: str, reader: ClaimReader) -> VerdictClaim | None:
-    """The verdict that `text` begins with, or None; for a text that claims no other."""
+    """The verdict that `text` begins with, or None. Only for a text that claims no other."""
     opened = _OPENING.match(text)
     start = opened.end() if opened else 0
     reading = reader.read_at(text, start)
