@@ -328,7 +328,7 @@ def guided(replies: list[str], minutes: float, seed: int) -> NoReturn:
         if problem:
             raise AssertionError(f"{problem}: {text!r} by {rule}")
 
-    for module in (answer, claims, loose_json, readers, verdict):
+    for module in (answer, claims, context, loose_json, readers, sentences, verdict):
         for function in filter(isfunction, vars(module).values()):
             atheris.instrument_func(function)
     with tempfile.TemporaryDirectory() as folder:

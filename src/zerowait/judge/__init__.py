@@ -2,8 +2,8 @@
 
 from zerowait.judge.apis import body_for_api
 from zerowait.judge.comparing.lineup import Lineup, lineup, shared_texts
+from zerowait.judge.comparing.ranking import Match, Rank, rank_responses, ranked_matches
 from zerowait.judge.comparing.schedule import by_content, pairings, windows
-from zerowait.judge.comparing.standings import Match, Rank, ranked_matches, standings
 from zerowait.judge.model_change import ModelChangeDetector
 from zerowait.judge.monitor import monitored, reasoning, seen_by, truth_of
 from zerowait.judge.parsing.criteria import weighted
@@ -61,6 +61,7 @@ __all__ = [
     "parse",
     "pooled",
     "procedure_for",
+    "rank_responses",
     "ranked_matches",
     "read_reply",
     "read_with",
@@ -73,7 +74,6 @@ __all__ = [
     "request_of",
     "seen_by",
     "shared_texts",
-    "standings",
     "texts_for",
     "to_unit",
     "to_unit_range",

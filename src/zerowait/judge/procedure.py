@@ -141,9 +141,11 @@ def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[JudgeQuestion,
         return (_question(rubric, SingleVerdict(rule), ends),)
     if judge.ask == "apart":
         return tuple(
-            _question(rubric.about([c]), SingleVerdict(rule), ends) for c in rubric.criteria
+            _question(rubric.with_criteria([c]), SingleVerdict(rule), ends) for c in rubric.criteria
         )
-    return (_question(rubric.about(rubric.criteria), CriteriaForm(rule, rubric.criteria), ends),)
+    return (
+        _question(rubric.with_criteria(rubric.criteria), CriteriaForm(rule, rubric.criteria), ends),
+    )
 
 
 def _check_criteria(judge: Judge, rubric: Rubric) -> None:

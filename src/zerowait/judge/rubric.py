@@ -22,8 +22,8 @@ The block between the ``---`` lines is YAML; it may be missing, and so may each 
 
 - ``version``: a word of yours. A hash of the text is added to it, so that no answer to an earlier
   text is taken from the cache.
-- ``reason``: ``first`` (the default: the judge gives its reasons, then its verdict) or ``none`` (the
-  verdict alone).
+- ``reason``: ``first`` (the default: the judge gives its reasons, then its verdict) or ``none``
+  (the verdict alone).
 - ``judges``: the text that is judged: ``response`` by default, else the ``extra.NAME`` that the
   user section shows.
 - ``criteria``: the criteria that the judge gives a verdict on each, by name: a weight, or
@@ -283,7 +283,7 @@ class Rubric(msgspec.Struct, frozen=True):
             return False
         return not any(name not in _OURS for name in names[names.index(CRITERIA) :])
 
-    def about(self, criteria: Sequence[Criterion]) -> Rubric:
+    def with_criteria(self, criteria: Sequence[Criterion]) -> Rubric:
         """This rubric with ``{{criteria}}`` replaced by the list of `criteria`."""
         lines = "\n".join(str(criterion) for criterion in criteria)
         return msgspec.structs.replace(

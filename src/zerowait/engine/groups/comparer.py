@@ -18,9 +18,9 @@ from zerowait.judge import (
     extra_text,
     lineup,
     pairings,
+    rank_responses,
     ranked_matches,
     shared_texts,
-    standings,
     windows,
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
@@ -74,7 +74,7 @@ class Comparer:
         copies = Counter(sample.response for sample in samples)
         matches, settled, why = await self._compared(shared, responses, component)
         self._tell(matches, settled, component, samples)
-        found = standings(
+        found = rank_responses(
             matches,
             [copies[response] for response in responses],
             by=self._by(len(responses)),

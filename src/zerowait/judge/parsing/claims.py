@@ -97,9 +97,8 @@ _CHOICE_LABELS = (
     rf"|判断|判定|结论|答案|预测|结果|{_NUMBER_LABELS}"
 )
 _ORDER_LABELS = (
-    r"(?:ranking|ranks?|order|winner|(?:better|best|preferred)(?:[ \t_-]response)?|preference"
-    r"|rangfolge|gewinner)(?![^\W_])"
-    rf"|排名|排序|名次|胜者|更好的?|{_CHOICE_LABELS}"
+    r"(?:ranking|ranks?|order|winner|(?:better|best|preferred)(?:[ \t_-]response)?|preference)"
+    rf"(?![^\W_])|排名|更好的?|{_CHOICE_LABELS}"
 )
 _LEADS = (
     r"(?:(?:the|my|your|our|its|so|thus|therefore|hence|final|overall|total|weighted|combined"

@@ -119,17 +119,15 @@ class Remarks(NamedTuple):
 
 
 @cache
-def remarks(value: str, standing: str) -> Remarks:
+def remarks(value: str, as_clause: str) -> Remarks:
     """The patterns of remarks for one kind of values.
 
     Args:
         value: matches anything that may be a value.
-        standing: matches a value that ends its clause, or is the subject of one.
+        as_clause: matches a value that ends its clause, or is the subject of one.
     """
-    near = (
-        rf"(?<!\w){_NEARLY}[\s,.:;!(\"'*_`-]{{1,4}}(?:(?:a|an|just|maybe|be|of|only)[ ])?{standing}"
-    )
-    far = rf"(?<!\w){_CORRECTS}(?!\w)[^.\n]{{0,24}}?(?<![\w.]){standing}"
+    near = rf"(?<!\w){_NEARLY}[\s,.:;!(\"'*_`-]{{1,4}}(?:(?:a|an|just|maybe|be|of|only)[ ])?{as_clause}"
+    far = rf"(?<!\w){_CORRECTS}(?!\w)[^.\n]{{0,24}}?(?<![\w.]){as_clause}"
     return Remarks(re.compile(value), re.compile(rf"{near}|{far}"))
 
 

@@ -50,7 +50,7 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _NUMBERS = re.compile(r"[0-9]++(?:\.[0-9]++)?")
-_STANDING = (
+_ENDS_CLAUSE = (
     r"(?=[\s*_`\"']*+(?:[.,;:!?)\]|/]|\Z"
     r"|(?:is|was|would|seems?|may|might|instead|rather|then|now|at)\b))"
 )
@@ -63,7 +63,7 @@ _ANY_NUMBER = rf"[-+±~≈<>]?[ ]?\.?{_DIGIT}"
 _NUMBER_REMARKS = remarks(
     _ANY_NUMBER,
     rf"[-+]?(?:\d++(?:\.\d++)?|(?:{_NAMED})\b)"
-    rf"(?:[ ]?(?:points?\b|stars?\b|分|out[ ]of[ ]\d++))?{_STANDING}",
+    rf"(?:[ ]?(?:points?\b|stars?\b|分|out[ ]of[ ]\d++))?{_ENDS_CLAUSE}",
 )
 
 
@@ -183,11 +183,11 @@ def _choice_reader(choice: tuple[str, ...]) -> ChoiceReader:
         words.setdefault(folded(plain_characters(word).strip()), word)
     longest_first = sorted(filter(None, words), key=len, reverse=True)
     either = "|".join(re.escape(word) for word in longest_first) or r"(?!)"
-    standing = rf"(?:{either})(?!\w){_STANDING}"
+    as_clause = rf"(?:{either})(?!\w){_ENDS_CLAUSE}"
     return ChoiceReader(
         words=words,
         word=re.compile(rf"{_WRAPPED}(?P<word>{either}){_CLOSED}"),
-        remarks=remarks(f"{standing}|[0-9]", standing),
+        remarks=remarks(f"{as_clause}|[0-9]", as_clause),
         label=label_pattern(numeric=False),
         key=key_pattern(numeric=False),
     )

@@ -38,20 +38,20 @@ def read_schema_file(path: Path) -> tuple[dict[str, Any], JsonSchema]:
     return schema, checked
 
 
-def verdict_range(schema: dict[str, Any], place: str, path: Path) -> tuple[float, float] | None:
-    """The range that `schema` declares for the number at `place`; None where it declares none.
+def verdict_range(schema: dict[str, Any], pointer: str, path: Path) -> tuple[float, float] | None:
+    """The range that `schema` declares for the number at `pointer`; None where it declares none.
 
     A boolean scores 1 or 0.
 
     Args:
         schema: the whole schema.
-        place: such as ``/scores/logic``.
+        pointer: a JSON pointer such as ``/scores/logic``.
         path: the schema's file, for errors.
 
     Raises:
-        ConfigError: there is no such place, it may be missing from a reply, or holds no number.
+        ConfigError: nothing is there, it may be missing from a reply, or holds no number.
     """
-    node, steps = resolved(schema, schema, path), parts(place)
+    node, steps = resolved(schema, schema, path), pointer_keys(pointer)
     for depth, step in enumerate(steps):
         at = "/" + "/".join(steps[: depth + 1])
         if node.get("type") != "object":
@@ -65,17 +65,23 @@ def verdict_range(schema: dict[str, Any], place: str, path: Path) -> tuple[float
                 f"put {step!r} into 'required'"
             )
         node = resolved(known[step], schema, path)
-    return _range(node, f"value {place} in {path}")
+    return _range(node, f"value {pointer} in {path}")
 
 
-def parts(place: str) -> list[str]:
-    """The keys in a place: ``/scores/logic`` is scores, then logic."""
-    return place.removeprefix("/").split("/")
+def pointer_keys(pointer: str) -> list[str]:
+    """The keys in a JSON pointer: ``/scores/logic`` is scores, then logic."""
+    return pointer.removeprefix("/").split("/")
 
 
-def has_reason_before(schema: dict[str, Any], places: list[str], path: Path) -> bool:
-    """Whether a text property comes before the first one that a verdict is in."""
-    first_keys = {parts(place)[0] for place in places}
+def has_reason_before(schema: dict[str, Any], pointers: list[str], path: Path) -> bool:
+    """Whether a text property comes before the first property that holds a verdict.
+
+    Args:
+        schema: the whole schema.
+        pointers: JSON pointers of the verdicts.
+        path: the schema's file, for errors.
+    """
+    first_keys = {pointer_keys(pointer)[0] for pointer in pointers}
     for name, node in resolved(schema, schema, path).get("properties", {}).items():
         if name in first_keys:
             return False
@@ -112,11 +118,11 @@ def resolved(node: Any, schema: dict[str, Any], path: Path) -> dict[str, Any]:
         reference = node.get("$ref")
         if reference is None:
             return node
-        node = _referred(reference, schema, path)
+        node = _follow_reference(reference, schema, path)
     raise ConfigError(f"{path}: the references go around in a circle")
 
 
-def _referred(reference: Any, schema: dict[str, Any], path: Path) -> Any:
+def _follow_reference(reference: Any, schema: dict[str, Any], path: Path) -> Any:
     inside = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
     if not inside:
         raise ConfigError(
@@ -158,14 +164,14 @@ _SHOWN_CHARS = 160
 
 
 class SchemaForm:
-    """Answers that fit a JSON schema; the score is a number in them, or a weighted sum of some.
+    """An answer that fits a JSON schema; the score is a number in it, or a weighted sum of several.
 
     Args:
         rule: with ``schema``, ``value`` and ``structured``.
         base: the folder that the schema's path starts from.
 
     Raises:
-        ConfigError: the schema or a place in it is not what it has to be.
+        ConfigError: the schema or a verdict in it does not have the form that it needs.
         MissingExtraError: the extra ``schema`` is not installed.
     """
 
@@ -234,19 +240,19 @@ class SchemaForm:
     def read(self, text: str) -> Score | Abstain:
         """The verdict in an answer: ``detail["reply"]`` is the whole object.
 
-        ``out_of_range`` where all that is wrong is a minimum or maximum of the verdict's own
-        places; everything else that does not fit the schema is ``unparseable``.
+        ``out_of_range`` where nothing is wrong but a minimum or maximum of the verdict's own
+        numbers; everything else that does not fit the schema is ``unparseable``.
         """
         reply = _object_in(text)
         if reply is None:
             shown = one_line(text[-_SHOWN_CHARS:])
             return self._unparseable(f"the reply has no JSON object, the judge wrote {shown!r}")
         if faults := self._checked.faults(reply):
-            return self._misfit(faults)
+            return self._fault_outcome(faults)
         return self._score(reply)
 
-    def _misfit(self, faults: list[SchemaFault]) -> Abstain:
-        places = [(*parts(place),) for place in self._weights]
+    def _fault_outcome(self, faults: list[SchemaFault]) -> Abstain:
+        places = [(*pointer_keys(pointer),) for pointer in self._weights]
         problem = f"the reply's {one_line(faults[0].text, _SHOWN_CHARS)}"
         if all(fault.keyword in _BOUNDS and fault.place in places for fault in faults):
             return Abstain(FailureKind.OUT_OF_RANGE, problem)
@@ -254,7 +260,10 @@ class SchemaForm:
 
     def _score(self, reply: dict[str, Any]) -> Score | Abstain:
         try:
-            terms = [weight * float(_at(reply, place)) for place, weight in self._weights.items()]
+            terms = [
+                weight * float(_value_at(reply, pointer))
+                for pointer, weight in self._weights.items()
+            ]
             value = math.fsum(terms)
         except OverflowError:
             value = math.inf
@@ -292,8 +301,8 @@ def _object_in(text: str) -> dict[str, Any] | None:
     return None
 
 
-def _at(reply: dict[str, Any], place: str) -> Any:
+def _value_at(reply: dict[str, Any], pointer: str) -> Any:
     value: Any = reply
-    for part in parts(place):
+    for part in pointer_keys(pointer):
         value = value[part]
     return value

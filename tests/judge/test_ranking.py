@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zerowait.judge.comparing.ranking import (
+    Game,
+    Match,
+    bradley_terry,
+    rank_responses,
+    ranked_matches,
+)
 from zerowait.judge.comparing.schedule import by_content, pairings, windows
-from zerowait.judge.comparing.standings import Game, Match, bradley_terry, ranked_matches, standings
 from zerowait.types import Abstain, FailureKind, Score
 
 LATE = Abstain("timeout", "no answer in 60 s")
@@ -125,7 +131,7 @@ def test_the_order_of_two_responses_depends_on_their_siblings_too():
 def values(matches, copies, by="wins", quorum=0.5):
     return [
         s.value if not isinstance(s, Abstain) else s
-        for s in standings(matches, copies, by=by, quorum=quorum)
+        for s in rank_responses(matches, copies, by=by, quorum=quorum)
     ]
 
 
@@ -145,16 +151,18 @@ def test_a_failed_comparison_is_left_out_for_both():
 
 def test_a_response_without_its_quorum_of_comparisons_abstains_with_the_reason():
     matches = [Match(0, 1, LATE), Match(0, 2, LATE), Match(1, 2, 1.0)]
-    first, second, third = standings(matches, [1, 1, 1], by="wins", quorum=0.5)
+    first, second, third = rank_responses(matches, [1, 1, 1], by="wins", quorum=0.5)
     assert first.kind is FailureKind.TIMEOUT
     assert first.detail == "0 of 2 comparisons reached a verdict, quorum 0.5; no answer in 60 s"
     assert (second.value, third.value) == (1.0, 0.0)
-    assert all(isinstance(s, Abstain) for s in standings(matches, [1, 1, 1], by="wins", quorum=1.0))
+    assert all(
+        isinstance(s, Abstain) for s in rank_responses(matches, [1, 1, 1], by="wins", quorum=1.0)
+    )
 
 
 def test_the_share_of_comparisons_in_which_answers_disagreed_is_told():
     matches = [Match(0, 1, 0.5, agreed=False), Match(0, 2, 1.0), Match(1, 2, LATE)]
-    told = [s.inconsistent for s in standings(matches, [1, 1, 1], by="wins", quorum=0.5)]
+    told = [s.inconsistent for s in rank_responses(matches, [1, 1, 1], by="wins", quorum=0.5)]
     assert told == [0.5, 1.0, 0.0]
 
 

@@ -102,7 +102,7 @@ class Rank(NamedTuple):
     inconsistent: float
 
 
-def standings(
+def rank_responses(
     matches: Sequence[Match], copies: Sequence[int], *, by: By, quorum: float
 ) -> list[Rank | Abstain]:
     """The rating of each distinct response of a group, or an Abstain for too few matches.
@@ -119,7 +119,7 @@ def standings(
         by: the rating method.
         quorum: the least share of successful matches, in (0, 1].
 
-    >>> [s.value for s in standings([Match(0, 1, 1.0)], [1, 2], by="wins", quorum=0.5)]
+    >>> [s.value for s in rank_responses([Match(0, 1, 1.0)], [1, 2], by="wins", quorum=0.5)]
     [1.0, 0.25]
     """
     of: list[list[Match]] = [[] for _ in copies]
