@@ -285,6 +285,7 @@ def _summary(kind: str, findings: Sequence[CanaryFinding]) -> KindSummary:
 
 
 def _sample(question: CanaryQuestion, response: str, rubric: Rubric) -> Sample:
+    """`question` answered with `response`, which stands in the column that `rubric` shows."""
     shown = response if "response" not in rubric.needs else _NOT_GIVEN
     extra: Mapping[str, str] = {
         name.removeprefix("extra."): shown for name in rubric.needs if name.startswith("extra.")

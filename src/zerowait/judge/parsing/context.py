@@ -126,7 +126,8 @@ def remarks(value: str, as_clause: str) -> Remarks:
         value: matches anything that may be a value.
         as_clause: matches a value that ends its clause, or is the subject of one.
     """
-    near = rf"(?<!\w){_NEARLY}[\s,.:;!(\"'*_`-]{{1,4}}(?:(?:a|an|just|maybe|be|of|only)[ ])?{as_clause}"
+    article = r"(?:(?:a|an|just|maybe|be|of|only)[ ])?"
+    near = rf"(?<!\w){_NEARLY}[\s,.:;!(\"'*_`-]{{1,4}}{article}{as_clause}"
     far = rf"(?<!\w){_CORRECTS}(?!\w)[^.\n]{{0,24}}?(?<![\w.]){as_clause}"
     return Remarks(re.compile(value), re.compile(rf"{near}|{far}"))
 

@@ -129,6 +129,7 @@ def json_claims(text: str, reader: ClaimReader) -> tuple[list[VerdictClaim], lis
 
 
 def _has_words(between: str) -> bool:
+    """Whether the text between two objects has more than the marks of a code block."""
     return any(map(str.isalnum, _FENCE.sub("", between)))
 
 
@@ -152,7 +153,7 @@ def json_object(text: str) -> dict[str, Any] | None:
 def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator[tuple[T, Span]]:
     """The outermost JSON objects of a text, each with its span.
 
-    What lies in braces that are not closed may be a part of something else, and is left out.
+    An object inside braces that are not closed may be part of something else, and is left out.
 
     Raises:
         ValueError: so many objects are loosely written, or broken, that reading on would take
@@ -179,6 +180,8 @@ def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator
 
 
 class _Decoded(NamedTuple, Generic[T]):
+    """A decoded object, the position behind it, and whether it had to be mended."""
+
     value: T
     end: int
     loose: bool
@@ -194,7 +197,7 @@ def _decoded(
         pass
     except RecursionError:
         return None
-    # Each comment and each comma too many gives way to as many blanks, so that places stay.
+    # each comment and surplus comma becomes as many blanks, so that positions stay the same
     written = text[start : start + _LONGEST_LOOSE]
     loose = _TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, written))
     try:
@@ -210,7 +213,7 @@ def _decoded(
 def _decoded_literal(
     sources: Iterable[str], decode: Callable[[str, int], tuple[T, int]]
 ) -> _Decoded[T] | None:
-    """The object that one of `sources` begins with, where it is written as Python writes it."""
+    """The object that one of `sources` begins with, written as a Python literal; None without."""
     for source in sources:
         found = as_json(source, 0)
         if found is None:
@@ -225,6 +228,7 @@ def _decoded_literal(
 
 
 def _object(text: str, start: int) -> tuple[_Pairs, int]:
+    """The object that begins at `start` as pairs, repeated keys included, and where it ends."""
     return _DECODER.raw_decode(text, start)
 
 
@@ -239,12 +243,21 @@ def decode_object(text: str, start: int) -> tuple[dict[str, Any], int]:
 
 
 def _blank(match: re.Match[str]) -> str:
+    """A matched string unchanged, or a matched comment or comma as blanks."""
     return match["string"] or " " * len(match[0])
 
 
 def _claim(
     members: _Pairs, span: tuple[int, int], text: str, reader: ClaimReader
 ) -> VerdictClaim | None:
+    """The verdict that one object claims; None where it claims none.
+
+    Args:
+        members: of the object.
+        span: of the object in `text`.
+        text: that the object stands in.
+        reader: of the verdict's values.
+    """
     while (inner := _inner(members, reader)) is not None:
         members = inner
     verdicts = set(_verdicts(members, reader))
