@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zerowait.config import Monitor, Panel, Rebalance, Votes
-from zerowait.judge import panel_outcome, monitored, pooled, reasoning, votes_outcome, weighted
+from zerowait.judge import monitored, panel_outcome, pooled, reasoning, votes_outcome, weighted
 from zerowait.judge.monitor import monitor_bounds
 from zerowait.judge.rubric import Criterion
 from zerowait.types import POLICY_CAUSED, Abstain, FailureKind, Score
