@@ -11,7 +11,7 @@ from ray import cloudpickle
 from zerowait.errors import ConfigError
 from zerowait.verl.agent.manager import AgentLoopManager, AgentLoopRewardWorker
 from zerowait.verl.agent_loop_check import check_agent_loop
-from zerowait.verl.rewards.rows import MANAGER
+from zerowait.verl.rows import MANAGER
 
 
 def config(**agent):

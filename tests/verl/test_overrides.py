@@ -7,9 +7,9 @@ import verl
 from hydra import compose, initialize_config_dir
 
 from zerowait.errors import ConfigError
+from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.overrides import arguments, base_overrides, environment, merged_overrides
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import compose_arguments, setup_of
 from zerowait.verl.launch.training_setup import TrainingSetup
 
 CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")

@@ -103,7 +103,7 @@ def test_importing_verl_imports_no_more_of_it_with_the_plug_in_than_without(monk
     alone = said_by(LIGHT, VERL_USE_EXTERNAL_PLUGINS="none")
     assert "verl" in alone
     ours = {"zerowait", "zerowait.verl"}
-    ours |= {f"zerowait.verl.{name}" for name in ("job_end", "plugin", "role", "when_imported")}
+    ours |= {f"zerowait.verl.{name}" for name in ("job_end", "plugin", "role", "on_import")}
     assert set(said_by(LIGHT, VERL_USE_EXTERNAL_PLUGINS="auto")) == {*alone, *ours}
 
 

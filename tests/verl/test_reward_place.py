@@ -23,12 +23,12 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-    from zerowait.verl.agent.manager import on_own_tokens, placed
+    from zerowait.verl.agent.manager import move_to_model_tokens, with_reward_on_model_token
 from zerowait.types import Abstain, Reward, Sample, Score
-from zerowait.verl.batch.data import as_tensor, with_a_place
+from zerowait.verl.batch.data_proto import abstain_without_tokens, as_tensor
 from zerowait.verl.estimators import ESTIMATORS, not_run
+from zerowait.verl.response_mask import last_written, own_text
 from zerowait.verl.rewards.redeemer import Redeemer
-from zerowait.verl.rewards.response_mask import last_written, own_text
 from zerowait.verl.rewards.row_rewards import RowRewards
 from zerowait.verl.rewards.tickets import ticket
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
@@ -127,7 +127,7 @@ def redeemed(batch, rewards, config):
     async def opened():
         return Hub(rewards)
 
-    with Redeemer(opened, late=lambda sample: None) as redeemer:
+    with Redeemer(opened, on_timeout=lambda sample: None) as redeemer:
         trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5)
         trainer._rows.read("train", batch.keys)
         trainer._shaped, trainer._settled, trainer._trained = True, {}, []
@@ -151,7 +151,7 @@ def output(mask, score, kind=AgentLoopOutput, **fields):
 def by_streaming(rows, queue, config, *, critic):
     """verl's own trainer, over the rows that verl makes of the outputs of our agent loops."""
     scores = {
-        key: placed(output(mask, rows.rewards[key])).as_dict()["rm_scores"]
+        key: with_reward_on_model_token(output(mask, rows.rewards[key])).as_dict()["rm_scores"]
         for key, mask in rows.masks.items()
     }
     batch = rows.put(queue, scores=scores, critic=critic)
@@ -307,7 +307,7 @@ def test_of_several_outputs_one_without_own_tokens_leaves_the_others_their_rewar
 
 def test_a_batchs_response_without_a_token_of_the_models_abstains():
     data = padded([[1, 0], [0, 0]])
-    rewards = with_a_place(data, [judged(1.0), judged(2.0)])
+    rewards = abstain_without_tokens(data, [judged(1.0), judged(2.0)])
     assert [reward.value for reward in rewards] == [1.0, None]
     tensor = as_tensor(data, rewards)
     assert tensor[0].tolist() == [1.0, 0.0]
@@ -316,7 +316,7 @@ def test_a_batchs_response_without_a_token_of_the_models_abstains():
 
 def test_what_abstained_already_says_why_it_did():
     lost = Reward(None, {"a": Abstain("timeout")}, {}, "mask", "a: timeout: late")
-    assert with_a_place(padded([[0, 0]]), [lost]) == [lost]
+    assert abstain_without_tokens(padded([[0, 0]]), [lost]) == [lost]
 
 
 class Dense(AgentLoopOutput):
@@ -332,12 +332,14 @@ class Dense(AgentLoopOutput):
 
 
 def test_rewards_of_an_output_class_of_ones_own_stay_on_the_models_tokens():
-    one = placed(output([1, 0, 1, 0], 9.0, Dense, note="kept", extra_fields={"k": 1}))
+    one = with_reward_on_model_token(
+        output([1, 0, 1, 0], 9.0, Dense, note="kept", extra_fields={"k": 1})
+    )
     row = one.as_dict()
     assert row["rm_scores"].tolist() == [0.5, 0.0, 1.25, 0.0]
     assert (row["note"], row["extra_fields"]) == ("kept", {"k": 1})
     assert isinstance(one, Dense)
-    assert type(placed(one)) is type(one)
+    assert type(with_reward_on_model_token(one)) is type(one)
 
 
 @pytest.mark.parametrize("mask", LAYOUTS)
@@ -345,14 +347,14 @@ def test_a_row_keeps_its_sum_wherever_its_reward_moves(mask):
     bits = torch.tensor([int(bit) for bit in mask])
     scores = torch.zeros(len(mask))
     scores[-1] = 3.5
-    moved = on_own_tokens(scores, bits)
+    moved = move_to_model_tokens(scores, bits)
     assert float(moved.sum()) == 3.5
     assert not (moved * (1 - bits)).any()
 
 
 def test_a_reward_without_any_own_token_stays_where_verl_puts_it():
     scores = torch.tensor([0.0, 2.0])
-    assert on_own_tokens(scores, torch.tensor([0, 0])).tolist() == [0.0, 2.0]
+    assert move_to_model_tokens(scores, torch.tensor([0, 0])).tolist() == [0.0, 2.0]
 
 
 def test_stretches_on_two_sides_of_a_tools_text_make_no_word_together():

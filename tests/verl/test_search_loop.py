@@ -20,9 +20,9 @@ with warnings.catch_warnings():
 from zerowait.errors import ConfigError
 from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
-from zerowait.tiny_models.questions import _tokenizer
+from zerowait.tiny_models.arithmetic import _tokenizer
 from zerowait.verl.agent.search_loop import SearchAgentLoop, _retriever, search_settings
-from zerowait.verl.rewards.rows import EPISODE, MODEL_TOKENS
+from zerowait.verl.rows import EPISODE, MODEL_TOKENS
 
 
 @pytest.fixture(scope="module")

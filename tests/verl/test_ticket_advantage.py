@@ -143,7 +143,7 @@ def compute(step, *, max_abstained=1.0, quorum=0.5):
     async def opened():
         return hub
 
-    with Redeemer(opened, late=lambda sample: lost()) as redeemer:
+    with Redeemer(opened, on_timeout=lambda sample: lost()) as redeemer:
         rows = RowRewards(redeemer, redeem_s=30, max_abstained=max_abstained, quorum=quorum)
         real = [key for key in step.keys if not key.startswith("pad")]
         rows.read("train", real)
@@ -450,7 +450,7 @@ def updates(trainer):
 
 
 def test_a_step_with_a_reward_that_an_agent_loop_brought_is_learned_from(queue):
-    """It has no ticket, and so no fate; all others are masked."""
+    """It has no ticket, and so no treatment; all others are masked."""
     step = Step(queue, [[judged(1), lost("mask"), lost("mask")]], configuration(), padding=1)
     queue.rows["train", "u0_0_0"]["extra_fields"] = {}
     trainer = compute(step)

@@ -14,7 +14,8 @@ from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.row_rewards import RowRewards
-from zerowait.verl.rewards.tickets import TicketSettings, ticket
+from zerowait.verl.rewards.settings import RewardSettings
+from zerowait.verl.rewards.tickets import ticket
 from zerowait.verl.trainer.replay_buffer import with_tickets
 
 NEVER = object()
@@ -141,13 +142,13 @@ def opened():
         async def open_hub():
             return hub
 
-        redeemer = Redeemer(open_hub, late=lambda sample: LOST)
+        redeemer = Redeemer(open_hub, on_timeout=lambda sample: LOST)
         running.append(redeemer)
         rows = RowRewards(redeemer, redeem_s=redeem_s, max_abstained=max_abstained, quorum=0.5)
         made = with_tickets(
             verls_buffer(rollout, metric, batch, kind=kind),
             rows=rows,
-            settings=TicketSettings(config="", redeem_s=redeem_s, max_sampled_batches=sampled),
+            settings=RewardSettings(config="", redeem_s=redeem_s, max_sampled_batches=sampled),
             prompts=2,
             responses=2,
         )
@@ -169,7 +170,7 @@ def await_rewards(buffer, queue, *uids, partition="train"):
     keys = [key for _, key in queue.tags if "_" in key and key.split("_")[0] in uids]
     buffer.rows.read(partition, keys)
     while not buffer.rows.known(keys):
-        buffer.redeemer.wait_for_news(0.05)
+        buffer.redeemer.wait_for_change(0.05)
 
 
 def values(buffer, batch):
@@ -344,7 +345,7 @@ def test_validation_between_asynchronous_steps_leaves_their_rows_alone(queue, op
     rollout.add([NEVER, judged(1)])
     rollout.add([judged(1)], partition="val")
     buffer = opened(rollout, "reward", batch=1, kind=ReplayBufferAsync)
-    with buffer.rows.apart():
+    with buffer.rows.validation():
         buffer.sample(1, "val", 1)
         assert buffer.redeemer.pending == 0
     assert queue.list()["train"].keys() == {"g0", "g0_0_0", "g0_1_0"}

@@ -1,1 +1,1 @@
-"""Tiny policies, judges and encoders for tests, recipes and the quickstart on a CPU."""
+"""TinyFiles policies, judges and encoders for tests, recipes and the quickstart on a CPU."""

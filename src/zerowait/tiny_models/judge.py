@@ -141,7 +141,7 @@ def agreement(question: JudgedQuestion, similarities: Sequence[float]) -> float:
     )
 
 
-def small_verdict_text(question: JudgedQuestion, agreed: float) -> str:
+def verdict_text(question: JudgedQuestion, agreed: float) -> str:
     """The reply of a judge that is `agreed` sure, in [0, 1].
 
     >>> print(verdict_text(Question("Paris.", ["Paris"]), 0.97))
@@ -288,7 +288,7 @@ async def serve_forever(
         await asyncio.Event().wait()
 
 
-class _JudgeApp:
+class _MicroBatcher:
     """Where concurrent questions are collected, to be compared in one pass over the weights."""
 
     def __init__(self, similarities: Similarities) -> None:
@@ -324,7 +324,7 @@ class _JudgeApp:
 @asynccontextmanager
 async def _listening(similarities: Similarities, host: str, port: int) -> AsyncIterator[int]:
     """The port on which the judge answers while the context lasts."""
-    desk = _JudgeApp(similarities)
+    batcher = _MicroBatcher(similarities)
     app = web.Application(client_max_size=_LARGEST_BODY_BYTES)
 
     async def complete(request: web.Request) -> web.Response:
@@ -333,7 +333,7 @@ async def _listening(similarities: Similarities, host: str, port: int) -> AsyncI
             question = judged_question_in(ask)
         except BadRequestError as error:
             return _json(_failure(str(error)), status=400)
-        content = small_verdict_text(question, await desk.agreement(question))
+        content = verdict_text(question, await batcher.agreement(question))
         return _json(_completion(content, prompt_tokens=ask.prompt_tokens))
 
     app.router.add_post("/v1/chat/completions", complete)
@@ -345,7 +345,7 @@ async def _listening(similarities: Similarities, host: str, port: int) -> AsyncI
         site = web.TCPSite(runner, host, port)
         await site.start()
         async with asyncio.TaskGroup() as group:
-            work = group.create_task(desk.work())
+            work = group.create_task(batcher.work())
             try:
                 yield site.port
             finally:

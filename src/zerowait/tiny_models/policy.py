@@ -20,7 +20,7 @@ _ENOUGH = 0.9
 _FORGET = 0.2
 
 
-class Tiny(msgspec.Struct, frozen=True):
+class TinyFiles(msgspec.Struct, frozen=True):
     """Where the pieces are: a model folder and two data files, as text for verl."""
 
     model: str
@@ -28,7 +28,7 @@ class Tiny(msgspec.Struct, frozen=True):
     validation: str
 
 
-class Lesson(msgspec.Struct, frozen=True):
+class SftExample(msgspec.Struct, frozen=True):
     """One text to learn from.
 
     Args:
@@ -42,8 +42,8 @@ class Lesson(msgspec.Struct, frozen=True):
     crux: tuple[int, ...]
 
 
-def taught_policy(
-    tokenizer: Any, lessons: Iterable[Sequence[Lesson]], *, seed: int, spread: float = 0.02
+def train_policy(
+    tokenizer: Any, lessons: Iterable[Sequence[SftExample]], *, seed: int, spread: float = 0.02
 ) -> Any:
     """A Qwen2 that has learned from `lessons`, batch by batch, until it knew what matters in them.
 
@@ -67,13 +67,13 @@ def save_tiny(
     *,
     train: Sequence[dict[str, Any]],
     validation: Sequence[dict[str, Any]],
-) -> Tiny:
+) -> TinyFiles:
     """Write a policy and the rows of its two data files into `folder`, which is made."""
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "model"
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-    return Tiny(
+    return TinyFiles(
         model=str(target),
         train=_write_rows(folder / "train.jsonl", train),
         validation=_write_rows(folder / "validation.jsonl", validation),
@@ -162,7 +162,7 @@ def _model(tokenizer: Any, *, seed: int, spread: float) -> Any:
         return Qwen2ForCausalLM(config)
 
 
-def _teach(model: Any, lessons: Iterable[Sequence[Lesson]]) -> None:
+def _teach(model: Any, lessons: Iterable[Sequence[SftExample]]) -> None:
     """Supervised lessons until the tokens that matter have a probability of `_ENOUGH`."""
     import torch
 

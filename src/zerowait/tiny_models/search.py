@@ -21,13 +21,13 @@ from zerowait.search import Episode, Passage, Searcher, SearchSettings, Turn
 from zerowait.search.documents import Document
 from zerowait.search.passages import FAILED, INVALID, observed
 from zerowait.tiny_models.policy import (
-    Lesson,
-    Tiny,
+    SftExample,
+    TinyFiles,
     prompt_tokens,
     question_row,
     save_tiny,
-    taught_policy,
     tokenizer_for,
+    train_policy,
 )
 from zerowait.verl.agent.policy_tokens import PolicyTokens
 
@@ -49,10 +49,10 @@ _FORMS: dict[_Form, int] = {"guess": 6, "search": 2, "told": 16}
 not taught, only what follows it."""
 
 
-class TinySearch(msgspec.Struct, frozen=True):
+class SearchFiles(msgspec.Struct, frozen=True):
     """Where the pieces are: policy and questions, and the corpus to be indexed."""
 
-    policy: Tiny
+    policy: TinyFiles
     corpus: str
 
 
@@ -70,7 +70,7 @@ def document(name: str, animal: str) -> Document:
     return Document(name, f"{name} keeps a {animal}.")
 
 
-def make_tiny_search(folder: str | Path, *, rows: int = 256, seed: int = 0) -> TinySearch:
+def make_search_policy(folder: str | Path, *, rows: int = 256, seed: int = 0) -> SearchFiles:
     """A policy that guesses more often than it searches, with its world, in `folder`.
 
     Takes about ten seconds, most of it teaching. No keeper of the validation file is in the
@@ -91,7 +91,7 @@ def make_tiny_search(folder: str | Path, *, rows: int = 256, seed: int = 0) -> T
     corpus.write_text("\n".join(lines) + "\n")
     held_out, known = NAMES[-HELD_OUT:], NAMES[:-HELD_OUT]
     tokenizer = search_tokenizer()
-    model = taught_policy(tokenizer, _lessons(tokenizer, draw), seed=seed, spread=0.1)
+    model = train_policy(tokenizer, _lessons(tokenizer, draw), seed=seed, spread=0.1)
     policy = save_tiny(
         home,
         model,
@@ -99,7 +99,7 @@ def make_tiny_search(folder: str | Path, *, rows: int = 256, seed: int = 0) -> T
         train=_rows([draw.choice(known) for _ in range(rows)], keeps),
         validation=_rows(held_out, keeps),
     )
-    return TinySearch(policy=policy, corpus=str(corpus))
+    return SearchFiles(policy=policy, corpus=str(corpus))
 
 
 def search_tokenizer() -> Any:
@@ -123,13 +123,13 @@ def _passage(name: str, animal: str) -> Passage:
     return Passage(document(name, animal).contents)
 
 
-def _lessons(tokenizer: Any, draw: random.Random) -> Iterator[list[Lesson]]:
+def _lessons(tokenizer: Any, draw: random.Random) -> Iterator[list[SftExample]]:
     """Episodes with made-up animals; the name in a search and the animal that was read matter."""
     for _ in range(_LESSONS):
         yield asyncio.run(_batch(tokenizer, draw))
 
 
-async def _batch(tokenizer: Any, draw: random.Random) -> list[Lesson]:
+async def _batch(tokenizer: Any, draw: random.Random) -> list[SftExample]:
     return [
         await _lesson(tokenizer, draw.choice(NAMES), draw.choice(ANIMALS), form=form)
         for form, count in _FORMS.items()
@@ -137,7 +137,7 @@ async def _batch(tokenizer: Any, draw: random.Random) -> list[Lesson]:
     ]
 
 
-async def _lesson(tokenizer: Any, name: str, animal: str, *, form: _Form) -> Lesson:
+async def _lesson(tokenizer: Any, name: str, animal: str, *, form: _Form) -> SftExample:
     searches = form != "guess"
     turns = [f"<search>{name}</search>"] * searches + [f"<answer>{animal}</answer>"]
     episode = await _episode(tokenizer, question(name), turns, found=_passage(name, animal))
@@ -151,7 +151,7 @@ async def _lesson(tokenizer: Any, name: str, animal: str, *, form: _Form) -> Les
     )
     words = {PolicyTokens(tokenizer).encode(word)[0] for word in (name, animal)}
     crux = tuple(place for place in taught if searches and tokens[place] in words)
-    return Lesson(tokens, taught, crux)
+    return SftExample(tokens, taught, crux)
 
 
 async def _episode(tokenizer: Any, asked: str, turns: Sequence[str], *, found: Passage) -> Episode:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from zerowait.errors import ConfigError
-from zerowait.verl.rewards.rows import MANAGER
+from zerowait.verl.rows import MANAGER
 
 _KEY: Final = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
 _LAST_IS_THE_MODELS: Final = "single_turn_agent"

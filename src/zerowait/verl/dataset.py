@@ -24,7 +24,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.verl.launch.data_columns import check_data_file
-from zerowait.verl.rewards.rows import mapping_in
+from zerowait.verl.rows import mapping_in
 
 TRAIN, VALIDATION = "train", "validation"
 _MAPPINGS = ("extra_info", "reward_model")

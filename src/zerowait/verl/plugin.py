@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
+from zerowait.verl.import_hook import on_import
 from zerowait.verl.process_role import in_training_worker
 from zerowait.verl.rewards.job_end import close_at_exit
-from zerowait.verl.when_imported import when_imported
 
 REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
@@ -137,7 +137,7 @@ def _plan(what: str, module: str, register: Callable[[], None], needed: Callable
     status = "registered" if needed() else "skipped"
     _ACCOUNT[what] = Registration(what=what, where=module, status=status)
     if status == "registered":
-        when_imported(module, partial(_attempt, what, module, register))
+        on_import(module, partial(_attempt, what, module, register))
 
 
 _ENTRIES: Final = (

@@ -18,21 +18,21 @@ import torch
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
-from zerowait.verl.rewards.response_mask import NOTHING_WRITTEN, RESPONSE_MASK, last_written
+from zerowait.verl.response_mask import NOTHING_WRITTEN, RESPONSE_MASK, last_written
 
 
-class _OnOwnTokens:
+class _RewardOnModelToken:
     """Mixed into an output's class: what verl puts on masked tokens moves to the model's last."""
 
     def as_dict(self) -> dict[str, Any]:
         """The row of this output in verl's queue."""
         row: dict[str, Any] = super().as_dict()  # type: ignore[misc]
         if "rm_scores" in row:
-            row["rm_scores"] = on_own_tokens(row["rm_scores"], row["response_mask"])
+            row["rm_scores"] = move_to_model_tokens(row["rm_scores"], row["response_mask"])
         return row
 
 
-def on_own_tokens(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def move_to_model_tokens(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Scores (response_length,) with what stands on masked tokens on the model's last one.
 
     As they are where the model wrote no token.
@@ -45,20 +45,20 @@ def on_own_tokens(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return moved
 
 
-def placed(output: AgentLoopOutput) -> AgentLoopOutput:
+def with_reward_on_model_token(output: AgentLoopOutput) -> AgentLoopOutput:
     """The same output, whose reward will stand on the last token that the model wrote."""
-    kind: type[AgentLoopOutput] = _placing(type(output))  # type: ignore[arg-type]
+    kind: type[AgentLoopOutput] = _rewarding_class(type(output))  # type: ignore[arg-type]
     if kind is type(output):
         return output
     return kind.model_construct(_fields_set=set(output.model_fields_set), **vars(output))
 
 
 @cache
-def _placing(kind: Any) -> Any:
+def _rewarding_class(kind: Any) -> Any:
     """A subclass that places rewards; one for each class, however many outputs there are."""
-    if issubclass(kind, _OnOwnTokens):
+    if issubclass(kind, _RewardOnModelToken):
         return kind
-    return type(kind.__name__, (_OnOwnTokens, kind), {"__module__": __name__})
+    return type(kind.__name__, (_RewardOnModelToken, kind), {"__module__": __name__})
 
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +73,9 @@ class AgentLoopRewardWorker(AgentLoopWorkerTQ.__ray_actor_class__):
 
     async def _agent_loop_postprocess(self, output: Any, validate: bool, **kwargs: Any) -> None:  # noqa: FBT001 - verl's face
         outputs = output if isinstance(output, list) else [output]
-        await super()._agent_loop_postprocess([placed(one) for one in outputs], validate, **kwargs)
+        await super()._agent_loop_postprocess(
+            [with_reward_on_model_token(one) for one in outputs], validate, **kwargs
+        )
 
     async def _compute_score(
         self, outputs: Sequence[AgentLoopOutput], kwargs: dict[str, Any]

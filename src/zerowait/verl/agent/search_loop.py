@@ -37,10 +37,10 @@ from zerowait.search import (
     Turn,
     settings_from,
 )
-from zerowait.verl.agent.manager import placed
+from zerowait.verl.agent.manager import with_reward_on_model_token
 from zerowait.verl.agent.policy_tokens import PolicyTokens, control_tokens, message_ends
-from zerowait.verl.agent.turn_reports import TurnReports, was_aborted
-from zerowait.verl.rewards.rows import EPISODE, MODEL_TOKENS, WHOLE
+from zerowait.verl.agent.turn_metadata import TurnMetadata, was_aborted
+from zerowait.verl.rows import EPISODE, MODEL_TOKENS, WHOLE
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}
 
@@ -70,7 +70,7 @@ def search_settings(config: Any) -> SearchSettings:
     return settings_from(given)
 
 
-def account(episode: Episode) -> dict[str, Any]:
+def episode_summary(episode: Episode) -> dict[str, Any]:
     """How an episode went, in plain values: what a scorer finds under ``extra["episode"]``.
 
     ``authors`` says in order who wrote how many tokens of the response: ``[["model", 12],
@@ -105,7 +105,7 @@ class SearchAgentLoop(AgentLoopBase):
         """The trajectory for one row of the data."""
         prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
         request_id = uuid4().hex
-        reports = TurnReports()
+        reports = TurnMetadata()
 
         async def generate(context: Sequence[int], most: int) -> Turn:
             began = time.monotonic()
@@ -147,7 +147,7 @@ class SearchAgentLoop(AgentLoopBase):
         )
         return {"stop": list(STOP_TEXTS), kept: True}
 
-    def _output(self, episode: Episode, reports: TurnReports) -> AgentLoopOutput:
+    def _output(self, episode: Episode, reports: TurnMetadata) -> AgentLoopOutput:
         output = AgentLoopOutput(
             prompt_ids=list(episode.prompt),
             response_ids=episode.response,
@@ -163,14 +163,14 @@ class SearchAgentLoop(AgentLoopBase):
             extra_fields={
                 **reports.fields,
                 MODEL_TOKENS: episode.model_tokens,
-                EPISODE: account(episode),
+                EPISODE: episode_summary(episode),
                 WHOLE: True,  # what was found cannot write tags or control tokens
                 # what verl's own loops always have
                 "turn_scores": [],
                 "tool_rewards": [],
             },
         )
-        return placed(output)
+        return with_reward_on_model_token(output)
 
 
 def _up_to(routed_experts: Any, episode: Episode) -> Any:

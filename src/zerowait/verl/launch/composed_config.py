@@ -49,7 +49,7 @@ _LOOSE: Final = {
 _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
-def composed(command: Sequence[str]) -> Any:
+def compose_config(command: Sequence[str]) -> Any:
     """The configuration with these overrides, an OmegaConf mapping.
 
     Raises:
@@ -60,6 +60,14 @@ def composed(command: Sequence[str]) -> Any:
     folder = verl_folder() / "trainer" / "config"
     with initialize_config_dir(config_dir=str(folder), version_base=None):
         return compose(_ROOT, overrides=list(command))
+
+
+def compose_yaml(command: Sequence[str]) -> str:
+    """Verl's whole configuration with these overrides, as YAML."""
+    from omegaconf import OmegaConf
+
+    text: str = OmegaConf.to_yaml(compose_config(command))
+    return text
 
 
 def check_overrides(
@@ -84,11 +92,11 @@ def check_overrides(
         check.syntax(argument)
     groups = [argument for argument in check.given if check.is_group(argument)]
     try:
-        plain = composed([*check.own, *groups])
+        plain = compose_config([*check.own, *groups])
     except (HydraException, OmegaConfBaseException) as error:
         check.refuse_group(groups, error)
     try:
-        whole = composed(command)
+        whole = compose_config(command)
     except (HydraException, OmegaConfBaseException):
         check.refuse_key(plain)
     changed = [
@@ -178,7 +186,7 @@ class _Check:
         for argument in self.given:
             done.append(argument)
             try:
-                composed(done)
+                compose_config(done)
             except (HydraException, OmegaConfBaseException) as error:
                 self.fail(_key(argument), f"does not fit ({argument}): {_first_line(error)}")
         raise ConfigError("verl's configuration does not compose")

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from zerowait.errors import DataError, MissingExtraError, did_you_mean
-from zerowait.verl.rewards.rows import extra_in, mapping_in
+from zerowait.verl.rows import extra_in, mapping_in
 
 _ROWS_AT_A_TIME = 1024
 

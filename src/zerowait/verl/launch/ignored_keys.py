@@ -15,7 +15,7 @@ import msgspec
 
 from zerowait.verl.estimators import not_run
 from zerowait.verl.launch.hydra_syntax import flattened, plain_key, read
-from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.trainer_modes import BASE_MODES
 
 
 class ConfigFinding(msgspec.Struct, frozen=True):
@@ -115,7 +115,7 @@ reward.reward_manager.name=zerowait
             problem = "does not reach grpo_vectorized in verl 0.9.1, which divides all the same"
             findings.append(ConfigFinding(f"{norm}=False", problem, "take grpo"))
     sampler = plain.get(f"{_SAMPLER}.path")
-    if plain.get("trainer.v1.trainer_mode") in BUILT_ON and str(sampler).lower() not in _NONE:
+    if plain.get("trainer.v1.trainer_mode") in BASE_MODES and str(sampler).lower() not in _NONE:
         problem = "takes the place of the replay buffer that redeems tickets"
         findings.append(ConfigFinding(f"{_SAMPLER}.path={sampler}", problem, "leave it out"))
     return findings

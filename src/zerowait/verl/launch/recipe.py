@@ -15,8 +15,13 @@ from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
 from zerowait.verl.estimators import ESTIMATORS, not_run
 from zerowait.verl.launch.verl_names import LOGGERS
-from zerowait.verl.modes import BUILT_ON, SEPARATE, STOPPED_WHEN_SAMPLING
-from zerowait.verl.rewards.limits import MAX_ABSTAINED, MAX_SAMPLED_BATCHES, REDEEM_S, check_limits
+from zerowait.verl.rewards.settings import (
+    MAX_ABSTAINED,
+    MAX_SAMPLED_BATCHES,
+    REDEEM_S,
+    check_limits,
+)
+from zerowait.verl.trainer_modes import BASE_MODES, SEPARATE_MODES, STOPPABLE_MODES
 
 _MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
 
@@ -151,32 +156,32 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         for name in ("redeem_s", "max_abstained"):
             if getattr(self, name) is not None and not self.gives_tickets:
-                raise ValueError(f"{name} is read in {' and '.join(BUILT_ON)} only: {_NO_STOP}")
+                raise ValueError(f"{name} is read in {' and '.join(BASE_MODES)} only: {_NO_STOP}")
         if self.max_sampled_batches is not None and not self.stops_sampling:
-            stopped = " and ".join(STOPPED_WHEN_SAMPLING)
+            stopped = " and ".join(STOPPABLE_MODES)
             raise ValueError(f"max_sampled_batches is read in {stopped} only: {_NO_STOP}")
         check_limits(
-            redeem_s=self.waited_s,
-            max_abstained=self.ceiling,
-            max_sampled_batches=self.sampled_batches,
+            redeem_s=self.redeem_s_or_default,
+            max_abstained=self.max_abstained_or_default,
+            max_sampled_batches=self.max_sampled_batches_or_default,
         )
         if self.updates_per_sync is not None:
             _count("updates_per_sync", self.updates_per_sync)
             if not self.is_separate:
-                raise ValueError(f"updates_per_sync is read in {' and '.join(SEPARATE)} only")
+                raise ValueError(f"updates_per_sync is read in {' and '.join(SEPARATE_MODES)} only")
 
     @property
-    def waited_s(self) -> float:
+    def redeem_s_or_default(self) -> float:
         """`redeem_s`, or its default."""
         return REDEEM_S if self.redeem_s is None else self.redeem_s
 
     @property
-    def ceiling(self) -> float:
+    def max_abstained_or_default(self) -> float:
         """`max_abstained`, or its default."""
         return MAX_ABSTAINED if self.max_abstained is None else self.max_abstained
 
     @property
-    def sampled_batches(self) -> int:
+    def max_sampled_batches_or_default(self) -> int:
         """`max_sampled_batches`, or its default."""
         told = self.max_sampled_batches
         return MAX_SAMPLED_BATCHES if told is None else told
@@ -184,17 +189,17 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     @property
     def stops_sampling(self) -> bool:
         """Whether a step that samples for ever can be stopped."""
-        return self.mode in STOPPED_WHEN_SAMPLING
+        return self.mode in STOPPABLE_MODES
 
     @property
     def gives_tickets(self) -> bool:
         """Whether rewards are fetched when a step needs them."""
-        return self.mode in BUILT_ON
+        return self.mode in BASE_MODES
 
     @property
     def is_separate(self) -> bool:
         """Whether rollouts have devices of their own."""
-        return self.mode in SEPARATE
+        return self.mode in SEPARATE_MODES
 
 
 SEPARATE_ONLY: Final = ("rollout_devices", "rollout_nodes")
@@ -342,7 +347,7 @@ def _devices_fit_the_mode(source: Source, parts: dict[str, Any]) -> None:
     if given and not trainer.is_separate:
         source.fail(
             ("resources", given[0]),
-            f"is read with trainer: {{mode: {SEPARATE[-1]}}} or {SEPARATE[0]} only, where rollouts "
+            f"is read with trainer: {{mode: {SEPARATE_MODES[-1]}}} or {SEPARATE_MODES[0]} only, where rollouts "
             "have devices of their own",
         )
     updates, batch = trainer.updates_per_sync or 1, parts["data"].batch

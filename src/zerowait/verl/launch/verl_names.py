@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zerowait.verl.estimators import ESTIMATORS
-from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.trainer_modes import BASE_MODES
 
 INT, FLOAT, BOOL, TEXT, LIST, MAPPING, NULL = (
     "a whole number",
@@ -185,7 +185,7 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 """Names that verl compares with, by the keys that they are values of."""
 
 REGISTRIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "trainer.v1.trainer_mode": (*BUILT_ON.values(), *BUILT_ON),
+    "trainer.v1.trainer_mode": (*BASE_MODES.values(), *BASE_MODES),
     "algorithm.adv_estimator": ESTIMATORS,
     f"{_ACTOR}.policy_loss.loss_mode": (
         "vanilla",

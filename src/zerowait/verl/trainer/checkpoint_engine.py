@@ -43,14 +43,14 @@ class WeightTransferError(ZerowaitError):
     """The trainer's weights did not reach the rollout workers."""
 
 
-class Meeting(msgspec.Struct, frozen=True):
+class Rendezvous(msgspec.Struct, frozen=True):
     """Where the sender waits for its receivers."""
 
     host: str
     port: int
 
 
-class Host:
+class RendezvousHost:
     """Where a group meets; to be kept until the group is closed.
 
     Args:
@@ -62,14 +62,14 @@ class Host:
         wait = timedelta(seconds=timeout_s)
         # Port 0: one that is free, and bound from here on.
         self._store = TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=wait)
-        self.meeting = Meeting(address, self._store.port)
+        self.rendezvous = Rendezvous(address, self._store.port)
 
 
 class WeightGroup:
     """Bytes from member 0 to all others.
 
     Args:
-        meeting: where the members meet.
+        rendezvous: where the members meet.
         rank: which member this is; 0 sends.
         size: how many there are.
         address: of this machine, as the others reach it.
@@ -80,14 +80,16 @@ class WeightGroup:
     """
 
     def __init__(
-        self, meeting: Meeting, *, rank: int, size: int, address: str, timeout_s: float
+        self, rendezvous: Rendezvous, *, rank: int, size: int, address: str, timeout_s: float
     ) -> None:
         self._me = "the trainer" if rank == _SENDER else f"rollout worker {rank} of {size - 1}"
         self._timeout = timedelta(seconds=timeout_s)
         self._group: Any = None
-        with self._told(f"did not meet all {size} processes at {meeting.host}:{meeting.port}"):
+        with self._told(
+            f"did not meet all {size} processes at {rendezvous.host}:{rendezvous.port}"
+        ):
             store = TCPStore(
-                meeting.host, meeting.port, wait_for_workers=False, timeout=self._timeout
+                rendezvous.host, rendezvous.port, wait_for_workers=False, timeout=self._timeout
             )
             options = ProcessGroupGloo._Options()  # noqa: SLF001 - torch has no other name for it
             options._timeout = self._timeout  # noqa: SLF001
@@ -157,7 +159,7 @@ class WeightGroup:
 CHECKPOINT_BACKEND = "gloo"
 _TIMEOUT_S = 300.0
 _ALIGNED = 16  # a tensor cannot be read from the middle of another number
-_OUTSIDE = -1
+_NOT_A_MEMBER = -1
 
 
 class _Chunk(msgspec.Struct, frozen=True):
@@ -245,7 +247,7 @@ class GlooCheckpointEngine(CheckpointEngine):
         self._bucket_bytes = bucket_size
         self._is_master = is_master
         self._timeout_s = float(timeout_s)
-        self._host: Host | None = None
+        self._host: RendezvousHost | None = None
         self._group: WeightGroup | None = None
 
     def prepare(self) -> Any:
@@ -253,38 +255,38 @@ class GlooCheckpointEngine(CheckpointEngine):
         self.finalize()  # what an update that failed has left
         if not self._is_master:
             return None
-        self._host = Host(_address(), timeout_s=self._timeout_s)
-        return self._host.meeting
+        self._host = RendezvousHost(_address(), timeout_s=self._timeout_s)
+        return self._host.rendezvous
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Any]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
         """The trainer's rank 0 is member 0, rollouts follow, and its other ranks are outside."""
-        size, meeting = 1 + rollout_world_size, metadata[0]
+        size, rendezvous = 1 + rollout_world_size, metadata[0]
         outside = actor_wg_world_size - 1
         trainer = {
-            "rank": [0, *[_OUTSIDE] * outside],
+            "rank": [0, *[_NOT_A_MEMBER] * outside],
             "world_size": [size] * actor_wg_world_size,
-            "meeting": [meeting] * actor_wg_world_size,
+            "rendezvous": [rendezvous] * actor_wg_world_size,
         }
         rollouts = {
             "rank": list(range(1, size)),
             "world_size": [size] * rollout_world_size,
-            "meeting": [meeting] * rollout_world_size,
+            "rendezvous": [rendezvous] * rollout_world_size,
         }
         return trainer, rollouts
 
-    def init_process_group(self, *, rank: int, world_size: int, meeting: Meeting) -> None:
+    def init_process_group(self, *, rank: int, world_size: int, rendezvous: Rendezvous) -> None:
         """Meet the others.
 
         Raises:
             WeightTransferError: not all came in time.
         """
-        if rank == _OUTSIDE:
+        if rank == _NOT_A_MEMBER:
             return
         self._group = WeightGroup(
-            meeting, rank=rank, size=world_size, address=_address(), timeout_s=self._timeout_s
+            rendezvous, rank=rank, size=world_size, address=_address(), timeout_s=self._timeout_s
         )
 
     @torch.no_grad()

@@ -18,12 +18,12 @@ from verl.trainer.ppo.v1.replay_buffer import (
 )
 
 from zerowait.errors import ConfigError
-from zerowait.verl.rewards.agent_loop_rewards import own_numbers
-from zerowait.verl.rewards.group_completion import tickets_in
+from zerowait.verl.rewards.agent_loop_rewards import filter_values
+from zerowait.verl.rewards.group_completion import tickets_of_prompts
+from zerowait.verl.rewards.reward_info import extra_info
 from zerowait.verl.rewards.row_rewards import RowRewards
-from zerowait.verl.rewards.rows import extra_info
 from zerowait.verl.rewards.sampled_batches import SampledBatches
-from zerowait.verl.rewards.tickets import TicketSettings
+from zerowait.verl.rewards.settings import RewardSettings
 
 _SHORTEST_POLL_S: Final = 0.03
 _LONGEST_POLL_S: Final = 2.0
@@ -110,7 +110,7 @@ class TicketReplayBuffer(ReplayBuffer):
         fresh = [uid for uid in finished if uid not in self._signal]
         rows = self._rows_of(partition_id, fresh)
         without = [key for keys in rows.values() for key in keys if not self.rows.has_ticket(key)]
-        own = own_numbers(partition_id, without, self.filter_groups_metric)
+        own = filter_values(partition_id, without, self.filter_groups_metric)
         for uid, keys in rows.items():
             self._signal[uid] = self._shared_value(keys, own)
         if fresh and self.rows.step.rewards >= self.rewards_per_step:
@@ -161,7 +161,7 @@ class TicketReplayBuffer(ReplayBuffer):
         for keys in self._rows_of(partition_id, uids).values():
             self.rows.forget(keys)
         # groups that fail or go stale were never read, and rollouts hand in before they fail
-        self.rows.give_up(tickets_in(partition_id, uids, self.responses))
+        self.rows.give_up(tickets_of_prompts(partition_id, uids, self.responses))
         for uid in uids:
             self._signal.pop(uid, None)
             self._held_since.pop(uid, None)
@@ -203,7 +203,7 @@ class TicketReplayBuffer(ReplayBuffer):
         generating = self.pending_keys[partition_id] or self.running_keys[partition_id]
         rest_s = _REST_PER_WORK * self._look_s
         started = time.monotonic()
-        self.rows.wait_for_news(min(max(_SHORTEST_POLL_S, rest_s), _LONGEST_POLL_S))
+        self.rows.wait_for_change(min(max(_SHORTEST_POLL_S, rest_s), _LONGEST_POLL_S))
         if self._held[partition_id] and not generating and partition_id != VALIDATION_PARTITION:
             self.rows.step.exposed_s += time.monotonic() - started
         last: float = super()._wait_for_next_poll(partition_id, last_debug_time)
@@ -224,7 +224,7 @@ def with_tickets(
     verls: ReplayBuffer,
     *,
     rows: RowRewards,
-    settings: TicketSettings,
+    settings: RewardSettings,
     prompts: int,
     responses: int,
 ) -> TicketReplayBuffer:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from zerowait.errors import JudgementError
 from zerowait.search import SearchSettings
 from zerowait.types import Sample
-from zerowait.verl.rewards.rows import EPISODE
+from zerowait.verl.rows import EPISODE
 
 _IN_A_ROW: Final = 2
 

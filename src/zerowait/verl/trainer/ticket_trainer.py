@@ -22,6 +22,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.hub import WaitRecord, append_wait
+from zerowait.hub.ray import RayTickets
 from zerowait.verl.agent.search_loop import search_settings
 from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.estimators import (
@@ -31,29 +32,29 @@ from zerowait.verl.estimators import (
     needs_two_responses,
     whitens,
 )
-from zerowait.verl.modes import BUILT_ON
 from zerowait.verl.rewards.advantage import advantages, optional_fields, row_sums
-from zerowait.verl.rewards.deadline import late_reward
+from zerowait.verl.rewards.deadline import timed_out_reward
+from zerowait.verl.rewards.episode_metrics import episode_metrics
 from zerowait.verl.rewards.filter_metric import check_filter_metric
 from zerowait.verl.rewards.metrics import (
     alarm_metrics,
-    all_priced,
     coverage,
-    episode_metrics,
+    has_all_prices,
     judge_metrics,
-    over_survivors,
     reward_metrics,
-    survivors_only,
+    valued_row_metrics,
+    without_placeholders,
 )
 from zerowait.verl.rewards.redeemer import Redeemer
+from zerowait.verl.rewards.reward_info import extra_info
 from zerowait.verl.rewards.row_rewards import RowRewards
-from zerowait.verl.rewards.rows import extra_info
+from zerowait.verl.rewards.settings import RewardSettings, check_ticketed, settings_in
 from zerowait.verl.rewards.settlement import RowTreatment, SettledSession
 from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_comparison
-from zerowait.verl.rewards.tickets import TicketSettings, check_ticketed, open_tickets, settings_in
 from zerowait.verl.trainer.interleave import interleaved
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
+from zerowait.verl.trainer_modes import BASE_MODES
 
 
 class TicketTrainer(PPOTrainer):
@@ -70,7 +71,7 @@ class TicketTrainer(PPOTrainer):
     """
 
     def __init__(self, config: Any) -> None:
-        self._settings: TicketSettings = settings_in(config)
+        self._settings: RewardSettings = settings_in(config)
         check_ticketed(config)
         rewards = load_config(self._settings.config)
         check_filter_metric(rewards, config.algorithm.get("filter_groups"), streaming=False)
@@ -78,10 +79,10 @@ class TicketTrainer(PPOTrainer):
         check_agent_loop(config)
         check_estimator(config)
         self._shaped = has_shape(rewards)
-        self._priced = all_priced(rewards)
+        self._priced = has_all_prices(rewards)
         self._redeemer = Redeemer(
-            lambda: open_tickets(self._settings),
-            late=lambda sample: late_reward(rewards, sample, self._settings.redeem_s),
+            self._open_hub,
+            on_timeout=lambda sample: timed_out_reward(rewards, sample, self._settings.redeem_s),
         )
         self._rows = RowRewards(
             self._redeemer,
@@ -99,10 +100,16 @@ class TicketTrainer(PPOTrainer):
             self._redeemer.close()
             raise
 
+    async def _open_hub(self) -> RayTickets:
+        """The job's hub, ready to redeem tickets; a ConfigError where reward.yaml is wrong."""
+        hub = RayTickets(self._settings.config, record=self._settings.record)
+        await hub.ready()
+        return hub
+
     @property
     def trainer_mode(self) -> str:
         """What verl compares with its own modes' names; the configuration says ours."""
-        return BUILT_ON[str(self.config.trainer.v1.trainer_mode)]
+        return BASE_MODES[str(self.config.trainer.v1.trainer_mode)]
 
     @trainer_mode.setter
     def trainer_mode(self, configured: str) -> None:
@@ -135,7 +142,7 @@ class TicketTrainer(PPOTrainer):
         self._rows.abstain_without_tokens(batch.partition_id, batch.keys)
         self._rows.check_ceiling()
         self._searches.check(sample for sample, _ in self._rows.sessions(batch.keys).values())
-        self._rows.check_own(batch.partition_id, batch.keys)
+        self._rows.check_agent_loop_rewards(batch.partition_id, batch.keys)
         if self._shaped:
             self._rows.check_lengths(batch.partition_id, batch.keys)
         estimator = estimator_in(self.config)
@@ -143,23 +150,23 @@ class TicketTrainer(PPOTrainer):
         self._settled |= settled
         self._trained += batch.keys
         self._rows.write(batch.partition_id, batch.keys)
-        verls = super()._compute_advantage
-        fates = {key: one.fate for key, one in settled.items()}
+        compute = super()._compute_advantage
+        treatments = {key: one.treatment for key, one in settled.items()}
         done = advantages(
             batch,
-            fates,
-            lambda some: verls(some, metrics),
+            treatments,
+            lambda some: compute(some, metrics),
             optional=optional_fields(self.config.algorithm),
             whitened=whitens(estimator),
             paired=needs_two_responses(estimator),
         )
-        if RowTreatment.MASKED in fates.values():
+        if RowTreatment.MASKED in treatments.values():
             done.reorder(interleaved(self._silent(done), self._ranks()))
         return done
 
     def _silent(self, batch: KVBatchMeta) -> list[bool]:
         """By row, whether it is out of the loss: masked, or padding."""
-        masked = {key for key, one in self._settled.items() if one.fate is RowTreatment.MASKED}
+        masked = {key for key, one in self._settled.items() if one.treatment is RowTreatment.MASKED}
         rows = zip(batch.keys, batch.tags, strict=True)
         return [key in masked or bool(tag.get("is_padding")) for key, tag in rows]
 
@@ -203,7 +210,7 @@ class TicketTrainer(PPOTrainer):
         before, self._stats = self._stats, self._redeemer.stats()
         metrics.update(judge_metrics(before, self._stats, priced=self._priced))
         metrics.update(alarm_metrics(self._stats))
-        if any(settled.fate is not RowTreatment.TRAINED for settled in self._settled.values()):
+        if any(settled.treatment is not RowTreatment.TRAINED for settled in self._settled.values()):
             self._correct_scores(batch, metrics)
 
     def _correct_scores(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> None:
@@ -215,7 +222,9 @@ class TicketTrainer(PPOTrainer):
         real = [key for key in batch.keys if key not in padding]
         lost = {k for k, settled in self._settled.items() if settled.reward.value is None}
         unpushed = {
-            k for k, settled in self._settled.items() if settled.fate is not RowTreatment.TRAINED
+            k
+            for k, settled in self._settled.items()
+            if settled.treatment is not RowTreatment.TRAINED
         }
         penalized = self.config.algorithm.use_kl_in_reward
         for name, field, absent in (
@@ -223,10 +232,10 @@ class TicketTrainer(PPOTrainer):
             ("rewards", "token_level_rewards" if penalized else "rm_scores", unpushed),
         ):
             keys = [key for key in real if key not in absent]
-            metrics.update(over_survivors(row_sums(batch.partition_id, keys, field), name))
+            metrics.update(valued_row_metrics(row_sums(batch.partition_id, keys, field), name))
 
     def _validate(self) -> dict[str, float]:
-        with self._rows.apart():
+        with self._rows.validation():
             metrics: dict[str, float] = super()._validate()
         return metrics
 
@@ -247,7 +256,7 @@ class TicketTrainer(PPOTrainer):
                 expected_acc_counts,
             )
             return told
-        infos, missing = survivors_only(reward_extra_infos_dict, data_sources, sample_uids)
+        infos, missing = without_placeholders(reward_extra_infos_dict, data_sources, sample_uids)
         expected = {k: n - missing.get(k, 0) for k, n in (expected_acc_counts or {}).items()}
         told = super()._val_metrics_update(
             data_sources, sample_uids, infos, sample_turns, expected_acc_counts=expected

@@ -15,7 +15,7 @@ from transformers import DynamicCache
 from zerowait.verl.cpu.rollout.cache import SlotCache
 from zerowait.verl.cpu.rollout.generation import Generation
 from zerowait.verl.cpu.rollout.graph import RecordedStep
-from zerowait.verl.cpu.rollout.sampling import Controls, next_tokens
+from zerowait.verl.cpu.rollout.sampling import SamplingTensors, next_tokens
 
 
 class BatchLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class DecodingBatch:
         self._model = model
         self._limits = limits
         self._cache = SlotCache(model.config.get_text_config().num_hidden_layers)
-        self._controls: Controls | None = None
+        self._controls: SamplingTensors | None = None
         self._recorded = RecordedStep(model, self._cache) if graphs else None
 
     @property
@@ -72,7 +72,7 @@ class DecodingBatch:
 
         Equal contexts, such as those of one prompt group, are read once.
         """
-        for readers in self._portions(joining):
+        for readers in self._prefill_batches(joining):
             contexts = list(readers)
             logits, filled = self._read(contexts)
             source = [at for at, rows in enumerate(readers.values()) for _ in rows]
@@ -82,7 +82,9 @@ class DecodingBatch:
             self.rows += rows
             index = torch.tensor(source, dtype=torch.int64, device=logits.device)
             sampling = [row.sampling for row in rows]
-            self._write(logits.index_select(0, index), rows, Controls(sampling, logits.device))
+            self._write(
+                logits.index_select(0, index), rows, SamplingTensors(sampling, logits.device)
+            )
         self._controls = None
 
     @torch.inference_mode()
@@ -90,7 +92,7 @@ class DecodingBatch:
         """Write one token of every row."""
         if self._controls is None:
             sampling = [row.sampling for row in self.rows]
-            self._controls = Controls(sampling, self._model.device)
+            self._controls = SamplingTensors(sampling, self._model.device)
         self._cache.make_room()
         tokens = [row.token_ids[-1] for row in self.rows]
         positions = [len(row.prompt_ids) + len(row.token_ids) - 1 for row in self.rows]
@@ -121,7 +123,7 @@ class DecodingBatch:
         self._controls = None
         return rows
 
-    def _portions(
+    def _prefill_batches(
         self, joining: Sequence[Generation]
     ) -> Iterator[dict[tuple[int, ...], list[Generation]]]:
         """Contexts with the responses that continue them, as much at a time as may be read."""
@@ -171,7 +173,7 @@ class DecodingBatch:
         return output.logits[:, -1], filled
 
     @staticmethod
-    def _write(logits: torch.Tensor, rows: Sequence[Generation], controls: Controls) -> None:
+    def _write(logits: torch.Tensor, rows: Sequence[Generation], controls: SamplingTensors) -> None:
         """Sample the next token of each row and append it."""
         uniforms = torch.tensor([row.uniform() for row in rows], dtype=torch.float64)
         banned = [(at, list(row.forbidden())) for at, row in enumerate(rows)]

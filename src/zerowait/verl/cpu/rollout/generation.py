@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from zerowait.verl.cpu.rollout.sampling import Sampling
 
-Finish: TypeAlias = Literal["", "stop", "length", "aborted"]
+FinishReason: TypeAlias = Literal["", "stop", "length", "aborted"]
 Detokenize: TypeAlias = Callable[[Sequence[int]], str]
 
 _TAIL_TOKENS = 32
@@ -25,13 +25,13 @@ class Generation:
 
     Attributes:
         finish: why it ended, or empty while it has not.
-        abandoned: nobody waits for it any more.
+        cancelled: nobody waits for it any more.
     """
 
     __slots__ = (
         "_decode",
         "_random",
-        "abandoned",
+        "cancelled",
         "finish",
         "log_probs",
         "prompt_ids",
@@ -55,8 +55,8 @@ class Generation:
         self.sampling = sampling
         self.token_ids: list[int] = []
         self.log_probs: list[float] = []
-        self.finish: Finish = ""
-        self.abandoned = False
+        self.finish: FinishReason = ""
+        self.cancelled = False
         self._random = random.Random(seed if sampling.seed is None else sampling.seed)
         self._decode = decode
 
@@ -73,7 +73,7 @@ class Generation:
     @property
     def done(self) -> bool:
         """Whether no further token is wanted."""
-        return bool(self.finish) or self.abandoned
+        return bool(self.finish) or self.cancelled
 
     def uniform(self) -> float:
         """The next number in [0, 1) of this response's own random sequence."""

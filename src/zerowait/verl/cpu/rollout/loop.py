@@ -90,7 +90,7 @@ class DecodingLoop:
             return await answer
         finally:
             self._answers.pop(generation, None)
-            generation.abandoned = not generation.finish
+            generation.cancelled = not generation.finish
 
     async def pause(self, reason: str) -> None:
         """Stop at the next token until `resume` is called for every reason there is."""
@@ -134,7 +134,7 @@ class DecodingLoop:
         self._settle(ended)
         return len(ended)
 
-    def accept_again(self) -> None:
+    def accept_requests(self) -> None:
         """Undo `abort`."""
         self._rejecting = False
         self.resume("abort")

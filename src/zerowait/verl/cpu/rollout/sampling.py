@@ -75,7 +75,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"repetition_penalty must be above 0, not {self.repetition_penalty}")
 
 
-class Defaults(msgspec.Struct, frozen=True, kw_only=True):
+class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
     """What holds for parameters that a request does not name.
 
     Args:
@@ -91,13 +91,13 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
 
 
-def sampling_from(given: Mapping[str, Any], defaults: Defaults) -> Sampling:
+def sampling_from(given: Mapping[str, Any], defaults: SamplingDefaults) -> Sampling:
     """The `Sampling` that verl's dictionary of parameters asks for, under vLLM's names.
 
     Raises:
         ConfigError: a parameter is unknown here. It would otherwise be ignored in silence.
 
-    >>> sampling_from({"max_tokens": 9}, Defaults(max_tokens=4, room=8)).max_tokens
+    >>> sampling_from({"max_tokens": 9}, SamplingDefaults(max_tokens=4, room=8)).max_tokens
     8
     """
     for name, value in given.items():
@@ -123,7 +123,7 @@ def sampling_from(given: Mapping[str, Any], defaults: Defaults) -> Sampling:
     )
 
 
-class Controls:
+class SamplingTensors:
     """The `Sampling` of every row as tensors, built once for each make-up of the batch."""
 
     def __init__(self, rows: Sequence[Sampling], device: torch.device) -> None:
@@ -147,7 +147,7 @@ class Controls:
 
 def next_tokens(
     logits: torch.Tensor,
-    controls: Controls,
+    controls: SamplingTensors,
     uniforms: torch.Tensor,
     *,
     seen: Sequence[Sequence[int]] = (),
@@ -186,7 +186,9 @@ def penalised(
     return torch.where(mask, lowered, logits)
 
 
-def _choose(log_weights: torch.Tensor, controls: Controls, uniforms: torch.Tensor) -> torch.Tensor:
+def _choose(
+    log_weights: torch.Tensor, controls: SamplingTensors, uniforms: torch.Tensor
+) -> torch.Tensor:
     if controls.all_greedy:
         return log_weights.argmax(dim=-1)
     drawn = draw(_kept(log_weights, controls), uniforms)
@@ -195,7 +197,7 @@ def _choose(log_weights: torch.Tensor, controls: Controls, uniforms: torch.Tenso
     return torch.where(controls.greedy.squeeze(1), log_weights.argmax(dim=-1), drawn)
 
 
-def _kept(log_weights: torch.Tensor, controls: Controls) -> torch.Tensor:
+def _kept(log_weights: torch.Tensor, controls: SamplingTensors) -> torch.Tensor:
     """The log-weights with those outside top-k, then outside top-p, at minus infinity."""
     if controls.top_k is None and controls.top_p is None:
         return log_weights

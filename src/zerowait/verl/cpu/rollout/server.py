@@ -15,7 +15,7 @@ from zerowait.verl.cpu.rollout.batch import DecodingBatch
 from zerowait.verl.cpu.rollout.generation import Generation
 from zerowait.verl.cpu.rollout.loop import DecodingLoop, LoopStats
 from zerowait.verl.cpu.rollout.model import free_bytes, load_model, move
-from zerowait.verl.cpu.rollout.sampling import Defaults, Sampling, sampling_from
+from zerowait.verl.cpu.rollout.sampling import Sampling, SamplingDefaults, sampling_from
 from zerowait.verl.cpu.rollout.settings import (
     bytes_per_token,
     check_attention,
@@ -25,7 +25,7 @@ from zerowait.verl.cpu.rollout.settings import (
     rollout_settings_from,
     stop_ids_of,
 )
-from zerowait.verl.cpu.rollout.weights import Packed, WeightLoader
+from zerowait.verl.cpu.rollout.weights import PackedTensor, WeightLoader
 
 
 class TransformersServer:
@@ -101,7 +101,7 @@ class TransformersServer:
                 f"takes {self._longest}"
             )
         whole = rollout.prompt_length + rollout.response_length
-        defaults = Defaults(
+        defaults = SamplingDefaults(
             max_tokens=min(rollout.response_length, whole - len(prompt_ids)),
             room=room,
             stop_ids=self._stop_ids,
@@ -133,7 +133,7 @@ class TransformersServer:
         await self._loop.evict("weights")
         self._loader = WeightLoader(self._model)
 
-    async def load_weights(self, bucket: Sequence[Packed]) -> None:
+    async def load_weights(self, bucket: Sequence[PackedTensor]) -> None:
         """Write a portion of the weights into the model.
 
         Raises:
@@ -187,7 +187,7 @@ class TransformersServer:
 
     async def resume_generation(self) -> None:
         """Take requests again after `abort_all_requests`."""
-        self._loop.accept_again()
+        self._loop.accept_requests()
 
     async def release_kv_cache(self) -> None:
         """Free the cache while the weights stay."""

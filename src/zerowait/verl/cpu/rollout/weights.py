@@ -14,7 +14,7 @@ import torch
 
 from zerowait.errors import ZerowaitError
 
-Packed: TypeAlias = tuple[str, str, tuple[int, ...], Any]
+PackedTensor: TypeAlias = tuple[str, str, tuple[int, ...], Any]
 """Name, dtype, shape and bytes of one tensor."""
 
 
@@ -22,7 +22,7 @@ class WeightMismatchError(ZerowaitError):
     """The weights that were sent are not the weights of the model that received them."""
 
 
-def pack(name: str, tensor: torch.Tensor) -> Packed:
+def pack(name: str, tensor: torch.Tensor) -> PackedTensor:
     """`tensor` in a form that Ray moves without copying; bfloat16 included, which NumPy lacks."""
     flat = tensor.detach().to("cpu").contiguous().reshape(-1)
     dtype = str(flat.dtype).removeprefix("torch.")
@@ -34,7 +34,7 @@ async def buckets(
     *,
     limit_bytes: int,
     dtype: torch.dtype,
-) -> AsyncIterator[list[Packed]]:
+) -> AsyncIterator[list[PackedTensor]]:
     """The weights in portions of at least one tensor and, beyond that, at most `limit_bytes`.
 
     Args:
@@ -43,7 +43,7 @@ async def buckets(
         limit_bytes: size of a portion.
         dtype: what floating-point tensors become before they travel.
     """
-    bucket: list[Packed] = []
+    bucket: list[PackedTensor] = []
     held = 0
     async for name, tensor in _each(weights):
         packed = pack(name, tensor.to(dtype) if tensor.is_floating_point() else tensor)
@@ -68,7 +68,7 @@ class WeightLoader:
         self._targets: dict[str, torch.Tensor] = model.state_dict()
         self._loaded: set[int] = set()
 
-    def load(self, bucket: Sequence[Packed]) -> None:
+    def load(self, bucket: Sequence[PackedTensor]) -> None:
         """Write one portion into the model.
 
         Raises:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError, DataError
-from zerowait.verl.launch.composed_config import check_overrides, composed
+from zerowait.verl.launch.composed_config import check_overrides, compose_config
 from zerowait.verl.launch.data_columns import check_data_file
 from zerowait.verl.launch.hydra_syntax import plain_key
 from zerowait.verl.launch.ignored_keys import examine
@@ -21,7 +21,7 @@ _MANAGER: Final = "reward.reward_manager.name"
 _CLASS: Final = "RewardDataset"
 
 
-def wrong_in(overrides: Sequence[str]) -> list[str]:
+def command_problems(overrides: Sequence[str]) -> list[str]:
     """Each thing that keeps rewards from a training with these overrides, in a line; [] is none.
 
     Without overrides there is no command to look at.
@@ -45,12 +45,12 @@ def _sound(overrides: Sequence[str]) -> tuple[Any, list[str]]:
     """The configuration with the overrides that fit, and why the others do not."""
     whole = _refused(overrides)
     if whole is None:
-        return composed(overrides), []
+        return compose_config(overrides), []
     why = {text: problem for text in overrides if (problem := _refused([text])) is not None}
     rest = [text for text in overrides if text not in why]
     if _refused(rest) is not None:  # they do not fit each other
         return None, [*why.values(), whole]
-    return composed(rest), list(why.values())
+    return compose_config(rest), list(why.values())
 
 
 def _refused(overrides: Sequence[str]) -> str | None:
@@ -88,8 +88,8 @@ def _unready(config: Any, said: set[str]) -> Iterator[str]:
 
 
 def _check_reward(config: Any) -> None:
+    from zerowait.verl.rewards.settings import check_ticketed, gives_tickets, settings_in
     from zerowait.verl.rewards.streaming_rules import check_streaming
-    from zerowait.verl.rewards.tickets import check_ticketed, gives_tickets, settings_in
 
     settings = settings_in(config)
     if gives_tickets(config) and config.reward.reward_manager.name == "zerowait":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 
-def when_imported(name: str, then: Callable[[], object]) -> None:
+def on_import(name: str, then: Callable[[], object]) -> None:
     """Call `then` once module `name` has been imported: now, if it is there already.
 
     What `then` raises is raised by the import.
@@ -18,10 +18,10 @@ def when_imported(name: str, then: Callable[[], object]) -> None:
     if name in sys.modules:
         then()
     else:
-        sys.meta_path.insert(0, _Watch(name, then))
+        sys.meta_path.insert(0, _ImportHook(name, then))
 
 
-class _Watch(importlib.abc.MetaPathFinder):
+class _ImportHook(importlib.abc.MetaPathFinder):
     """Finds one module as the other finders do, and is told when it has run."""
 
     def __init__(self, name: str, then: Callable[[], object]) -> None:

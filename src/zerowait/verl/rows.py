@@ -1,4 +1,8 @@
-"""What verl's rows hold, and what it logs of them; needs no verl."""
+"""Read one row of verl's batch: gold answer, extra columns, the model's own text, its episode.
+
+Imports neither verl nor torch. The constants are the keys under which an agent loop tells us more
+about its response, in ``AgentLoopOutput.extra_fields``.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from zerowait.errors import ConfigError, DataError
-from zerowait.types import Abstain, Outcome, Reward, Score
-from zerowait.verl.rewards.response_mask import RESPONSE_MASK, own_text
+from zerowait.verl.response_mask import RESPONSE_MASK, own_text
 
 MODEL_TOKENS: Final = "model_tokens"
 """Where an agent loop says, in ``extra_fields``, how many tokens of a response the model wrote."""
@@ -145,41 +148,6 @@ def episode_in(columns: Mapping[str, Any]) -> dict[str, Any]:
     """What the agent loop says of its episode, as a part of a sample's ``extra``; or nothing."""
     told = _said(columns).get(EPISODE)
     return {} if told is None else {EPISODE: plain_values(told)}
-
-
-def extra_info(reward: Reward, *, stand_in: str = "") -> dict[str, Any]:
-    """What verl logs beside the reward: finite numbers or None, the same keys for every row.
-
-    ``judged_reward`` and each component hold values that were judged, None where they were not;
-    ``abstained`` is 1 where there is none, and ``abstained_why`` says which and how. Beside them is
-    what is in ``Reward.metrics``.
-    """
-    info: dict[str, Any] = {
-        **reward.metrics,
-        "judged_reward": reward.value,
-        "abstained": float(reward.value is None),
-        "abstained_why": reward.why,
-        "stand_in": stand_in,
-    }
-    for name, outcome in reward.components.items():
-        info[name] = outcome.value if isinstance(outcome, Score) else None
-        info[f"{name}_abstained"] = _kind(outcome)
-    return info
-
-
-class RowInfo(dict[str, Any]):
-    """What verl logs of a row, in which every column is there, None where the row has no number.
-
-    verl reads from each row the keys that the first one has, and a function of the user may give
-    a number (``mine/acc``) for that one alone.
-    """
-
-    def __missing__(self, column: str) -> None:
-        """No number for `column`."""
-
-
-def _kind(outcome: Outcome) -> str:
-    return outcome.kind.value if isinstance(outcome, Abstain) else ""
 
 
 def plain_values(value: Any) -> Any:

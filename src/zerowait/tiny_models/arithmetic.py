@@ -18,13 +18,13 @@ from typing import Any
 import msgspec
 
 from zerowait.tiny_models.policy import (
-    Lesson,
-    Tiny,
+    SftExample,
+    TinyFiles,
     prompt_tokens,
     question_row,
     save_tiny,
-    taught_policy,
     tokenizer_for,
+    train_policy,
 )
 
 # fmt: off
@@ -67,7 +67,7 @@ def response(answer: str, *, tag: str = TAGS[0], idle: Sequence[str] = ()) -> st
     return " ".join([f"<{tag}>{answer}</{tag}>", *idle])
 
 
-def make_tiny(folder: str | Path, *, rows: int = 256, seed: int = 0) -> Tiny:
+def make_arithmetic_policy(folder: str | Path, *, rows: int = 256, seed: int = 0) -> TinyFiles:
     """A half-taught tiny policy with data in `folder`: about ten seconds, most of it teaching.
 
     Args:
@@ -79,7 +79,7 @@ def make_tiny(folder: str | Path, *, rows: int = 256, seed: int = 0) -> Tiny:
     asked = arithmetic_questions()
     chosen = [draw.choice(asked) for _ in range(rows)]
     tokenizer = _tokenizer()
-    model = taught_policy(tokenizer, _lessons(tokenizer, asked, draw), seed=seed)
+    model = train_policy(tokenizer, _lessons(tokenizer, asked, draw), seed=seed)
     return save_tiny(
         Path(folder),
         model,
@@ -106,7 +106,7 @@ def _tokenizer() -> Any:
 
 def _lessons(
     tokenizer: Any, asked: Sequence[ArithmeticQuestion], draw: random.Random
-) -> Iterator[list[Lesson]]:
+) -> Iterator[list[SftExample]]:
     """Right answers in each of the forms; the first token of the number has to be known."""
     opening = len(tokenizer.encode(f"<{TAGS[0]}>", add_special_tokens=False))
     prompts = {question: prompt_tokens(tokenizer, question.text) for question in asked}
@@ -124,5 +124,5 @@ def _lessons(
                 tokenizer.eos_token_id,
             )
             taught = tuple(range(len(prompt), len(tokens)))
-            lesson.append(Lesson(tokens, taught, crux=(len(prompt) + opening,)))
+            lesson.append(SftExample(tokens, taught, crux=(len(prompt) + opening,)))
         yield lesson

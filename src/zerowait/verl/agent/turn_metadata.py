@@ -11,7 +11,7 @@ _LATEST: Final = "max_global_steps"
 _ABORTED: Final = frozenset({"aborted", "abort"})
 
 
-class TurnReports:
+class TurnMetadata:
     """Gathers the turns' reports as verl's own agent loops do.
 
     `fields` are those of the first turn, and so is the version of the weights with which the
