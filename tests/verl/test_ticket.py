@@ -123,10 +123,10 @@ def test_a_configuration_whose_rows_would_have_no_ticket_is_refused(changed, say
         ("zerowait_separate_async", PPOTrainerSeparateAsync, "separate_async"),
     ],
 )
-def test_verl_finds_each_mode_and_takes_it_for_its_own(mode, compute, called):
+def test_verl_finds_each_mode_and_takes_it_for_its_own(mode, verls, called):
     trainer = get_trainer_cls(mode)
     assert issubclass(trainer, TicketTrainer)
-    assert issubclass(trainer, compute)
+    assert issubclass(trainer, verls)
     assert not trainer.__abstractmethods__
     one = object.__new__(trainer)
     one.config = config(mode)

@@ -1,6 +1,6 @@
-"""verl's response mask: 1 for a token that the model wrote, 0 for one of a tool or of padding.
+"""verl's response mask: 1 for a token that the model wrote, 0 for a tool's or for padding.
 
-Needs neither verl nor torch.
+Imports neither verl nor torch.
 """
 
 from __future__ import annotations
@@ -10,38 +10,41 @@ from itertools import groupby
 from typing import Any, Final
 
 RESPONSE_MASK: Final = "response_mask"
-"""Where an agent loop, or the worker that runs it, puts a response's mask in ``extra_fields``."""
+"""The key in ``extra_fields`` under which the reward manager finds a response's mask."""
 NOTHING_WRITTEN: Final = "the model wrote no token of the response, where a reward could stand"
 
 
 def last_written(mask: Sequence[int]) -> int | None:
-    """The place of the last token that the model wrote; None where it wrote none.
+    """The index of the last token that the model wrote; None if it wrote none.
 
-    Estimators multiply what stands on other tokens away: a reward has to stand here.
+    A reward has to be on such a token: estimators multiply the others by 0.
+
+    Args:
+        mask: of shape (response_length,).
 
     >>> last_written([0, 1, 1, 0]), last_written([0, 0])
     (2, None)
     """
-    places = (place for place in range(len(mask) - 1, -1, -1) if mask[place])
-    return next(places, None)
+    return next((at for at in range(len(mask) - 1, -1, -1) if mask[at]), None)
 
 
 def own_text(tokens: Sequence[Any], mask: Sequence[int], decode: Callable[[Any], str]) -> str:
-    """What the model wrote, without what others wrote among it.
+    """The text that the model wrote, without the text of tools.
 
-    Stretches on two sides of another's text are a line apart, so that no word or number is made of
-    their ends.
+    Spans on two sides of a tool's text are joined by a newline, so that no word or number is made
+    of their ends.
 
     Args:
-        tokens: of the response.
-        mask: of the same length.
-        decode: text of tokens.
+        tokens: of the response, of shape (response_length,).
+        mask: of the same shape.
+        decode: from tokens to text.
     """
-    stretches = (decode(tokens[start:end]) for start, end in _stretches(mask))
-    return "\n".join(text for text in stretches if text)
+    texts = (decode(tokens[start:end]) for start, end in _spans(mask))
+    return "\n".join(text for text in texts if text)
 
 
-def _stretches(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _spans(mask: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Start and end (exclusive) of each run of the model's tokens."""
     start = 0
     for written, run in groupby(mask, key=bool):
         end = start + sum(1 for _ in run)

@@ -15,54 +15,53 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.verl.response_mask import RESPONSE_MASK, own_text
 
 MODEL_TOKENS: Final = "model_tokens"
-"""Where an agent loop says, in ``extra_fields``, how many tokens of a response the model wrote."""
+"""Key in ``extra_fields``: the number of the response's tokens that the model wrote."""
 EPISODE: Final = "episode"
-"""Where an agent loop may say, in ``extra_fields``, how its episode went: scorers and rubrics find
-it under the same name in the sample's ``extra``."""
+"""Key in ``extra_fields``: a summary of the episode; also its key in the sample's ``extra``."""
 WHOLE: Final = "judged_whole"
-"""Where an agent loop says, in ``extra_fields``, that the whole response is judged, because what
-others wrote in it cannot pass for the model's own."""
+"""Key in ``extra_fields``: true if the whole response is judged, because the text of tools in it
+cannot be mistaken for the model's."""
 TRANSCRIPT: Final = "transcript"
-"""Where a sample's ``extra`` has the whole response, when others wrote a part of it."""
+"""Key in a sample's ``extra``: the whole response, if a tool wrote a part of it."""
 MANAGER: Final = "zerowait.verl.agent.manager.AgentLoopManager"
-"""The agent loop manager whose workers tell the mask of every response."""
+"""The agent loop manager whose workers pass the mask of every response on."""
 
 
 def truth_in(columns: Mapping[str, Any], where: str) -> Any:
-    """The row's gold answer in ``reward_model``; None in a batch that has no such column.
+    """The row's ground truth in ``reward_model``; None in a batch without that column.
 
     Raises:
-        DataError: names `where` and the column, which holds something else than a mapping.
+        DataError: the column is not a mapping; names `where`.
     """
     if "reward_model" not in columns:
         return None
-    told = mapping_in(columns["reward_model"])
-    if not isinstance(told, Mapping):
-        raise DataError(_no_mapping(where, "reward_model", told, '{"ground_truth": ...}'))
-    return told.get("ground_truth")
+    value = mapping_in(columns["reward_model"])
+    if not isinstance(value, Mapping):
+        raise DataError(_no_mapping(where, "reward_model", value, '{"ground_truth": ...}'))
+    return value.get("ground_truth")
 
 
 def extra_in(columns: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """The row's ``extra_info``; empty where there is none.
+    """The row's ``extra_info``; empty if there is none.
 
     Raises:
-        DataError: names `where` and the column, which holds something else than a mapping.
+        DataError: the column is not a mapping; names `where`.
     """
-    told = mapping_in(columns.get("extra_info"))
-    if told is None or told != told:  # noqa: PLR0124 - NaN, which data frames put for nothing
+    value = mapping_in(columns.get("extra_info"))
+    if value is None or value != value:  # noqa: PLR0124 - NaN, a data frame's missing value
         return {}
-    if not isinstance(told, dict):
-        raise DataError(_no_mapping(where, "extra_info", told, '{"index": 7}'))
-    return told
+    if not isinstance(value, dict):
+        raise DataError(_no_mapping(where, "extra_info", value, '{"index": 7}'))
+    return value
 
 
-def mapping_in(told: Any) -> Any:
-    """What a column holds; a mapping that was written down as JSON text is read.
+def mapping_in(column: Any) -> Any:
+    """The value of a column; a mapping stored as JSON text is decoded.
 
     >>> mapping_in('{"ground_truth": "4"}'), mapping_in("4")
     ({'ground_truth': '4'}, '4')
     """
-    value = plain_values(told)  # of numpy, text has a type of its own
+    value = plain_values(column)  # numpy has a string type of its own
     if not isinstance(value, str):
         return value
     try:
@@ -78,12 +77,12 @@ def _no_mapping(where: str, column: str, found: Any, example: str) -> str:
 
 
 class Written(NamedTuple):
-    """What is judged of a response.
+    """The part of a response that is judged.
 
     Args:
-        text: that the model wrote.
-        tokens: how many of them the model wrote.
-        extra: ``transcript``, the whole response, where others wrote a part of it.
+        text: written by the model.
+        tokens: number of tokens written by the model.
+        extra: ``transcript``, the whole response, if a tool wrote a part of it; else empty.
     """
 
     text: str
@@ -98,37 +97,42 @@ def written_by_model(
     *,
     mask: Sequence[int] | None = None,
 ) -> Written:
-    """The model's own text of a response, by its mask; the whole where nobody else wrote in it.
+    """The text of a response that the model itself wrote, by the response mask.
 
     Args:
-        columns: of the row; ``tool_extra_fields`` is what its agent loop said.
-        tokens: of the response, without padding.
-        decode: text of tokens.
-        mask: of the response, where the batch has it; else the agent loop's.
+        columns: the row; ``tool_extra_fields`` holds the agent loop's ``extra_fields``.
+        tokens: the response without padding, of shape (response_length,).
+        decode: from tokens to text.
+        mask: of the response, if the batch has one; None uses the agent loop's.
 
     Raises:
-        ConfigError: others wrote a part of the response, and there is no mask.
+        ConfigError: tools wrote a part of the response, and there is no mask.
     """
-    said = _said(columns)
+    fields = _extra_fields(columns)
     if mask is None:
-        mask = said.get(RESPONSE_MASK)
-    count = said.get(MODEL_TOKENS)
+        mask = fields.get(RESPONSE_MASK)
+    count = fields.get(MODEL_TOKENS)
     if mask is None:
         count = len(tokens) if count is None else int(count)
-        if not said.get(WHOLE):
-            _refuse_turns_of_others(columns, count, len(tokens))
+        if not fields.get(WHOLE):
+            _refuse_tool_text(columns, count, len(tokens))
         return Written(decode(tokens), count, {})
     mask = [int(bit) for bit in mask[: len(tokens)]]
     count = sum(mask) if count is None else int(count)
     whole = decode(tokens)
-    if said.get(WHOLE) or all(mask):
+    if fields.get(WHOLE) or all(mask):
         return Written(whole, count, {})
     return Written(own_text(tokens, mask, decode), count, {TRANSCRIPT: whole})
 
 
-def _refuse_turns_of_others(columns: Mapping[str, Any], count: int, written: int) -> None:
+def _refuse_tool_text(columns: Mapping[str, Any], count: int, written: int) -> None:
+    """Raise a ConfigError for a response of several turns in which a tool may have written."""
     turns = columns.get("__num_turns__")
-    if turns is None or int(turns) <= 2 or (MODEL_TOKENS in _said(columns) and count == written):
+    if (
+        turns is None
+        or int(turns) <= 2
+        or (MODEL_TOKENS in _extra_fields(columns) and count == written)
+    ):
         return
     raise ConfigError(
         f"a response has {int(turns)} turns, and nothing says which of its tokens the model wrote: "
@@ -138,20 +142,20 @@ def _refuse_turns_of_others(columns: Mapping[str, Any], count: int, written: int
     )
 
 
-def _said(columns: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What the agent loop put into its ``extra_fields``."""
-    said = columns.get("tool_extra_fields")
-    return said if isinstance(said, Mapping) else {}
+def _extra_fields(columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The agent loop's ``extra_fields``; empty without one."""
+    fields = columns.get("tool_extra_fields")
+    return fields if isinstance(fields, Mapping) else {}
 
 
 def episode_in(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """What the agent loop says of its episode, as a part of a sample's ``extra``; or nothing."""
-    told = _said(columns).get(EPISODE)
-    return {} if told is None else {EPISODE: plain_values(told)}
+    """The agent loop's summary of the episode, as a part of a sample's ``extra``; may be empty."""
+    value = _extra_fields(columns).get(EPISODE)
+    return {} if value is None else {EPISODE: plain_values(value)}
 
 
 def plain_values(value: Any) -> Any:
-    """Python values from what data frames bring: numpy scalars, arrays and nested mappings."""
+    """Plain Python values from a data frame's: numpy scalars, arrays and nested mappings."""
     if isinstance(value, Mapping):
         return {str(key): plain_values(item) for key, item in value.items()}
     if hasattr(value, "tolist"):

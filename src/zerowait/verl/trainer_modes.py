@@ -1,4 +1,4 @@
-"""The names of our trainer modes, without anything heavy."""
+"""Names of trainer modes (``trainer.v1.trainer_mode``). Imports nothing."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ BASE_MODES: Final = {
     "zerowait_colocate_async": "colocate_async",
     "zerowait_separate_async": "separate_async",
 }
-"""Our modes, in ``trainer.v1.trainer_mode``, and the mode of verl's that each is built on."""
+"""zerowait's modes, which give tickets, and the mode of verl's that each extends."""
 
 STOPPABLE_MODES: Final = ("sync", *BASE_MODES)
-"""The modes in which a training that samples for ever can be stopped: in verl's own asynchronous
-ones an error has another prompt drawn."""
+"""The modes in which an error stops a step that samples without end; verl's own asynchronous modes
+draw another prompt instead."""
 
 SEPARATE_MODES: Final = ("separate_async", "zerowait_separate_async")
-"""The modes whose rollouts have devices of their own."""
+"""The modes in which rollouts run on devices of their own."""

@@ -1,4 +1,4 @@
-"""The command line of verl's trainer for a recipe: device, settings, overrides, and their checks."""
+"""The command line of verl's trainer for a recipe: device, settings and overrides."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from zerowait.verl.rows import MANAGER
 
 
 def device_of(recipe: Recipe, *, runs_here: bool = True) -> Literal["cpu", "cuda"]:
-    """``cuda`` or ``cpu``: as the recipe says, or what this machine has.
+    """``cuda`` or ``cpu``, as the recipe says or as this machine has.
 
     Args:
         recipe: the recipe.
-        runs_here: False where nothing is started; then a recipe for GPUs needs none.
+        runs_here: False for a dry run, in which a recipe for GPUs needs none.
 
     Raises:
-        ConfigError: the recipe says ``cuda``, and there is none.
+        ConfigError: the recipe says ``cuda``, and this machine has no GPU.
     """
     resources = recipe.resources
     runs_here = runs_here and resources.ray_address is None
@@ -42,7 +42,7 @@ def device_of(recipe: Recipe, *, runs_here: bool = True) -> Literal["cpu", "cuda
 
 
 def has_driver() -> bool:
-    """Whether there may be a GPU; torch, whose import takes seconds, finds none without."""
+    """Whether a GPU driver is installed; without one, torch (slow to import) need not be asked."""
     if Path("/dev/kfd").exists():  # AMD's
         return True
     try:
@@ -61,7 +61,15 @@ def _has_gpu() -> bool:
 
 
 def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
-    """What the recipe says, in the terms of verl's configuration."""
+    """The recipe as a `TrainingSetup`.
+
+    Args:
+        recipe: the recipe.
+        device: from `device_of`.
+
+    Raises:
+        ConfigError: the recipe needs a GPU, and `device` is ``cpu``.
+    """
     data, algorithm, resources = recipe.data, recipe.algorithm, recipe.resources
     if device == "cpu":
         _refuse_what_needs_a_gpu(recipe)
@@ -103,7 +111,7 @@ def _engine(recipe: Recipe) -> Literal["transformers", "vllm", "sglang"]:
 
 
 def _separate(recipe: Recipe) -> dict[str, Any]:
-    """What is only there where rollouts have devices of their own."""
+    """Fields of `TrainingSetup` for rollouts on devices of their own; empty for other modes."""
     trainer, resources = recipe.trainer, recipe.resources
     if not trainer.is_separate:
         return {}
@@ -139,9 +147,13 @@ def _refuse_what_needs_a_gpu(recipe: Recipe) -> None:
 
 
 def refuse_ineffective_overrides(recipe: Recipe, extra: Mapping[str, str]) -> None:
-    """Raise a ConfigError for overrides that verl ignores, or that take rewards past zerowait.
+    """Raise a ConfigError for overrides that verl ignores, or that bypass zerowait's rewards.
 
-    And for a NaN, which every comparison in verl lets pass, and for what the recipe sets twice.
+    Also for a NaN, which passes every comparison in verl, and for a key that the recipe sets twice.
+
+    Args:
+        recipe: the recipe, with its overrides under ``verl:``.
+        extra: overrides from the command line.
     """
     twice = given_twice(recipe.verl)
     if twice is not None:
@@ -156,12 +168,12 @@ def refuse_ineffective_overrides(recipe: Recipe, extra: Mapping[str, str]) -> No
 
 
 def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, str]) -> list[str]:
-    """The trainer's command line: ours, then the recipe's ``verl:``, then `extra`; later wins.
+    """The overrides for verl's trainer: ours, the recipe's ``verl:``, and `extra`; the last wins.
 
     Args:
         recipe: the recipe.
-        setup: the same in verl's terms.
-        extra: overrides in Hydra's own syntax, from the command line.
+        setup: the recipe's `setup_of`.
+        extra: overrides in Hydra's syntax, from the command line.
     """
     own = {**base_overrides(setup), **_reward(recipe), **_search(recipe)}
     # An epoch has at least one step, so the steps always end the run before the epochs do.

@@ -1,4 +1,4 @@
-"""Whether a data file has what training needs, before anything heavy is started."""
+"""Check a data file's columns and rows before anything heavy is started."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ROWS_AT_A_TIME = 1024
 
 
 def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> int:
-    """The number of rows, when every one of them has chat messages and a ground truth.
+    """The number of rows of a valid file: each row has chat messages and a ground truth.
 
     Args:
         path: a Parquet or JSONL file in verl's columns.
         prompt_key: the column of chat messages.
 
     Raises:
-        DataError: names the file, and the column or row that is not what it has to be.
+        DataError: names the file, and the column or row that is wrong.
         MissingExtraError: reading Parquet needs pyarrow.
     """
     file = Path(path)

@@ -1,9 +1,9 @@
-"""verl's trainer modes ``zerowait...``: steps that work on while judges do.
+"""verl's trainer modes ``zerowait...``: a step computes while judges work, then redeems tickets.
 
-A judgement that was not reached never becomes a number there.
-Selected with ``trainer.v1.trainer_mode=zerowait``, or ``zerowait_colocate_async`` or
-``zerowait_separate_async``, and our reward manager.
-Only hooks of the driver are overridden; nothing of ours runs in a training worker.
+A failed judgement never becomes a number: its row is neutral or masked. Selected with
+``trainer.v1.trainer_mode=zerowait`` (or ``zerowait_colocate_async``, ``zerowait_separate_async``)
+and the reward manager ``zerowait``. Only hooks of the driver are overridden; training workers run
+verl's code alone.
 """
 
 from __future__ import annotations
@@ -58,9 +58,7 @@ from zerowait.verl.trainer_modes import BASE_MODES
 
 
 class TicketTrainer(PPOTrainer):
-    """Rewards come in while log-probabilities and values are computed, in any mode of verl's.
-
-    To be put before the class of verl's whose hooks it takes.
+    """Mixin for verl's trainers: rewards arrive while log-probabilities and values are computed.
 
     Args:
         config: verl's whole configuration.
@@ -108,7 +106,7 @@ class TicketTrainer(PPOTrainer):
 
     @property
     def trainer_mode(self) -> str:
-        """What verl compares with its own modes' names; the configuration says ours."""
+        """The mode of verl's that ours extends: verl compares it with its own names."""
         return BASE_MODES[str(self.config.trainer.v1.trainer_mode)]
 
     @trainer_mode.setter
@@ -116,7 +114,7 @@ class TicketTrainer(PPOTrainer):
         del configured
 
     def fit(self, agent_loop_manager: Any) -> None:
-        """As verl's; ends the handle on the hub with the training."""
+        """As verl's; closes the connection to the hub with the training."""
         try:
             super().fit(agent_loop_manager)
         finally:
@@ -132,7 +130,7 @@ class TicketTrainer(PPOTrainer):
         )
 
     def on_step_begin(self) -> None:
-        """Drop the rows of the step before."""
+        """Drop the rows of the last step."""
         super().on_step_begin()
         self._rows.begin_step(self._trained)
         self._settled, self._trained = {}, []
@@ -161,33 +159,33 @@ class TicketTrainer(PPOTrainer):
             paired=needs_two_responses(estimator),
         )
         if RowTreatment.MASKED in treatments.values():
-            done.reorder(interleaved(self._silent(done), self._ranks()))
+            done.reorder(interleaved(self._out_of_loss(done), self._ranks()))
         return done
 
-    def _silent(self, batch: KVBatchMeta) -> list[bool]:
-        """By row, whether it is out of the loss: masked, or padding."""
+    def _out_of_loss(self, batch: KVBatchMeta) -> list[bool]:
+        """By row of the batch, whether it is out of the loss: masked, or padding."""
         masked = {key for key, one in self._settled.items() if one.treatment is RowTreatment.MASKED}
         rows = zip(batch.keys, batch.tags, strict=True)
         return [key in masked or bool(tag.get("is_padding")) for key, tag in rows]
 
     def _ranks(self) -> int:
-        """How many shares verl deals a batch out in, as its `_balance_batch` found out."""
+        """Number of shares that verl splits a batch into, as in its `_balance_batch`."""
         return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1  # noqa: SLF001
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        return self._unless_masked(batch, metrics, super()._update_critic)
+        return self._update_unless_empty(batch, metrics, super()._update_critic)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        return self._unless_masked(batch, metrics, super()._update_actor)
+        return self._update_unless_empty(batch, metrics, super()._update_actor)
 
-    def _unless_masked(
+    def _update_unless_empty(
         self,
         batch: KVBatchMeta,
         metrics: dict[str, Any],
         update: Callable[[KVBatchMeta, dict[str, Any]], KVBatchMeta],
     ) -> KVBatchMeta:
-        """Without a single token left, the loss is 0/0: there is nothing to learn in this step."""
-        skip = all(self._silent(batch))
+        """Skip the update when every row is out of the loss, which would be 0/0."""
+        skip = all(self._out_of_loss(batch))
         metrics["reward/update_skipped"] = float(skip)
         return batch if skip else update(batch, metrics)
 
@@ -214,9 +212,9 @@ class TicketTrainer(PPOTrainer):
             self._correct_scores(batch, metrics)
 
     def _correct_scores(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> None:
-        """Puts means over the rows that have a value in the place of verl's over all rows.
+        """Replace verl's means over all rows by means over the rows that have a value.
 
-        ``critic/rewards`` is what was trained on: the KL penalty in it is known for no other row.
+        ``critic/rewards`` is over the trained rows: for others its KL penalty is not known.
         """
         padding = {k for k, t in zip(batch.keys, batch.tags, strict=True) if t.get("is_padding")}
         real = [key for key in batch.keys if key not in padding]
@@ -304,7 +302,7 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
 
 @register_trainer("zerowait_colocate_async")
 class ZerowaitColocateAsync(TicketTrainer, PPOTrainerColocateAsync):
-    """Rollouts that take up their work again after an update, on the GPUs that train."""
+    """Rollouts on the GPUs that train; they continue after an update of the weights."""
 
 
 @register_trainer("zerowait_separate_async")
