@@ -144,9 +144,9 @@ def streaming(tmp_path_factory, world, recipes):
 def tickets(tmp_path_factory, world, recipes):
     folder = tmp_path_factory.mktemp("tickets")
     # nothing is remembered: an answered query that is asked again has to reach the retriever
-    patience = {"remember": 0, "timeout_s": 5, "deadline_s": 5}
+    limits = {"remember": 0, "timeout_s": 5, "deadline_s": 5}
     with an_outage(world.retriever, folder / "run"):
-        return train(folder, world, recipes, mode="zerowait", steps=4, **patience)
+        return train(folder, world, recipes, mode="zerowait", steps=4, **limits)
 
 
 @pytest.fixture(params=["streaming", "tickets"])

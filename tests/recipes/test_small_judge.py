@@ -48,7 +48,7 @@ CAPITALS = {
 
 
 def overlap(pairs):
-    """A stand-in for the weights: the share of words that two texts have in common."""
+    """In place of the encoder: the share of words that two texts have in common."""
     words = [tuple(set(text.lower().strip(".").split()) for text in pair) for pair in pairs]
     return [len(a & b) / max(1, len(a | b)) for a, b in words]
 

@@ -1,4 +1,4 @@
-"""Where a reward stands in verl's tensors: on the last token that the model wrote, in every way in.
+"""Where a reward stands in verl's tensors: on the last token that the model wrote, in every writer in.
 
 Advantages and returns are verl's own, over rows with tokens of tools at the start, in the middle and
 at the end, and are compared with sums made by hand over the model's own tokens alone.
@@ -24,6 +24,7 @@ with warnings.catch_warnings():
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
     from zerowait.verl.agent.manager import move_to_model_tokens, with_reward_on_model_token
+from zerowait.search import SearchSettings
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.batch.data_proto import abstain_without_tokens, as_tensor
 from zerowait.verl.estimators import ESTIMATORS, not_run
@@ -31,6 +32,7 @@ from zerowait.verl.response_mask import last_written, own_text
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.row_rewards import RowRewards
 from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.trainer.search_ceiling import SearchCeiling
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 RUN_BY_VERL = [name for name in ESTIMATORS if not_run(name) is None]
@@ -131,6 +133,7 @@ def redeemed(batch, rewards, config):
         trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5)
         trainer._rows.read("train", batch.keys)
         trainer._shaped, trainer._settled, trainer._trained = True, {}, []
+        trainer._searches = SearchCeiling(SearchSettings())
         trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0]})
         trainer._compute_advantage(batch, {})
     return trainer
@@ -245,7 +248,7 @@ def _whitened(rows):
     return {key: [(x - flat.mean()) * scale for x in row] for key, row in rows.items()}
 
 
-WAYS = {"tickets": by_tickets, "streaming": by_streaming, "batches": by_batches}
+WRITERS = {"tickets": by_tickets, "streaming": by_streaming, "batches": by_batches}
 CASES = [
     *((name, std, name == "gae") for name in RUN_BY_VERL for std in (True, False)),
     ("grpo", True, True),
@@ -253,16 +256,16 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize(("estimator", "std", "critic"), CASES)
 def test_advantages_and_returns_are_those_of_the_models_own_tokens(
-    queue, way, estimator, std, critic
+    queue, writer, estimator, std, critic
 ):
     for seed in range(8):
         queue.rows.clear()
         queue.tags.clear()
         rows = Rows(seed)
-        WAYS[way](rows, queue, configuration(estimator, std=std), critic=critic)
+        WRITERS[writer](rows, queue, configuration(estimator, std=std), critic=critic)
         advantages, returns = by_hand(estimator, rows, std=std)
         for key, mask in rows.masks.items():
             row = queue.rows["train", key]

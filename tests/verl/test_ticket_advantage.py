@@ -13,11 +13,13 @@ from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.errors import ConfigError, DataError, JudgementError
+from zerowait.search import SearchSettings
 from zerowait.types import Abstain, Reward, Sample, Score, Skipped
 from zerowait.verl.estimators import ESTIMATORS, has_group_baseline, not_run, whitens
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.row_rewards import RowRewards
 from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.trainer.search_ceiling import SearchCeiling
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 RUN_BY_VERL = [name for name in ESTIMATORS if not_run(name) is None]
@@ -149,6 +151,7 @@ def compute(step, *, max_abstained=1.0, quorum=0.5):
         rows.read("train", real)
         trainer._rows, trainer.hub, trainer._shaped = rows, hub, True
         trainer._settled, trainer._trained = {}, []
+        trainer._searches = SearchCeiling(SearchSettings())
         trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 0]})
         trainer.metrics = {}
         trainer.done = trainer._compute_advantage(step.batch, trainer.metrics)

@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.verl.import_hook import on_import
+from zerowait.verl.job_end import close_at_exit
 from zerowait.verl.process_role import in_training_worker
-from zerowait.verl.rewards.job_end import close_at_exit
 
 REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
