@@ -53,7 +53,7 @@ def test_a_manager_of_ones_own_is_looked_at(monkeypatch):
     monkeypatch.setattr(module, "Stranger", Stranger, raising=False)
     name = f"{module.__name__}.Mine"
     check_agent_loop(config(default_agent_loop="mine", agent_loop_manager_class=name))
-    for wrong, says in (("Stranger", "not derived"), ("Nobody", "cannot be loaded")):
+    for wrong, says in (("Stranger", "not derived"), ("Missing", "cannot be loaded")):
         name = f"{module.__name__}.{wrong}"
         with pytest.raises(ConfigError, match=says):
             check_agent_loop(config(default_agent_loop="mine", agent_loop_manager_class=name))

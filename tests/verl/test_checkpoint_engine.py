@@ -142,7 +142,7 @@ def all_kinds(seed):
 
 
 def large():
-    """More than the connection holds when nobody reads."""
+    """More than the connection holds when no one reads."""
     return {f"layer {at}": torch.full((1 << 20,), float(at)) for at in range(24)}
 
 

@@ -32,7 +32,7 @@ print(json.dumps({
 
 @pytest.mark.timeout(300)
 def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registries(monkeypatch):
-    """As in a Ray worker: verl imports the plug-in by its entry point, nobody else does."""
+    """As in a Ray worker: verl imports the plug-in by its entry point only."""
     for name, value in {"VERL_PLATFORM": "cpu", "WG_BACKEND": "ray", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     done = subprocess.run(

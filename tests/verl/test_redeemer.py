@@ -60,11 +60,11 @@ def hub():
 
 @pytest.fixture
 def redeemer(hub):
-    async def opened():
+    async def open_hub():
         hub.append(Hub())
         return hub[0]
 
-    with Redeemer(opened, on_timeout=lambda sample: LATE) as running:
+    with Redeemer(open_hub, on_timeout=lambda sample: LATE) as running:
         yield running
 
 

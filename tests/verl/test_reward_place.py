@@ -126,10 +126,10 @@ def redeemed(batch, rewards, config):
     """The trainer after its own hook, with the rewards by name."""
     trainer = bare(ZerowaitTrainer, config)
 
-    async def opened():
+    async def open_hub():
         return Hub(rewards)
 
-    with Redeemer(opened, on_timeout=lambda sample: None) as redeemer:
+    with Redeemer(open_hub, on_timeout=lambda sample: None) as redeemer:
         trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5)
         trainer._rows.read("train", batch.keys)
         trainer._shaped, trainer._settled, trainer._trained = True, {}, []

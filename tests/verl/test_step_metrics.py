@@ -89,7 +89,7 @@ def test_verls_rows_show_what_a_reward_measured_under_the_same_keys():
 
 
 def test_a_step_in_which_nothing_was_judged_has_no_mean_and_says_so_under_the_same_keys():
-    """A line that only ends, or a 0.0 that nobody judged, would tell something else."""
+    """A line that only ends, or a 0.0 that no judge gave, would tell something else."""
     metrics = reward_metrics([LOST, LOST])
     assert metrics["reward/abstained"] == metrics["reward/judge/abstained"] == 1.0
     assert metrics.keys() == reward_metrics([judged(1.0, 2.0)]).keys()

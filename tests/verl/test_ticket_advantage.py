@@ -142,10 +142,10 @@ def compute(step, *, max_abstained=1.0, quorum=0.5):
     hub = Hub(step.rewards)
     trainer = bare(ZerowaitTrainer, step.config)
 
-    async def opened():
+    async def open_hub():
         return hub
 
-    with Redeemer(opened, on_timeout=lambda sample: lost()) as redeemer:
+    with Redeemer(open_hub, on_timeout=lambda sample: lost()) as redeemer:
         rows = RowRewards(redeemer, redeem_s=30, max_abstained=max_abstained, quorum=quorum)
         real = [key for key in step.keys if not key.startswith("pad")]
         rows.read("train", real)
@@ -422,7 +422,7 @@ def test_two_tokens_are_enough_for_a_deviation(queue, estimator):
 
 
 def test_a_row_that_brought_its_own_reward_is_trained_on_as_it_is(queue):
-    """An agent loop may set the reward itself; then nobody is asked."""
+    """An agent loop may set the reward itself; then no judge is asked."""
     step = Step(queue, [[judged(1), judged(0)]], configuration(std=False))
     row = queue.rows["train", "u0_1_0"]
     row["extra_fields"] = {}

@@ -42,9 +42,9 @@ SETTINGS = SearchSettings(max_turns=1, max_turn_length=16, max_obs_length=64)
 
 _VOCABULARY = 512
 _BATCHES = 400
-_Form: TypeAlias = Literal["guess", "search", "told"]
-_FORMS: dict[_Form, int] = {"guess": 6, "search": 2, "told": 16}
-"""Episodes in a batch, by form. Of those with a labelled choice, one in four searches; in ``told``
+_Form: TypeAlias = Literal["guess", "search", "given"]
+_FORMS: dict[_Form, int] = {"guess": 6, "search": 2, "given": 16}
+"""Episodes in a batch, by form. Of those with a labelled choice, one in four searches; in ``given``
 episodes the choice to search has no label, only what follows it."""
 
 
@@ -146,7 +146,7 @@ async def _example(tokenizer: Any, name: str, animal: str, *, form: _Form) -> Sf
     labelled = tuple(
         start + position
         for position, written in enumerate(episode.mask)
-        if written and not (form == "told" and start + position == choice)
+        if written and not (form == "given" and start + position == choice)
     )
     words = {PolicyTokens(tokenizer).encode(word)[0] for word in (name, animal)}
     decisive = tuple(position for position in labelled if searches and tokens[position] in words)

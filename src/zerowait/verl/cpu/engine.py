@@ -1,6 +1,6 @@
 """verl's FSDP2 engines on a CPU, for actor, reference model and critic. Importing registers them.
 
-They differ from verl's in two ways. verl keeps the reference model in pinned host memory and moves
+They differ twice from verl's. verl keeps the reference model in pinned host memory and moves
 it to the accelerator layer by layer; a CPU has no pinned memory, so the reference model is sharded
 as the actor is. And verl only loads a critic with the flash-attn package, which needs a GPU.
 """

@@ -63,5 +63,5 @@ def _in_epochs(
 
 
 def _number(value: Any) -> int | None:
-    told = read(value) if isinstance(value, str) else value
-    return told if isinstance(told, int) and not isinstance(told, bool) else None
+    number = read(value) if isinstance(value, str) else value
+    return number if isinstance(number, int) and not isinstance(number, bool) else None

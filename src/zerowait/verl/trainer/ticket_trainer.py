@@ -245,27 +245,28 @@ class TicketTrainer(PPOTrainer):
         sample_turns: Sequence[int],
         expected_acc_counts: dict[tuple[str, str], int] | None = None,
     ) -> dict[str, float]:
+        metrics: dict[str, float]
         if "abstained" not in reward_extra_infos_dict:  # no row had a ticket
-            told: dict[str, float] = super()._val_metrics_update(
+            metrics = super()._val_metrics_update(
                 data_sources,
                 sample_uids,
                 reward_extra_infos_dict,
                 sample_turns,
                 expected_acc_counts,
             )
-            return told
+            return metrics
         infos, missing = without_placeholders(reward_extra_infos_dict, data_sources, sample_uids)
         expected = {k: n - missing.get(k, 0) for k, n in (expected_acc_counts or {}).items()}
-        told = super()._val_metrics_update(
+        metrics = super()._val_metrics_update(
             data_sources, sample_uids, infos, sample_turns, expected_acc_counts=expected
         )
-        return told | coverage(data_sources, infos["reward"])
+        return metrics | coverage(data_sources, infos["reward"])
 
     def _maybe_log_val_generations(
         self, inputs: list[str], outputs: list[str], scores: list[float]
     ) -> None:
-        told = [None if r is None else r.value for r in self._rows.validated()]
-        super()._maybe_log_val_generations(inputs, outputs, told or scores)
+        values = [None if r is None else r.value for r in self._rows.validated()]
+        super()._maybe_log_val_generations(inputs, outputs, values or scores)
 
     def _dump_generations(
         self,
@@ -278,18 +279,18 @@ class TicketTrainer(PPOTrainer):
         dump_path: str,
     ) -> None:
         rewards = [self._rows.reward(key) for key in reward_extra_infos_dict["uid"]]
-        told = [s if r is None else r.value for s, r in zip(scores, rewards, strict=True)]
+        values = [s if r is None else r.value for s, r in zip(scores, rewards, strict=True)]
         infos = dict(reward_extra_infos_dict)
         known = [extra_info(reward) for reward in rewards if reward is not None]
         for name in known[0] if known else ():
             infos[name] = [None if r is None else extra_info(r).get(name) for r in rewards]
         if "reward" in infos:
-            infos["reward"] = told
+            infos["reward"] = values
         super()._dump_generations(
             inputs=inputs,
             outputs=outputs,
             gts=gts,
-            scores=told,
+            scores=values,
             reward_extra_infos_dict=infos,
             dump_path=dump_path,
         )
