@@ -447,7 +447,9 @@ def test_a_reward_of_an_agent_loops_own_that_is_no_number_is_told_and_not_learne
 def updates(trainer):
     """How often the workers would have been told to learn."""
     made = []
-    batch = trainer._unless_masked(trainer.done, trainer.metrics, lambda b, m: made.append(b) or b)
+    batch = trainer._update_unless_empty(
+        trainer.done, trainer.metrics, lambda b, m: made.append(b) or b
+    )
     assert batch is trainer.done
     return len(made)
 
@@ -458,7 +460,7 @@ def test_a_step_with_a_reward_that_an_agent_loop_brought_is_learned_from(queue):
     queue.rows["train", "u0_0_0"]["extra_fields"] = {}
     trainer = compute(step)
     assert updates(trainer) == 1
-    assert trainer._silent(step.batch) == [False, True, True, True]
+    assert trainer._out_of_loss(step.batch) == [False, True, True, True]
 
 
 @pytest.mark.parametrize(("policy", "learned"), [("mask", 0), ("neutral", 1)])
