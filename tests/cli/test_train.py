@@ -8,9 +8,10 @@ from zerowait.cli.preflight import check_recipe
 from zerowait.cli.train import _ended, begin_record
 from zerowait.errors import ConfigError
 from zerowait.testing import FakeJudge
+from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import _steps, compose_arguments, setup_of
 from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.launch.trainer_process import _steps
 
 RECIPE = """\
 name: test

@@ -75,9 +75,9 @@ def verl(
     ] = None,
 ) -> int:
     """Prove what verl loaded of us, and name what is wrong or missing in a command of your own."""
-    from zerowait.verl.launch.own_command import wrong_in
+    from zerowait.verl.launch.user_command import command_problems
 
-    findings = wrong_in(overrides or [])
+    findings = command_problems(overrides or [])
     for finding in findings:
         print(f"trap: {finding}")
     failures = _plugin()

@@ -17,22 +17,21 @@ from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
 from zerowait.hub.resume import archive_record, rewind_record
-from zerowait.verl.launch.composed_config import check_overrides, composed
-from zerowait.verl.launch.launch_retry import started_again
+from zerowait.verl.launch.command import (
+    compose_arguments,
+    device_of,
+    has_driver,
+    refuse_ineffective_overrides,
+    setup_of,
+)
+from zerowait.verl.launch.composed_config import check_overrides, compose_yaml
+from zerowait.verl.launch.launch_retry import run_with_retries
+from zerowait.verl.launch.log import tail
 from zerowait.verl.launch.overrides import environment
 from zerowait.verl.launch.recipe import Recipe, load_recipe, parse_override
 from zerowait.verl.launch.resume import resumed_step, validates_first
-from zerowait.verl.launch.run import (
-    compose_arguments,
-    device_of,
-    dry_run,
-    has_driver,
-    refuse_traps,
-    run_trainer,
-    setup_of,
-    tail,
-)
 from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.launch.trainer_process import run_trainer
 from zerowait.verl.launch.weight_socket import weight_socket
 
 _OPTIONS: Final = ("--dry-run", "--output", "--seed", "--help")
@@ -59,13 +58,13 @@ def train(
     extra = dict(parse_override(text) for text in overrides or [])
     loaded = load_recipe(recipe, output=output, seed=seed)
     _needs_verl()
-    refuse_traps(loaded, extra)
+    refuse_ineffective_overrides(loaded, extra)
     check_configuration(loaded, extra)
     check_recipe(loaded, extra, connect=not only_print)
     setup = setup_of(loaded, device_of(loaded, runs_here=not only_print))
     command = compose_arguments(loaded, setup, extra)
     if only_print:
-        print(dry_run(composed(command)))
+        print(compose_yaml(command))
         return 0
     folder = Path(loaded.output)
     steps = steps_of(loaded, extra)
@@ -86,7 +85,7 @@ def train(
             bar.advance(max(0, step - done))
             done = max(done, step)
 
-        code = started_again(
+        code = run_with_retries(
             lambda: run_trainer(
                 command, env=environment(setup), folder=folder, on_step=on_step, tell=say
             ),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from zerowait.verl.launch.launch_retry import started_again
-from zerowait.verl.launch.run import LOG
+from zerowait.verl.launch.launch_retry import run_with_retries
+from zerowait.verl.launch.log import LOG
 
 MISFORTUNES = [
     "RuntimeError: The server socket has failed to listen: EADDRINUSE, port: 44071",
@@ -22,7 +22,7 @@ def started(folder, *runs, begun=False):
         (folder / LOG).write_text(log)
         return code
 
-    code = started_again(run, folder=folder, has_begun=lambda: begun, tell=told.append)
+    code = run_with_retries(run, folder=folder, has_begun=lambda: begun, tell=told.append)
     return code, len(runs) - len(left), len(told)
 
 

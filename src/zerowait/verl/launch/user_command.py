@@ -1,4 +1,4 @@
-"""What is wrong in a command line of the user's own for ``verl.trainer.main_ppo``."""
+"""Check a user's own command line for ``verl.trainer.main_ppo`` (``zerowait doctor verl``)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError, DataError
-from zerowait.verl.launch.composed_config import check_overrides, composed
+from zerowait.verl.launch.composed_config import check_overrides, compose_config
 from zerowait.verl.launch.data_columns import check_data_file
 from zerowait.verl.launch.hydra_syntax import plain_key
 from zerowait.verl.launch.ignored_keys import examine
@@ -21,46 +21,48 @@ _MANAGER: Final = "reward.reward_manager.name"
 _CLASS: Final = "RewardDataset"
 
 
-def wrong_in(overrides: Sequence[str]) -> list[str]:
-    """Each thing that keeps rewards from a training with these overrides, in a line; [] is none.
-
-    Without overrides there is no command to look at.
+def command_problems(overrides: Sequence[str]) -> list[str]:
+    """The problems of a training with these overrides, one line each; [] without overrides.
 
     Raises:
-        ConfigError: one of them is not key=value.
+        ConfigError: an override is not key=value.
     """
     if not overrides:
         return []
     given = dict(parse_override(text) for text in overrides)
     found = [str(finding) for finding in examine(given)]
-    said = {plain_key(key) for key in given}
-    sound, refused = _sound(overrides)
-    found += refused
-    if sound is None:
+    given_keys = {plain_key(key) for key in given}
+    config, problems = _compose_valid(overrides)
+    found += problems
+    if config is None:
         return found
-    return [*found, *_missing(sound, said), *_unready(sound, said)]
+    return [
+        *found,
+        *_missing_keys(config, given_keys),
+        *_input_problems(config, given_keys),
+    ]
 
 
-def _sound(overrides: Sequence[str]) -> tuple[Any, list[str]]:
-    """The configuration with the overrides that fit, and why the others do not."""
-    whole = _refused(overrides)
+def _compose_valid(overrides: Sequence[str]) -> tuple[Any, list[str]]:
+    """The configuration composed from the valid overrides, and the problems of the others."""
+    whole = _refusal(overrides)
     if whole is None:
-        return composed(overrides), []
-    why = {text: problem for text in overrides if (problem := _refused([text])) is not None}
+        return compose_config(overrides), []
+    why = {text: problem for text in overrides if (problem := _refusal([text])) is not None}
     rest = [text for text in overrides if text not in why]
-    if _refused(rest) is not None:  # they do not fit each other
+    if _refusal(rest) is not None:  # they contradict each other
         return None, [*why.values(), whole]
-    return composed(rest), list(why.values())
+    return compose_config(rest), list(why.values())
 
 
-def _refused(overrides: Sequence[str]) -> str | None:
+def _refusal(overrides: Sequence[str]) -> str | None:
     given = dict(parse_override(text) for text in overrides)
     return _problem(partial(check_overrides, overrides, given))
 
 
-def _missing(config: Any, said: set[str]) -> Iterator[str]:
-    """What verl has to be told so that it asks us at all."""
-    if _MANAGER not in said:
+def _missing_keys(config: Any, given_keys: set[str]) -> Iterator[str]:
+    """Missing keys without which verl does not call zerowait."""
+    if _MANAGER not in given_keys:
         yield (
             f"{_MANAGER} is not set, so that verl's own manager "
             f"{config.reward.reward_manager.name} scores: write {_MANAGER}=zerowait"
@@ -76,20 +78,20 @@ def _missing(config: Any, said: set[str]) -> Iterator[str]:
         yield f"data.custom_cls.name is {what}; write data.custom_cls.name={_CLASS}"
 
 
-def _unready(config: Any, said: set[str]) -> Iterator[str]:
-    """What of ours verl is told to read, and would not do."""
-    if config.reward.reward_manager.name == "zerowait" or _MANAGER not in said:
+def _input_problems(config: Any, given_keys: set[str]) -> Iterator[str]:
+    """Problems of the reward configuration and the data files."""
+    if config.reward.reward_manager.name == "zerowait" or _MANAGER not in given_keys:
         problem = _problem(partial(_check_reward, config))
         if problem is not None:
             yield problem
     for key in ("train_files", "val_files"):
-        if f"data.{key}" in said:
-            yield from _wrong_files(config.data[key], config.data.prompt_key)
+        if f"data.{key}" in given_keys:
+            yield from _file_problems(config.data[key], config.data.prompt_key)
 
 
 def _check_reward(config: Any) -> None:
+    from zerowait.verl.rewards.settings import check_ticketed, gives_tickets, settings_in
     from zerowait.verl.rewards.streaming_rules import check_streaming
-    from zerowait.verl.rewards.tickets import check_ticketed, gives_tickets, settings_in
 
     settings = settings_in(config)
     if gives_tickets(config) and config.reward.reward_manager.name == "zerowait":
@@ -99,7 +101,7 @@ def _check_reward(config: Any) -> None:
         check_streaming(settings.config, config)
 
 
-def _wrong_files(files: Any, prompt_key: str) -> Iterator[str]:
+def _file_problems(files: Any, prompt_key: str) -> Iterator[str]:
     for name in [files] if isinstance(files, str) else files:
         path = Path(str(name)).expanduser()
         if "://" not in str(name):

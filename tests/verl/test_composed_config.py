@@ -9,9 +9,9 @@ from verl.trainer.ppo.core_algos import POLICY_LOSS_REGISTRY, AdvantageEstimator
 
 from zerowait.errors import ConfigError
 from zerowait.verl.launch import composed_config as checked
-from zerowait.verl.launch.composed_config import check_overrides, composed
+from zerowait.verl.launch.command import compose_arguments, setup_of
+from zerowait.verl.launch.composed_config import check_overrides, compose_config
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import compose_arguments, setup_of
 from zerowait.verl.launch.verl_names import (
     ALSO,
     CHOICES,
@@ -38,7 +38,7 @@ def leaves(node, inside=""):
 
 @pytest.mark.parametrize("engine", ["dp", "megatron", "torchtitan", "veomni"])
 def test_every_value_of_verls_own_files_has_the_type_that_is_asked_for(engine):
-    config = composed([f"model_engine={engine}"])
+    config = compose_config([f"model_engine={engine}"])
     wrong = [
         (key, value, expected)
         for key, value in leaves(config)
@@ -50,14 +50,14 @@ def test_every_value_of_verls_own_files_has_the_type_that_is_asked_for(engine):
 
 @pytest.mark.parametrize("engine", ["dp", "megatron", "torchtitan", "veomni"])
 def test_every_name_in_verls_own_files_is_a_choice(engine):
-    config = composed([f"model_engine={engine}"])
+    config = compose_config([f"model_engine={engine}"])
     for key, value in leaves(config):
         known = CHOICES.get(key) or REGISTRIES.get(key) or checked._insisted(key, config)
         assert not known or value is None or value in known, key
 
 
 def test_every_key_that_is_known_by_name_is_one_of_verls():
-    config = composed([])
+    config = compose_config([])
     for key in [*ALSO, *CHOICES, *COUNTS, *REGISTRIES]:
         inside, _, name = key.rpartition(".")
         assert name in set(OmegaConf.select(config, inside)), key
@@ -80,7 +80,7 @@ def test_what_a_dataclass_declares_is_read_with_what_it_inherits():
 
 
 def test_every_section_names_a_class_that_can_be_read():
-    config = composed([])
+    config = compose_config([])
     targets = {value for key, value in leaves(config) if key.endswith("_target_")}
     unread = {target for target in targets if declared_fields(target) is None}
     assert unread == set()

@@ -1,4 +1,4 @@
-"""verl's batches: a `DataProto` to samples, and rewards back to a tensor and its columns."""
+"""Convert a verl `DataProto` to samples, and rewards back to a tensor and columns."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import msgspec
 from zerowait.errors import DataError
 from zerowait.types import FailureKind, Reward, Sample, Score
 from zerowait.verl.batch.settings import RULE
-from zerowait.verl.rewards.response_mask import NOTHING_WRITTEN, last_written
-from zerowait.verl.rewards.rows import (
+from zerowait.verl.response_mask import NOTHING_WRITTEN, last_written
+from zerowait.verl.rewards.reward_info import extra_info
+from zerowait.verl.rows import (
     extra_in,
-    extra_info,
     plain_values,
     truth_in,
     written_by_model,
@@ -24,13 +24,20 @@ from zerowait.verl.rewards.rows import (
 def samples_of_batch(data: Any, tokenizer: Any, *, source_key: str, shaped: bool) -> list[Sample]:
     """The rows of a `DataProto` as samples; rows with the same ``uid`` are a group.
 
-    Texts and lengths are those of the model: by ``response_mask`` where the batch has one.
+    Texts and lengths are those that the model wrote, by ``response_mask`` if the batch has one.
+
+    Args:
+        data: ``responses`` has shape (batch, response_length), ``attention_mask`` (batch, prompt +
+            response_length).
+        tokenizer: the policy's.
+        source_key: the column that names the data source.
+        shaped: whether the reward compares lengths within a group.
 
     Raises:
         DataError: there is no ``uid`` and the rewards are `shaped`; or as `truth_in`, `extra_in`.
         ConfigError: as `written_by_model`.
     """
-    written, columns = written_tokens(data), data.non_tensor_batch
+    written, columns = response_lengths(data), data.non_tensor_batch
     if shaped and "uid" not in columns:
         raise DataError(
             "the batch has no column 'uid', which says what responses belong to one prompt; "
@@ -43,14 +50,14 @@ def samples_of_batch(data: Any, tokenizer: Any, *, source_key: str, shaped: bool
     return rows
 
 
-def written_tokens(data: Any) -> list[int]:
-    """How many valid tokens each response has, tool output included."""
+def response_lengths(data: Any) -> list[int]:
+    """Number of valid tokens in each response, tool output included."""
     response = data.batch["responses"]
     return [int(n) for n in data.batch["attention_mask"][:, -response.shape[-1] :].sum(-1)]
 
 
-def with_a_place(data: Any, rewards: Sequence[Reward]) -> list[Reward]:
-    """The rewards; one abstains when its response's mask has no token, where it could stand."""
+def abstain_without_tokens(data: Any, rewards: Sequence[Reward]) -> list[Reward]:
+    """The rewards; one becomes an abstention when the model wrote no token that could carry it."""
     why = f"reward: {FailureKind.BAD_INPUT}: {NOTHING_WRITTEN}"
     masks = (_mask(data, index) for index in range(len(rewards)))
     return [
@@ -62,18 +69,18 @@ def with_a_place(data: Any, rewards: Sequence[Reward]) -> list[Reward]:
 
 
 def as_tensor(data: Any, rewards: Sequence[Reward]) -> Any:
-    """Rewards as float32 (batch, response_length): each at the last token that the model wrote.
+    """The rewards as a float32 tensor of shape (batch, response_length).
 
-    By ``response_mask`` where the batch has one, else the response's last valid token. A row
-    without a value is NaN there, everything else 0; without any token it is at the first.
+    Each reward is at the last token that the model wrote (by ``response_mask``, else the last valid
+    token; the first if there is none), NaN for a row without a value. All else is 0.
     """
     import torch
 
     scores = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
-    for index, (length, reward) in enumerate(zip(written_tokens(data), rewards, strict=True)):
+    for index, (length, reward) in enumerate(zip(response_lengths(data), rewards, strict=True)):
         mask = _mask(data, index)
-        place = length - 1 if mask is None else last_written(mask)
-        scores[index, max(place or 0, 0)] = torch.nan if reward.value is None else reward.value
+        position = length - 1 if mask is None else last_written(mask)
+        scores[index, max(position or 0, 0)] = torch.nan if reward.value is None else reward.value
     return scores
 
 
@@ -85,9 +92,9 @@ def _mask(data: Any, index: int) -> list[int] | None:
 
 
 def as_columns(rewards: Sequence[Reward]) -> dict[str, list[Any]]:
-    """What is worth logging of each reward, by name; every list has one entry for each row.
+    """The logged columns of the rewards, each a list with one entry per row.
 
-    Beside `logged`, it has the further keys of what a user's function returned.
+    Beside `logged` they have the further keys that a user's function returned.
     """
     rows = [_details(reward) | logged(reward) for reward in rewards]
     names = dict.fromkeys(name for row in rows for name in row)
@@ -95,7 +102,7 @@ def as_columns(rewards: Sequence[Reward]) -> dict[str, list[Any]]:
 
 
 def logged(reward: Reward) -> dict[str, Any]:
-    """A reward's parts and metrics, under the same names for every row of a run."""
+    """A reward's parts and metrics, with the same keys for every row of a run."""
     info = extra_info(reward)
     del info["stand_in"]
     return info

@@ -1,4 +1,4 @@
-"""What the rollout engine says beside the tokens of a trajectory's turns, for the whole of it."""
+"""Combine the rollout engine's metadata of a trajectory's turns (everything but the tokens)."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ _LATEST: Final = "max_global_steps"
 _ABORTED: Final = frozenset({"aborted", "abort"})
 
 
-class TurnReports:
-    """Gathers the turns' reports as verl's own agent loops do.
+class TurnMetadata:
+    """Combines the metadata of turns as verl's own agent loops do.
 
-    `fields` are those of the first turn, and so is the version of the weights with which the
-    trajectory began; the version with which it ended is the last turn's, and what speculative
-    decoding counts is summed. `routed_experts` are the last turn's, which cover all tokens before.
+    Attributes:
+        fields: the first turn's ``extra_fields``, with the first version of the weights; the last
+            version is the last turn's, and counts of speculative decoding are summed.
+        num_preempted: preemptions over all turns; -1 if unknown.
+        routed_experts: the last turn's, which cover all tokens before it.
     """
 
     def __init__(self) -> None:
@@ -26,17 +28,17 @@ class TurnReports:
         self._turns = 0
 
     def add(self, output: TokenOutput) -> None:
-        """One more turn."""
-        said = output.extra_fields
+        """Add the metadata of one more turn."""
+        fields = output.extra_fields
         if self._turns == 0:
-            self.fields.update(said)
+            self.fields.update(fields)
             self.num_preempted = -1 if output.num_preempted is None else output.num_preempted
         else:
-            if said.get(_LATEST) is not None:
-                self.fields[_LATEST] = said[_LATEST]
+            if fields.get(_LATEST) is not None:
+                self.fields[_LATEST] = fields[_LATEST]
             for key in _SUMMED:
-                if key in said and key in self.fields:
-                    self.fields[key] = int(self.fields[key]) + int(said[key])
+                if key in fields and key in self.fields:
+                    self.fields[key] = int(self.fields[key]) + int(fields[key])
             self.num_preempted += output.num_preempted or 0
         if output.routed_experts is not None:
             self.routed_experts = output.routed_experts
@@ -44,5 +46,5 @@ class TurnReports:
 
 
 def was_aborted(output: TokenOutput) -> bool:
-    """Whether the engine ended the turn before the model did; engines spell it in two ways."""
+    """Whether the engine aborted the turn; engines use two spellings."""
     return output.stop_reason in _ABORTED

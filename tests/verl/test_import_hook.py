@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from zerowait.verl.when_imported import when_imported
+from zerowait.verl.import_hook import on_import
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def module(tmp_path, monkeypatch):
 
 def test_it_waits_for_the_import_and_sees_the_module_complete(module):
     seen = []
-    when_imported(module, lambda: seen.append(sys.modules[module].value))
+    on_import(module, lambda: seen.append(sys.modules[module].value))
     assert seen == []
     assert module not in sys.modules
     importlib.import_module(module)
@@ -31,13 +31,13 @@ def test_it_waits_for_the_import_and_sees_the_module_complete(module):
 def test_what_is_imported_already_is_not_waited_for(module):
     importlib.import_module(module)
     seen = []
-    when_imported(module, lambda: seen.append(1))
+    on_import(module, lambda: seen.append(1))
     assert seen == [1]
 
 
 def test_it_leaves_nothing_behind_and_the_module_as_it_would_have_been(module):
     before = list(sys.meta_path)
-    when_imported(module, lambda: None)
+    on_import(module, lambda: None)
     loaded = importlib.import_module(module)
     assert sys.meta_path == before
     assert type(loaded.__spec__.loader).__name__ == "SourceFileLoader"
@@ -46,7 +46,7 @@ def test_it_leaves_nothing_behind_and_the_module_as_it_would_have_been(module):
 
 def test_somebody_who_only_asks_whether_there_is_such_a_module_changes_nothing(module):
     seen = []
-    when_imported(module, lambda: seen.append(sys.modules[module].value))
+    on_import(module, lambda: seen.append(sys.modules[module].value))
     assert importlib.util.find_spec(module) is not None
     assert seen == []
     importlib.import_module(module)
@@ -54,11 +54,11 @@ def test_somebody_who_only_asks_whether_there_is_such_a_module_changes_nothing(m
 
 
 def test_other_imports_are_not_touched(module):
-    when_imported(module, pytest.fail)
+    on_import(module, pytest.fail)
     assert importlib.import_module("json").loads("1") == 1
 
 
 def test_a_module_that_does_not_exist_is_the_usual_error(module):
-    when_imported("no_such_module", pytest.fail)
+    on_import("no_such_module", pytest.fail)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("no_such_module")

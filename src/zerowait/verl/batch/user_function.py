@@ -1,4 +1,4 @@
-"""A user's reward function that was handed over as an object, not by its name."""
+"""Score samples with a reward function that the user passed as an object, not by its name."""
 
 from __future__ import annotations
 
@@ -20,21 +20,22 @@ LARGEST_BATCH: Final = 32
 _KEY: Final = "compute_score"
 
 
-class Function:
-    """Calls the function in the calling thread, and puts what it said into the samples.
+class UserFunction:
+    """A reward function that is called in the calling thread.
 
-    So it has no deadline and no process of its own; named as ``module:function`` in a
-    ``reward.yaml`` it has both. One that fails costs its own sample a judgement, never a number.
+    It has no deadline and no process of its own; named as ``module:function`` in a ``reward.yaml``
+    it would have both. When it raises, that sample's component abstains.
 
     Args:
-        function: takes verl's columns one by one, or lists of them, or a sample; may be async.
+        function: takes verl's columns for one response, or lists of them, or a `Sample`; may be
+            async.
 
     Raises:
-        ConfigError: its signature is none of these.
+        ConfigError: the function has another signature.
     """
 
     component: Final[Mapping[str, Any]] = {"scorer": "column", "key": _KEY}
-    """The rule of a ``reward.yaml`` that reads what `into` has put there."""
+    """The component of a ``reward.yaml`` that reads the outcomes that `scored` has stored."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         function, self._options = _unwrapped(function)
@@ -42,12 +43,11 @@ class Function:
         self._scorer = UserScorer(name, function, convention_of(function, name))
         self._scorer.convention.check(self._options, where=name)
 
-    def into(self, samples: Sequence[Sample]) -> list[Sample]:
+    def scored(self, samples: Sequence[Sample]) -> list[Sample]:
         """The samples, each with its outcome in ``extra``."""
-        told = zip(samples, self._outcomes(samples), strict=True)
         return [
             msgspec.structs.replace(sample, extra=sample.extra | {_KEY: outcome})
-            for sample, outcome in told
+            for sample, outcome in zip(samples, self._outcomes(samples), strict=True)
         ]
 
     def _outcomes(self, samples: Sequence[Sample]) -> list[Outcome]:
@@ -62,7 +62,7 @@ class Function:
         return [self._scorer(sample, **self._options) for sample in samples]
 
     def _listed(self, samples: Sequence[Sample]) -> list[Outcome]:
-        """Of a list that fails, each half is asked for again: one bad sample costs no sibling."""
+        """The outcomes of a list; if it fails, each half is tried again to isolate bad samples."""
         outcomes: list[Outcome] | Abstain
         try:
             returned = self._scorer.start(*samples, **self._options)
@@ -78,7 +78,7 @@ class Function:
 
 
 def _unwrapped(function: Callable[..., Any]) -> tuple[Callable[..., Any], dict[str, Any]]:
-    """The user's function and its options, out of the partial in which verl's loader hides it."""
+    """The user's function and its options, unwrapped from the partial that verl's loader makes."""
     match function:
         case partial(args=(inner, options)) if callable(inner) and isinstance(options, Mapping):
             return inner, dict(options)

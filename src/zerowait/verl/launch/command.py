@@ -1,15 +1,11 @@
-"""From a recipe to verl's own trainer: the overrides, the environment, the process."""
+"""The command line of verl's trainer for a recipe: device, settings and overrides."""
 
 from __future__ import annotations
 
 import ctypes
 import math
 import os
-import re
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,30 +14,23 @@ import msgspec
 from zerowait.errors import ConfigError
 from zerowait.verl.launch.hydra_syntax import flattened, given_twice, read
 from zerowait.verl.launch.ignored_keys import examine
-from zerowait.verl.launch.log import Log
 from zerowait.verl.launch.overrides import arguments, base_overrides, merged_overrides
 from zerowait.verl.launch.recipe import Recipe
 from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.launch.trainer_process import ROLLOUTS, VALIDATION
 from zerowait.verl.launch.training_setup import TrainingSetup
-from zerowait.verl.rewards.rows import MANAGER
-
-LOG = "train.log"
-ROLLOUTS = "rollouts"
-VALIDATION = "validation"
-_STEP = re.compile(r"\bstep:(\d+) - ")
-_SAID = re.compile(r"\bzerowait: (.+)")
-_KILL_AFTER_S = 20.0
+from zerowait.verl.rows import MANAGER
 
 
 def device_of(recipe: Recipe, *, runs_here: bool = True) -> Literal["cpu", "cuda"]:
-    """``cuda`` or ``cpu``: as the recipe says, or what this machine has.
+    """``cuda`` or ``cpu``, as the recipe says or as this machine has.
 
     Args:
         recipe: the recipe.
-        runs_here: False where nothing is started; then a recipe for GPUs needs none.
+        runs_here: False for a dry run, in which a recipe for GPUs needs none.
 
     Raises:
-        ConfigError: the recipe says ``cuda``, and there is none.
+        ConfigError: the recipe says ``cuda``, and this machine has no GPU.
     """
     resources = recipe.resources
     runs_here = runs_here and resources.ray_address is None
@@ -53,7 +42,7 @@ def device_of(recipe: Recipe, *, runs_here: bool = True) -> Literal["cpu", "cuda
 
 
 def has_driver() -> bool:
-    """Whether there may be a GPU; torch, whose import takes seconds, finds none without."""
+    """Whether a GPU driver is installed; without one, torch (slow to import) need not be asked."""
     if Path("/dev/kfd").exists():  # AMD's
         return True
     try:
@@ -72,7 +61,15 @@ def _has_gpu() -> bool:
 
 
 def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
-    """What the recipe says, in the terms of verl's configuration."""
+    """The recipe as a `TrainingSetup`.
+
+    Args:
+        recipe: the recipe.
+        device: from `device_of`.
+
+    Raises:
+        ConfigError: the recipe needs a GPU, and `device` is ``cpu``.
+    """
     data, algorithm, resources = recipe.data, recipe.algorithm, recipe.resources
     if device == "cpu":
         _refuse_what_needs_a_gpu(recipe)
@@ -114,7 +111,7 @@ def _engine(recipe: Recipe) -> Literal["transformers", "vllm", "sglang"]:
 
 
 def _separate(recipe: Recipe) -> dict[str, Any]:
-    """What is only there where rollouts have devices of their own."""
+    """Fields of `TrainingSetup` for rollouts on devices of their own; empty for other modes."""
     trainer, resources = recipe.trainer, recipe.resources
     if not trainer.is_separate:
         return {}
@@ -149,10 +146,14 @@ def _refuse_what_needs_a_gpu(recipe: Recipe) -> None:
         )
 
 
-def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:
-    """Raise a ConfigError for overrides that verl ignores, or that take rewards past zerowait.
+def refuse_ineffective_overrides(recipe: Recipe, extra: Mapping[str, str]) -> None:
+    """Raise a ConfigError for overrides that verl ignores, or that bypass zerowait's rewards.
 
-    And for a NaN, which every comparison in verl lets pass, and for what the recipe sets twice.
+    Also for a NaN, which passes every comparison in verl, and for a key that the recipe sets twice.
+
+    Args:
+        recipe: the recipe, with its overrides under ``verl:``.
+        extra: overrides from the command line.
     """
     twice = given_twice(recipe.verl)
     if twice is not None:
@@ -167,12 +168,12 @@ def refuse_traps(recipe: Recipe, extra: Mapping[str, str]) -> None:
 
 
 def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, str]) -> list[str]:
-    """The trainer's command line: ours, then the recipe's ``verl:``, then `extra`; later wins.
+    """The overrides for verl's trainer: ours, the recipe's ``verl:``, and `extra`; the last wins.
 
     Args:
         recipe: the recipe.
-        setup: the same in verl's terms.
-        extra: overrides in Hydra's own syntax, from the command line.
+        setup: the recipe's `setup_of`.
+        extra: overrides in Hydra's syntax, from the command line.
     """
     own = {**base_overrides(setup), **_reward(recipe), **_search(recipe)}
     # An epoch has at least one step, so the steps always end the run before the epochs do.
@@ -188,10 +189,10 @@ def _reward(recipe: Recipe) -> dict[str, object]:
     folder = Path(recipe.output)
     trainer = recipe.trainer
     tickets = {
-        "+reward.zerowait.redeem_s": trainer.waited_s,
-        "+reward.zerowait.max_abstained": trainer.ceiling,
+        "+reward.zerowait.redeem_s": trainer.redeem_s_or_default,
+        "+reward.zerowait.max_abstained": trainer.max_abstained_or_default,
     }
-    sampled = {"+reward.zerowait.max_sampled_batches": trainer.sampled_batches}
+    sampled = {"+reward.zerowait.max_sampled_batches": trainer.max_sampled_batches_or_default}
     return {
         "reward.reward_manager.name": "zerowait",
         "+actor_rollout_ref.rollout.agent.agent_loop_manager_class": MANAGER,
@@ -220,86 +221,3 @@ def _search(recipe: Recipe) -> dict[str, object]:
 def _model_path(recipe: Recipe) -> str:
     local = recipe.path(recipe.model.path)
     return str(local) if local.is_dir() else recipe.model.path
-
-
-def dry_run(config: Any) -> str:
-    """The whole configuration that the trainer would get, as YAML."""
-    from omegaconf import OmegaConf
-
-    text: str = OmegaConf.to_yaml(config)
-    return text
-
-
-def run_trainer(
-    command: list[str],
-    *,
-    env: Mapping[str, str],
-    folder: Path,
-    on_step: Callable[[int], None],
-    tell: Callable[[str], None] = lambda _: None,
-) -> int:
-    """The exit code of verl's trainer; its output goes to ``train.log`` in `folder`.
-
-    `on_step` is called with each finished step's number, and `tell` with what zerowait says in the
-    trainer's processes, and with what had no room, where the training failed for it. An interrupt
-    is passed on to the trainer, which gets 20 s to end.
-    """
-    # for their owner only: verl's dumps and its log quote prompts and responses
-    for place in (folder, folder / ROLLOUTS, folder / VALIDATION):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with Log(folder / LOG) as log:
-        process = subprocess.Popen(  # noqa: S603 - our own interpreter, no shell
-            [sys.executable, "-m", "verl.trainer.main_ppo", *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            env={"PYTHONUNBUFFERED": "1", **env, **os.environ},
-            start_new_session=True,  # so that an interrupt reaches it once, through us
-        )
-        assert process.stdout is not None  # noqa: S101 - PIPE
-        try:
-            for step in _steps(process.stdout, log.write, tell):
-                on_step(step)
-            code = process.wait()
-            full = log.no_room() if code else None
-            if full is not None:
-                tell(full)
-            return code
-        finally:
-            _end(process)
-            process.stdout.close()
-
-
-def tail(folder: Path, lines: int = 40) -> str:
-    """The end of the trainer's log."""
-    try:
-        text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
-    return "\n".join(text.splitlines()[-lines:])
-
-
-def _steps(
-    lines: Iterable[str], write: Callable[[str], Any], tell: Callable[[str], None]
-) -> Iterable[int]:
-    for line in lines:
-        write(line)
-        said = _SAID.search(line)
-        if said:
-            tell(said.group(1))
-        found = _STEP.search(line)
-        if found:
-            yield int(found.group(1))
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Ends the trainer and everything it started, if it is still there."""
-    if process.poll() is not None:
-        return
-    os.killpg(process.pid, signal.SIGINT)
-    try:
-        process.wait(_KILL_AFTER_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()

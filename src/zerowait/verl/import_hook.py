@@ -1,4 +1,4 @@
-"""Do something when a module is imported, without importing it."""
+"""Import hook: run a callback when a module is imported, without importing it."""
 
 from __future__ import annotations
 
@@ -10,51 +10,53 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 
 
-def when_imported(name: str, then: Callable[[], object]) -> None:
-    """Call `then` once module `name` has been imported: now, if it is there already.
+def on_import(name: str, callback: Callable[[], object]) -> None:
+    """Call `callback` once, after module `name` was imported; now if it is imported already.
 
-    What `then` raises is raised by the import.
+    An exception of the callback is raised by the import.
     """
     if name in sys.modules:
-        then()
+        callback()
     else:
-        sys.meta_path.insert(0, _Watch(name, then))
+        sys.meta_path.insert(0, _ImportHook(name, callback))
 
 
-class _Watch(importlib.abc.MetaPathFinder):
-    """Finds one module as the other finders do, and is told when it has run."""
+class _ImportHook(importlib.abc.MetaPathFinder):
+    """Finds one module through the other finders, and calls back after its code has run."""
 
-    def __init__(self, name: str, then: Callable[[], object]) -> None:
+    def __init__(self, name: str, callback: Callable[[], object]) -> None:
         self._name = name
-        self._then = then
-        self._looking = False
+        self._callback = callback
+        self._searching = False
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         del path, target
-        if fullname != self._name or self._looking:
+        if fullname != self._name or self._searching:
             return None
-        self._looking = True
+        self._searching = True
         try:
             spec = importlib.util.find_spec(fullname)
         finally:
-            self._looking = False
+            self._searching = False
         if spec is not None and spec.loader is not None:
             spec.loader = _Loader(spec.loader, self._imported)
         return spec
 
     def _imported(self) -> None:
-        # not before: somebody may only have asked whether there is such a module
+        # not in find_spec, which is also called to ask whether the module exists
         if self in sys.meta_path:
             sys.meta_path.remove(self)
-            self._then()
+            self._callback()
 
 
 class _Loader(importlib.abc.Loader):
-    def __init__(self, real: importlib.abc.Loader, then: Callable[[], object]) -> None:
+    """The module's own loader, with a callback after it has run."""
+
+    def __init__(self, real: importlib.abc.Loader, callback: Callable[[], object]) -> None:
         self._real = real
-        self._then = then
+        self._callback = callback
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
         return self._real.create_module(spec)
@@ -64,4 +66,4 @@ class _Loader(importlib.abc.Loader):
             module.__spec__.loader = self._real
         module.__loader__ = self._real
         self._real.exec_module(module)
-        self._then()
+        self._callback()
