@@ -4,20 +4,17 @@ import asyncio
 import io
 import os
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from zerowait.cli import app
-from zerowait.cli.partial import Partial
 from zerowait.cli.preflight import check_tokenizer
 from zerowait.errors import ConfigError, DataError
 from zerowait.hub import read_rewards
 from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
 from zerowait.search.wiki import read_articles
-from zerowait.types import Reward
 from zerowait.verl.launch.data_columns import check_data_file
 
 RULE = "components: {answer: {scorer: contains}}\n"
@@ -218,17 +215,3 @@ def test_text_that_is_not_utf_8_is_named_wherever_json_is_read(tmp_path):
     (tmp_path / "index.json").write_bytes(b'{"kind": "bm25", "corpus": "\xff"}')
     with pytest.raises(DataError, match="is not an index of zerowait"):
         open_index(tmp_path)
-
-
-@pytest.mark.parametrize("damage", [b'{"index": 1, "reward": {"why": "\xff"}}\n', b"[" * 200_000 + b"\n"])  # fmt: skip
-def test_what_was_kept_before_a_damaged_line_is_still_known(tmp_path, damage):
-    target = tmp_path / "o.jsonl"
-    with Partial(target, task="t") as partial:
-        partial.keep(0, Reward(value=1.0, components={}))
-    with partial.path.open("ab") as file:
-        file.write(damage)
-    with Partial(target, task="t") as partial:
-        assert set(partial.known) == {0}
-        partial.keep(1, Reward(value=0.5, components={}))
-    lines = partial.path.read_bytes().splitlines()
-    assert [msgspec.json.decode(line).get("index") for line in lines] == [None, 0, 1]

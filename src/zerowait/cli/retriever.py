@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from zerowait.cli.app import app
+from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.engine.portal import new_loop
 from zerowait.errors import ConfigError, ZerowaitError
 from zerowait.search.corpus import Progress
@@ -38,6 +39,7 @@ def build(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     query_prefix: Annotated[str, typer.Option(help="Before each query; E5 wants 'query: '.")] = "",
     passage_prefix: Annotated[str, typer.Option(help="Before each passage.")] = "",
     max_tokens: Annotated[int, typer.Option(min=1, help="Of a text, for the encoder.")] = 256,
+    as_json: JsonOption = False,
 ) -> int:
     """Index a corpus; the file stays where it is and is read from there.
 
@@ -68,7 +70,10 @@ def build(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
             encoder=settings,
             progress=progress,
         )
-    print(f"{built.documents} documents are indexed in {index}")
+    if as_json:
+        print_json({"index": str(index), "kind": kind, "documents": built.documents})
+    else:
+        print(f"{built.documents} documents are indexed in {index}")
     return 0
 
 

