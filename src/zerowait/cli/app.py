@@ -27,20 +27,27 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _options(
-    *,
-    version: Annotated[
-        bool, typer.Option("--version", is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
+def _print_version(version: bool) -> None:
     if version:
         print(f"zerowait {zerowait.__version__}")
         raise typer.Exit
 
 
+@app.callback()
+def _options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options of the command itself; each command adds its own."""
+
+
 @app.command("version")
-def _version(*, as_json: JsonOption = False) -> None:
+def _show_version(*, as_json: JsonOption = False) -> None:
     """Print the version."""
     if as_json:
         print_json({"version": zerowait.__version__})
