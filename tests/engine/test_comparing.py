@@ -13,7 +13,7 @@ from zerowait.engine.plan import check_siblings, compile_plan
 from zerowait.errors import ClosedError
 from zerowait.events import ResponsesCompared
 from zerowait.testing import virtually
-from zerowait.testing.orders import compared, order_text, preferred
+from zerowait.testing.comparisons import compared, order_text, preferred
 
 MANY = {"concurrency": 1000, "attempts": 1}
 

@@ -208,7 +208,7 @@ def test_whatever_the_server_does_a_search_fails_in_words_and_in_time(reply, why
 
 
 def test_no_more_text_is_remembered_than_the_memory_can_hold(monkeypatch):
-    monkeypatch.setattr("zerowait.search.retriever._MOST_REMEMBERED_CHARS", 10)
+    monkeypatch.setattr("zerowait.search.retriever._MOST_CACHED_CHARS", 10)
 
     async def scenario(retriever):
         for query in ("aaa", "bbb", "aaa", "c" * 15, "bbb"):

@@ -31,7 +31,7 @@ from zerowait.search.questions import (
     Question,
     question_in,
     training_row,
-    unnested,
+    flatten_squad,
 )
 from zerowait.search.wiki import (
     DATA_SOURCE,
@@ -210,7 +210,7 @@ def _questions_in(
 def _rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Each row with its place; the articles of SQuAD's own files become one row a question."""
     for where, row in _file_rows(file):
-        yield from unnested(row, where=where)
+        yield from flatten_squad(row, where=where)
 
 
 def _file_rows(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:

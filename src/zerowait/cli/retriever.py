@@ -20,7 +20,7 @@ from zerowait.search.corpus import Progress
 
 if TYPE_CHECKING:
     from zerowait.search.index import Kind
-    from zerowait.search.renewable import RenewableIndex
+    from zerowait.search.reloadable_index import ReloadableIndex
 
 _KINDS = ("bm25", "dense", "hybrid")
 
@@ -88,7 +88,7 @@ def serve(
 
     SIGHUP makes it open the index anew, while requests are answered from the one it has.
     """
-    from zerowait.search.renewable import RenewableIndex
+    from zerowait.search.reloadable_index import ReloadableIndex
     from zerowait.search.server import serving_index
 
     async def until_told() -> None:
@@ -104,7 +104,7 @@ def serve(
             await told.wait()
 
     with (
-        closing(RenewableIndex(index)) as opened,
+        closing(ReloadableIndex(index)) as opened,
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
         runner.run(until_told())
@@ -112,7 +112,7 @@ def serve(
 
 
 @asynccontextmanager
-async def _renewed_on_sighup(opened: RenewableIndex) -> AsyncIterator[None]:
+async def _renewed_on_sighup(opened: ReloadableIndex) -> AsyncIterator[None]:
     """What cannot be opened is told, and the index that there is goes on."""
     hung_up = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, hung_up.set)
@@ -122,7 +122,7 @@ async def _renewed_on_sighup(opened: RenewableIndex) -> AsyncIterator[None]:
             await hung_up.wait()
             hung_up.clear()
             try:
-                await asyncio.to_thread(opened.renew)
+                await asyncio.to_thread(opened.reload)
             except (ZerowaitError, OSError) as error:
                 print(f"the index was not opened anew: {error}", file=sys.stderr, flush=True)
             else:

@@ -18,7 +18,7 @@ from zerowait.testing.faults import (
     WrongTypes,
 )
 from zerowait.testing.script import Capacity, Change, Latency, Script, load_script
-from zerowait.testing.tally import Seen
+from zerowait.testing.request_log import Seen
 from zerowait.testing.verdicts import verdict_for
 from zerowait.testing.virtual import DeadlockError, virtually
 

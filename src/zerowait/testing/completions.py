@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from zerowait.testing.asks import JudgeRequest, estimated_tokens
+from zerowait.testing.judge_request import JudgeRequest, estimated_tokens
 from zerowait.testing.draws import pick
 from zerowait.testing.replies import CREATED
 from zerowait.testing.script import Script

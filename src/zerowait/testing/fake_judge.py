@@ -16,10 +16,10 @@ from types import TracebackType
 from typing import Any, Self
 
 from zerowait.errors import ClosedError
-from zerowait.testing.face import JudgeApp, listening
-from zerowait.testing.plan import Hold, PlannedReply
+from zerowait.testing.app import JudgeApp, listening
+from zerowait.testing.reply_plan import Hold, PlannedReply
 from zerowait.testing.script import Script
-from zerowait.testing.tally import RequestLog, Seen
+from zerowait.testing.request_log import RequestLog, Seen
 
 _PLAIN = Script()
 

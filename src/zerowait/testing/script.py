@@ -15,7 +15,7 @@ from zerowait.config import Source, VerdictRule, build, read_yaml
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.testing.draws import Draws
 from zerowait.testing.faults import FAULTS, AnyFault, check_shares
-from zerowait.testing.orders import Prefers
+from zerowait.testing.comparisons import Prefers
 
 _NORMAL = NormalDist()
 _HALF_STEP = 2.0**-54  # keeps a draw of exactly 0 out of functions that have a pole there

@@ -9,8 +9,8 @@ import msgspec
 
 from zerowait.config import VerdictRule
 from zerowait.testing.draws import Draws, content_draws, pick
-from zerowait.testing.forms import AskedForm, asked_form, instance
-from zerowait.testing.orders import compared, order_text, preferred
+from zerowait.testing.requested_format import AskedForm, asked_form, instance
+from zerowait.testing.comparisons import compared, order_text, preferred
 from zerowait.testing.script import AS_ASKED, Script
 
 PROSE = (

@@ -28,7 +28,7 @@ import msgspec
 from aiohttp import web
 
 from zerowait.errors import ClosedError, ConfigError, did_you_mean
-from zerowait.testing.asks import BadRequestError, JudgeRequest, estimated_tokens, parsed_request
+from zerowait.testing.judge_request import BadRequestError, JudgeRequest, estimated_tokens, parsed_request
 from zerowait.testing.marked_parts import MARKED_PART, marked_parts
 from zerowait.tiny_models.encoder import Similarities, load_similarities, package_folder
 from zerowait.types import content_text

@@ -8,8 +8,8 @@ import zerowait
 from zerowait import Sample, Score
 from zerowait.json_schema import JsonSchema
 from zerowait.testing import FakeJudge, OutOfRange, Script
-from zerowait.testing.asks import parsed_request
-from zerowait.testing.forms import asked_form, instance
+from zerowait.testing.judge_request import parsed_request
+from zerowait.testing.requested_format import asked_form, instance
 from zerowait.testing.verdicts import as_asked
 
 SCHEMA = {

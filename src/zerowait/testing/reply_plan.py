@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from zerowait.testing.asks import JudgeRequest
+from zerowait.testing.judge_request import JudgeRequest
 from zerowait.testing.completions import Said, completion, with_error, wrong_types
 from zerowait.testing.draws import Draws, attempt_draws, content_draws, pick
 from zerowait.testing.faults import (
@@ -28,7 +28,7 @@ from zerowait.testing.faults import (
     WrongTypes,
     chosen,
 )
-from zerowait.testing.forms import AskedForm
+from zerowait.testing.requested_format import AskedForm
 from zerowait.testing.obedience import obedient_content
 from zerowait.testing.replies import FakeReply, failed_reply, moderated, unpaid
 from zerowait.testing.script import Script

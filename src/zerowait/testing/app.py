@@ -14,13 +14,13 @@ import msgspec
 from aiohttp import web
 
 from zerowait.config.endpoint import Api
-from zerowait.testing.asks import BadRequestError, parsed_request
+from zerowait.testing.judge_request import BadRequestError, parsed_request
 from zerowait.testing.capacity import CapacityGate
 from zerowait.testing.draws import body_key
-from zerowait.testing.plan import Hold, PlannedReply, planned
+from zerowait.testing.reply_plan import Hold, PlannedReply, planned
 from zerowait.testing.replies import FakeReply, failed_reply, models
 from zerowait.testing.script import Script
-from zerowait.testing.tally import RequestLog, SeenQuestion
+from zerowait.testing.request_log import RequestLog, SeenQuestion
 
 _BACKLOG = 4096  # a thousand clients may connect at once; the usual 128 makes them wait a second
 _LARGEST_BODY_BYTES = 256 * 2**20
