@@ -154,7 +154,7 @@ def test_a_corpus_that_is_cut_short_under_a_server_is_an_error_and_not_its_end(t
     with open_index(tmp_path / "index") as index:
         with corpus.open("r+b") as file:
             file.truncate(100)
-        with pytest.raises(DataError, match="document 2000: the file was cut short since"):
+        with pytest.raises(DataError, match="document 2000: the file was truncated later"):
             index.find(["number1999"], 1)
 
 

@@ -193,7 +193,7 @@ def test_each_form_of_a_document_is_read(row):
         ({"paragraphs": [{"title": "Lima"}]}, "f:1: 'paragraphs' has to be .*paragraph_text"),
         ({"context": [["Lima", None]]}, "'context' has to be"),
         ({"context": "Lima"}, r"a list of \[title, sentences\]"),
-        ({"context": {"title": ["Lima"], "sentences": []}}, "on the hub"),
+        ({"context": {"title": ["Lima"], "sentences": []}}, "as on Hugging Face"),
         ({"context": [["Lima", 3]]}, "'context' has to be"),
     ],
 )

@@ -183,7 +183,7 @@ def test_a_request_that_hangs_is_given_up_at_its_timeout_and_asked_again():
         (Reply(500, {}, b'{"error": "document 7: is not JSON"}'), "status 500: document 7"),
         (Reply(422, {}, b'{"detail": [{"loc": ["topk"]}]}'), r"status 422: \[\{'loc': \['topk'\]"),
         (Reply(404, {}, b"Not Found"), "status 404: .* check retriever.url"),
-        (Reply(307, {"location": "/retrieve/"}, b""), "points to /retrieve/; set retriever.url"),
+        (Reply(307, {"location": "/retrieve/"}, b""), "redirects to /retrieve/; set retriever.url"),
         (Reply(200, {}, b"<html>"), "not JSON"),
         (Reply(200, {}, b"\xff"), "not JSON"),
         (Reply(200, {}, b'{"result": [[], []]}'), "answered 2 of 1 queries"),

@@ -173,7 +173,7 @@ def test_a_server_with_too_much_to_do_asks_to_come_back_later(monkeypatch):
 
     status, said, after = asked(Index(), scenario)
     assert (status, after) == (503, "1")
-    assert "come back later" in said["error"]
+    assert "try again later" in said["error"]
 
 
 def test_a_corpus_that_broke_is_a_500_that_names_the_document():

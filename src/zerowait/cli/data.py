@@ -29,9 +29,9 @@ from zerowait.search.questions import (
     Columns,
     Instructions,
     Question,
+    flatten_squad,
     question_in,
     training_row,
-    flatten_squad,
 )
 from zerowait.search.wiki import (
     DATA_SOURCE,

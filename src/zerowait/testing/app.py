@@ -1,4 +1,4 @@
-"""The HTTP face of the fake judge: waits, sends, breaks connections and counts."""
+"""HTTP app of the fake judge: waits, replies, breaks connections, and counts requests."""
 
 from __future__ import annotations
 
@@ -14,58 +14,66 @@ import msgspec
 from aiohttp import web
 
 from zerowait.config.endpoint import Api
-from zerowait.testing.judge_request import BadRequestError, parsed_request
 from zerowait.testing.capacity import CapacityGate
 from zerowait.testing.draws import body_key
-from zerowait.testing.reply_plan import Hold, PlannedReply, planned
-from zerowait.testing.replies import FakeReply, failed_reply, models
+from zerowait.testing.judge_request import BadRequestError, parse_request
+from zerowait.testing.replies import FakeReply, error_reply, models
+from zerowait.testing.reply_plan import AnswerFunction, HoldFunction, plan_reply
+from zerowait.testing.request_log import BodyHistory, RequestLog
 from zerowait.testing.script import Script
-from zerowait.testing.request_log import RequestLog, SeenQuestion
 
-_BACKLOG = 4096  # a thousand clients may connect at once; the usual 128 makes them wait a second
+_BACKLOG = 4096  # with the usual 128, a thousand connecting clients wait for a second
 _LARGEST_BODY_BYTES = 256 * 2**20
 _TURNS_TO_ACCEPT = 3
 _LINGER_NOT_AT_ALL = struct.pack("ii", 1, 0)
-_PAGES = ("/v1/models", "/healthz", "/stats")
+_GET_PATHS = ("/v1/models", "/healthz", "/stats")
 _APIS: Final[dict[str, Api]] = {
     "responses": "responses",
     "classify": "classify",
     "pooling": "pooling",
     "score": "score",
 }
-_ALWAYS = {"Content-Type": "application/json", "Server": "zerowait-fake-judge"}
+_HEADERS = {"Content-Type": "application/json", "Server": "zerowait-fake-judge"}
 
 
-class Visit:
-    """One request on its way through the judge."""
+class ActiveRequest:
+    """State of a request that is being answered."""
 
     __slots__ = ("api", "inside", "question")
 
     def __init__(self, api: Api) -> None:
         self.api = api
         self.inside = False
-        self.question: SeenQuestion | None = None
+        self.question: BodyHistory | None = None
 
 
 class JudgeApp:
-    """Answers HTTP requests according to a script; belongs to one loop."""
+    """Answers HTTP requests according to a script; belongs to one event loop.
+
+    Args:
+        script: of the judge.
+        log: counts the requests.
+        answer: content of the replies, from the decoded body; None takes the script's verdicts.
+        hold: awaited with the decoded body before each reply.
+        api_key: the only accepted key; None accepts all.
+    """
 
     def __init__(
         self,
         script: Script,
-        tally: RequestLog,
+        log: RequestLog,
         *,
-        answer: PlannedReply | None,
-        hold: Hold | None = None,
+        answer: AnswerFunction | None,
+        hold: HoldFunction | None = None,
         api_key: str | None,
     ) -> None:
         self._script = script
-        self._tally = tally
+        self._log = log
         self._answer = answer
         self._hold = hold
         self._expected = None if api_key is None else api_key.encode()
         self._gate = CapacityGate(script.capacity)
-        self._visitors: set[asyncio.Task[Any]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
         self.crash: Exception | None = None
 
@@ -74,98 +82,100 @@ class JudgeApp:
         api = _api(request.path)
         match request.method, request.path:
             case "POST", _ if api is not None:
-                return await self._visit(request, api)
+                return await self._serve(request, api)
             case "GET", "/v1/models":
-                ok = self._may_ask(request)
+                ok = self._is_authorised(request)
                 return _response(FakeReply(body=models(self._script)) if ok else _unauthorised())
             case "GET", "/healthz":
                 return _response(FakeReply(body=b'{"status":"ok"}'))
             case "GET", "/stats":
-                return _response(FakeReply(body=msgspec.json.encode(self._tally.snapshot())))
-            case _, path if api is not None or path in _PAGES:
-                return _response(failed_reply(405, f"{request.method} is not allowed on {path}"))
-        return _response(failed_reply(404, f"there is no {request.path} here"))
+                return _response(FakeReply(body=msgspec.json.encode(self._log.snapshot())))
+            case _, path if api is not None or path in _GET_PATHS:
+                return _response(error_reply(405, f"{request.method} is not allowed on {path}"))
+        return _response(error_reply(404, f"there is no {request.path} here"))
 
     def close(self) -> None:
-        """Send everybody away who is still waiting."""
+        """Cancel every request in flight; further ones get a 503."""
         self._closing = True
-        for visitor in self._visitors:
-            visitor.cancel()
+        for task in self._tasks:
+            task.cancel()
 
-    async def _visit(self, request: web.BaseRequest, api: Api) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, api: Api) -> web.StreamResponse:
         if self._closing:
-            return _response(failed_reply(503, "the judge is closing"))
+            return _response(error_reply(503, "the judge is closing"))
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine that runs has a task
-        self._visitors.add(task)
+        self._tasks.add(task)
         try:
-            return await self._exchange(request, Visit(api))
+            return await self._exchange(request, ActiveRequest(api))
         finally:
-            self._visitors.discard(task)
+            self._tasks.discard(task)
 
-    async def _exchange(self, request: web.BaseRequest, visit: Visit) -> web.StreamResponse:
-        if self._tally.at_peak or self._gate.full:
-            # a client that gave up one request and sends the next is not two clients: let the
-            # loop see the closed connection first
+    async def _exchange(
+        self, request: web.BaseRequest, active: ActiveRequest
+    ) -> web.StreamResponse:
+        if self._log.at_peak or self._gate.full:
+            # A client that cancels one request and sends the next counts once: let the loop
+            # process the closed connection first
             for _ in range(3):
                 await asyncio.sleep(0)
-        self._tally.arrived(with_key=_key_in(request) is not None)
+        self._log.arrived(with_key=_key_in(request) is not None)
         try:
-            reply = await self._reply_when_due(request, visit)
+            reply = await self._reply_when_due(request, active)
             if reply.sent != "all":
                 return await self._break_off(request, reply)
         except ConnectionError:
-            self._tally.lost(by_client=True)
-            return _nobody_listens()
+            self._log.lost(by_client=True)
+            return _no_response()
         except BaseException:
-            self._tally.lost(by_client=not self._closing)
+            self._log.lost(by_client=not self._closing)
             raise
         finally:
-            if visit.inside:
+            if active.inside:
                 self._gate.leave()
-        return await self._send(request, reply, visit)
+        return await self._send(request, reply, active)
 
-    async def _reply_when_due(self, request: web.BaseRequest, visit: Visit) -> FakeReply:
-        if not self._may_ask(request):
+    async def _reply_when_due(self, request: web.BaseRequest, active: ActiveRequest) -> FakeReply:
+        if not self._is_authorised(request):
             return _unauthorised()
         raw = await request.read()
         key = body_key(raw)
-        visit.question = self._tally.asked(key)
+        active.question = self._log.asked(key)
         try:
-            ask = parsed_request(raw, visit.api)
+            parsed = parse_request(raw, active.api)
         except BadRequestError as error:
-            return failed_reply(400, str(error))
-        busy = self._gate.enter(
-            tokens=ask.prompt_tokens + (ask.tokens or 0),
+            return error_reply(400, str(error))
+        rejection = self._gate.enter(
+            tokens=parsed.prompt_tokens + (parsed.tokens or 0),
             now_s=asyncio.get_running_loop().time(),
         )
-        if busy is not None:
-            return failed_reply(429, headers=busy.headers, fault="capacity")
-        visit.inside = True
-        # a request turned away has no number, so that chance does not depend on who came first
-        visit.question.admitted += 1
+        if rejection is not None:
+            return error_reply(429, headers=rejection.headers, fault="capacity")
+        active.inside = True
+        # Rejected requests are not numbered, so that draws do not depend on the order of arrival
+        active.question.admitted += 1
         try:
-            reply = planned(self._script, ask, key, visit.question.admitted, self._answer)
+            reply = plan_reply(self._script, parsed, key, active.question.admitted, self._answer)
             if self._hold is not None:
-                await self._hold(ask.body)
+                await self._hold(parsed.body)
         except Exception as error:  # noqa: BLE001 - the test's own function; raised again by close()
             self.crash = self.crash or error
-            return failed_reply(500, f"the test's own function raised {type(error).__name__}")
+            return error_reply(500, f"the test's own function raised {type(error).__name__}")
         if reply.latency_s:
             await asyncio.sleep(reply.latency_s * self._gate.slowdown())
         return reply
 
     async def _break_off(self, request: web.BaseRequest, reply: FakeReply) -> web.StreamResponse:
-        """Send the part of the reply that the fault lets through, then break or fall silent."""
-        response = web.StreamResponse(headers=_ALWAYS)
+        """Send the part of the reply that the fault allows, then break the connection or hang."""
+        response = web.StreamResponse(headers=_HEADERS)
         response.content_length = len(reply.body)
         if reply.sent != "nothing":
             await response.prepare(request)
             await response.write(reply.body[: len(reply.body) // 2 * (reply.sent == "half")])
         if reply.then == "hang":
             await asyncio.get_running_loop().create_future()
-        await asyncio.sleep(0)  # uvloop sends at the end of a turn; abort() drops what is unsent
-        self._tally.broken(reply.fault)
+        await asyncio.sleep(0)  # uvloop sends at the end of a turn; abort() drops unsent data
+        self._log.broken(reply.fault)
         transport = request.transport
         if transport is None:
             return response
@@ -179,24 +189,24 @@ class JudgeApp:
         return response
 
     async def _send(
-        self, request: web.BaseRequest, reply: FakeReply, visit: Visit
+        self, request: web.BaseRequest, reply: FakeReply, active: ActiveRequest
     ) -> web.StreamResponse:
-        answers = visit.question if reply.verdict else None
+        answers = active.question if reply.verdict else None
         headers = self._gate.headers()
         response = _response(reply, headers | reply.headers if headers else reply.headers)
-        # before the bytes leave: who has read them may look at the counts at once
-        self._tally.sent(reply.status, reply.fault, answers)
+        # Counted before the bytes are sent, since a client may read the counts right after them
+        self._log.sent(reply.status, reply.fault, answers)
         try:
             await response.prepare(request)
             await response.write_eof()
         except ConnectionError:
-            self._tally.not_sent(reply.status, reply.fault, answers)
+            self._log.not_sent(reply.status, reply.fault, answers)
         except asyncio.CancelledError:
-            self._tally.not_sent(reply.status, reply.fault, answers)
+            self._log.not_sent(reply.status, reply.fault, answers)
             raise
         return response
 
-    def _may_ask(self, request: web.BaseRequest) -> bool:
+    def _is_authorised(self, request: web.BaseRequest) -> bool:
         if self._expected is None:
             return True
         given = (_key_in(request) or "").encode("utf-8", "surrogateescape")
@@ -204,40 +214,45 @@ class JudgeApp:
 
 
 @asynccontextmanager
-async def listening(face: JudgeApp, host: str, port: int) -> AsyncIterator[int]:
-    """The port on which `face` answers while the context lasts.
+async def listening(app: JudgeApp, host: str, port: int) -> AsyncIterator[int]:
+    """Serve `app` while the context lasts; the port.
+
+    Args:
+        app: the judge.
+        host: the address to listen on.
+        port: 0 takes a free one.
 
     Raises:
         OSError: the port cannot be bound.
     """
     loop = asyncio.get_running_loop()
 
-    # aiohttp's own factory refuses bodies above 1 MiB
-    def factory(message: Any, payload: Any, *link: Any) -> web.BaseRequest:
-        protocol, writer, task = link
+    # aiohttp's default factory refuses bodies above 1 MiB
+    def factory(message: Any, payload: Any, *connection: Any) -> web.BaseRequest:
+        protocol, writer, task = connection
         return web.BaseRequest(
             message, payload, protocol, writer, task, loop, client_max_size=_LARGEST_BODY_BYTES
         )
 
     server = web.Server(
-        face.handle, request_factory=factory, handler_cancellation=True, access_log=None
+        app.handle, request_factory=factory, handler_cancellation=True, access_log=None
     )
     runner = web.ServerRunner(server, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port, backlog=_BACKLOG)
-        await site.start()
-        yield site.port
+        tcp = web.TCPSite(runner, host, port, backlog=_BACKLOG)
+        await tcp.start()
+        yield tcp.port
     finally:
-        face.close()
-        # asyncio's own loop never closes a connection that is being accepted when its server closes
+        app.close()
+        # asyncio's loop leaks a connection that is being accepted while its server closes
         for _ in range(_TURNS_TO_ACCEPT):
             await asyncio.sleep(0)
         await runner.cleanup()
 
 
 def _api(path: str) -> Api | None:
-    """The API that answers at `path`, whatever comes before: Azure has deployments there."""
+    """The API at the end of `path`; Azure has its deployments before it."""
     if path.endswith("/chat/completions"):
         return "chat"
     _, _, last = path.rpartition("/")
@@ -245,7 +260,7 @@ def _api(path: str) -> Api | None:
 
 
 def _key_in(request: web.BaseRequest) -> str | None:
-    """The key that a request carries, as OpenAI's clients send it or as Azure's do."""
+    """The API key of a request in the header of OpenAI's or of Azure's clients; None without."""
     given = request.headers.get("Authorization")
     if given is None:
         return request.headers.get("api-key")
@@ -256,14 +271,14 @@ def _key_in(request: web.BaseRequest) -> str | None:
 def _response(reply: FakeReply, headers: dict[str, str] | None = None) -> web.Response:
     more = headers or reply.headers
     return web.Response(
-        body=reply.body, status=reply.status, headers=_ALWAYS | more if more else _ALWAYS
+        body=reply.body, status=reply.status, headers=_HEADERS | more if more else _HEADERS
     )
 
 
-def _nobody_listens() -> web.StreamResponse:
-    """What a handler returns when there is no connection left; it goes nowhere."""
+def _no_response() -> web.StreamResponse:
+    """An empty response for a handler whose connection is gone; it is never sent."""
     return web.Response()
 
 
 def _unauthorised() -> FakeReply:
-    return failed_reply(401, "Incorrect API key provided.")
+    return error_reply(401, "Incorrect API key provided.")

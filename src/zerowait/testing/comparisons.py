@@ -1,4 +1,4 @@
-"""The fake judge before several labelled responses: which of them it prefers."""
+"""Comparisons by the fake judge: the labelled responses of a request and their order."""
 
 from __future__ import annotations
 
@@ -17,21 +17,18 @@ _SHOWN = re.compile(
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?")
 
 
-class Shown(NamedTuple):
-    """One of the responses that a request compares."""
+class LabelledResponse(NamedTuple):
+    """A response that a request compares with others."""
 
     label: str
     text: str
 
 
-def compared(messages: Sequence[Mapping[str, Any]]) -> list[Shown]:
-    """The responses that a request compares, in the order in which it shows them.
-
-    Empty for a request that shows one response or none.
-    """
+def compared_responses(messages: Sequence[Mapping[str, Any]]) -> list[LabelledResponse]:
+    """The labelled responses of a request in their order; empty for fewer than two."""
     contents = (message.get("content") for message in messages)
     found = [
-        Shown(match["label"], match["text"])
+        LabelledResponse(match["label"], match["text"])
         for content in contents
         if isinstance(content, str) and "<<<BEGIN RESPONSE " in content
         for match in _SHOWN.finditer(content)
@@ -39,31 +36,35 @@ def compared(messages: Sequence[Mapping[str, Any]]) -> list[Shown]:
     return found if len(found) > 1 else []
 
 
-def preferred(shown: Sequence[Shown], prefers: Prefers) -> list[str]:
-    """The labels of `shown`, the best first.
+def preference_order(responses: Sequence[LabelledResponse], prefers: Prefers) -> list[str]:
+    """The labels of `responses`, the best first.
 
-    Better is who has the greater last number in it (where there is none, one that its text
-    decides); of equals, who is shown first.
+    Args:
+        responses: of the request, in its order.
+        prefers: ``better`` orders by the last number in each text (a hash of the text without
+            one), ties by position; ``first`` and ``last`` order by position alone.
 
-    >>> preferred([Shown("KTRV", "It is 3."), Shown("BXMD", "It is 7.")], "better")
+    >>> three, seven = LabelledResponse("KTRV", "It is 3."), LabelledResponse("BXMD", "It is 7.")
+    >>> preference_order([three, seven], "better")
     ['BXMD', 'KTRV']
     """
     if prefers == "better":
-        shown = sorted(shown, key=lambda response: _quality(response.text), reverse=True)
-    labels = [response.label for response in shown]
+        responses = sorted(responses, key=lambda response: _quality(response.text), reverse=True)
+    labels = [response.label for response in responses]
     return labels[::-1] if prefers == "last" else labels
 
 
-def order_text(labels: Sequence[str]) -> str:
-    """The verdict that puts `labels` in this order, in the form that a comparison asks for.
+def ranking_text(labels: Sequence[str]) -> str:
+    """The verdict for this order of labels, as a pair or as a ranking.
 
-    >>> order_text(["BXMD", "KTRV"]), order_text(["BXMD", "WLQZ", "KTRV"])
+    >>> ranking_text(["BXMD", "KTRV"]), ranking_text(["BXMD", "WLQZ", "KTRV"])
     ('Verdict: BXMD', 'Ranking: BXMD > WLQZ > KTRV')
     """
     return f"Verdict: {labels[0]}" if len(labels) == 2 else f"Ranking: {' > '.join(labels)}"
 
 
 def _quality(text: str) -> float:
+    """The last number in a text; without one a hash of it in [0, 1)."""
     numbers = _NUMBER.findall(text)
     if numbers:
         return float(numbers[-1])
