@@ -96,7 +96,7 @@ def test_a_configuration_names_its_cache(path, zerowait, tmp_path):
     config.write_text("components: {a: {scorer: qa_em}}\ncache: off\n")
     done = zerowait("cache", "stats", config)
     assert done.returncode == 2
-    assert "reward.yaml:2: cache says that there is no cache file" in done.stderr
+    assert "reward.yaml:2: cache has no cache file" in done.stderr
 
 
 @pytest.mark.parametrize("action", [["stats"], ["prune", "--older-than", "1d"], ["export"]])

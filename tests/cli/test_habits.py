@@ -1,8 +1,10 @@
 """Habits of a command line: -h, --version, python -m, completion, - for streams, and --json."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,6 +21,7 @@ RULE = "components: {answer: {scorer: contains}}\n"
 QUESTION = {"question": "Who", "golden_answers": ["a"], "id": "1"}
 PASSAGE = {"title": "Lima", "text": "In Peru."}
 ENTRY = '{"key":"g","judge":"j","model":"m","fingerprint":"","created":1,"reply":"r","verdict":{"outcome":"score","value":1}}\n'
+REFERENCE = Path(__file__).parents[2] / "docs/reference.md"
 SERVERS = {"judge", "serve", "retriever serve", "train"}  # they have no result to print
 
 
@@ -82,6 +85,14 @@ def test_every_command_that_prints_a_result_has_json():
         if not any("--json" in parameter.opts for parameter in command.params)
     }
     assert without == SERVERS
+
+
+def test_the_reference_lists_the_json_keys_of_every_command_that_has_them():
+    section = REFERENCE.read_text().partition("| command | keys |")[2].partition("\n\n")[0]
+    listed = set(re.findall(r"^\| `([a-z ]+)", section, re.MULTILINE))
+    assert {words.strip() for words in listed} == {
+        " ".join(words) for words, _ in commands()
+    } - SERVERS
 
 
 @pytest.mark.parametrize("option", ["--version", "version"])

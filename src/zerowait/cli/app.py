@@ -159,8 +159,8 @@ def _end_with_usage(error: Exception) -> None:
         show()  # the help, since there was no argument
         sys.exit(WRONG_INPUT)
     command = getattr(getattr(error, "ctx", None), "command_path", "zerowait")
-    said = " ".join(message().split()).removesuffix(".")
-    _end(f"{said}; {command} --help says what there is", WRONG_INPUT)
+    problem = " ".join(message().split()).removesuffix(".")
+    _end(f"{problem}; {command} --help lists what there is", WRONG_INPUT)
 
 
 def _add_commands() -> None:

@@ -280,7 +280,7 @@ def _locate(where: str) -> tuple[Path, Cache]:
             ("cache", "url"), "is a Redis: zerowait cache works on files; use the tools of Redis"
         )
     if config.cache.path is None:
-        config.fail(("cache",), "says that there is no cache file")
+        config.fail(("cache",), "has no cache file")
     return Path(config.cache.path), config.cache
 
 

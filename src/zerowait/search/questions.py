@@ -231,8 +231,8 @@ def _is_missing(found: Any) -> bool:
 
 def _check_messages(prompt: Sequence[Any], where: str) -> None:
     for at, message in enumerate(prompt):
-        says = message if isinstance(message, Mapping) else {}
-        if not isinstance(says.get("role"), str) or says.get("content") is None:
+        fields = message if isinstance(message, Mapping) else {}
+        if not isinstance(fields.get("role"), str) or fields.get("content") is None:
             raise DataError(
                 f"{where}: 'prompt'[{at}] is {_short(message)}, and has to be a chat message such "
                 'as {"role": "user", "content": "..."}'

@@ -1,8 +1,8 @@
-"""An index folder holds versions of an index; its manifest says which one counts.
+"""Versions of an index in its folder; the manifest names the current one.
 
-A server has the files of its version mapped. They are never written to again: a build writes
-beside them, takes their place by renaming one small file, and removes their names. What is mapped
-stays readable until the server lets it go.
+A server memory-maps the files of its version, which are never changed: a build writes a new
+version, renames the manifest into place and unlinks the old version. Mapped files stay readable
+until the server closes them.
 """
 
 from __future__ import annotations

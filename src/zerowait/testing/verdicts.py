@@ -130,7 +130,7 @@ def _criterion_verdicts(
 
 
 def _lines(names: Sequence[str], verdicts: Iterator[str]) -> str:
-    return "\n".join(f"{name}: {said}" for name, said in zip(names, verdicts, strict=True))
+    return "\n".join(f"{name}: {verdict}" for name, verdict in zip(names, verdicts, strict=True))
 
 
 def content_for(script: Script, content: Draws) -> str:
