@@ -129,7 +129,7 @@ def test_a_wrong_row_of_standard_input_is_named_by_its_line(piped, files):
     assert done.stderr.startswith("zerowait: standard input:3: is no JSON object")
 
 
-def test_score_writes_a_file_to_standard_output_where_told(zerowait, files):
+def test_score_of_a_file_writes_to_standard_output_with_out_dash(zerowait, files):
     done = zerowait("score", "rows.jsonl", "-c", "reward.yaml", "-o", "-", "-q")
     assert json.loads(done.stdout)["reward"] == 1.0
     assert not (files / "rows.rewards.jsonl").exists()
@@ -207,9 +207,9 @@ def test_the_json_of_a_cache_counts_entries_and_bytes(zerowait, files):
 def test_the_json_of_a_score_counts_what_abstained_and_what_was_left_out(zerowait, files):
     (files / "rows.jsonl").write_text(json.dumps(ROW) + "\n" + '{"prompt": "q"}\n')
     done = zerowait("score", "rows.jsonl", "-c", "reward.yaml", "--skip-unusable", "--json", "-q")
-    said = json.loads(done.stdout)
-    assert (said["rows"], said["abstained"], said["mean_reward"]) == (1, 0, 1.0)
-    assert said["left_out"][0].startswith("rows.jsonl:2: has no 'response'")
+    result = json.loads(done.stdout)
+    assert (result["rows"], result["abstained"], result["mean_reward"]) == (1, 0, 1.0)
+    assert result["left_out"][0].startswith("rows.jsonl:2: has no 'response'")
 
 
 @pytest.mark.parametrize(("fault", "code"), [((), 0), ((Garbage(),), 1)])
@@ -244,9 +244,9 @@ def test_the_json_of_a_checked_configuration_has_the_verdict_or_why_there_is_non
 def test_the_json_of_doctor_verl_has_every_registration(zerowait_process):
     pytest.importorskip("verl")
     done = zerowait_process("doctor", "verl", "--json", env={"VERL_PLATFORM": "cpu"})
-    said = json.loads(done.stdout)
-    assert said["traps"] == []
-    assert "failed" not in {each["status"] for each in said["registrations"]}
+    result = json.loads(done.stdout)
+    assert result["traps"] == []
+    assert "failed" not in {each["status"] for each in result["registrations"]}
 
 
 def test_the_json_of_a_report_has_the_mean_reward_of_each_step(zerowait, tmp_path):
@@ -257,6 +257,6 @@ def test_the_json_of_a_report_has_the_mean_reward_of_each_step(zerowait, tmp_pat
     (tmp_path / "stats.jsonl").write_bytes(msgspec.json.encode(stats) + b"\n")
     done = zerowait("report", ".", "--no-page", "--json")
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert [(step["step"], step["reward"]) for step in said["training"]] == [(3, 0.5)]
-    assert said["page"] is None
+    result = json.loads(done.stdout)
+    assert [(step["step"], step["reward"]) for step in result["training"]] == [(3, 0.5)]
+    assert result["page"] is None

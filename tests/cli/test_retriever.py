@@ -57,7 +57,7 @@ def asked(url, query):
         return [document["id"] for document in json.load(reply)["result"][0]]
 
 
-def test_an_index_is_built_under_a_server_that_takes_it_when_told(tmp_path):
+def test_a_server_reloads_an_index_that_was_built_under_it_at_sighup(tmp_path):
     def build(*ids):
         lines = [json.dumps({"id": i, "contents": f"Lima {i} " + "x" * 50}) for i in ids]
         (tmp_path / "draft").write_text("\n".join(lines))

@@ -92,10 +92,10 @@ def interrupted_run(judge, start_zerowait, *arguments):
         assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, output = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "Traceback" not in said
-    return said
+    assert "Traceback" not in output
+    return output
 
 
 def test_interrupted_and_run_again_it_sends_each_distinct_request_once_in_total(
@@ -104,8 +104,8 @@ def test_interrupted_and_run_again_it_sends_each_distinct_request_once_in_total(
     data = write_rows(tmp_path / "rows.jsonl", questions(1024, distinct=512))
     with FakeJudge(Script(latency=Latency(median_s=0.05))) as judge:
         config = write_config(tmp_path / "reward.yaml", judge.url)
-        said = interrupted_run(judge, start_zerowait, data, "-c", config)
-        assert said.endswith(
+        output = interrupted_run(judge, start_zerowait, data, "-c", config)
+        assert output.endswith(
             "interrupted; run the same command again: the judges' replies until now are in the "
             "cache\n"
         )
@@ -121,9 +121,9 @@ def test_an_interrupt_without_a_cache_says_that_nothing_was_kept(tmp_path, start
     data = write_rows(tmp_path / "rows.jsonl", questions(512))
     with FakeJudge(Script(latency=Latency(median_s=0.05))) as judge:
         config = write_config(tmp_path / "reward.yaml", judge.url, cache="off")
-        said = interrupted_run(judge, start_zerowait, data, "-c", config)
-    assert said.endswith("nothing was kept, since the configuration has no cache\n")
-    assert "waiting for" not in said
+        output = interrupted_run(judge, start_zerowait, data, "-c", config)
+    assert output.endswith("nothing was kept, since the configuration has no cache\n")
+    assert "waiting for" not in output
 
 
 def test_a_full_disk_is_one_clear_line_and_leaves_no_draft(tmp_path):
@@ -257,8 +257,8 @@ def test_standard_output_that_cannot_be_written_is_one_clear_line(tmp_path, star
     (tmp_path / "reward.yaml").write_text(RULE)
     with Path("/dev/full").open("w") as full:
         process = start_zerowait("score", "rows.jsonl", "-c", "reward.yaml", stdout=full)
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (2, "zerowait: No space left on device\n")
+        _, output = process.communicate(timeout=60)
+    assert (process.returncode, output) == (2, "zerowait: No space left on device\n")
 
 
 def test_a_terminal_that_knows_ascii_only_gets_escapes(tmp_path, zerowait_process):
@@ -282,9 +282,9 @@ def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait_proce
 def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
     stats = Stats(hedges=3, store_failures=2)
     show_summary("out.jsonl", [], stats)
-    said = capsys.readouterr().out
-    assert "3 late and asked twice" in said
-    assert "warning: 2 reads or writes of the cache failed" in said
+    output = capsys.readouterr().out
+    assert "3 late and asked twice" in output
+    assert "warning: 2 reads or writes of the cache failed" in output
 
 
 BAD_ROWS = {

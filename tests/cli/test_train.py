@@ -185,19 +185,19 @@ def test_the_steps_that_are_asked_for_are_those_that_verl_will_make(
     ("done", "says"),
     [(4, "4 steps"), (2, "ended after step 2, and 4 were asked for"), (0, "reports no step")],
 )
-def test_the_last_step_that_was_trained_is_told(done, says):
+def test_the_last_step_that_was_trained_is_reported(done, says):
     assert says in _outcome(done, 4)
 
 
 def test_what_zerowait_says_in_the_trainers_processes_reaches_the_terminal():
-    said, written = [], []
+    output, written = [], []
     lines = [
         "(TaskRunnerV1 pid=7) WARNING:zerowait: a whole batch was sampled in vain\n",
         "step:1 - reward/mean:0.5\n",
         "File zerowait/verl/trainer/ticket_trainer.py\n",
     ]
-    assert list(_steps(lines, written.append, said.append)) == [1]
-    assert said == ["a whole batch was sampled in vain"]
+    assert list(_steps(lines, written.append, output.append)) == [1]
+    assert output == ["a whole batch was sampled in vain"]
     assert written == lines
 
 

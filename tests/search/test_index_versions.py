@@ -42,7 +42,7 @@ def test_an_open_index_goes_on_while_another_takes_its_place(tmp_path):
     assert left == ["version-2"]
 
 
-def test_whoever_reads_the_manifest_while_it_changes_reads_the_old_one_whole(tmp_path):
+def test_a_manifest_that_is_read_while_it_changes_is_the_whole_old_one(tmp_path):
     corpus = write(tmp_path / "c.jsonl", "Lima")
     build_index(corpus, tmp_path / "index")
     with (tmp_path / "index" / "index.json").open("rb") as reading:
@@ -50,7 +50,7 @@ def test_whoever_reads_the_manifest_while_it_changes_reads_the_old_one_whole(tmp
         assert json.load(reading)["documents"] == 1
 
 
-def test_a_server_takes_the_new_index_when_told_and_keeps_the_old_when_there_is_none(tmp_path):
+def test_a_server_reloads_the_index_at_sighup_and_keeps_the_old_one_without_a_new_one(tmp_path):
     corpus = write(tmp_path / "c.jsonl", "Lima")
     build_index(corpus, tmp_path / "index")
     serving = ReloadableIndex(tmp_path / "index")

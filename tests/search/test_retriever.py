@@ -261,13 +261,13 @@ def test_a_server_that_hangs_is_a_failed_search_within_the_deadline():
     assert stats.failed == 1
 
 
-def test_nobody_at_the_address_is_a_failed_search():
+def test_an_address_without_a_server_is_a_failed_search():
     async def scenario(port):
         settings = RetrieverSettings(url=f"http://127.0.0.1:{port}/retrieve")
         async with Retriever(settings) as retriever:
             return await retriever.find(["q"])
 
-    with socket.socket() as ours:  # bound, so that nobody else takes it, and not listening
+    with socket.socket() as ours:  # bound, so that no other process takes it, and not listening
         ours.bind(("127.0.0.1", 0))
         [found], _ = virtually(scenario(ours.getsockname()[1]))
     assert "no connection" in found.why

@@ -93,7 +93,7 @@ def test_a_verdict_that_the_script_names_comes_whatever_is_asked_for(tmp_path):
     assert {outcome.value for outcome in outcomes} == {6, 7}
 
 
-def said(content, **body):
+def format_of(content, **body):
     return requested_format([{"role": "user", "content": content}], body)
 
 
@@ -110,7 +110,7 @@ def said(content, **body):
     ],
 )
 def test_other_peoples_words_are_understood_and_the_material_is_not(content, rule):
-    found = said(content).rule
+    found = format_of(content).rule
     ((name, value),) = (rule or {"": None}).items()
     assert found is None if rule is None else getattr(found, name) == value
 
@@ -131,12 +131,12 @@ def test_other_peoples_words_are_understood_and_the_material_is_not(content, rul
     ],
 )
 def test_a_schema_is_found_wherever_it_is_enforced(body):
-    assert said("?", **body).schema == SCHEMA
+    assert format_of("?", **body).schema == SCHEMA
 
 
 def test_a_choice_that_is_enforced_and_an_object_that_is_wanted_are_answered():
-    assert said("?", guided_choice=["a", "b"]).rule.choice == ["a", "b"]
-    assert said("?", structured_outputs={"choice": ["a", "b"]}).rule.choice == ["a", "b"]
+    assert format_of("?", guided_choice=["a", "b"]).rule.choice == ["a", "b"]
+    assert format_of("?", structured_outputs={"choice": ["a", "b"]}).rule.choice == ["a", "b"]
     ask = parse_request(
         b'{"model":"m","messages":[{"role":"user","content":"?"}],"response_format":{"type":"json_object"}}'
     )
