@@ -37,6 +37,7 @@ MAY_IMPORT = {
     "tiny_models": FLOOR | {"search", "testing", "verl"},
     "cli": CORE | {"hub", "observe", "search", "testing", "tiny_models", "verl"},
     "__init__": FLOOR | {"engine"},
+    "__main__": {"cli"},
 }
 
 # What the rooms of a layer may import of it; its other modules may import its rooms.

@@ -18,7 +18,7 @@ from zerowait.config.load import _TOP as REWARD_KEYS
 from zerowait.engine import ALARMS, Stats
 from zerowait.events import Drift, Event
 from zerowait.hub.http.metrics import exposition
-from zerowait.search.server import _Service
+from zerowait.search.server import _RetrievalService
 from zerowait.search.settings import RetrieverSettings, SearchSettings
 from zerowait.types import POLICY_CAUSED, FailureKind, Reward, Sample, Score
 from zerowait.verl.launch import recipe
@@ -193,7 +193,7 @@ class NoDocuments:
 
 def test_every_metric_for_prometheus_is_listed_and_no_other():
     async def scraped():
-        service = _Service(NoDocuments(), topk=1)
+        service = _RetrievalService(NoDocuments(), topk=1)
         try:
             return (await service.metrics(None)).text
         finally:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ClosedError, ConfigError
 from zerowait.judge import load_rubric, parse, request_for
-from zerowait.testing.asks import BadRequestError, parsed_request
+from zerowait.testing.judge_request import BadRequestError, parse_request
 from zerowait.tiny_models.judge import (
     JudgedQuestion,
     SmallJudge,
@@ -62,7 +62,7 @@ def asked_by_us(sample, rule=TEN, rubric="reference"):
 
 
 def read(body):
-    return judged_question_in(parsed_request(body))
+    return judged_question_in(parse_request(body))
 
 
 def chat(content):

@@ -1,4 +1,4 @@
-"""``zerowait train``: verl's own trainer with our rewards, from one recipe."""
+"""``zerowait train``: run verl's trainer with zerowait's rewards from one recipe."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ def train(
         bool, typer.Option("--dry-run", help="Print verl's composed configuration and stop.")
     ] = False,
     output: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Overrides the recipe's seed.")] = None,
 ) -> int:
-    """Train with GRPO (or any other estimator of verl) as RECIPE says.
+    """Train with GRPO or another estimator of verl, as configured in RECIPE.
 
-    The same command on a CPU, on one GPU and on a Ray cluster.
-    Exit code 2 when something is wrong before the start, 1 when the training failed.
+    The same command runs on a CPU, on one GPU and on a Ray cluster.
+    Exit code 2 for an error before the start, 1 when the training failed.
     """
     _refuse_options(overrides or [])
     extra = dict(parse_override(text) for text in overrides or [])
@@ -74,11 +74,11 @@ def train(
     ):
         begin_record(folder, command)
         done = 0
-        told: list[str] = []
+        messages: list[str] = []
 
-        def say(word: str) -> None:
-            told.append(word)
-            _tell(word)
+        def show(message: str) -> None:
+            messages.append(message)
+            _print_message(message)
 
         def on_step(step: int) -> None:
             nonlocal done
@@ -87,37 +87,37 @@ def train(
 
         code = run_with_retries(
             lambda: run_trainer(
-                command, env=environment(setup), folder=folder, on_step=on_step, tell=say
+                command, env=environment(setup), folder=folder, on_step=on_step, tell=show
             ),
             folder=folder,
             has_begun=lambda: done > 0,
-            tell=_tell,
+            tell=_print_message,
         )
     if code != 0:
         print(tail(folder), file=sys.stderr)
-        for word in told[-1:]:  # again, where it is read: below the end of the log
-            _tell(word)
+        for message in messages[-1:]:  # repeated below the end of the log, where it is read
+            _print_message(message)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
         return 1
-    print(f"{folder}: {_ended(done, steps)}; zerowait report {folder}")
+    print(f"{folder}: {_outcome(done, steps)}; zerowait report {folder}")
     return 0
 
 
-def _tell(word: str) -> None:
-    print(f"zerowait: {word}", file=sys.stderr)
+def _print_message(message: str) -> None:
+    print(f"zerowait: {message}", file=sys.stderr)
 
 
-def _ended(done: int, steps: int) -> str:
-    """What was trained, by the last step that verl's console told of."""
+def _outcome(done: int, steps: int) -> str:
+    """How far the training came, by the last step on verl's console."""
     if done >= steps:
         return f"{done} steps"
     if done:
         return f"ended after step {done}, and {steps} were asked for: the data or the epochs ended"
-    return "verl ended, and its console told of no step that it trained in this run"
+    return "verl ended, and its console reports no step of this run"
 
 
 def _refuse_options(overrides: Sequence[str]) -> None:
-    """A key of verl's configuration never begins with a dash, so it is a slip in an option."""
+    """Raise a ConfigError for an unknown option, since no key of verl begins with a dash."""
     for text in overrides:
         if text.startswith("-"):
             hint = did_you_mean(text.partition("=")[0], _OPTIONS)
@@ -125,10 +125,9 @@ def _refuse_options(overrides: Sequence[str]) -> None:
 
 
 def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> None:
-    """Raise one clear error for an override of verl's configuration that verl could not take.
+    """Raise a ConfigError for an override that does not fit verl's configuration.
 
-    What the overrides have to fit is the same on every device, so that nobody has to wait for
-    torch to find one.
+    The configuration has the same keys on every device, so torch need not be loaded to find one.
     """
     device = recipe.resources.device
     if device == "auto":
@@ -137,6 +136,7 @@ def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> None:
 
 
 def _needs_verl() -> None:
+    """Raise unless verl is installed and will load zerowait as its plug-in."""
     if find_spec("verl") is None or find_spec("ray") is None:
         raise MissingExtraError("Training", extra="verl")
     if not any(point.name == "zerowait" for point in entry_points(group="verl.plugins")):
@@ -153,10 +153,10 @@ def _needs_verl() -> None:
 
 
 def begin_record(folder: Path, command: list[str]) -> None:
-    """Goes on with the record of the run that verl goes on with, or begins another."""
+    """Continue the record of the run that verl resumes, or begin a new one."""
     done = resumed_step(command)
     if done is None:
         archive_record(folder)
     else:
-        print(f"{folder}: goes on after step {done}")
+        print(f"{folder}: resumes after step {done}")
         rewind_record(folder, step=done, validates=validates_first(command))

@@ -28,7 +28,12 @@ import msgspec
 from aiohttp import web
 
 from zerowait.errors import ClosedError, ConfigError, did_you_mean
-from zerowait.testing.asks import BadRequestError, JudgeRequest, estimated_tokens, parsed_request
+from zerowait.testing.judge_request import (
+    BadRequestError,
+    JudgeRequest,
+    estimated_tokens,
+    parse_request,
+)
 from zerowait.testing.marked_parts import MARKED_PART, marked_parts
 from zerowait.tiny_models.encoder import Similarities, load_similarities, package_folder
 from zerowait.types import content_text
@@ -337,7 +342,7 @@ async def _listening(similarities: Similarities, host: str, port: int) -> AsyncI
 
     async def complete(request: web.Request) -> web.Response:
         try:
-            judge_request = parsed_request(await request.read())
+            judge_request = parse_request(await request.read())
             question = judged_question_in(judge_request)
         except BadRequestError as error:
             return _json(_failure(str(error)), status=400)

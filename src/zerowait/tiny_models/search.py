@@ -18,7 +18,7 @@ import msgspec
 
 from zerowait.search import Episode, Passage, Searcher, SearchSettings, Turn
 from zerowait.search.documents import Document
-from zerowait.search.passages import FAILED, INVALID, observed
+from zerowait.search.passages import FAILED, INVALID, observation_text
 from zerowait.tiny_models.policy import (
     SftExample,
     TinyFiles,
@@ -107,7 +107,7 @@ def search_tokenizer() -> Any:
     for number, name in enumerate(NAMES):
         animal = ANIMALS[number % len(ANIMALS)]
         texts += [question(name), f"<search>{name}</search>", f"<answer>{animal}</answer>"]
-        texts += [observed([name], [[_passage(name, animal)]])] * 2
+        texts += [observation_text([name], [[_passage(name, animal)]])] * 2
     return tokenizer_for(texts, vocabulary=_VOCABULARY)
 
 

@@ -1,4 +1,4 @@
-"""The requests that the fake judge understands, in OpenAI's two APIs and those of reward models."""
+"""Parsing of judge requests: OpenAI's two APIs and vLLM's APIs for reward models."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import msgspec
 from zerowait.config.endpoint import Api
 
 _CHARACTERS_PER_TOKEN = 4
-_NAMES: dict[Api, str] = {"responses": "input", "score": "text_1 and text_2"}
-_LIMITS: dict[Api, tuple[str, ...]] = {
+_MESSAGE_FIELDS: dict[Api, str] = {"responses": "input", "score": "text_1 and text_2"}
+_TOKEN_FIELDS: dict[Api, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
     "responses": ("max_output_tokens",),
 }
 
 
 class BadRequestError(ValueError):
-    """The request is not one that such an endpoint answers; the message says why."""
+    """The endpoint would answer this request with 400; the message says why."""
 
 
 class JudgeRequest(msgspec.Struct, frozen=True):
-    """A request that was understood.
+    """A valid request.
 
     Args:
         body: the decoded JSON.
-        messages: at least one, each with a role; the same for the same question in any API.
-        model: the model that was asked for.
-        tokens: the longest answer; None when the request does not say.
+        messages: at least one, each with a role; equal for the same question in any API.
+        model: the requested model.
+        tokens: maximal tokens of the answer; None where the request has no limit.
         prompt_tokens: estimated from the number of characters.
-        api: in which it was asked.
+        api: the API of the endpoint.
     """
 
     body: dict[str, Any]
@@ -40,11 +40,15 @@ class JudgeRequest(msgspec.Struct, frozen=True):
     api: Api = "chat"
 
 
-def parsed_request(raw: bytes, api: Api = "chat") -> JudgeRequest:
-    """The request in the bytes of a body.
+def parse_request(raw: bytes, api: Api = "chat") -> JudgeRequest:
+    """The request in a body.
+
+    Args:
+        raw: the bytes of the body.
+        api: the API of the endpoint.
 
     Raises:
-        BadRequestError: it is not JSON, lacks a field, or wants what is not offered.
+        BadRequestError: it is not JSON, lacks a field, or needs a feature that is not offered.
     """
     try:
         body = msgspec.json.decode(raw)
@@ -53,8 +57,8 @@ def parsed_request(raw: bytes, api: Api = "chat") -> JudgeRequest:
     if not isinstance(body, dict):
         raise BadRequestError("the body must be a JSON object")
     model = body.get("model")
-    name = _NAMES.get(api, "messages")
-    messages = body.get(name) if name == "messages" else _conversation(body, api)
+    name = _MESSAGE_FIELDS.get(api, "messages")
+    messages = body.get(name) if name == "messages" else _messages(body, api)
     if not isinstance(model, str) or not model:
         raise BadRequestError("you must provide a model parameter")
     if not (isinstance(messages, list) and messages):
@@ -63,13 +67,13 @@ def parsed_request(raw: bytes, api: Api = "chat") -> JudgeRequest:
         raise BadRequestError("every message must be an object with a role")
     if body.get("stream") or body.get("n") not in (None, 1):
         raise BadRequestError("the fake judge neither streams nor gives more than one choice")
-    tokens = _longest(body, api)
+    tokens = _max_tokens(body, api)
     characters = sum(_length(message.get("content")) for message in messages)
     return JudgeRequest(body, messages, model, tokens, estimated_tokens(characters), api)
 
 
-def _conversation(body: dict[str, Any], api: Api) -> Any:
-    """The messages of a request to ``/responses`` or ``/score``, as chat would have them."""
+def _messages(body: dict[str, Any], api: Api) -> Any:
+    """The messages of a request to ``/responses`` or ``/score`` in the form of the chat API."""
     if api == "score":
         texts = body.get("text_1"), body.get("text_2")
         roles = ("user", "assistant")
@@ -78,17 +82,17 @@ def _conversation(body: dict[str, Any], api: Api) -> Any:
             for role, text in zip(roles, texts, strict=True)
             if isinstance(text, str)
         ]
-    said, told = body.get("input"), body.get("instructions")
-    if isinstance(said, str):
-        said = [{"role": "user", "content": said}]
-    if not isinstance(said, list) or told is None:
-        return said
-    return [{"role": "system", "content": told}, *said]
+    messages, instructions = body.get("input"), body.get("instructions")
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if not isinstance(messages, list) or instructions is None:
+        return messages
+    return [{"role": "system", "content": instructions}, *messages]
 
 
-def _longest(body: dict[str, Any], api: Api) -> int | None:
-    """The longest answer that is wanted, in tokens."""
-    names = _LIMITS.get(api, _LIMITS["chat"])
+def _max_tokens(body: dict[str, Any], api: Api) -> int | None:
+    """The maximal tokens of the answer; None without a limit."""
+    names = _TOKEN_FIELDS.get(api, _TOKEN_FIELDS["chat"])
     name = next((name for name in names if name in body), names[-1])
     tokens = body.get(name)
     if tokens is not None and (not isinstance(tokens, int) or tokens < 1):
@@ -97,7 +101,7 @@ def _longest(body: dict[str, Any], api: Api) -> int | None:
 
 
 def estimated_tokens(characters: int) -> int:
-    """About as many tokens as so many characters are, rounded up.
+    """The estimated number of tokens in a text of so many characters, rounded up.
 
     >>> estimated_tokens(9)
     3

@@ -8,7 +8,7 @@ import pytest
 
 from zerowait.errors import DataError
 from zerowait.search import Passage
-from zerowait.search.batches import Batches
+from zerowait.search.batcher import SearchBatcher
 
 
 class HeldIndex:
@@ -31,7 +31,7 @@ class HeldIndex:
 @asynccontextmanager
 async def batches():
     index = HeldIndex()
-    opened = Batches(index)
+    opened = SearchBatcher(index)
     try:
         yield opened, index
     finally:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.search.index import build_index, open_index
-from zerowait.search.words import words_asked, words_of
+from zerowait.search.terms import document_terms, query_terms
 
 # a document about each, what is asked about it, and a document in the same script about another
 SCRIPTS = {
@@ -44,22 +44,22 @@ def test_a_query_finds_the_document_that_contains_it_in_every_script(tmp_path, s
 
 @pytest.mark.parametrize("word", ["हिन्दी", "दिल्ली", "தமிழ்நாடு", "বাংলা", "שָׁלוֹם", "العَرَبِيَّة", "ས྄ཀྱ"])
 def test_a_combining_mark_splits_no_word(word):
-    assert words_of(f"x {word} y") == [unicodedata.normalize("NFKC", word)]
+    assert document_terms(f"x {word} y") == [unicodedata.normalize("NFKC", word)]
 
 
 def test_running_scripts_are_pairs_and_ideographs_also_single_in_documents():
-    assert words_of("北京大") == ["北", "京", "大", "北京", "京大"]
-    assert words_asked("北京大") == ["北京", "京大"]
-    assert words_of("ไทย") == words_asked("ไทย") == ["ไท", "ทย"]
-    assert words_asked("서울") == ["서울"]
+    assert document_terms("北京大") == ["北", "京", "大", "北京", "京大"]
+    assert query_terms("北京大") == ["北京", "京大"]
+    assert document_terms("ไทย") == query_terms("ไทย") == ["ไท", "ทย"]
+    assert query_terms("서울") == ["서울"]
 
 
 @given(st.text())
 def test_whatever_is_asked_for_is_among_the_words_of_a_document_that_says_it(text):
-    assert set(words_asked(text)) <= set(words_of(text))
+    assert set(query_terms(text)) <= set(document_terms(text))
 
 
 @given(st.text(st.characters(codec="ascii")))
 def test_words_of_ascii_text_are_those_of_the_library(text):
     [expected] = bm25s.tokenize([text], return_ids=False, show_progress=False)
-    assert words_of(text) == words_asked(text) == [word for word in expected if word]
+    assert document_terms(text) == query_terms(text) == [word for word in expected if word]

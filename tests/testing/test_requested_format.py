@@ -8,9 +8,10 @@ import zerowait
 from zerowait import Sample, Score
 from zerowait.json_schema import JsonSchema
 from zerowait.testing import FakeJudge, OutOfRange, Script
-from zerowait.testing.asks import parsed_request
-from zerowait.testing.forms import asked_form, instance
-from zerowait.testing.verdicts import as_asked
+from zerowait.testing.judge_request import parse_request
+from zerowait.testing.requested_format import requested_format
+from zerowait.testing.schema_instance import schema_instance
+from zerowait.testing.verdicts import script_for_request
 
 SCHEMA = {
     "type": "object",
@@ -92,8 +93,8 @@ def test_a_verdict_that_the_script_names_comes_whatever_is_asked_for(tmp_path):
     assert {outcome.value for outcome in outcomes} == {6, 7}
 
 
-def said(content, **body):
-    return asked_form([{"role": "user", "content": content}], body)
+def format_of(content, **body):
+    return requested_format([{"role": "user", "content": content}], body)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +110,7 @@ def said(content, **body):
     ],
 )
 def test_other_peoples_words_are_understood_and_the_material_is_not(content, rule):
-    found = said(content).rule
+    found = format_of(content).rule
     ((name, value),) = (rule or {"": None}).items()
     assert found is None if rule is None else getattr(found, name) == value
 
@@ -130,16 +131,16 @@ def test_other_peoples_words_are_understood_and_the_material_is_not(content, rul
     ],
 )
 def test_a_schema_is_found_wherever_it_is_enforced(body):
-    assert said("?", **body).schema == SCHEMA
+    assert format_of("?", **body).schema == SCHEMA
 
 
 def test_a_choice_that_is_enforced_and_an_object_that_is_wanted_are_answered():
-    assert said("?", guided_choice=["a", "b"]).rule.choice == ["a", "b"]
-    assert said("?", structured_outputs={"choice": ["a", "b"]}).rule.choice == ["a", "b"]
-    ask = parsed_request(
+    assert format_of("?", guided_choice=["a", "b"]).rule.choice == ["a", "b"]
+    assert format_of("?", structured_outputs={"choice": ["a", "b"]}).rule.choice == ["a", "b"]
+    ask = parse_request(
         b'{"model":"m","messages":[{"role":"user","content":"?"}],"response_format":{"type":"json_object"}}'
     )
-    script, _ = as_asked(Script(), ask.messages, ask.body)
+    script, _ = script_for_request(Script(), ask.messages, ask.body)
     assert json.loads(script.reply.replace("{verdict}", "7")) == {"score": 7}
 
 
@@ -162,5 +163,5 @@ SCHEMAS = [
 @pytest.mark.parametrize("point", [0.0, 0.3, 0.999])
 def test_what_is_written_fits_the_schema(schema, point):
     assert not list(
-        JsonSchema(schema, where="s", needed_by="tests").faults(instance(schema, point))
+        JsonSchema(schema, where="s", needed_by="tests").faults(schema_instance(schema, point))
     )

@@ -1,4 +1,4 @@
-"""What the fake judge saw, counted on its side of the wire."""
+"""Request log of the fake judge: counts of requests, replies, faults and repeats."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         requests: for a completion, in either API, answered or not.
-        answered: replies with a verdict that were sent to the end.
-        by_status: replies that were sent to the end, by HTTP status.
-        by_fault: replies with a fault in them, by the fault's name; ``capacity`` is a 429 of it.
-        in_flight: requests that came in and have neither been answered nor been lost.
-        peak_in_flight: the most of them at once.
-        distinct_bodies: how many different bodies came.
+        answered: complete replies with a verdict.
+        by_status: complete replies by HTTP status.
+        by_fault: replies with a fault, by its name; ``capacity`` is a 429 for lack of capacity.
+        in_flight: requests without a reply so far.
+        peak_in_flight: maximum of these.
+        distinct_bodies: number of distinct request bodies.
         repeats: requests whose body had already been answered with a verdict.
-        asked_per_body: how often each body came, by the hexadecimal sha-256 of its bytes.
-        cancelled_by_client: requests whose client went away before the end of the reply.
-        with_key: requests that carried a key; its value is not kept.
+        asked_per_body: requests for each body, by the hexadecimal sha-256 of its bytes.
+        cancelled_by_client: requests whose client disconnected before the end of the reply.
+        with_key: requests with an API key; its value is not kept.
     """
 
     requests: int
@@ -38,8 +38,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     with_key: int
 
 
-class SeenQuestion:
-    """The history of one body."""
+class BodyHistory:
+    """Counts of one body's requests and admissions, and whether one was answered."""
 
     __slots__ = ("admitted", "answered", "asked")
 
@@ -54,7 +54,7 @@ class RequestLog:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._questions: dict[bytes, SeenQuestion] = {}
+        self._questions: dict[bytes, BodyHistory] = {}
         self._by_status: Counter[int] = Counter()
         self._by_fault: Counter[str] = Counter()
         self._requests = 0
@@ -67,41 +67,47 @@ class RequestLog:
 
     @property
     def at_peak(self) -> bool:
-        """Whether one more request in flight would be a new record."""
+        """Whether one more request in flight would be a new peak."""
         return self._in_flight >= self._peak
 
     def arrived(self, *, with_key: bool) -> None:
-        """A request came in."""
+        """Count a request that arrived."""
         with self._lock:
             self._requests += 1
             self._with_key += with_key
             self._in_flight += 1
             self._peak = max(self._peak, self._in_flight)
 
-    def asked(self, key: bytes) -> SeenQuestion:
-        """The history of the body with this key, which was just asked once more."""
+    def asked(self, key: bytes) -> BodyHistory:
+        """Count a request with this body; the body's history."""
         with self._lock:
             question = self._questions.get(key)
             if question is None:
-                question = self._questions[key] = SeenQuestion()
+                question = self._questions[key] = BodyHistory()
             question.asked += 1
             self._repeats += question.answered
             return question
 
     def lost(self, *, by_client: bool) -> None:
-        """A request in flight ended without a reply."""
+        """Count a request that ended without a reply."""
         with self._lock:
             self._in_flight -= 1
             self._cancelled += by_client
 
     def broken(self, fault: str) -> None:
-        """A request in flight ended with a connection that the judge broke on purpose."""
+        """Count a request whose connection a fault broke."""
         with self._lock:
             self._in_flight -= 1
             self._by_fault[fault] += 1
 
-    def sent(self, status: int, fault: str, answers: SeenQuestion | None) -> None:
-        """A reply is about to be sent; `answers` is what it gives a verdict on."""
+    def sent(self, status: int, fault: str, answers: BodyHistory | None) -> None:
+        """Count a reply that is about to be sent.
+
+        Args:
+            status: of HTTP.
+            fault: name of its fault, or empty.
+            answers: the body that it gives a verdict on, if it has one.
+        """
         with self._lock:
             self._in_flight -= 1
             self._by_status[status] += 1
@@ -111,8 +117,8 @@ class RequestLog:
                 answers.answered = True
                 self._answered += 1
 
-    def not_sent(self, status: int, fault: str, answers: SeenQuestion | None) -> None:
-        """The client went away while the reply was being sent: takes `sent` back."""
+    def not_sent(self, status: int, fault: str, answers: BodyHistory | None) -> None:
+        """Undo `sent`, since the client disconnected while the reply was being sent."""
         with self._lock:
             self._cancelled += 1
             self._by_status[status] -= 1
