@@ -9,7 +9,8 @@ import pytest
 from zerowait.cli.preflight import check_reward
 from zerowait.config import Cache, load_config
 from zerowait.config.urls import check_url, shown_url
-from zerowait.engine.plan import compile_plan, credentials
+from zerowait.engine.credentials import credentials
+from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 
 REWARD = """\

@@ -8,8 +8,6 @@ import pytest
 
 from zerowait import Abstain, ConfigError, DataError, Engine, Sample, Score, Skipped
 from zerowait.client import Reply
-from zerowait.config import load_config
-from zerowait.engine.plan import check_siblings, compile_plan
 from zerowait.errors import ClosedError
 from zerowait.events import ResponsesCompared
 from zerowait.testing import virtually
@@ -233,15 +231,6 @@ def test_a_row_without_siblings_has_the_value_of_its_other_components(verdict):
     assert [reward.value for reward in rewards] == [1.0, 0.0]
 
 
-@pytest.mark.parametrize("verdict", [PAIRS, RANK], ids=str)
-def test_one_response_to_a_prompt_is_refused_where_the_number_is_known(verdict):
-    loaded = load_config(config(verdict))
-    plan = compile_plan(loaded)
-    check_siblings(loaded, plan, 2, said="rollout.n")
-    with pytest.raises(ConfigError, match=r"rollout\.n is 1: a reward of siblings has no value"):
-        check_siblings(loaded, plan, 1, said="rollout.n")
-
-
 GATED = {
     "components": {
         "answer": {"scorer": "contains", "weight": 0},
@@ -330,7 +319,7 @@ def streamed(settings, arrivals, wire=None):
                 started = [tasks.create_task(one(*arrival)) for arrival in arrivals]
             await asyncio.sleep(1e-6)  # what was cancelled ends in the next turns of the loop
             assert not engine.groups._open
-            assert len(engine._contests._flights) == 0
+            assert len(engine._comparisons._flights) == 0
             return [task.result() for task in started]
 
     return virtually(scenario())
@@ -382,7 +371,7 @@ def test_siblings_that_are_known_not_to_come_are_compared_without_and_count_as_m
         async with Engine(settings, transport=wire) as engine, asyncio.TaskGroup() as tasks:
             waiting = [tasks.create_task(engine.score(row(n, group_size=3))) for n in here]
             await asyncio.sleep(0.5 if early else 5)
-            engine.groups.expect("g", of)
+            engine.groups.shrink("g", of)
         return [task.result().components["style"] for task in waiting]
 
     outcomes, elapsed_s = virtually(scenario())

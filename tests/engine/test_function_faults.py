@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from zerowait.engine import Engine
-from zerowait.engine.pool.microbatch import LARGEST_MICROBATCH
+from zerowait.engine.pool.microbatch import MAX_BATCH
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.scorers import import_scorer, list_takers
 from zerowait.types import Abstain, FailureKind, Sample, Score
@@ -190,10 +190,10 @@ def test_a_function_that_yields_is_told_to_return(name, kind):
 
 
 def test_a_function_that_takes_lists_gets_what_waits_and_its_options():
-    outcomes = judged([("sizes", "")] * (LARGEST_MICROBATCH + 8), bonus=0.25)
+    outcomes = judged([("sizes", "")] * (MAX_BATCH + 8), bonus=0.25)
     assert {outcome.value for outcome in outcomes} == {0.25}
     sizes = [outcome.detail["size"] for outcome in outcomes]
-    assert sizes == [LARGEST_MICROBATCH] * LARGEST_MICROBATCH + [8] * 8
+    assert sizes == [MAX_BATCH] * MAX_BATCH + [8] * 8
 
 
 @pytest.mark.wire
@@ -256,7 +256,7 @@ def test_closing_ends_a_list_and_those_that_wait_for_the_next():
         await pool.run("faulty_functions:lists", Sample("", "", "number"))
         tasks = [
             asyncio.create_task(pool.run("faulty_functions:lists", hang, timeout_s=1000))
-            for _ in range(LARGEST_MICROBATCH + 5)
+            for _ in range(MAX_BATCH + 5)
         ]
         await asyncio.sleep(0.05)
         await pool.aclose()

@@ -9,20 +9,17 @@ from hypothesis import strategies as st
 
 import zerowait
 from zerowait.config import load_config
+from zerowait.engine.monitor.bimodality import dip, two_clusters
 from zerowait.engine.monitor.health import (
     ALARMS,
     HealthRow,
     StepMean,
-    dip,
     findings,
-    rank_correlation,
-    rank_sum_z,
-    ranks,
     row_of,
     step_mean,
-    two_clusters,
 )
 from zerowait.engine.monitor.health_watch import HealthWatch
+from zerowait.engine.monitor.rank_statistics import rank_correlation, rank_sum_z, ranks
 from zerowait.engine.plan import compile_plan
 from zerowait.events import HealthAlarm, RewardSettled
 from zerowait.types import Abstain, Reward, Sample, Score
@@ -322,7 +319,7 @@ def shared(events, cuts):
         for number, event in enumerate(events):
             if (number < cuts[number % 3]) == is_first:
                 engines[number % 3](event)
-        engines[0].look([seen for engine in engines for seen in engine.gathered()])
+        engines[0].observe([row for engine in engines for row in engine.take_rows()])
     for engine in reversed(engines):
         engine.close()
     return engines[0], told
