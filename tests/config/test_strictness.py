@@ -184,4 +184,4 @@ def test_a_chain_of_a_thousand_gates_is_compiled():
         for before, name in itertools.pairwise(names)
     }
     plan = compile_plan(load_config({"components": {**chain, "c0": {"scorer": "qa_em"}}}))
-    assert [step.name for step in plan.rules] == names
+    assert [step.name for step in plan.steps] == names

@@ -7,7 +7,7 @@ import pytest
 from zerowait.engine import Engine
 from zerowait.engine.pool.microbatch import MAX_BATCH
 from zerowait.engine.pool.scorer_pool import ScorerPool
-from zerowait.scorers import import_scorer, list_takers
+from zerowait.scorers import import_scorer, user_functions
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
 MODULE = """
@@ -267,9 +267,13 @@ def test_closing_ends_a_list_and_those_that_wait_for_the_next():
 
 def test_it_is_known_before_the_run_which_functions_take_lists():
     table = {"x": {"scorer": "faulty_functions:lists"}, "y": "gsm8k", "z": "faulty_functions:plain"}
-    assert list_takers("by_data_source", {"table": table}) == {"faulty_functions:lists"}
-    assert list_takers("faulty_functions:later_lists", {}) == {"faulty_functions:later_lists"}
-    assert list_takers("faulty_functions:plain", {}) == list_takers("gsm8k", {}) == set()
+    found = user_functions("by_data_source", {"table": table})
+    assert {target: function.takes_lists for target, function in found.items()} == {
+        "faulty_functions:lists": True,
+        "faulty_functions:plain": False,
+    }
+    later = user_functions("faulty_functions:later_lists", {})
+    assert [function.takes_lists for function in later.values()] == [True]
 
 
 NUMBERS = """

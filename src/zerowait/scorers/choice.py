@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from zerowait.scorers.answer import last_answer
+from zerowait.scorers.answers import last_answer
 from zerowait.scorers.boxed import last_boxes
 
-# What may stand around a letter: brackets, emphasis, quotes, formulas.
+# What may surround a letter: brackets, emphasis, quotes, formulas.
 _OPEN = (
     r"(?:[\s:*_(\[{\"'`$]|\\(?:text|math|bold|operatorname|rm\b|bf\b|it\b|sf\b|tt\b)\w*\s*\{?)*+"
 )
@@ -78,7 +78,7 @@ _STATED = re.compile(
     rf"|\b(?:result|choice|option|selection|verdict|conclusion)[*_]*\s*[:=]"
     rf"|\b(?:choose|pick|select|(?:go|going)\s+with|opt\s+for))"
 )
-# Where nothing else stands in the sentence: "Hence, (B)." and "It's B."
+# A sentence with nothing but the letter: "Hence, (B)." and "It's B."
 _CONCLUDED = re.compile(
     r"(?i:(?:\A|[\n.;,])[^\S\n]*+(?:so|thus|hence|therefore|\u2234|\u2192|=>|->"
     r"|(?:it|that)(?:['\u2019]s|\s+is|\s+must\s+be))),?(?=[^\S\n(*])"
@@ -217,7 +217,7 @@ def _plain(text: str) -> str:
 
 
 def _given(text: str) -> str | None:
-    """What stands in the place of an answer: the last tag, or the last boxes; None without one."""
+    """The text marked as the answer: the last tag, or the last boxes; None without one."""
     answer = last_answer(text)
     if answer is not None:
         return answer

@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from typing import Any, Literal, NoReturn, TypeAlias
 
-from zerowait.scorers.answer import last_answer
+from zerowait.scorers.answers import last_answer
 
 Place: TypeAlias = Literal["last", "whole"]
 

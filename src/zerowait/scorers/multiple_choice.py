@@ -1,12 +1,12 @@
-"""The letter, or letters, chosen in a multiple-choice question."""
+"""The scorer ``multiple_choice``: the letter, or letters, that a response chooses."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from zerowait.scorers.answers import no_gold
 from zerowait.scorers.choice import chosen_letter, chosen_letters, letter_of, letters_of
-from zerowait.scorers.gold import no_gold
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
 

@@ -1,10 +1,10 @@
-"""Exact match of a short answer."""
+"""The scorer ``qa_em``: exact match of a short answer, as in SQuAD."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import comparable, shown
+from zerowait.scorers.answers import comparable, gold_texts, no_gold, shown
 from zerowait.scorers.compat import (
     Compat,
     em_share,
@@ -12,7 +12,6 @@ from zerowait.scorers.compat import (
     published_em,
     published_text,
 )
-from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from zerowait.scorers.answer import canonical, shown
-from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.answers import canonical, gold_texts, no_gold, shown
 from zerowait.scorers.qa_em import exact_match
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
@@ -39,22 +38,22 @@ def sequence_fault(response: str) -> str:
     >>> sequence_fault("<think>?</think><search>q</search><answer>4</answer>")
     '<answer> stands after <search>'
     """
-    last, opened, end = "", "", 0
+    last, open_tag, end = "", "", 0
     for tag in _TAG.finditer(response):
         closing, name = bool(tag[1]), tag[2]
-        if closing != bool(opened) or (closing and name != opened):
+        if closing != bool(open_tag) or (closing and name != open_tag):
             return f"<{tag[1]}{name}> stands where it does not belong"
         if closing:
-            last, opened = opened, ""
+            last, open_tag = open_tag, ""
         elif name not in _NEXT[last]:
             return f"<{name}> stands after <{last}>" if last else f"<{name}> comes first"
         elif response[end : tag.start()].strip():
             return f"there is text before <{name}>"
         else:
-            opened = name
+            open_tag = name
         end = tag.end()
-    if opened:
-        return f"<{opened}> is not closed"
+    if open_tag:
+        return f"<{open_tag}> is not closed"
     if last != "answer":
         return "there is no answer at the end"
     return "there is text after the answer" if response[end:].strip() else ""

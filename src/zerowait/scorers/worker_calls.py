@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import ZerowaitError
-from zerowait.scorers.adapt import crash, outcome_of
 from zerowait.scorers.memory import bounded_growth
+from zerowait.scorers.results import crash, outcome_of
 from zerowait.scorers.table import Scorer, warmed_up
-from zerowait.scorers.user import UserScorer, settled
+from zerowait.scorers.user import UserScorer, awaited
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 LARGEST_BYTES: Final = 1 << 20
@@ -73,7 +73,7 @@ async def answer_one(name: str, call: bytes) -> list[bytes] | bytes:
     try:
         scorer = _scorer(name)
         assert isinstance(scorer, UserScorer)  # noqa: S101 - nothing else is asynchronous
-        outcomes = scorer.read(await settled(scorer.start(sample, **options)), 1)
+        outcomes = scorer.read(await awaited(scorer.start(sample, **options)), 1)
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -120,7 +120,7 @@ def _outcomes(name: str, rows: Sequence[tuple[Sample, dict[str, Any]]]) -> list[
                 return [outcome_of(scorer(*samples, **options), name)]
         returned = scorer.start(*samples, **options)
         if inspect.isawaitable(returned):
-            returned = _runner().run(settled(returned))
+            returned = _runner().run(awaited(returned))
         return scorer.read(returned, len(samples))
     except BaseException as error:  # noqa: BLE001 (sys.exit must not end the worker)
         return crash(error, name)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Literal, TypeAlias
 
-from zerowait.scorers.answer import last_answer, shown
+from zerowait.scorers.answers import gold_texts, last_answer, no_gold, shown
 from zerowait.scorers.boxed import last_boxes
-from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.math.formula import (
     Formula,
     answer_in_tags,
