@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from zerowait.config.words import locate, number_hint, plain_words
+from zerowait.config.messages import locate, number_hint, plain_words
 from zerowait.errors import ConfigError, did_you_mean
 
 

@@ -155,7 +155,7 @@ def bare_answer(formula: str) -> str:
     r"""A formula without the marks that set it off from prose.
 
     >>> [bare_answer(text) for text in ("$5$", r"\( x \)", "x = $5$", "(1,234)")]
-    ('5', 'x', 'x = 5', '1,234')
+    ['5', 'x', 'x = 5', '1,234']
     """
     inside = re.sub(r"\\[\[(]\s*|\s*\\[\])]|\$", "", formula).strip()
     return inside[1:-1] if _GROUPED.fullmatch(inside) else inside
