@@ -360,7 +360,7 @@ def test_past_the_deadline_fewer_than_a_quorum_abstain_and_nobody_is_asked():
 def test_siblings_that_are_known_not_to_come_are_compared_without_and_count_as_missing(
     here, of, early
 ):
-    """A lone survivor abstains: it was to be compared, and with nobody it cannot be."""
+    """A lone survivor abstains: it was to be compared, and there is no sibling left."""
 
     async def scenario():
         gate = {"gate": "first > 0"} if early else {}  # then they are known before any is compared

@@ -18,7 +18,7 @@ from zerowait.engine.monitor.health import (
     row_of,
     step_mean,
 )
-from zerowait.engine.monitor.health_watch import HealthWatch
+from zerowait.engine.monitor.health_monitor import HealthMonitor
 from zerowait.engine.monitor.rank_statistics import rank_correlation, rank_sum_z, ranks
 from zerowait.engine.plan import compile_plan
 from zerowait.events import HealthAlarm, RewardSettled
@@ -127,7 +127,7 @@ def test_lengths_of_one_kind_raise_no_alarm(shape, count, draws):
 @SEEDS
 @pytest.mark.parametrize("count", [64, 256])
 def test_the_dip_of_one_cluster_is_small_and_that_of_two_is_large(seed, count):
-    """Golden values of the statistic stand in its docstring; diptest's agree to 1e-9."""
+    """Golden values of the statistic are in its docstring; diptest's agree to 1e-9."""
     chance = random.Random(seed)
     one = sorted(chance.gauss(0, 1) for _ in range(count))
     two = sorted(chance.gauss(0, 1) + 6 * (index % 2) for index in range(count))
@@ -286,11 +286,11 @@ def settled(value, step, *, split="train", quality=None):
 
 def watched(events):
     told = []
-    watch = HealthWatch(compile_plan(load_config(CONFIG)), told.append)
+    monitor = HealthMonitor(compile_plan(load_config(CONFIG)), told.append)
     for event in events:
-        watch(event)
-    watch.close()
-    return watch, told
+        monitor(event)
+    monitor.close()
+    return monitor, told
 
 
 def equal(step):
@@ -302,10 +302,10 @@ def varied(step):
 
 
 def test_an_alarm_is_told_once_for_as_long_as_it_lasts_and_again_when_it_is_back():
-    watch, told = watched([*equal(1), *equal(2), *varied(3), *equal(4)])
+    monitor, told = watched([*equal(1), *equal(2), *varied(3), *equal(4)])
     assert [(alarm.kind, alarm.step) for alarm in told] == [("all_equal", 1), ("all_equal", 4)]
     assert isinstance(told[0], HealthAlarm)
-    assert watch.on == {"all_equal": 1}
+    assert monitor.on == {"all_equal": 1}
 
 
 def shared(events, cuts):
@@ -314,7 +314,7 @@ def shared(events, cuts):
     The first round fetches from each engine what happened before its cut, the second the rest.
     """
     told, plan = [], compile_plan(load_config(CONFIG))
-    engines = [HealthWatch(plan, told.append, alone=False) for _ in cuts]
+    engines = [HealthMonitor(plan, told.append, alone=False) for _ in cuts]
     for is_first in (True, False):
         for number, event in enumerate(events):
             if (number < cuts[number % 3]) == is_first:
@@ -328,9 +328,9 @@ def shared(events, cuts):
 @given(st.tuples(*[st.integers(0, 160)] * 3))
 def test_engines_that_share_a_job_tell_what_one_that_is_alone_would(cuts):
     """A third of a step is too few rows for any alarm, and rounds fall anywhere in a step."""
-    watch, told = shared([*equal(1), *equal(2), *varied(3), *equal(4)], cuts)
+    monitor, told = shared([*equal(1), *equal(2), *varied(3), *equal(4)], cuts)
     assert [(alarm.kind, alarm.step) for alarm in told] == [("all_equal", 1), ("all_equal", 4)]
-    assert watch.on == {"all_equal": 1}
+    assert monitor.on == {"all_equal": 1}
 
 
 def test_only_training_rows_with_a_step_are_looked_at_and_late_ones_are_too_late():

@@ -106,7 +106,9 @@ def is_gone(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    stat = Path(f"/proc/{pid}/stat")  # a zombie has ended, too: nobody may have waited for it
+    stat = Path(
+        f"/proc/{pid}/stat"
+    )  # a zombie has ended, too, though its parent has not waited for it
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 

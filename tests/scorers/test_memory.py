@@ -6,10 +6,10 @@ import textwrap
 from zerowait.scorers.memory import bounded_growth
 
 
-def in_a_fresh_process(claims: str) -> None:
-    """Run `claims` where nobody else has freed a heap from which an allocation could come."""
+def in_a_fresh_process(code: str) -> None:
+    """Run `code` in a process without a freed heap from which an allocation could come."""
     told = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(claims)],
+        [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
         timeout=60,

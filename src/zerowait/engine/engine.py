@@ -31,7 +31,7 @@ from zerowait.engine.judging.cached_judge import SharedFlights
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner
 from zerowait.engine.monitor.give_up import GiveUpCheck
-from zerowait.engine.monitor.health_watch import HealthWatch
+from zerowait.engine.monitor.health_monitor import HealthMonitor
 from zerowait.engine.monitor.loop_lag import LoopLagMonitor
 from zerowait.engine.monitor.stall_watchdog import StallWatchdog
 from zerowait.engine.monitor.stats import Stats, StatsCollector
@@ -117,7 +117,7 @@ class Engine:
         self._anchors = AnchorWatch(
             self.plan.anchors, self.lanes, self._tell, stands_for=self._shard.of
         )
-        self.health = HealthWatch(self.plan, self._tell, alone=partition is None)
+        self.health = HealthMonitor(self.plan, self._tell, alone=partition is None)
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:

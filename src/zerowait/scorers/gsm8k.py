@@ -57,9 +57,15 @@ def gsm8k(
 ) -> Score | Abstain:
     """`score` when the response's final number is the gold one, `format_score` for another number.
 
-    A response without a number outside of its thinking is worth 0. The gold is a number, a text of
-    one, a worked solution that ends in ``#### number``, or a list of those. `compat` scores as the
-    published code does.
+    A response without a number outside of its thinking is worth 0.
+
+    Args:
+        sample: its ground truth is a number, a text of one, a worked solution that ends in ``####
+            number``, or a list of those.
+        method: where the number is looked for, see `final_number`.
+        score: of a right number.
+        format_score: of a wrong number.
+        compat: score as this published code does.
 
     >>> gsm8k(Sample("", "#### 72.0", "72")).value
     1.0

@@ -11,7 +11,7 @@ from typing import Any
 from zerowait.errors import ConfigError
 from zerowait.json_schema import JsonSchema, read_json_schema
 from zerowait.scorers.answers import no_gold
-from zerowait.scorers.json_text import Place, json_in
+from zerowait.scorers.json_text import JsonPlace, json_in
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
@@ -22,15 +22,21 @@ def json_schema(
     sample: Sample,
     *,
     schema: dict[str, Any] | None = None,
-    place: Place = "last",
+    place: JsonPlace = "last",
     score: float = 1.0,
     format_score: float = 0.0,
 ) -> Score | Abstain:
     """`score` when the response's JSON satisfies the schema, `format_score` for other JSON.
 
-    A response without JSON outside of its thinking is worth 0. In a configuration `schema` may also
-    be the path of a JSON file; without it, the sample's ground truth is the schema, as a mapping or
-    as JSON. Needs the extra ``schema``.
+    A response without JSON outside of its thinking is worth 0. Needs the extra ``schema``.
+
+    Args:
+        sample: its response has the JSON.
+        schema: what the JSON has to satisfy; a configuration may also give the path of a JSON file.
+            None: the sample's ground truth is the schema, as a mapping or as JSON.
+        place: where the JSON is looked for, see `json_in`.
+        score: of JSON that satisfies the schema.
+        format_score: of other JSON.
 
     No text can hang the check: see `zerowait.json_schema`.
 

@@ -16,9 +16,14 @@ def multiple_choice(
 ) -> Score | Abstain:
     """`score` when the response chooses the gold letter, `format_score` for another letter.
 
-    The gold is a letter, alone or as in ``(B)``, or several (``["A", "C"]``, ``AC``, ``A and C``),
-    which are a set: the response has to choose exactly these, in any order. A response without a
-    choice is worth 0, and so is one that chooses several letters where the gold is one.
+    A response without a choice is worth 0, and so is one that chooses several letters where the
+    gold is one.
+
+    Args:
+        sample: its ground truth is a letter, alone or as in ``(B)``, or several (``["A", "C"]``,
+            ``AC``, ``A and C``); of several, the response has to choose exactly these in any order.
+        score: of the right choice.
+        format_score: of a wrong choice.
 
     >>> multiple_choice(Sample("", "The answer is (B).", "B")).value
     1.0

@@ -1,4 +1,4 @@
-"""Exact match of a short answer, together with the order in which a search agent's tags come."""
+"""The scorer ``qa_em_format``: exact match of an answer, and the order of a search agent's tags."""
 
 from __future__ import annotations
 
@@ -69,10 +69,16 @@ def qa_em_format(
 ) -> Score | Abstain:
     """Exact match of the last ``<answer>``, with a share for the order of the tags.
 
-    A right answer is worth `score`, less `structure_score` where the order is wrong. Without a
-    right answer, the right order is worth `structure_score`, plus `retrieval_score` where a gold
-    answer stands in what was found; the wrong order is worth `final_score` with an answer, and 0
-    without one. What stands in thinking is no answer.
+    An answer inside thinking tags does not count.
+
+    Args:
+        sample: its response is scored.
+        score: of a right answer in the right order.
+        structure_score: of the right order with a wrong answer; taken off `score` where the answer
+            is right and the order wrong.
+        final_score: of a wrong answer in the wrong order; 0 without any answer.
+        retrieval_score: added to `structure_score` where an ``<information>`` block contains a gold
+            answer.
 
     Reference:
         Jin et al. 2025 (arXiv:2505.15117); the defaults are Search-R1's.
@@ -92,12 +98,12 @@ def qa_em_format(
         return Score(score - structure_score if fault else score, why)
     if fault:
         return Score(0.0 if answer is None else final_score, why)
-    bonus = retrieval_score if _was_found(sample.response, golds) else 0.0
+    bonus = retrieval_score if _was_retrieved(sample.response, golds) else 0.0
     return Score(structure_score + bonus, why)
 
 
-def _was_found(response: str, golds: list[str]) -> bool:
-    """Whether a gold answer stands in a block of what was found, word by word."""
+def _was_retrieved(response: str, golds: list[str]) -> bool:
+    """Whether an ``<information>`` block contains a gold answer as whole words."""
     wanted = [f" {text} " for gold in golds if (text := canonical(gold))]
     found = [f" {canonical(block)} " for block in _FOUND.findall(response)]
     return any(gold in block for block in found for gold in wanted)

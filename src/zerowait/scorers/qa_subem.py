@@ -40,8 +40,13 @@ def qa_subem(
 ) -> Score | Abstain:
     """`score` when the response's last ``<answer>`` contains a gold answer, else `format_score`.
 
-    A response without an answer outside of its thinking is worth 0. `compat` scores as the
-    published code does.
+    A response without an answer outside of its thinking is worth 0.
+
+    Args:
+        sample: its response is compared with its ground truth.
+        score: of a right answer.
+        format_score: of a wrong answer.
+        compat: score as this published code does.
 
     >>> qa_subem(Sample("", "<answer>It is Paris.</answer>", ["Paris"])).value
     1.0

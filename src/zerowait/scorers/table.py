@@ -190,7 +190,7 @@ def user_functions(name: str, options: Mapping[str, Any]) -> dict[str, UserScore
 
 
 def with_files(name: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """The options, with files that they name read and put in their place.
+    """The options, with the content of each file in the place of its path.
 
     Args:
         name: of the scorer.

@@ -66,9 +66,14 @@ def toolcall(
     """`score` when the response makes exactly the gold calls, in any order, else `format_score`.
 
     Calls inside thinking tags do not count. Malformed calls (with an argument given twice, say) are
-    worth 0, and so is no call where some are wanted. The gold is a list of ``{"name",
-    "arguments"}``, or its JSON; an empty list means that the right response makes no call. `compat`
-    scores as the published code does.
+    worth 0, and so is no call where some are wanted.
+
+    Args:
+        sample: its ground truth is a list of ``{"name", "arguments"}``, or its JSON; an empty list
+            means that the right response makes no call.
+        score: of the gold calls.
+        format_score: of other calls in the right form.
+        compat: score as this published code does.
 
     >>> said = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     >>> toolcall(Sample("", said, [{"name": "f", "arguments": {}}])).value

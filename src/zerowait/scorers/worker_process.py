@@ -263,7 +263,7 @@ async def _overlapping(connection: socket.socket) -> None:
 
 
 def fork_server_argv(control_fd: int, path: list[str]) -> list[str]:
-    """The command line of a fork server that imports from the same places as this process.
+    """The command line of a fork server with the import path of this process.
 
     Args:
         control_fd: the inherited file descriptor of the control connection.

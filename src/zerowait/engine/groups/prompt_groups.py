@@ -20,7 +20,7 @@ class GroupMember:
     Attributes:
         group: the sample and its siblings.
         sample: what is scored.
-        index: its place in the group, from 0 on.
+        index: in the group, from 0 on.
         rule_score: the weighted sum of the rules, once they are known; None where one abstained.
         is_correct: whether the rules say that the response is correct, once they are known.
         rules_known: whether its own components are known.

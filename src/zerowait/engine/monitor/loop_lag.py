@@ -72,7 +72,7 @@ class LoopLagMonitor:
         self._thread = threading.Thread(
             target=self._probe_regularly,
             args=(loop, threading.get_ident()),
-            name="zerowait-loop-watch",
+            name="zerowait-loop-lag",
             daemon=True,
         )
         self._thread.start()

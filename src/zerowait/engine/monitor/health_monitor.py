@@ -22,7 +22,7 @@ _MEANS_KEPT = 32
 _ROWS_KEPT = 65_536
 
 
-class HealthWatch:
+class HealthMonitor:
     """An event listener that checks each step's rewards and raises `HealthAlarm` events.
 
     Only samples with a ``step`` are checked. A step is checked when the first reward of a later one
