@@ -163,6 +163,10 @@ class PromptGroups:
     def __len__(self) -> int:
         return len(self._open)
 
+    def __bool__(self) -> bool:
+        """Whether any component needs groups."""
+        return bool(self.needed_by)
+
     def check(self, sample: Sample, *, size: int | None) -> None:
         """Raise a DataError when the sample does not say which group it belongs to."""
         if not self.needed_by:
