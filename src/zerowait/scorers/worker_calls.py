@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import ZerowaitError
-from zerowait.scorers.memory import bounded_growth
+from zerowait.scorers.memory_limit import bounded_growth
 from zerowait.scorers.results import crash, outcome_of
 from zerowait.scorers.table import Scorer, warmed_up
 from zerowait.scorers.user import UserScorer, awaited
