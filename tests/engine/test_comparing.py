@@ -96,7 +96,7 @@ def test_a_value_is_the_share_of_siblings_that_a_response_beats(verdict):
     assert elapsed_s == pytest.approx(1)
 
 
-def test_each_pair_is_shown_in_both_orders_and_nobody_with_itself():
+def test_each_pair_is_shown_in_both_orders_and_no_response_with_itself():
     wire = Wire()
     scored(config(PAIRS), rows(1, 2, 3, 3), wire)
     texts = ["It is 1.", "It is 2.", "It is 3."]
@@ -111,7 +111,7 @@ def test_a_ranking_shows_all_different_responses_in_one_call():
 
 
 @pytest.mark.parametrize("verdict", [PAIRS, RANK], ids=str)
-def test_who_asks_first_changes_nothing_in_what_is_asked(verdict):
+def test_the_order_of_submission_changes_no_request(verdict):
     one, other = Wire(), Wire()
     scored(config(verdict), rows(1, 2, 3, 4), one)
     scored(config(verdict), rows(4, 2, 1, 3), other)
@@ -135,7 +135,7 @@ def test_both_orders_of_a_pair_differ_in_nothing_but_the_order():
     assert wire.asked[0] == wire.asked[1][::-1]
 
 
-def test_a_judge_that_prefers_whoever_comes_first_makes_ties_that_are_told():
+def test_a_judge_that_prefers_what_is_shown_first_makes_ties_that_are_reported():
     events = []
     wire = Wire()
 
@@ -204,7 +204,7 @@ def test_a_group_too_big_for_one_ranking_is_ranked_in_windows_with_two_anchors()
     assert all(isinstance(outcome, Score) for outcome in outcomes)
 
 
-def test_a_group_of_equal_responses_ties_and_asks_nobody():
+def test_a_group_of_equal_responses_ties_and_the_judge_is_not_asked():
     wire = Wire()
     outcomes, *_ = scored(config(RANK), rows(3, 3, 3), wire)
     assert values(outcomes) == [0.5] * 3
@@ -212,7 +212,7 @@ def test_a_group_of_equal_responses_ties_and_asks_nobody():
 
 
 @pytest.mark.parametrize("verdict", [PAIRS, RANK], ids=str)
-def test_a_group_of_one_has_nobody_to_be_compared_with_and_is_skipped(verdict):
+def test_a_group_of_one_has_no_sibling_to_be_compared_with_and_is_skipped(verdict):
     """Every row of a validation with n = 1 had the reward 0.0, though no judge was asked."""
     wire = Wire()
     outcomes, rewards, _ = scored(config(verdict), rows(1), wire)
@@ -291,7 +291,7 @@ def test_a_group_of_which_the_siblings_say_different_prompts_is_not_compared():
     assert "{{prompt}}" in outcomes[0].detail
 
 
-def test_rows_that_name_no_group_are_refused_before_anybody_is_asked():
+def test_rows_that_name_no_group_are_refused_before_the_judge_is_asked():
     wire = Wire()
     with pytest.raises(DataError, match="has no group, which the component 'style' needs"):
         scored(config(PAIRS), [Sample("q", "a")], wire)
@@ -345,7 +345,7 @@ def test_past_the_deadline_those_that_came_are_compared_if_they_are_a_quorum():
     assert elapsed_s == pytest.approx(61)
 
 
-def test_past_the_deadline_fewer_than_a_quorum_abstain_and_nobody_is_asked():
+def test_past_the_deadline_fewer_than_a_quorum_abstain_and_the_judge_is_not_asked():
     settings = config(PAIRS | {"quorum": 0.8}, traffic={"group_deadline_s": 60})
     wire = Wire()
     outcomes, _ = streamed(settings, [(0, row(1, group_size=3)), (5, row(2, group_size=3))], wire)
@@ -478,7 +478,7 @@ def test_a_panel_may_compare_with_a_reference():
     assert values(outcomes) == [1]
 
 
-def test_the_reference_may_be_in_another_column_and_its_absence_is_told():
+def test_the_reference_may_be_in_another_column_and_its_absence_is_an_error():
     settings = config(REFERENCE | {"reference_key": "baseline"})
     samples = [Sample("q", "It is 3.", extra={"baseline": "It is 2."}), Sample("q", "It is 3.")]
     outcomes, *_ = scored(settings, samples)
