@@ -139,7 +139,7 @@ components:
   form: {scorer: json_schema, schema: person.json}
   row: {scorer: by_data_source, table: {people: {scorer: json_schema, schema: person.json}}}
 """
-    form, row = compile_plan(config(tmp_path, text)).rules
+    form, row = compile_plan(config(tmp_path, text)).steps
     assert form.options["schema"] == SCHEMA
     assert row.options["table"]["people"] == {"scorer": "json_schema", "schema": SCHEMA}
 

@@ -10,7 +10,7 @@ from zerowait.judge import parse
 from zerowait.judge.parsing.answer import split_thinking
 from zerowait.judge.parsing.loose_json import json_object
 from zerowait.scorers import resolve
-from zerowait.scorers.answer import last_answer
+from zerowait.scorers.answers import last_answer
 from zerowait.scorers.boxed import last_boxed, last_boxes
 from zerowait.scorers.json_text import json_in
 from zerowait.scorers.qa_em_format import sequence_fault

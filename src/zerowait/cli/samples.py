@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.cli.row_files import RowFile, collect_error, file_name, read_rows
-from zerowait.config.source import spell
-from zerowait.config.words import locate, plain_words
+from zerowait.config.messages import locate, plain_words
+from zerowait.config.source import path_text
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Sample
 
@@ -189,4 +189,4 @@ def _convert(fields: dict[str, Any], where: str) -> Sample:
         raise DataError(f"{where}: {error}") from None
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
-        raise DataError(f"{where}: {spell(path)} {plain_words(problem)}".strip()) from None
+        raise DataError(f"{where}: {path_text(path)} {plain_words(problem)}".strip()) from None

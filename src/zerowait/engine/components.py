@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from zerowait.config.checks import seconds as checked_seconds
-from zerowait.engine.gate import Gate, closed
-from zerowait.engine.groups.comparison import GroupComparisons
+from zerowait.engine.gate import Gate, gate_closed
+from zerowait.engine.groups.comparison_runner import ComparisonRunner
 from zerowait.engine.groups.prompt_groups import GroupMember
 from zerowait.engine.judging.runner import JudgeRunner, in_unit
 from zerowait.engine.monitor.stall_watchdog import PendingWork
@@ -54,7 +54,7 @@ class ComponentRunner:
     Args:
         plan: what is done.
         judges: of single samples, by name.
-        contests: where siblings are compared.
+        comparisons: compares the responses of a prompt group.
         pool: where users' functions run.
         pending: told of what is waited for.
     """
@@ -63,26 +63,26 @@ class ComponentRunner:
         self,
         plan: Plan,
         judges: Mapping[str, JudgeRunner],
-        contests: GroupComparisons,
+        comparisons: ComparisonRunner,
         pool: ScorerPool,
         pending: PendingWork,
     ) -> None:
         self._pending = pending
-        self._steps = plan.rules
+        self._steps = plan.steps
         self._judges = judges
-        self._contests = contests
+        self._comparisons = comparisons
         self._pool = pool
-        self._by_row = any(map(_is_by_row, plan.rules))
-        self._slow = sum(map(_is_slow, plan.rules))
+        self._by_row = any(map(_is_by_row, plan.steps))
+        self._slow = sum(map(_is_slow, plan.steps))
 
     async def outcomes(
-        self, sample: Sample, seat: GroupMember | None = None, until: Deadline | None = None
+        self, sample: Sample, member: GroupMember | None = None, until: Deadline | None = None
     ) -> dict[str, Outcome]:
         """Each component's outcome for `sample`; raises nothing of its own.
 
         Args:
             sample: what is rewarded.
-            seat: its place among its siblings, where the plan compares them.
+            member: the sample in its prompt group, where the plan compares siblings.
             until: when a component that is not known yet abstains; None waits for it.
         """
         steps, slow = self._steps, self._slow
@@ -90,21 +90,21 @@ class ComponentRunner:
             steps = [_for_row(step, sample) for step in steps]
             slow = sum(map(_is_slow, steps))
         if slow > 1:
-            return await self._all_at_once(steps, sample, seat, until)
+            return await self._all_at_once(steps, sample, member, until)
         outcomes: dict[str, Outcome] = {}
         for step in steps:
-            outcomes[step.name] = await self._run(step, sample, outcomes, seat, until)
+            outcomes[step.name] = await self._run(step, sample, outcomes, member, until)
         return outcomes
 
-    def left(self, seat: GroupMember) -> None:
-        """Tell the siblings that nobody waits for the sample at `seat` any more."""
-        self._contests.left(seat)
+    def leave(self, member: GroupMember) -> None:
+        """Tell the siblings of `member` that no caller waits for it any more."""
+        self._comparisons.leave(member)
 
     async def _all_at_once(
         self,
         steps: Sequence[Step],
         sample: Sample,
-        seat: GroupMember | None,
+        member: GroupMember | None,
         until: Deadline | None,
     ) -> dict[str, Outcome]:
         tasks: dict[str, asyncio.Task[Outcome]] = {}
@@ -112,7 +112,7 @@ class ComponentRunner:
         async def when_gate_is_known(step: Step) -> Outcome:
             needed = step.gate.names if step.gate else ()
             known = {name: await tasks[name] for name in needed}
-            return await self._run(step, sample, known, seat, until)
+            return await self._run(step, sample, known, member, until)
 
         async with asyncio.TaskGroup() as group:
             for step in steps:
@@ -124,14 +124,14 @@ class ComponentRunner:
         step: Step,
         sample: Sample,
         known: Mapping[str, Outcome],
-        seat: GroupMember | None,
+        member: GroupMember | None,
         until: Deadline | None,
     ) -> Outcome:
         if not _is_slow(step):
-            return await self._outcome(step, sample, known, seat)
+            return await self._outcome(step, sample, known, member)
         number = self._pending.enter(step.name, sample)
         try:
-            outcome = self._outcome(step, sample, known, seat)
+            outcome = self._outcome(step, sample, known, member)
             return await (outcome if until is None else until.then_abstain(outcome))
         finally:
             self._pending.leave(number)
@@ -141,12 +141,12 @@ class ComponentRunner:
         step: Step,
         sample: Sample,
         known: Mapping[str, Outcome],
-        seat: GroupMember | None,
+        member: GroupMember | None,
     ) -> Outcome:
         unwanted = _unwanted(step.sources, step.gate, sample, known)
         if isinstance(step, ComparisonStep):
-            assert seat is not None  # noqa: S101 - whoever compares siblings has seated them
-            return await self._contests.outcome(step, seat, unwanted)
+            assert member is not None  # noqa: S101 - such plans put every sample into a group
+            return await self._comparisons.outcome(step, member, unwanted)
         if unwanted is not None:
             return unwanted
         if isinstance(step, JudgeStep):
@@ -159,7 +159,7 @@ class ComponentRunner:
             sample,
             options=step.options,
             timeout_s=step.timeout_s,
-            places=step.places,
+            limits=step.limits,
         )
 
 
@@ -202,4 +202,4 @@ def _unwanted(
     state = gate.is_open(known)
     if isinstance(state, Abstain):
         return state
-    return None if state else closed(gate)
+    return None if state else gate_closed(gate)

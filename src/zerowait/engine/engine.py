@@ -20,22 +20,23 @@ from zerowait.config import RewardConfig, load_config
 from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import ExtraNumbers, combine, settle_groups
 from zerowait.engine.components import ComponentRunner, Deadline
+from zerowait.engine.credentials import credentials
 from zerowait.engine.groups.comparer import GroupComparer
-from zerowait.engine.groups.comparison import GroupComparisons
-from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, Groups
+from zerowait.engine.groups.comparison_runner import ComparisonRunner
+from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGroups
 from zerowait.engine.groups.shapes import Shapes, Tokenizer
 from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
 from zerowait.engine.judging.cached_judge import SharedFlights
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner
-from zerowait.engine.monitor.give_up import NothingReached
-from zerowait.engine.monitor.health_watch import HealthWatch
+from zerowait.engine.monitor.give_up import GiveUpCheck
+from zerowait.engine.monitor.health_monitor import HealthMonitor
 from zerowait.engine.monitor.loop_lag import LoopLagMonitor
 from zerowait.engine.monitor.stall_watchdog import StallWatchdog
 from zerowait.engine.monitor.stats import Stats, StatsCollector
 from zerowait.engine.partition import ForwardedRequest, Partition
-from zerowait.engine.plan import compile_plan, credentials
+from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.together import first_of, group_by_group, worked_off
 from zerowait.errors import ClosedError, PortalMisuseError
@@ -92,9 +93,9 @@ class Engine:
         self._tally = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
-        self._give_up = NothingReached(self.config.traffic.give_up_after)
+        self._give_up = GiveUpCheck(self.config.traffic.give_up_after)
         self.lanes = EndpointStates(self.config.traffic, listener=self._tell, parts=self._shard.of)
-        self.groups = Groups(self.plan.waits_for_siblings)
+        self.groups = PromptGroups(self.plan.waits_for_siblings)
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -105,18 +106,18 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._flights: SingleFlight[JudgementResult] = SingleFlight()
-        self._contests: GroupComparisons | None = None
+        self._comparisons: ComparisonRunner | None = None
         self._benches: JudgeFactory | None = None
         self._steps: ComponentRunner | None = None
         self._budgets = Budgets()
         self._standstill = StallWatchdog(self.lanes, self._tell, self.config.traffic.timeout_s)
         self._latencies: LatencyFile | None = None
         self._latencies_due_s = 0.0
-        self._watch = LoopLagMonitor(self._tell, each=self._look)
+        self._watch = LoopLagMonitor(self._tell, on_probe=self._look)
         self._anchors = AnchorWatch(
             self.plan.anchors, self.lanes, self._tell, stands_for=self._shard.of
         )
-        self.health = HealthWatch(self.plan, self._tell, alone=partition is None)
+        self.health = HealthMonitor(self.plan, self._tell, alone=partition is None)
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -154,12 +155,12 @@ class Engine:
                 await self._watch_anchors(stack, supplies)
             self._watch.start()
             stack.callback(self._watch.stop)
-            self._contests = GroupComparisons(
-                self.plan.contests, comparers, deadline_s=self.config.traffic.group_deadline_s
+            self._comparisons = ComparisonRunner(
+                self.plan.comparisons, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
-            await stack.enter_async_context(self._contests)
+            await stack.enter_async_context(self._comparisons)
             self._steps = ComponentRunner(
-                self.plan, judges, self._contests, pool, self._standstill.pending
+                self.plan, judges, self._comparisons, pool, self._standstill.pending
             )
             self._open = stack.pop_all()
         return self
@@ -178,7 +179,7 @@ class Engine:
 
     def _look(self) -> None:
         """What is done now and then on the loop."""
-        self._standstill.look()
+        self._standstill.check()
         if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
             self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
             self._keep_latencies()
@@ -211,8 +212,8 @@ class Engine:
         self.health.close()
         try:
             await self._anchors.aclose()
-            if self._contests is not None:
-                await self._contests.aclose()
+            if self._comparisons is not None:
+                await self._comparisons.aclose()
             await self._flights.aclose(drain_s)
         finally:
             await stack.aclose()
@@ -256,12 +257,12 @@ class Engine:
         for row in rows:
             self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
-        scope = object()
+        batch = object()
 
         async def one(index: int) -> None:
             row = rows[index]
             size = None if row.group is None else sizes[row.group]
-            reward = rewards[index] = await self._score(row, scope, size, until)
+            reward = rewards[index] = await self._score(row, batch, size, until)
             if on_reward is not None:
                 on_reward(index, reward)
 
@@ -301,7 +302,7 @@ class Engine:
         return self._budgets.told(counts)
 
     async def _score(
-        self, sample: Sample, scope: Hashable, size: int | None, until: Deadline | None = None
+        self, sample: Sample, batch: Hashable, size: int | None, until: Deadline | None = None
     ) -> Reward:
         steps = self._steps
         if steps is None:
@@ -312,10 +313,10 @@ class Engine:
         self._give_up.check(now_s())
         submitted_at = time.time()
         self._tally.submitted += 1
-        if self.groups:
+        if self.groups.needed_by:
             self._check(sample, size=size)
-            seat = self.groups.enter(scope, sample, size or 1)
-            outcomes = await self._grouped(steps, seat, scope, until)
+            member = self.groups.join(batch, sample, size or 1)
+            outcomes = await self._grouped(steps, member, batch, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
         self._give_up.check(now_s())
@@ -343,17 +344,17 @@ class Engine:
         self.groups.check(sample, size=size)
 
     async def _grouped(
-        self, steps: ComponentRunner, seat: GroupMember, scope: Hashable, until: Deadline | None
+        self, steps: ComponentRunner, member: GroupMember, batch: Hashable, until: Deadline | None
     ) -> dict[str, Any]:
         finished = False
         try:
-            outcomes = await steps.outcomes(seat.member.sample, seat, until)
-            outcomes.update(await self._shapes.outcomes(seat, outcomes))
+            outcomes = await steps.outcomes(member.sample, member, until)
+            outcomes.update(await self._shapes.outcomes(member, outcomes))
             finished = True
         finally:
-            seat.group.judged(seat.member, None)
-            steps.left(seat)
-            self.groups.leave(scope, seat, finished=finished)
+            member.group.set_rules_known(member, None)
+            steps.leave(member)
+            self.groups.leave(batch, member, finished=finished)
         return outcomes
 
     async def _watch_anchors(self, stack: AsyncExitStack, supplies: JudgeDependencies) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from zerowait.client import EndpointStates, JudgeClient, Ledger, Metered, Secret, Transport
 from zerowait.config import RewardConfig
 from zerowait.engine.budget import Budgets, in_training, tokens_used
-from zerowait.engine.groups.comparer import AgainstReference, Comparer, GroupComparer
+from zerowait.engine.groups.comparer import Comparer, GroupComparer, ReferenceRunner
 from zerowait.engine.judging.cached_judge import CachedJudge, SharedFlights
 from zerowait.engine.judging.plan import JudgePlan
 from zerowait.engine.judging.result import JudgementResult
@@ -115,7 +115,7 @@ class JudgeFactory:
             if procedure.comparison.against == "group":
                 comparers[name] = comparer
             else:
-                judges[name] = AgainstReference(comparer)
+                judges[name] = ReferenceRunner(comparer)
         known = {name: bounds for name, bounds in self._plan.bounds.items() if bounds is not None}
         panels = self._config.panels
         return judges | {n: PanelRunner(p, judges, known) for n, p in panels.items()}, comparers
@@ -142,6 +142,6 @@ class _Comparing:
     def quorum(self) -> float:
         return self._training.quorum
 
-    async def group(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
+    async def compare(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
         payer = self._training if all(map(in_training, samples)) else self._validation
-        return await payer.group(samples, component=component)
+        return await payer.compare(samples, component=component)

@@ -117,7 +117,7 @@ def refuse_lone_comparison(config: RewardConfig, responses: int) -> None:
         return
     plan = compile_plan(config)
     counting = {term.name for term in plan.terms if term.factor != 0}
-    for comparison in plan.contests:
+    for comparison in plan.comparisons:
         if comparison.name in counting:
             config.fail(
                 ("components", comparison.name),
