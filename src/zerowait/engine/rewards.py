@@ -152,7 +152,7 @@ class Rewards:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "open rewards cannot travel to another process: open them there, or share a hub "
-            "(docs/operations.md)"
+            "(docs/explanation/hub.md)"
         )
 
 
@@ -165,7 +165,7 @@ def open(  # noqa: A001 - users write zerowait.open
     """Rewards by `config` (a path, a mapping or a `RewardConfig`), on one loop thread of their own.
 
     Args:
-        config: see ``docs/concepts.md`` for what it may say.
+        config: as in a ``reward.yaml``; ``docs/reference/reward-yaml.md`` lists its keys.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop thread; must be quick.
 

@@ -60,7 +60,7 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
         data_sources: as `data_source`, one for each.
         extra_infos: as `extra_info`, one for each.
         config: a ``reward.yaml`` or what it holds; None: what the environment says (see
-            ``docs/integrations/length-penalty.md``).
+            ``docs/how-to/batches.md``).
         on_failure: the failure policy, where the environment says the rest; None is ``neutral``.
 
     Raises:
