@@ -324,6 +324,12 @@ def test_every_link_to_a_page_of_ours_leads_to_it():
                 assert anchor in anchors, f"{page.name}: {target}"
 
 
+def test_a_page_that_the_code_names_exists():
+    for module in (ROOT / "src").rglob("*.py"):
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", module.read_text()):
+            assert (ROOT / page).exists(), f"{module.name}: {page}"
+
+
 DATE = re.compile(r"(?<!\")\b20\d\d-\d\d-\d\d")
 
 

@@ -162,10 +162,10 @@ def open(  # noqa: A001 - users write zerowait.open
     tokenizer: Tokenizer | None = None,
     listener: Listener = nobody,
 ) -> Rewards:
-    """Rewards by `config` (a path, a mapping or a `RewardConfig`), on one loop thread of their own.
+    """`Rewards` of a configuration, with an event loop in a thread of their own.
 
     Args:
-        config: as in a ``reward.yaml``; ``docs/reference/reward-yaml.md`` lists its keys.
+        config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop thread; must be quick.
 
