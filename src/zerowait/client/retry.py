@@ -195,13 +195,14 @@ def _worth_another(failed: Reply | TransportError, effort: Effort) -> bool:
 def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> float:
     if effort.barred_s is not None:
         return effort.barred_s
-    if not effort.elsewhere:
-        named_s = asked_wait_s(failed, now_s=effort.now_s)
-        if named_s is not None:
-            return named_s * (1 + jitter.uniform(0, 0.25))
     longest_s = OWN_CAP_S if effort.own else LONGEST_CAP_S
     cap_s = min(longest_s, SHORTEST_CAP_S * 2.0 ** min(effort.attempt - 1, 10))
-    return jitter.uniform(0, cap_s)
+    wait_s = jitter.uniform(0, cap_s)
+    named_s = None if effort.elsewhere else asked_wait_s(failed, now_s=effort.now_s)
+    if named_s is None:
+        return wait_s
+    # many are told the same short wait, of which only the first gets what they wait for
+    return max(wait_s, named_s * (1 + jitter.uniform(0, 0.25)))
 
 
 def meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:

@@ -217,7 +217,7 @@ class Ramp:
 
     def quicken(self, limit: float) -> None:
         """Nothing stood in the way: longer steps, up to a quarter of `limit` a round."""
-        self._step = min(self._step * (1 + 2 / limit), max(1.0, _STEEPEST * limit))
+        self._step = min(self._step * (1 + 1 / limit), max(1.0, _STEEPEST * limit))
 
     def calm(self) -> None:
         """From here on by small steps."""
@@ -271,7 +271,7 @@ class AdaptiveLimit:
     @property
     def frees_refused(self) -> bool:
         """Whether refusals are known not to come from how many are in flight."""
-        return self._share.background > 0
+        return not self._ceiling.is_suspected
 
     def sent(self, number: int, others: int) -> None:
         """Take note of the send of that number, with `others` on the wire."""

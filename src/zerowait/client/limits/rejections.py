@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import Enum
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -24,7 +26,8 @@ _BEYOND: Final = 1.05
 _PROOF: Final = 4
 _FEW: Final = 8
 _PROOF_OF_FEW: Final = 2
-_DOUBT: Final = 8
+_LOWER: Final = 0.9
+_MEMORY: Final = 256
 
 _TOLERATED: Final = 0.01
 _EXCESS: Final = 1.3
@@ -32,51 +35,40 @@ _ALARM: Final = 5.0
 _QUIET: Final = 3.0
 _ALARM_SENDS: Final = 64
 _TRUSTED_SENDS: Final = 3000
-_CLEARLY_LESS: Final = 0.9
 _TRIED: Final = 0.8
 _TRIAL_REFUSALS: Final = 10
 _TRIAL_SENDS: Final = 100
 _FELL: Final = 4.0
 
 
-@dataclass(slots=True)
-class _Refusals:
-    """That not more than `level` others may be on the wire, and what speaks for and against it.
-
-    Args:
-        level: the fewest others that a refused request met.
-        number: of the request that was refused first.
-        refusals: of requests that met as many others, or more.
-        answers: to requests that were sent later and met as many, or more.
-        held: it was believed, and the limit cut.
-    """
-
-    level: int
-    number: int
-    refusals: int = 0
-    answers: int = 0
-    held: bool = False
-
-
 class RejectionCeiling:
     """The number of requests in flight beyond which the provider answers 429.
 
-    A refusal claims that what was on the wire beside the request is all that is accepted. It is
-    believed when 4 were refused (2 where fewer than 8 are in flight) and they are most of those
-    that were sent since with as many others or more; a single refusal at the ceiling that is known
-    already is enough. Answers to requests that were sent later, with as many others, disprove it.
+    From the first refusal on it is noted how many others each request met on the wire, and whether
+    it was accepted. The ceiling is the number for which most speaks: of the requests that met as
+    many others or more, 4 more were refused than accepted (2 where fewer than 8 are in flight).
+    Refusals for other reasons fall on requests that met few others as often as on those that met
+    many, so they find no such number. A refusal of one that was sent under the ceiling's limit
+    says that the ceiling has fallen: it is then taken to be a tenth lower.
+
+    Reference:
+        Wald 1945, "Sequential tests of statistical hypotheses".
     """
 
     def __init__(self) -> None:
         self.height: int | None = None
         self._others: dict[int, int] = {}  # of each request on the wire, by its number
-        self._claim: _Refusals | None = None
-        self._left_since = 0
-        self._met = 0  # refusals at the ceiling
-        self._accepted_above = 0
+        self._since = 0  # the number of the first refusal that is counted
+        self._evidence: list[tuple[int, int]] = []  # others met, and 1 for refused, -1 for accepted
+        self._score = 0
         self._noticed_s = -math.inf
         self._probe_from_s = -math.inf
         self._hits = 0
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether the latest refusals may come from a ceiling."""
+        return self._score > 1
 
     def sent(self, number: int, others: int) -> None:
         """Request `number` is sent, with `others` on the wire."""
@@ -88,29 +80,16 @@ class RejectionCeiling:
         Returns whether its answer shows that a ceiling that was believed is none.
         """
         others = self._others.pop(sample.number, sample.others)
-        self._left_since += 1
-        if (
-            self.height is not None
-            and sample.ending is AttemptOutcome.SUCCEEDED
-            and others >= self.height
-        ):
-            self._passed()
-        claim = self._claim
-        if (
-            claim is None
-            or sample.ending is not AttemptOutcome.SUCCEEDED
-            or sample.number <= claim.number
-            or others < claim.level
-        ):
+        if sample.ending is not AttemptOutcome.SUCCEEDED or sample.number <= self._since:
             return False
-        claim.answers += 1
-        if claim.answers < claim.refusals:
+        if self._evidence:
+            self._evidence.append((others, -1))
+        if self.height is None or others < self.height:
             return False
-        self._claim = None
-        if claim.held:
-            self.height, self._hits = None, 0
-            self._probe_from_s = -math.inf
-        return claim.held
+        if sum(vote for met, vote in self._evidence if met >= self.height) > 0:
+            return False
+        self.forget()
+        return True
 
     def refused(self, sample: AttemptSample, limit: float, *, latency_s: float) -> int | None:
         """How many requests the provider accepts, if the refusal of `sample` tells; at least 1."""
@@ -118,21 +97,26 @@ class RejectionCeiling:
         if others <= 0:
             return None  # alone on the wire: there is no less
         if self.height is not None and limit > self.height and others >= _AT * self.height:
-            self._met += 1
+            self._evidence.append((others, 1))
             self._hit(sample, latency_s, self.height)
             return self.height
-        claim = self._against(sample.number, others)
-        proof = _PROOF if claim.level >= _FEW else _PROOF_OF_FEW
-        if claim.refusals < proof or claim.refusals <= claim.answers + self._unanswered(claim):
+        # replies come in the order of the sends: what was sent before and is out was accepted
+        accepted = [
+            (met, -1) for number, met in self._others.items() if self._since < number < sample.number
+        ]
+        level, self._score = _most_likely([*self._evidence, *accepted, (others, 1)])
+        if self._score <= 0 or not self._evidence or len(self._evidence) > _MEMORY:
+            self._evidence, self._since, self._score = [], sample.number, 1
+            level = others
+        self._evidence.append((others, 1))
+        if self._score < (_PROOF if level >= _FEW else _PROOF_OF_FEW) or others < level:
             return None
-        # of those that were sent before the ceiling was noticed, some may have ended since
-        is_late = claim.held and sample.sent_s < self._noticed_s
-        accepted = max(1, sample.on_wire + (self._left_since if is_late else 0))
-        if not claim.held:
-            claim.held = True
-            self._hit(sample, latency_s, accepted)
-        self.height = min(accepted, self.height or accepted)
-        return accepted
+        height = level
+        if self.height is not None and sample.sent_s >= self._noticed_s:
+            height = min(level, int(_LOWER * self.height))
+        height = max(1, min(height, self.height or height))
+        self._hit(sample, latency_s, height)
+        return height
 
     def _taken_off(self, sample: AttemptSample) -> int:
         """The others that a refused request met; for those sent after it, it was none of theirs."""
@@ -142,33 +126,10 @@ class RejectionCeiling:
             self._others[number] -= 1
         return self._others.pop(sample.number, sample.others)
 
-    def _against(self, number: int, others: int) -> _Refusals:
-        """The claim that the refusal of request `number` supports."""
-        claim = self._claim
-        if claim is not None and not claim.held:
-            met = claim.answers + self._unanswered(claim)
-            if met > _DOUBT + 4 * claim.refusals:
-                claim = None
-        elif claim is not None and others < claim.level:
-            claim = None
-        if claim is None:
-            self._claim = claim = _Refusals(others, number)
-        claim.level = min(claim.level, others)
-        claim.refusals += 1
-        return claim
-
-    def _unanswered(self, claim: _Refusals) -> int:
-        """Requests on the wire that speak against `claim`."""
-        count = 0
-        for number in reversed(self._others):
-            if number <= claim.number:
-                break
-            count += self._others[number] >= claim.level
-        return count
-
     def forget(self) -> None:
         """Nothing is known: the endpoint was away."""
-        self.height, self._claim, self._hits = None, None, 0
+        self.height, self._hits, self._score = None, 0, 0
+        self._evidence = []
         self._probe_from_s = -math.inf
 
     def may_probe(self, sample: AttemptSample) -> bool:
@@ -178,7 +139,6 @@ class RejectionCeiling:
     def hold(self, now_s: float, patience_s: float) -> None:
         """Ask for no more before `patience_s` have passed, and only on news of what is now."""
         self._noticed_s = now_s
-        self._left_since = 0
         self._probe_from_s = max(self._probe_from_s, now_s + patience_s)
 
     def is_behind(self, limit: float) -> bool:
@@ -192,22 +152,24 @@ class RejectionCeiling:
         """Whether the ceiling, and not a queue, is what bounds a limit of `limit`."""
         return self.height is not None and limit >= 0.8 * self.height
 
-    def _passed(self) -> None:
-        """A request was accepted beside as many as the ceiling: often enough, it is none."""
-        self._accepted_above += 1
-        if self._accepted_above >= max(_PROOF, 3 * self._met):
-            self.forget()
-
     def _hit(self, sample: AttemptSample, latency_s: float, accepted: int) -> None:
         """The ceiling was met at `accepted`; ever more patience for the same."""
         known, self.height = self.height, accepted
-        if known != accepted:
-            self._met = self._accepted_above = 0
         if sample.sent_s >= self._noticed_s:
             same = known is not None and abs(accepted - known) <= _SAME * known + 1
             self._hits = self._hits + 1 if same else 0
         patience_s = min(LONGEST_PATIENCE_S, latency_s * 2.0 ** min(self._hits, 6))
         self.hold(sample.ended_s, max(patience_s, min(LONGEST_RETRY_AFTER_S, sample.retry_after_s)))
+
+
+def _most_likely(evidence: list[tuple[int, int]]) -> tuple[int, int]:
+    """The number of others from which on the most votes are for a refusal, and how many."""
+    best, votes = (0, 0), 0
+    for met, group in groupby(sorted(evidence, reverse=True), key=itemgetter(0)):
+        votes += sum(vote for _, vote in group)
+        if votes >= best[1] and votes > 0:
+            best = met, votes
+    return best
 
 
 class RefusalFinding(Enum):
@@ -307,7 +269,7 @@ class RefusedShare:
             return None
         share = self._refusals / max(self._sends, self._refusals + 1)
         accepted = min(1.0, (1 - share) / (1 - self.background)) * limit
-        settled = max(1.0, accepted, min(sample.on_wire, _CLEARLY_LESS * limit))
+        settled = max(1.0, accepted, min(sample.on_wire, _TRIED * limit))
         self.forget()
         self._trial = _Trial(limit, settled, share, self._number)
         return RefusalVerdict(max(1.0, _TRIED * settled), RefusalFinding.TRY)
