@@ -200,7 +200,7 @@ class LatencyGradient:
 START: Final = 32
 _SATURATED: Final = 0.8
 _SMOOTHING: Final = 0.05
-_FAST: Final = 0.5
+_FAST: Final = 0.6
 _STEEPEST: Final = 0.25
 
 
@@ -271,7 +271,7 @@ class AdaptiveLimit:
     @property
     def frees_refused(self) -> bool:
         """Whether refusals are known not to come from how many are in flight."""
-        return not self._ceiling.is_suspected
+        return not (self._ceiling.is_suspected or self._share.is_suspected)
 
     def sent(self, number: int, others: int) -> None:
         """Take note of the send of that number, with `others` on the wire."""
@@ -309,8 +309,10 @@ class AdaptiveLimit:
         if verdict is None:
             return
         if verdict.finding is RefusalFinding.TRY:
+            self._uncut = None
             self._cut(verdict.limit, verdict.finding.value, now_s)
         elif verdict.finding is RefusalFinding.INDEPENDENT:
+            self._ceiling.restart()
             self._uncut_to(verdict.finding.value)
         else:
             self._uncut = None

@@ -109,13 +109,16 @@ class RejectionCeiling:
             self._evidence, self._since, self._score = [], sample.number, 1
             level = others
         self._evidence.append((others, 1))
-        if self._score < (_PROOF if level >= _FEW else _PROOF_OF_FEW) or others < level:
+        if others < level:
+            self._score = 0
+        if self._score < (_PROOF if level >= _FEW else _PROOF_OF_FEW):
             return None
         height = level
         if self.height is not None and sample.sent_s >= self._noticed_s:
             height = min(level, int(_LOWER * self.height))
         height = max(1, min(height, self.height or height))
         self._hit(sample, latency_s, height)
+        self._score = 0
         return height
 
     def _taken_off(self, sample: AttemptSample) -> int:
@@ -128,9 +131,13 @@ class RejectionCeiling:
 
     def forget(self) -> None:
         """Nothing is known: the endpoint was away."""
-        self.height, self._hits, self._score = None, 0, 0
-        self._evidence = []
+        self.height, self._hits = None, 0
         self._probe_from_s = -math.inf
+        self.restart()
+
+    def restart(self) -> None:
+        """The refusals so far are explained otherwise."""
+        self._evidence, self._score = [], 0
 
     def may_probe(self, sample: AttemptSample) -> bool:
         """Whether the success `sample` is a reason to ask for more than now."""
@@ -239,7 +246,12 @@ class RefusedShare:
 
         In the fast start the test itself decides: to stop for what may be chance would cost more.
         """
-        return self._trial is None and (ramping or self._excess < _QUIET)
+        return self._trial is None and (ramping or not self.is_suspected)
+
+    @property
+    def is_suspected(self) -> bool:
+        """Whether clearly more are refused than is known to have other reasons."""
+        return self._excess >= _QUIET
 
     def forget(self) -> None:
         """The refusals seen so far had a reason that is known, and was dealt with."""
