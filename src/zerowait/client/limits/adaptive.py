@@ -28,30 +28,30 @@ _IDLE_LATENCIES: Final = 4.0
 
 
 class LimitState(msgspec.Struct, frozen=True):
-    """Where the limit stands when a guard is asked.
+    """The limit and what bounds it, as the latency gradient sees them.
 
     Args:
-        limit: as of now.
-        ramping: it still grows in the fast start.
-        walled: a known wall is what bounds it.
-        latency_s: the moving mean.
+        limit: slots as of now.
+        ramping: whether it still grows in the fast start.
+        at_ceiling: whether a known ceiling of 429s is what bounds it.
+        latency_s: the moving mean of the latency.
     """
 
     limit: float
     ramping: bool
-    walled: bool
+    at_ceiling: bool
     latency_s: float
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """A limit to take over at once, and why."""
+    """A limit to take over at once, in slots, and the reason in words."""
 
     limit: float
     why: str
 
 
 class Window:
-    """Successes counted over a stretch of time without idle gaps."""
+    """Count, rate and mean latency of the successes since it began, idle gaps left out."""
 
     def __init__(self) -> None:
         self._closed_until_s = -math.inf
@@ -63,7 +63,7 @@ class Window:
 
     @property
     def mean_s(self) -> float:
-        """Mean latency."""
+        """Mean latency in seconds, once `is_full`."""
         return self._latency_sum_s / self.count
 
     @property
@@ -73,11 +73,17 @@ class Window:
 
     @property
     def is_busy(self) -> bool:
-        """Whether most of it was seen under full load."""
+        """Whether at least half of the successes were seen under full load."""
         return 2 * self._idle <= self.count
 
     def add(self, sample: AttemptSample, *, busy: bool, latency_s: float) -> None:
-        """Count a success; the first one only starts the clock."""
+        """Count a success; the first one only starts the clock.
+
+        Args:
+            sample: the success.
+            busy: whether it was sent and ended under full load.
+            latency_s: the moving mean: a gap of more than four times that is idle.
+        """
         now_s = sample.ended_s
         idle_s = now_s - self._last_s
         if math.isnan(self._began_s) or idle_s > _IDLE_LATENCIES * latency_s:
@@ -103,7 +109,7 @@ class Window:
 
 
 class LatencyGradient:
-    """Stops growth when latency says that a queue builds up inside the server.
+    """Finds from the latency whether a queue builds up inside the server, and advises a limit.
 
     The base is the least mean latency of a window. At twice the base the limit grows no more; at
     three times (in the fast start: at twice) it becomes what Little's law needs for the measured
@@ -127,19 +133,25 @@ class LatencyGradient:
         self._cut: tuple[float, float] | None = None  # limit and mean latency before a cut
 
     def allows_growth(self, sample: AttemptSample) -> bool:
-        """Whether the success `sample` gives no reason to stay."""
+        """Whether the latency that the success `sample` shows is no reason against a higher limit."""
         return not self.crowded and self._before is None and sample.sent_s >= self._advised_s
 
     def interrupt(self, now_s: float, latency_s: float) -> None:
-        """Forget the open window and the trial: the limit was changed by somebody else."""
+        """Drop the open window and the trial: the limit was changed for another reason."""
         self._before = self._cut = None
         self._window.restart(not_before_s=now_s + latency_s)
         self._next_trial_s = max(self._next_trial_s, now_s + _TRIAL_EVERY_S)
 
     def observe(self, sample: AttemptSample, at: LimitState, *, saturated: bool) -> Advice | None:
-        """A limit to take over, or None. Successes under little load give no advice."""
+        """A limit to take over after the success `sample`, or None.
+
+        Args:
+            sample: the success.
+            at: the limit and what bounds it.
+            saturated: whether it was sent under load; other successes give no advice.
+        """
         if self._cut is not None and sample.sent_s < self._advised_s:
-            return None  # it stood in the queue that was cut
+            return None  # it was sent before the cut, and waited in the server's queue
         busy = saturated and 2 * (sample.on_wire + 1) >= at.limit
         self._window.add(sample, busy=busy, latency_s=at.latency_s)
         size = max(SHORTEST_WINDOW, at.limit * (0.5 if at.ramping else 1.0))
@@ -178,7 +190,7 @@ class LatencyGradient:
             self._cut = (at.limit, mean_s)
             why = f"latency {mean_s:.2f} s is {mean_s / self._base_s:.1f} times the least"
             return Advice(min(at.limit, needed), why)
-        doubtful = not at.walled or mean_s > _DOUBTFUL * self._base_s
+        doubtful = not at.at_ceiling or mean_s > _DOUBTFUL * self._base_s
         if at.ramping or not doubtful or now_s < self._next_trial_s:
             return None
         self._before = (at.limit, window.rate)
@@ -200,45 +212,45 @@ class LatencyGradient:
 START: Final = 32
 _SATURATED: Final = 0.8
 _SMOOTHING: Final = 0.05
-_FAST: Final = 0.6
+_FAST: Final = 0.5
 _STEEPEST: Final = 0.25
 
 
 class Ramp:
-    """How fast a limit grows: by half a round in the fast start, later by a step a round."""
+    """How fast a limit grows: by half a round trip at first, later by one step a round."""
 
     def __init__(self) -> None:
         self.ramping = True
         self._step = 1.0
 
     def gain(self, limit: float) -> float:
-        """What one more success adds to `limit`."""
+        """How many slots one more success adds to `limit`."""
         return _FAST if self.ramping else self._step / limit
 
-    def quicken(self, limit: float) -> None:
-        """Nothing stood in the way: longer steps, up to a quarter of `limit` a round."""
+    def accelerate(self, limit: float) -> None:
+        """Lengthen the step, up to a quarter of `limit` a round: nothing has stood in the way."""
         self._step = min(self._step * (1 + 1 / limit), max(1.0, _STEEPEST * limit))
 
-    def calm(self) -> None:
-        """From here on by small steps."""
+    def slow_down(self) -> None:
+        """End the fast start: from here on by one a round."""
         self.ramping = False
-        self.shorten()
+        self.reset()
 
-    def shorten(self) -> None:
-        """By one a round again, where it does not ramp."""
+    def reset(self) -> None:
+        """Set the step back to one a round, where the fast start is over."""
         self._step = 1.0
 
 
 class AdaptiveLimit:
     """As many slots as the provider bears, learned from 429s and from latency.
 
-    It grows by half a round trip after round trip until something stands in the way. 429s set it to
-    what was accepted where they turn out to come from the number in flight (`RejectionCeiling`) or
-    from the rate (`RefusedShare`), and do not move it where fewer requests are refused no less.
-    From a ceiling it asks for one more a round, ever more patiently (up to 4 s) while that is
-    refused, faster beyond it. Latency stops it where a server queues instead of refusing; see
-    `LatencyGradient`. Only successes of requests that were sent with 80 % of the slots held are a
-    reason to grow; cancellations, timeouts and 5xx say nothing.
+    It grows by half each round trip until something stands in the way. 429s set it to what
+    was accepted where they come from the number in flight (`RejectionCeiling`) or from the rate
+    (`RefusedShare`), and do not move it where a lower limit is refused no less. From a ceiling it
+    grows by one a round, with pauses of up to 4 s while that is refused, and faster beyond it.
+    Latency stops it where a server queues instead of refusing (`LatencyGradient`). Only successes
+    of requests that were sent with 80 % of the slots held are a reason to grow; cancellations,
+    timeouts and 5xx change nothing.
 
     Args:
         start: slots before anything is known.
@@ -257,11 +269,11 @@ class AdaptiveLimit:
         self._lowest = lowest
         self._highest = highest
         self._latency_s: float | None = None
-        self._climb = Ramp()
+        self._ramp = Ramp()
         self._ceiling = RejectionCeiling()
         self._share = RefusedShare()
-        self._guard = LatencyGradient()
-        self._uncut: tuple[float, bool] | None = None  # limit and ramp before the last cut
+        self._gradient = LatencyGradient()
+        self._before_cut: tuple[float, bool] | None = None  # limit and ramp before the cuts
 
     @property
     def limit(self) -> int:
@@ -270,96 +282,102 @@ class AdaptiveLimit:
 
     @property
     def frees_refused(self) -> bool:
-        """Whether refusals are known not to come from how many are in flight."""
+        """Whether nothing speaks for refusals that come from how many are in flight.
+
+        A slot that is given back sends another request at once, which would be refused as well
+        where too many are in flight, and costs nothing where refusals have other reasons.
+        """
         return not (self._ceiling.is_suspected or self._share.is_suspected)
 
     def sent(self, number: int, others: int) -> None:
         """Take note of the send of that number, with `others` on the wire."""
         self._ceiling.sent(number, others)
-        self._follow(self._share.sent(number))
+        self._apply(self._share.sent(number))
 
     def observe(self, sample: AttemptSample) -> None:
         """Take note of an attempt that ended."""
         if sample.ending is AttemptOutcome.OVERLOADED:
             self._refused(sample)
             return
-        if self._ceiling.ended(sample):
-            self._uncut_to("as many were accepted after all")
+        if self._ceiling.ended(sample) and not self._share.on_trial:
+            self._undo_cut("as many were accepted after all")
         if sample.ending is AttemptOutcome.SUCCEEDED:
-            self._learn(sample)
+            self._succeeded(sample)
 
     def recover(self) -> None:
-        """The endpoint was away and is back: what it refused before has taught nothing."""
+        """Take note that the endpoint was away and is back: drop what its refusals had taught."""
         self._ceiling.forget()
         self._share.forget()
-        self._uncut_to("the endpoint is back")
+        self._undo_cut("the endpoint is back")
 
     def _refused(self, sample: AttemptSample) -> None:
         latency_s = self._latency_s or 1.0
-        accepted = self._ceiling.refused(sample, self._value, latency_s=latency_s)
+        accepted = self._ceiling.refused(
+            sample, self._value, latency_s=latency_s, by_chance=self._share.background > 0
+        )
         if accepted is None or self._share.on_trial:
-            self._follow(self._share.refused(sample, self._value), sample.ended_s)
+            self._apply(self._share.refused(sample, self._value), sample.ended_s)
             return
         self._share.forget()
         if accepted < self._value:
             self._cut(accepted, f"429 with {accepted} accepted", sample.ended_s)
 
-    def _follow(self, verdict: RefusalVerdict | None, now_s: float = 0.0) -> None:
-        """Take over what the share of refusals says."""
+    def _apply(self, verdict: RefusalVerdict | None, now_s: float = 0.0) -> None:
+        """Set the limit to what the share of refusals says."""
         if verdict is None:
             return
         if verdict.finding is RefusalFinding.TRY:
-            self._uncut = None
+            self._before_cut = None
             self._cut(verdict.limit, verdict.finding.value, now_s)
         elif verdict.finding is RefusalFinding.INDEPENDENT:
             self._ceiling.restart()
-            self._uncut_to(verdict.finding.value)
+            self._undo_cut(verdict.finding.value)
         else:
-            self._uncut = None
+            self._before_cut = None
             self._set(max(verdict.limit, self._value), verdict.finding.value)
 
     def _cut(self, limit: float, why: str, now_s: float) -> None:
         latency_s = self._latency_s or 1.0
-        if self._uncut is None or self._uncut[0] < self._value:
-            self._uncut = self._value, self._climb.ramping
-        self._climb.calm()
-        self._guard.interrupt(now_s, latency_s)
+        if self._before_cut is None or self._before_cut[0] < self._value:
+            self._before_cut = self._value, self._ramp.ramping
+        self._ramp.slow_down()
+        self._gradient.interrupt(now_s, latency_s)
         self._ceiling.hold(now_s, 0.0)
         self._set(limit, why)
 
-    def _uncut_to(self, why: str) -> None:
-        """Take the last cut back: it was for nothing."""
-        if self._uncut is None:
+    def _undo_cut(self, why: str) -> None:
+        """Set the limit back to what it was before the last cut, which was a mistake."""
+        if self._before_cut is None:
             return
-        (limit, self._climb.ramping), self._uncut = self._uncut, None
+        (limit, self._ramp.ramping), self._before_cut = self._before_cut, None
         self._set(max(limit, self._value), why)
 
-    def _learn(self, sample: AttemptSample) -> None:
+    def _succeeded(self, sample: AttemptSample) -> None:
         took_s = sample.ended_s - sample.sent_s
         before_s = took_s if self._latency_s is None else self._latency_s
         self._latency_s = latency_s = before_s + _SMOOTHING * (took_s - before_s)
         saturated = sample.occupancy >= _SATURATED
         value = self._value
-        standing = LimitState(value, self._climb.ramping, self._ceiling.is_near(value), latency_s)
-        advice = self._guard.observe(sample, standing, saturated=saturated)
+        state = LimitState(value, self._ramp.ramping, self._ceiling.is_near(value), latency_s)
+        advice = self._gradient.observe(sample, state, saturated=saturated)
         if advice is not None:
-            self._climb.calm()
-            self._uncut = None
+            self._ramp.slow_down()
+            self._before_cut = None
             self._set(advice.limit, advice.why)
         elif not self._may_grow(sample):
-            self._climb.shorten()
+            self._ramp.reset()
         elif saturated and self._ceiling.may_probe(sample):
             self._grow()
 
     def _may_grow(self, sample: AttemptSample) -> bool:
-        may = self._share.allows_growth(ramping=self._climb.ramping)
-        return may and self._guard.allows_growth(sample)
+        may = self._share.allows_growth(ramping=self._ramp.ramping)
+        return may and self._gradient.allows_growth(sample)
 
     def _grow(self) -> None:
-        self._uncut = None
-        self._set(self._value + self._climb.gain(self._value), "answers came as fast as before")
-        if not self._climb.ramping and self._ceiling.is_behind(self._value):
-            self._climb.quicken(self._value)
+        self._before_cut = None
+        self._set(self._value + self._ramp.gain(self._value), "answers came as fast as before")
+        if not self._ramp.ramping and self._ceiling.is_behind(self._value):
+            self._ramp.accelerate(self._value)
 
     def _set(self, value: float, why: str) -> None:
         before = self.limit

@@ -1,7 +1,7 @@
-"""What 429s teach: whether they depend on how many requests are in flight, and on how many. Pure.
+"""Whether 429s depend on how many requests are in flight, and what number is accepted. Pure.
 
 A provider refuses because too many are in flight (a ceiling), because too many come per second (a
-rate), or for reasons that have nothing to do with us: another tenant's traffic, an overloaded
+rate), or for reasons that do not depend on this client: another tenant's traffic, an overloaded
 replica behind a load balancer. Fewer requests help against the first two only.
 """
 
@@ -20,25 +20,27 @@ from zerowait.client.limits.limiter import AttemptOutcome, AttemptSample
 
 LONGEST_PATIENCE_S: Final = 4.0
 LONGEST_RETRY_AFTER_S: Final = 60.0
-_SAME: Final = 0.1
-_AT: Final = 0.97
-_BEYOND: Final = 1.05
-_PROOF: Final = 4
+_SAME: Final = 0.1  # ceilings that differ by no more are the same one, met again
+_AT: Final = 0.97  # of the ceiling: a request that met as many was refused because of it
+_BEYOND: Final = 1.05  # of the ceiling: a limit above it has left the ceiling behind
+_NEAR: Final = 0.8  # of the ceiling: a limit above it is bounded by the ceiling
+_PROOF: Final = 4  # votes by which a ceiling is believed
+_PROOF_BESIDE_CHANCE: Final = 6  # where some are refused for other reasons
 _FEW: Final = 8
-_PROOF_OF_FEW: Final = 2
-_LOWER: Final = 0.9
-_MEMORY: Final = 256
+_PROOF_OF_FEW: Final = 2  # where fewer than `_FEW` are in flight
+_LOWER: Final = 0.9  # of a ceiling that has fallen
+_MEMORY: Final = 256  # votes after which they are counted anew
 
-_TOLERATED: Final = 0.01
-_EXCESS: Final = 1.3
-_ALARM: Final = 5.0
-_QUIET: Final = 3.0
-_ALARM_SENDS: Final = 64
-_TRUSTED_SENDS: Final = 3000
-_TRIED: Final = 0.8
-_TRIAL_REFUSALS: Final = 10
-_TRIAL_SENDS: Final = 100
-_FELL: Final = 4.0
+_TOLERATED: Final = 0.01  # share of refusals that needs no explanation
+_EXCESS: Final = 1.3  # times the background share is no news either
+_ALARM: Final = 5.0  # refusals beyond that start a trial
+_SUSPECT: Final = 3.0  # refusals beyond that stop the growth
+_ALARM_SENDS: Final = 64  # a shorter run starts no trial
+_TRUSTED_SENDS: Final = 3000  # after which a background share is tried again
+_TRIED: Final = 0.8  # of what was accepted
+_TRIAL_REFUSALS: Final = 10  # so many would be expected in a trial without effect
+_TRIAL_SENDS: Final = 100  # and it is at least so long
+_FELL: Final = 4.0  # a share that falls to a quarter depends on the limit
 
 
 class RejectionCeiling:
@@ -60,7 +62,8 @@ class RejectionCeiling:
         self._others: dict[int, int] = {}  # of each request on the wire, by its number
         self._since = 0  # the number of the first refusal that is counted
         self._evidence: list[tuple[int, int]] = []  # others met, and 1 for refused, -1 for accepted
-        self._score = 0
+        self._score = 0  # by how many the latest refusal and those like it outnumber acceptances
+        self._support = 0  # the same of the ceiling that is believed
         self._noticed_s = -math.inf
         self._probe_from_s = -math.inf
         self._hits = 0
@@ -82,27 +85,39 @@ class RejectionCeiling:
         others = self._others.pop(sample.number, sample.others)
         if sample.ending is not AttemptOutcome.SUCCEEDED or sample.number <= self._since:
             return False
-        if self._evidence:
+        if 0 < len(self._evidence) <= _MEMORY:
             self._evidence.append((others, -1))
         if self.height is None or others < self.height:
             return False
-        if sum(vote for met, vote in self._evidence if met >= self.height) > 0:
+        self._support -= 1
+        if self._support > 0:
             return False
         self.forget()
         return True
 
-    def refused(self, sample: AttemptSample, limit: float, *, latency_s: float) -> int | None:
-        """How many requests the provider accepts, if the refusal of `sample` tells; at least 1."""
+    def refused(
+        self, sample: AttemptSample, limit: float, *, latency_s: float, by_chance: bool = False
+    ) -> int | None:
+        """How many requests the provider accepts, at least 1; None if the refusal does not tell.
+
+        Args:
+            sample: the attempt that was refused.
+            limit: slots as of now.
+            latency_s: mean latency: the shortest pause before more is asked for.
+            by_chance: whether some are known to be refused for other reasons: more proof is needed.
+        """
         others = self._taken_off(sample)
         if others <= 0:
             return None  # alone on the wire: there is no less
         if self.height is not None and limit > self.height and others >= _AT * self.height:
-            self._evidence.append((others, 1))
+            self._support += 1
             self._hit(sample, latency_s, self.height)
             return self.height
         # replies come in the order of the sends: what was sent before and is out was accepted
         accepted = [
-            (met, -1) for number, met in self._others.items() if self._since < number < sample.number
+            (met, -1)
+            for number, met in self._others.items()
+            if self._since < number < sample.number
         ]
         level, self._score = _most_likely([*self._evidence, *accepted, (others, 1)])
         if self._score <= 0 or not self._evidence or len(self._evidence) > _MEMORY:
@@ -111,18 +126,22 @@ class RejectionCeiling:
         self._evidence.append((others, 1))
         if others < level:
             self._score = 0
-        if self._score < (_PROOF if level >= _FEW else _PROOF_OF_FEW):
+        proof = _PROOF_BESIDE_CHANCE if by_chance else _PROOF if level >= _FEW else _PROOF_OF_FEW
+        if self._score < proof:
             return None
         height = level
         if self.height is not None and sample.sent_s >= self._noticed_s:
             height = min(level, int(_LOWER * self.height))
         height = max(1, min(height, self.height or height))
         self._hit(sample, latency_s, height)
-        self._score = 0
+        self._support, self._score = self._score, 0
         return height
 
     def _taken_off(self, sample: AttemptSample) -> int:
-        """The others that a refused request met; for those sent after it, it was none of theirs."""
+        """The others that a refused request met.
+
+        Requests that were sent after it met one fewer: it was on the wire, and not accepted.
+        """
         for number in reversed(self._others):
             if number <= sample.number:
                 break
@@ -130,13 +149,13 @@ class RejectionCeiling:
         return self._others.pop(sample.number, sample.others)
 
     def forget(self) -> None:
-        """Nothing is known: the endpoint was away."""
+        """Drop the ceiling and the votes for one."""
         self.height, self._hits = None, 0
         self._probe_from_s = -math.inf
         self.restart()
 
     def restart(self) -> None:
-        """The refusals so far are explained otherwise."""
+        """Drop the votes: the refusals so far have another explanation."""
         self._evidence, self._score = [], 0
 
     def may_probe(self, sample: AttemptSample) -> bool:
@@ -144,7 +163,7 @@ class RejectionCeiling:
         return sample.sent_s >= self._noticed_s and sample.ended_s >= self._probe_from_s
 
     def hold(self, now_s: float, patience_s: float) -> None:
-        """Ask for no more before `patience_s` have passed, and only on news of what is now."""
+        """Allow no growth for `patience_s`, and then only for requests sent from now on."""
         self._noticed_s = now_s
         self._probe_from_s = max(self._probe_from_s, now_s + patience_s)
 
@@ -157,10 +176,10 @@ class RejectionCeiling:
 
     def is_near(self, limit: float) -> bool:
         """Whether the ceiling, and not a queue, is what bounds a limit of `limit`."""
-        return self.height is not None and limit >= 0.8 * self.height
+        return self.height is not None and limit >= _NEAR * self.height
 
     def _hit(self, sample: AttemptSample, latency_s: float, accepted: int) -> None:
-        """The ceiling was met at `accepted`; ever more patience for the same."""
+        """The ceiling was met at `accepted`; the pause doubles each time it is the same."""
         known, self.height = self.height, accepted
         if sample.sent_s >= self._noticed_s:
             same = known is not None and abs(accepted - known) <= _SAME * known + 1
@@ -170,7 +189,11 @@ class RejectionCeiling:
 
 
 def _most_likely(evidence: list[tuple[int, int]]) -> tuple[int, int]:
-    """The number of others from which on the most votes are for a refusal, and how many."""
+    """The least number of others from which on refusals outnumber acceptances most, and by how many.
+
+    >>> _most_likely([(59, -1), (60, 1), (40, 1), (60, 1), (58, -1)])
+    (60, 2)
+    """
     best, votes = (0, 0), 0
     for met, group in groupby(sorted(evidence, reverse=True), key=itemgetter(0)):
         votes += sum(vote for _, vote in group)
@@ -180,7 +203,7 @@ def _most_likely(evidence: list[tuple[int, int]]) -> tuple[int, int]:
 
 
 class RefusalFinding(Enum):
-    """What is known of a share of refusals."""
+    """What the share of refusals says about the limit."""
 
     TRY = "trying whether less in flight is refused less"
     DEPENDS = "less in flight was refused less"
@@ -188,7 +211,7 @@ class RefusalFinding(Enum):
 
 
 class RefusalVerdict(msgspec.Struct, frozen=True):
-    """A limit to take over, and why."""
+    """A limit to take over, in slots, and the finding behind it."""
 
     limit: float
     finding: RefusalFinding
@@ -196,7 +219,7 @@ class RefusalVerdict(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Trial:
-    """A limit that is lower for as long as it takes to see whether fewer are refused.
+    """A trial of a lower limit, to see whether fewer requests are refused.
 
     Args:
         before: the limit that it took the place of.
@@ -216,12 +239,12 @@ class _Trial:
 
 
 class RefusedShare:
-    """How many of the requests are refused whatever their number in flight, and how many more.
+    """Finds whether the share of refused requests depends on the limit, by trying a lower one.
 
-    When more are refused than is known to have other reasons (a CUSUM test), the limit falls below
-    what was accepted. If the refused share then does not fall to a quarter, it does not depend on
-    the limit: the limit is set back, and so large a share is not held against it for the next 3,000
-    requests, after which that is tried again.
+    When more are refused than the background share explains (a CUSUM test), a limit of 80 % of what
+    was accepted is tried. If the share does not fall to a quarter of what it was, it does not depend
+    on the limit: the limit is set back, and the share is the background for the next 3,000 requests,
+    after which that is tried again.
 
     Reference:
         Page 1954, "Continuous inspection schemes" (CUSUM).
@@ -251,10 +274,10 @@ class RefusedShare:
     @property
     def is_suspected(self) -> bool:
         """Whether clearly more are refused than is known to have other reasons."""
-        return self._excess >= _QUIET
+        return self._excess >= _SUSPECT
 
     def forget(self) -> None:
-        """The refusals seen so far had a reason that is known, and was dealt with."""
+        """Count anew: the refusals so far are explained by a ceiling, and the limit was cut."""
         self._excess, self._sends, self._refusals, self._trial = 0.0, 0, 0, None
 
     def sent(self, number: int) -> RefusalVerdict | None:
@@ -300,7 +323,7 @@ class RefusedShare:
         return None
 
     def _independent(self, share: float, before: float) -> RefusalVerdict:
-        """So many are refused whatever the limit, which is set back to what it was."""
+        """The verdict that `share` does not depend on the limit, which is set back to `before`."""
         self.forget()
         self.background = share
         self._trust_until = self._number + _TRUSTED_SENDS
