@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import math
 import sys
+from collections.abc import Sequence
 from statistics import median
 
 from asking import reward_config
@@ -27,7 +28,8 @@ from zerowait.testing import Capacity, Change, Latency, Script
 MEAN_S = math.exp(0.4**2 / 2)
 RAMP_S = 15.0
 WAYS = ("auto", 32, 60, 256)
-BATCH_WAYS = ("auto", 32, 60, 100)
+BATCH_WAYS = ("auto", 60, 100, 130)
+SILENT = "3000 RPM, no headers"
 
 
 def servers(seconds: float) -> dict[str, tuple[Capacity, float]]:
@@ -39,6 +41,7 @@ def servers(seconds: float) -> dict[str, tuple[Capacity, float]]:
         "cap 60": (Capacity(concurrency=60, retry_after_s=1.0), 60 / MEAN_S),
         "cap 60-30-60": (Capacity(concurrency=60, changes=down_up), mean_cap / MEAN_S),
         "3000 RPM": (Capacity(rpm=3000), 50.0),
+        SILENT: (Capacity(rpm=3000), 50.0),
         "knee 128": (Capacity(knee=128), 128 / MEAN_S),
     }
 
@@ -47,6 +50,7 @@ def main() -> int:
     """Print one row for each server and way."""
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--seconds", type=float, default=120.0, help="virtual")
+    options.add_argument("--seed", type=int, default=100, help="of the simulated latencies")
     options.add_argument("--live", type=float, default=0.0, help="real seconds per row")
     given = options.parse_args()
     if 0 < given.live < 4 * RAMP_S:
@@ -56,7 +60,8 @@ def main() -> int:
     rows = [["server", "concurrency", "answers / oracle", "429 share", "median latency s"]]
     for name, (capacity, oracle) in servers(given.seconds).items():
         for way in WAYS:
-            server = Server(capacity)
+            server = Server(capacity, seed=given.seed)
+            server.names_quota = name != SILENT
             pressed(server, seconds=given.seconds, concurrency=way)
             answered = sum(when >= RAMP_S for when in server.answered_s)
             ratio = answered / (given.seconds - RAMP_S) / oracle
@@ -64,29 +69,31 @@ def main() -> int:
             latency = f"{median(server.latencies_s):.2f}"
             rows.append([name, str(way), f"{ratio:.3f}", f"{refused:.1%}", latency])
     show(rows)
-    random_refusals()
+    for sigma in (0.4, 1.2):
+        random_refusals(range(given.seed, given.seed + 16), sigma)
     if given.live:
         live(given.live)
     return 0
 
 
-def random_refusals(batches: int = 8) -> None:
+def random_refusals(seeds: Sequence[int], sigma: float) -> None:
     """1,000 judgements (median 0.3 s) where a share of the requests is refused by chance."""
-    rows = [["429 by chance", "server", *(f"{way}: s" for way in BATCH_WAYS), "auto / best fixed"]]
+    head = [f"429 by chance, sigma {sigma:g}", "server", *(f"{way}: s" for way in BATCH_WAYS)]
+    rows = [[*head, "auto / best fixed"]]
     for refuses in (0.0, 0.01, 0.03, 0.1):
         for name, cap in (("unbounded", None), ("cap 100", 100)):
             capacity = Capacity(concurrency=cap, retry_after_s=1.0)
             took = [
                 sum(
                     batch_s(
-                        Server(capacity, seed=seed, median_s=0.3, refuses=refuses),
+                        Server(capacity, seed=seed, median_s=0.3, sigma=sigma, refuses=refuses),
                         1000,
                         concurrency=way,
                         hedge="off",
                     )
-                    for seed in range(batches)
+                    for seed in seeds
                 )
-                / batches
+                / len(seeds)
                 for way in BATCH_WAYS
             ]
             ratio = f"{took[0] / min(took[1:]):.2f}"
@@ -99,6 +106,8 @@ def live(seconds: float) -> None:
     rows = [["live server", "concurrency", "answers / oracle", "429 share"]]
     latency = Latency(median_s=1.0, sigma=0.4)
     for name, (capacity, oracle) in servers(seconds).items():
+        if name == SILENT:
+            continue  # the live judge names its quota
         for way in ("auto", 32):
             with judge_process(Script(latency=latency, capacity=capacity)) as url:
                 answered, stats = asyncio.run(engaged(url, way, seconds, int(oracle * seconds)))

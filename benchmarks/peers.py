@@ -7,8 +7,9 @@ score, whether its answer is useless (cut, empty, no verdict, out of range), and
 request is refused (429 with Retry-After), fails (500) or stalls. So every way meets the same fates.
 Each way runs in a process of its own, with as many requests at once as the judge bears; zerowait is
 given that number in the clean cases only, and its default traffic elsewhere. The others retry eight
-times with a timeout of 30 s, which is their best setting for these cases. A way whose package is
-not installed, or that cannot run, is named under the tables.
+times with a timeout of 30 s, which is their best setting for these cases. A way that is not done
+within 45 s from the start of its processes is ended, and left out of the cases that follow. It is
+named under the tables, as is one whose package is not installed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Ask: TypeAlias = Callable[[str], Awaitable[float | None]]
 
 RETRIES = 8
 TIMEOUT_S = 30.0
-LONGEST_S = 150.0
+LONGEST_S = 45.0
 ROW = re.compile(r"ROW:(\d+):")
 SCORE = re.compile(r'"score":\s*(\d+)')
 HIGH = 10
@@ -603,6 +604,8 @@ def table(title: str, case: Case, url: str, only: list[str], left_out: dict[str,
         if isinstance(row, str) and "not done" not in row:
             left_out[name] = row
             continue
+        if isinstance(row, str) and name != OURS:
+            left_out[name] = f"{row}: {title}"
         cells = row if isinstance(row, list) else [name, row, *[""] * (len(HEAD) - 2)]
         print(f"| {' | '.join(cells)} |", flush=True)
 

@@ -37,6 +37,7 @@ class Server:
         self._sigma = sigma
         self._stalls = stalls
         self._refuses = refuses
+        self.names_quota = True
         self._median_s = median_s
 
     async def send(self, request: Request, *, timeout_s: float) -> Reply:  # noqa: ARG002
@@ -52,17 +53,23 @@ class Server:
         if busy is not None:
             await asyncio.sleep(_REFUSED_AFTER_S)
             self.refused += 1
-            return Reply(429, {name.lower(): text for name, text in busy.headers.items()}, b"")
+            return Reply(429, self._named(busy.headers), b"")
         try:
             await asyncio.sleep(self._latency_s() * self._gate.slowdown())
         finally:
             self._gate.leave()
         self.answered_s.append(clock())
         self.latencies_s.append(clock() - began_s)
-        return Reply(200, self._gate.headers(), b"{}")
+        return Reply(200, self._gate.headers() if self.names_quota else {}, b"{}")
 
     async def aclose(self) -> None:
         """Nothing to close."""
+
+    def _named(self, headers: dict[str, str]) -> dict[str, str]:
+        named = {name.lower(): text for name, text in headers.items()}
+        if self.names_quota:
+            return named
+        return {name: text for name, text in named.items() if not name.startswith("x-ratelimit")}
 
     def _latency_s(self) -> float:
         if self._random.random() < self._stalls:

@@ -1,3 +1,5 @@
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -214,3 +216,34 @@ def test_an_idle_hour_between_two_steps_of_training_is_not_taken_for_low_through
     for step in range(20):
         feed(rule, seconds=1.5, took_s=1.0 + step % 2, now_s=3600.0 * (step + 1))
     assert rule.limit >= 51  # a trial of four fifths may be open, no more
+
+
+def test_what_is_remembered_of_refusals_is_bounded():
+    ceiling = RejectionCeiling()
+    for number in range(1, 5000):
+        ceiling.sent(number, 20)
+        outcome = AttemptOutcome.SUCCEEDED if number % 10 else AttemptOutcome.OVERLOADED
+        sample = AttemptSample(outcome, 0.0, 1.0, 1.0, 20, 0.0, 20, number)
+        if number % 10:
+            ceiling.ended(sample)
+        else:
+            ceiling.refused(sample, 100.0, latency_s=1.0)
+    assert ceiling.height is None
+    assert len(ceiling._evidence) <= 300
+    assert not ceiling._others
+
+
+def test_refusals_of_those_that_met_most_others_are_a_ceiling_even_among_refusals_by_chance():
+    """Of 1 in 10 that are refused by chance none tells; those beyond 60 are all refused."""
+    ceiling, draws, found = RejectionCeiling(), Random(1), []
+    for number in range(1, 400):
+        others = 40 + number % 25
+        ceiling.sent(number, others)
+        is_refused = others >= 60 or draws.random() < 0.1
+        outcome = AttemptOutcome.OVERLOADED if is_refused else AttemptOutcome.SUCCEEDED
+        sample = AttemptSample(outcome, 0.0, 1.0, 1.0, others, 0.0, others, number)
+        if is_refused:
+            found.append(ceiling.refused(sample, 65.0, latency_s=1.0, by_chance=True))
+        else:
+            ceiling.ended(sample)
+    assert {height for height in found if height} == {60}

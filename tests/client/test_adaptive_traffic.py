@@ -3,6 +3,7 @@
 import asyncio
 from itertools import pairwise
 from random import Random
+from statistics import mean, median
 
 import pytest
 
@@ -113,7 +114,7 @@ def test_a_cap_that_halves_and_recovers_is_followed_both_ways():
     server, _ = pressed(Capacity(concurrency=60, changes=changes), seconds=100)
     assert goodput(server, after_s=24, until_s=60) >= 0.92 * 30 / MEAN_S
     assert goodput(server, after_s=75, until_s=100) >= 0.92 * 60 / MEAN_S
-    assert refused_share(server) <= 0.03
+    assert refused_share(server) <= 0.0125
 
 
 @pytest.mark.parametrize("cap", [1, 2, 4, 8])
@@ -137,7 +138,7 @@ def test_past_a_knee_the_limit_stops_although_nothing_is_refused():
     server, changes = pressed(Capacity(knee=40), seconds=90)
     assert goodput(server, after_s=15, until_s=90) >= 0.95 * 40 / MEAN_S
     limits = [change.after for change in changes]
-    assert max(limits) <= 400  # without the guard it is max_concurrency
+    assert max(limits) <= 400  # without the latency gradient it is max_concurrency
     assert limits[-1] <= 40 * 4
 
 
@@ -151,9 +152,9 @@ def test_answers_that_take_longer_from_now_on_are_not_taken_for_a_queue(factor):
 
 
 def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm():
-    server, _ = pressed(Capacity(rpm=3000), seconds=60, rpm="off")
-    assert goodput(server, after_s=15, until_s=60) >= 0.95 * 50
-    assert refused_share(server, after_s=5) <= 0.15
+    runs = [pressed(Capacity(rpm=3000), seconds=60, rpm="off", seed=seed) for seed in range(4)]
+    assert min(goodput(server, after_s=15, until_s=60) for server, _ in runs) >= 0.95 * 50
+    assert mean(refused_share(server, after_s=5) for server, _ in runs) <= 0.05
 
 
 @pytest.mark.parametrize("rpm", [3000.0, None])
@@ -185,7 +186,7 @@ def test_max_concurrency_is_never_passed(bound):
 RANDOM = [0.01, 0.03, 0.1]
 
 
-@pytest.mark.parametrize("refuses", RANDOM)
+@pytest.mark.parametrize("refuses", [0.0, *RANDOM])
 @pytest.mark.parametrize("cap", [None, 100])
 def test_random_429s_cost_the_default_limit_little_more_than_the_best_fixed_number(cap, refuses):
     """They do not come from how many are in flight, so fewer in flight would not help."""
@@ -203,9 +204,10 @@ def test_random_429s_cost_the_default_limit_little_more_than_the_best_fixed_numb
 
         return virtually(main())[1]
 
-    auto = sum(took_s("auto", seed) for seed in range(4))
-    fixed = sum(took_s(100, seed) for seed in range(4))
-    assert auto <= 1.3 * fixed
+    # the median: one request that is refused six times by chance doubles the time of its batch
+    auto = median(took_s("auto", seed) for seed in range(5))
+    fixed = median(took_s(100, seed) for seed in range(5))
+    assert auto <= 1.2 * fixed
 
 
 @pytest.mark.parametrize("refuses", RANDOM)
@@ -213,7 +215,7 @@ def test_a_ceiling_is_found_among_random_429s(refuses):
     server = Server(Capacity(concurrency=60, retry_after_s=1.0), refuses=refuses)
     pressed(Capacity(), seconds=100, server=server)
     assert goodput(server, after_s=15, until_s=100) >= 0.9 * 60 / MEAN_S
-    assert refused_share(server) <= refuses + 0.045
+    assert refused_share(server) <= refuses + 0.01
 
 
 @pytest.mark.parametrize("refuses", RANDOM)

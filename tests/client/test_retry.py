@@ -110,7 +110,16 @@ def test_the_jitter_is_full_and_not_a_narrow_band():
 def test_a_named_wait_is_honoured_on_every_status_and_never_cut_short(seconds, status, jitter):
     decision = decide(reply(status, retry_after=repr(seconds)), effort(), jitter=jitter)
     assert isinstance(decision, Retry)
-    assert seconds <= decision.after_s <= seconds * 1.25
+    assert seconds <= decision.after_s <= max(seconds * 1.25, 0.5)
+
+
+def test_a_short_wait_that_many_are_told_is_spread_over_the_usual_one():
+    """A provider that counts per second tells all of them when it has room for one."""
+    jitter = Random(3)
+    failed = reply(429, retry_after="0.02")
+    waits = [decide(failed, effort(), jitter=jitter).after_s for _ in range(400)]
+    assert min(waits) >= 0.02
+    assert max(waits) > 0.45
 
 
 def test_named_waits_are_spread_so_that_no_herd_comes_back_at_once():

@@ -73,8 +73,9 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     `TransportError`, and a 2xx, which here means that its body was no whole completion.
     ``x-should-retry: true`` or ``false`` overrules the status, and not what the body says of the
     text or the account. An account that is used up is tried at another endpoint, if there is one.
-    The wait is the named Retry-After times 1 to 1.25; without one it is drawn evenly below a cap
-    that doubles from 0.5 s to 8 s, or to 1 s while others are answered. The first failure of a
+    The wait is drawn evenly below a cap that doubles from 0.5 s to 8 s, or to 1 s while others are
+    answered. A named Retry-After is waited for instead, times 1 to 1.25, and one of less than a
+    second is spread over up to 1 s. The first failure of a
     reused connection is resent at once and not counted, because the server may have closed it while
     idle. Nor is one counted that an outage explains, at an endpoint that is away. A wait that would
     reach the deadline gives up at once.
@@ -202,7 +203,7 @@ def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> f
     if named_s is None:
         return wait_s
     # many are told the same short wait, of which only the first gets what they wait for
-    return max(wait_s, named_s * (1 + jitter.uniform(0, 0.25)))
+    return max(min(wait_s, OWN_CAP_S), named_s * (1 + jitter.uniform(0, 0.25)))
 
 
 def meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:

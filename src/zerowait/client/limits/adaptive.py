@@ -133,7 +133,7 @@ class LatencyGradient:
         self._cut: tuple[float, float] | None = None  # limit and mean latency before a cut
 
     def allows_growth(self, sample: AttemptSample) -> bool:
-        """Whether the latency that the success `sample` shows is no reason against a higher limit."""
+        """Whether the latency after the success `sample` allows a higher limit."""
         return not self.crowded and self._before is None and sample.sent_s >= self._advised_s
 
     def interrupt(self, now_s: float, latency_s: float) -> None:
@@ -229,7 +229,7 @@ class Ramp:
 
     def accelerate(self, limit: float) -> None:
         """Lengthen the step, up to a quarter of `limit` a round: nothing has stood in the way."""
-        self._step = min(self._step * (1 + 1 / limit), max(1.0, _STEEPEST * limit))
+        self._step = min(self._step * (1 + 0.5 / limit), max(1.0, _STEEPEST * limit))
 
     def slow_down(self) -> None:
         """End the fast start: from here on by one a round."""

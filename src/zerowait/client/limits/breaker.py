@@ -1,4 +1,4 @@
-"""When an endpoint is left alone, and when it is asked again. Pure: the clock is given."""
+"""The circuit breaker of an endpoint: when it opens, probes and closes. Pure: times are given."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 from zerowait.types import FailureKind
 
 Reason: TypeAlias = tuple[FailureKind, str]
-"""What became of the last request, and words for it that may be shown."""
+"""How the last request failed, and words for it that may be shown."""
 
 TRIPS_AT: Final = 3
 FIRST_REST_S: Final = 0.25
@@ -20,7 +20,7 @@ REST_SHARE: Final = 0.08
 _JITTER: Final = 0.2
 _PROBE_S: Final = 1.0
 _TOGETHER_S: Final = 0.05
-_CLEARLY_MORE: Final = 2  # refusals that are still under way are counted, too
+_STILL_PENDING: Final = 2  # refusals that are still under way are counted, too
 
 
 class BreakerRequest(Protocol):
@@ -36,7 +36,8 @@ class Breaker:
     is let through as a probe, with a rest of 8 % of the time since it opened in between, from
     0.25 s to 15 s, so that an outage is noticed to be over within a tenth of its length. An answer
     closes the breaker. An endpoint that names a Retry-After rests as long as it says.
-    One whose account is used up is looked at after 60 s, and seldomer each time, up to 600 s.
+    One whose account is used up is probed after 60 s, and then after twice as long each time, up to
+    600 s.
 
     Args:
         jitter: makes each rest up to a fifth shorter, so that not all processes probe at once.
@@ -70,7 +71,7 @@ class Breaker:
         return max(worked_s, self.named_until_s)
 
     def asked(self, now_s: float) -> None:
-        """A request is sent; where the breaker is open it is the probe, and others keep away."""
+        """A request is sent: the only probe for a while, if the breaker is open."""
         self.in_flight += 1
         if self.is_open:
             self._is_probed = True
@@ -92,20 +93,20 @@ class Breaker:
             request: what failed.
             sent_s: when it was sent.
             others: requests that were on the wire then, where it was refused for their number:
-                only what is answered although there are more counts against it.
+                only answers beside more than that many count against it.
         """
         since_s = sent_s - _TOGETHER_S
         if others is None and self._answered_sent_s >= since_s:
             request.own_failures += 1
             return
-        self._suspects[request] = since_s, 0 if others is None else others + _CLEARLY_MORE
+        self._suspects[request] = since_s, 0 if others is None else others + _STILL_PENDING
 
     def forget(self, request: BreakerRequest) -> None:
         """`request` is sent again, or has ended."""
         self._suspects.pop(request, None)
 
     def succeeded(self, sent_s: float = math.inf, *, others: int = 0) -> bool:
-        """A request was answered. Returns whether the endpoint was left alone.
+        """A request was answered. Returns whether the breaker was open.
 
         Args:
             sent_s: when it was sent.
@@ -122,7 +123,7 @@ class Breaker:
         return self.heard()
 
     def heard(self) -> bool:
-        """It is there, whatever it said. Returns whether it had been left alone."""
+        """Close the breaker: the endpoint has replied. Returns whether it was open."""
         was_open, self.is_open, self.is_spent = self.is_open, False, False
         self._failed.clear()
         self.until_s = self.named_until_s = -math.inf
@@ -197,7 +198,7 @@ class Breaker:
         return False
 
     def _rest_s(self, now_s: float) -> float:
-        """How long the endpoint is left alone after a probe that fails now."""
+        """How long no further probe is sent after one that fails now, in seconds."""
         if self.is_spent:
             return self._look_s
         share_s = REST_SHARE * (now_s - self.opened_s)

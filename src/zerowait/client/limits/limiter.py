@@ -1,9 +1,9 @@
-"""A gate that lets in as many as a rule allows, first come, first served.
+"""A concurrency limiter: as many slots as a rule allows, first come, first served.
 
-The rule for *how many* (`Limit`) sees samples and holds a number. The gate for *may I* (`Limiter`)
-holds slots and waiters. Both belong to one event loop.
+The rule for how many (`Limit`) sees samples and holds a number. The `Limiter` holds slots and
+waiters. Both belong to one event loop.
 """
-# ruff: noqa: SLF001 - a slot and its limiter are the two halves of one gate
+# ruff: noqa: SLF001 - a slot and its limiter are the two halves of one limiter
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Protocol, Self, TypeAlias
 
 import msgspec
 
-_Line: TypeAlias = "OrderedDict[asyncio.Future[None], None]"
+_WaiterQueue: TypeAlias = "OrderedDict[asyncio.Future[None], None]"
 
 
 class AttemptOutcome(Enum):
@@ -138,9 +138,9 @@ class Limiter:
     ) -> None:
         self._limit = limit
         self._changed = changed
-        self._waiters: _Line = OrderedDict()
-        self._returning: _Line = OrderedDict()  # who had a slot before goes first
-        self._at_spare: list[Callable[[], None]] = []
+        self._waiters: _WaiterQueue = OrderedDict()
+        self._returning: _WaiterQueue = OrderedDict()  # callers that had a slot before go first
+        self._spare_callbacks: list[Callable[[], None]] = []
         self._held = Gauge()
         self._total = total or Gauge()
         self._on_wire = 0
@@ -162,7 +162,7 @@ class Limiter:
         """Whether a request that was refused gives its slot back until it is sent again.
 
         The limit has fallen below what is held, or the refusals do not depend on how many are in
-        flight. Otherwise the slot is held over the wait: others would run into the same ceiling.
+        flight. Otherwise the slot is held over the wait: other requests would be refused likewise.
         """
         return self._held.now > self.limit or self._limit.frees_refused
 
@@ -190,12 +190,12 @@ class Limiter:
         """A slot to enter with ``async with``; each one serves once.
 
         Args:
-            again: for somebody who had one before and gave it back, ahead of those who had none.
+            again: for a caller that had one before and gave it back, ahead of those that had none.
         """
         return Slot(self, again=again)
 
     def spare_slot(self) -> Slot | None:
-        """A slot that is held already and must be released, or None: somebody needs them all."""
+        """A slot that is held already and must be released; None if others wait or all are held."""
         if self.waiting or self._held.now >= self.limit:
             return None
         self._take()
@@ -203,18 +203,18 @@ class Limiter:
 
     def when_spare(self, call: Callable[[], None]) -> None:
         """Call `call` each time when there may be a spare slot."""
-        self._at_spare.append(call)
+        self._spare_callbacks.append(call)
 
     def follow(self) -> None:
         """Let in as many as the rule allows; call it after the limit was changed from outside."""
         limit = self.limit
-        while self._held.now < limit and (line := self._returning or self._waiters):
-            waiter, _ = line.popitem(last=False)
+        while self._held.now < limit and (queue := self._returning or self._waiters):
+            waiter, _ = queue.popitem(last=False)
             if not waiter.done():  # done: its caller was cancelled and has not run since
                 self._take()
                 waiter.set_result(None)
-        if self._at_spare and self._held.now < limit:
-            for call in self._at_spare:
+        if self._spare_callbacks and self._held.now < limit:
+            for call in self._spare_callbacks:
                 call()
 
     def _try_acquire(self) -> bool:
@@ -223,14 +223,14 @@ class Limiter:
         self._take()
         return True
 
-    def _stand(self, *, again: bool) -> asyncio.Future[None]:
-        """A place in line, which is done when the slot is held."""
+    def _enqueue(self, *, again: bool) -> asyncio.Future[None]:
+        """A future in the queue, done when the slot is held."""
         waiter = asyncio.get_running_loop().create_future()
         (self._returning if again else self._waiters)[waiter] = None
         return waiter
 
-    def _left(self, waiter: asyncio.Future[None]) -> None:
-        """Whoever stood there was cancelled."""
+    def _cancelled(self, waiter: asyncio.Future[None]) -> None:
+        """Take out a waiter whose caller was cancelled, or release the slot that it was granted."""
         if waiter.done() and not waiter.cancelled():
             self._release()  # granted just as the caller was cancelled
         else:
@@ -247,7 +247,7 @@ class Limiter:
         self.follow()
 
     def recover(self) -> None:
-        """The endpoint was away and is back."""
+        """Tell the rule that the endpoint was away and is back."""
         self._change(self._limit.recover)
 
     def _observe(self, sample: AttemptSample) -> None:
@@ -289,7 +289,7 @@ class Slot:
         return self._others
 
     def try_enter(self) -> bool:
-        """Hold the slot without waiting; False: none is free, or somebody waits for one already."""
+        """Hold the slot without waiting; False: none is free, or others wait for one already."""
         return self._limiter._try_acquire()
 
     async def enter(self) -> None:
@@ -298,11 +298,11 @@ class Slot:
             return
         loop = asyncio.get_running_loop()
         asked_s = loop.time()
-        waiter = self._limiter._stand(again=self._again)
+        waiter = self._limiter._enqueue(again=self._again)
         try:
             await waiter
         except asyncio.CancelledError:
-            self._limiter._left(waiter)
+            self._limiter._cancelled(waiter)
             raise
         self.queue_s = loop.time() - asked_s
 

@@ -22,10 +22,10 @@ _KNOWN: Final = 20
 class TokenBucket:
     """`per_minute` units, refilled evenly; it holds one second's worth, and starts full.
 
-    Whoever wants more than it holds gets it when it is full, and those who follow wait until the
+    A cost above the capacity is granted when the bucket is full, and the next ones wait until the
     debt is paid.
 
-    >>> bucket = Bucket(60.0, now_s=0.0)
+    >>> bucket = TokenBucket(60.0, now_s=0.0)
     >>> bucket.take(1.0)
     >>> bucket.missing_s(1.0, now_s=0.25)
     0.75
@@ -79,12 +79,12 @@ _request = msgspec.json.Decoder(_Asked)
 
 
 class TokenEstimate:
-    """How many tokens a request will cost: learned from what earlier ones did cost.
+    """How many tokens a request will cost: learned from the cost of earlier ones.
 
-    The prompt is guessed from its bytes, the answer from the mean of the answers so far; before
+    The prompt is estimated from its bytes, the answer from the mean of the answers so far; before
     20 are known, from the ``max_tokens`` that the request allows.
 
-    >>> Guess().of(b'{"max_tokens": 100}')
+    >>> TokenEstimate().of(b'{"max_tokens": 100}')
     104.75
     """
 
@@ -94,7 +94,7 @@ class TokenEstimate:
         self._completion = 0.0
 
     def of(self, request: bytes) -> float:
-        """The guess for a request's encoded body."""
+        """The estimated tokens of a request, from its encoded body."""
         prompt = len(request) * self._tokens_per_byte
         return prompt + (self._completion if self._known >= _KNOWN else _allowed(request))
 
@@ -120,11 +120,11 @@ Unit: TypeAlias = Literal["requests", "tokens"]
 PerMinute: TypeAlias = float | Literal["off"] | None
 """A number that the user set, ``off``, or None: learn it from the provider's headers."""
 _FEWEST: Final[Mapping[Unit, float]] = {"requests": 1.0, "tokens": 1000.0}
-"""Less is nobody's quota per minute, and would keep us waiting for ever."""
+"""Less is no quota per minute, and would stop all requests."""
 
 
 class Reservation:
-    """One request's share of the quota: reserved by a guess, settled by what it did cost."""
+    """One request's share of the quota: reserved by an estimate, settled by its real cost."""
 
     __slots__ = ("is_ahead", "tokens", "units")
 
@@ -134,7 +134,7 @@ class Reservation:
         self.is_ahead = False  # reserved, and not sent yet
 
 
-_Line: TypeAlias = OrderedDict[asyncio.Future[None], Reservation]
+_WaiterQueue: TypeAlias = OrderedDict[asyncio.Future[None], Reservation]
 
 
 class Quota:
@@ -163,12 +163,14 @@ class Quota:
         self._buckets: dict[Unit, TokenBucket] = {}
         self._whole: dict[Unit, float] = {}
         self._share = 1.0
-        self._told = learned
+        self._learned = learned
         self._may_be_ahead = math.inf if ahead is None else ahead
         self._ahead = 0
-        self._guess = TokenEstimate()
-        self._waiters: _Line = OrderedDict()
-        self._holders: _Line = OrderedDict()  # who has a slot goes first: others wait for it
+        self._estimate = TokenEstimate()
+        self._waiters: _WaiterQueue = OrderedDict()
+        self._slot_holders: _WaiterQueue = (
+            OrderedDict()
+        )  # they go first: others wait for their slots
         self._timer: asyncio.TimerHandle | None = None
         for unit, per_minute in self._given.items():
             if per_minute is not None and per_minute != "off":
@@ -178,7 +180,7 @@ class Quota:
     @property
     def waiting(self) -> int:
         """Callers that wait for their share."""
-        return len(self._holders) + len(self._waiters)
+        return len(self._slot_holders) + len(self._waiters)
 
     def per_minute(self, unit: Unit) -> float | None:
         """What is kept to now, set or learned, or None."""
@@ -193,88 +195,88 @@ class Quota:
         self._follow()
 
     async def claim(self, body: bytes, *, has_slot: bool = False) -> Reservation:
-        """The share that the request `body` is guessed to need, once there is enough.
+        """The share that the request `body` is estimated to need, once there is enough.
 
         Args:
             body: the encoded request.
             has_slot: the caller holds a slot, which others wait for: it goes first.
         """
-        claim = self.try_claim(body, has_slot=has_slot)
-        if claim is not None:
-            return claim
-        claim = self._claim_for(body)
-        line = self._holders if has_slot else self._waiters
+        reservation = self.try_claim(body, has_slot=has_slot)
+        if reservation is not None:
+            return reservation
+        reservation = self._reservation_for(body)
+        queue = self._slot_holders if has_slot else self._waiters
         waiter = asyncio.get_running_loop().create_future()
-        line[waiter] = claim
+        queue[waiter] = reservation
         self._follow()
         try:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.give_back(claim)  # granted just as the caller was cancelled
+                self.give_back(reservation)  # granted just as the caller was cancelled
             else:
-                line.pop(waiter, None)
+                queue.pop(waiter, None)
                 self._follow()
             raise
-        return claim
+        return reservation
 
     def try_claim(self, body: bytes, *, has_slot: bool = False) -> Reservation | None:
-        """The same without waiting, or None when somebody is ahead or there is not enough."""
+        """The same without waiting, or None when others wait or there is not enough."""
         if not self._buckets:
             return Reservation(0.0)
-        claim = self._claim_for(body)
-        others = self._holders or (not has_slot and self._waiters)
+        reservation = self._reservation_for(body)
+        others = self._slot_holders or (not has_slot and self._waiters)
         is_full = not has_slot and self._ahead >= self._may_be_ahead
-        if others or is_full or self._missing_s(claim) > 0:
+        if others or is_full or self._missing_s(reservation) > 0:
             return None
-        self._take(claim, has_slot=has_slot)
-        return claim
+        self._take(reservation, has_slot=has_slot)
+        return reservation
 
-    def is_good(self, claim: Reservation) -> bool:
-        """Whether no quota became known since `claim` was made."""
-        return claim.units == len(self._buckets)
+    def is_good(self, reservation: Reservation) -> bool:
+        """Whether no quota became known since `reservation` was made."""
+        return reservation.units == len(self._buckets)
 
-    def give_back(self, claim: Reservation) -> None:
-        """The request of `claim` was never sent."""
-        if self.is_good(claim):
-            self._pay(claim, -1)
-        self.sent(claim)
+    def give_back(self, reservation: Reservation) -> None:
+        """The request of `reservation` was never sent."""
+        if self.is_good(reservation):
+            self._pay(reservation, -1)
+        self.sent(reservation)
 
-    def sent(self, claim: Reservation) -> None:
-        """The request of `claim` leaves now."""
-        if claim.is_ahead:
-            claim.is_ahead = False
+    def sent(self, reservation: Reservation) -> None:
+        """The request of `reservation` leaves now."""
+        if reservation.is_ahead:
+            reservation.is_ahead = False
             self._ahead -= 1
             if self._waiters:
                 self._follow()
 
-    def refused(self, claim: Reservation) -> None:
-        """The request of `claim` was turned away, which cost it no tokens."""
-        self._settle_tokens(claim, 0.0)
+    def refused(self, reservation: Reservation) -> None:
+        """The request of `reservation` was turned away, which cost it no tokens."""
+        self._settle_tokens(reservation, 0.0)
 
     @property
     def counts_tokens(self) -> bool:
         """Whether it matters what answers cost."""
         return "tokens" in self._buckets
 
-    def settle(self, claim: Reservation, request: bytes, usage: tuple[int, int]) -> None:
-        """The request of `claim` was answered: book what it did cost.
+    def settle(self, reservation: Reservation, request: bytes, usage: tuple[int, int]) -> None:
+        """The request of `reservation` was answered: book what it did cost.
 
         Args:
-            claim: what was reserved for it.
+            reservation: what was reserved for it.
             request: its body.
-            usage: its prompt and completion tokens; zeros where nobody knows.
+            usage: its prompt and completion tokens; zeros where the reply does not say.
         """
         if self.counts_tokens and any(usage):
-            self._guess.observe(request, *usage)
-            self._settle_tokens(claim, sum(usage))
+            self._estimate.observe(request, *usage)
+            self._settle_tokens(reservation, sum(usage))
 
-    def heed(self, headers: Mapping[str, str], claim: Reservation, *, dry_s: float) -> None:
-        """Learn from the headers of the reply to the request of `claim`.
+    def heed(self, headers: Mapping[str, str], reservation: Reservation, *, dry_s: float) -> None:
+        """Learn from the headers of the reply to the request of `reservation`.
 
         Args:
             headers: with names in lower case.
-            claim: what the request needed.
+            reservation: what the request needed.
             dry_s: the wait that a 429 asked for; it holds for all where a quota is used up. One of
                 more than a minute is not about a quota per minute, and is the breaker's matter.
         """
@@ -286,7 +288,9 @@ class Quota:
             if bucket is None or not 0 < dry_s <= LONGEST_QUOTA_S:
                 continue
             remaining = header_number(headers.get(f"x-ratelimit-remaining-{unit}"))
-            if remaining is not None and remaining < (1.0 if unit == "requests" else claim.tokens):
+            if remaining is not None and remaining < (
+                1.0 if unit == "requests" else reservation.tokens
+            ):
                 bucket.dry_until(now_s + dry_s, now_s=now_s)
 
     def _learn(self, unit: Unit, per_minute: float | None, now_s: float) -> None:
@@ -298,36 +302,36 @@ class Quota:
             self._buckets[unit] = TokenBucket(per_minute * self._share, now_s=now_s)
         else:
             bucket.change(per_minute * self._share, now_s=now_s)
-        if self._told is not None:
-            self._told(unit, per_minute)
+        if self._learned is not None:
+            self._learned(unit, per_minute)
         self._follow()
 
-    def _claim_for(self, body: bytes) -> Reservation:
-        tokens = self._guess.of(body) if "tokens" in self._buckets else 0.0
+    def _reservation_for(self, body: bytes) -> Reservation:
+        tokens = self._estimate.of(body) if "tokens" in self._buckets else 0.0
         return Reservation(tokens, len(self._buckets))
 
-    def _missing_s(self, claim: Reservation) -> float:
+    def _missing_s(self, reservation: Reservation) -> float:
         now_s = _now_s()
         return max(
-            bucket.missing_s(1.0 if unit == "requests" else claim.tokens, now_s=now_s)
+            bucket.missing_s(1.0 if unit == "requests" else reservation.tokens, now_s=now_s)
             for unit, bucket in self._buckets.items()
         )
 
-    def _take(self, claim: Reservation, *, has_slot: bool) -> None:
-        self._pay(claim, 1)
+    def _take(self, reservation: Reservation, *, has_slot: bool) -> None:
+        self._pay(reservation, 1)
         if not has_slot:
-            claim.is_ahead = True
+            reservation.is_ahead = True
             self._ahead += 1
 
-    def _pay(self, claim: Reservation, sign: int) -> None:
+    def _pay(self, reservation: Reservation, sign: int) -> None:
         for unit, bucket in self._buckets.items():
-            bucket.take(sign * (1.0 if unit == "requests" else claim.tokens))
+            bucket.take(sign * (1.0 if unit == "requests" else reservation.tokens))
 
-    def _settle_tokens(self, claim: Reservation, cost: float) -> None:
+    def _settle_tokens(self, reservation: Reservation, cost: float) -> None:
         bucket = self._buckets.get("tokens")
         if bucket is not None:
-            bucket.take(cost - claim.tokens)
-            claim.tokens = cost
+            bucket.take(cost - reservation.tokens)
+            reservation.tokens = cost
             self._follow()
 
     def _follow(self) -> None:
@@ -335,21 +339,21 @@ class Quota:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        while line := self._next_line():
-            waiter, claim = next(iter(line.items()))
+        while queue := self._next_queue():
+            waiter, reservation = next(iter(queue.items()))
             if not waiter.done():  # done: its caller was cancelled and has not run since
-                missing_s = self._missing_s(claim)
+                missing_s = self._missing_s(reservation)
                 if missing_s > 0:
                     loop = asyncio.get_running_loop()
                     self._timer = loop.call_later(missing_s, self._follow)
                     return
-                self._take(claim, has_slot=line is self._holders)
+                self._take(reservation, has_slot=queue is self._slot_holders)
                 waiter.set_result(None)
-            del line[waiter]
+            del queue[waiter]
 
-    def _next_line(self) -> _Line | None:
-        if self._holders:
-            return self._holders
+    def _next_queue(self) -> _WaiterQueue | None:
+        if self._slot_holders:
+            return self._slot_holders
         return self._waiters if self._ahead < self._may_be_ahead else None
 
 

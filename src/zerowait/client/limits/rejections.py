@@ -189,7 +189,7 @@ class RejectionCeiling:
 
 
 def _most_likely(evidence: list[tuple[int, int]]) -> tuple[int, int]:
-    """The least number of others from which on refusals outnumber acceptances most, and by how many.
+    """From how many others on refusals outnumber acceptances most, and by how many votes.
 
     >>> _most_likely([(59, -1), (60, 1), (40, 1), (60, 1), (58, -1)])
     (60, 2)
@@ -241,10 +241,10 @@ class _Trial:
 class RefusedShare:
     """Finds whether the share of refused requests depends on the limit, by trying a lower one.
 
-    When more are refused than the background share explains (a CUSUM test), a limit of 80 % of what
-    was accepted is tried. If the share does not fall to a quarter of what it was, it does not depend
-    on the limit: the limit is set back, and the share is the background for the next 3,000 requests,
-    after which that is tried again.
+    When more are refused than the background share explains (a CUSUM test), a limit of 80 % of
+    what was accepted is tried. If the share does not fall to a quarter of what it was, it does not
+    depend on the limit: the limit is set back, and the share is the background for the next 3,000
+    requests, after which that is tried again.
 
     Reference:
         Page 1954, "Continuous inspection schemes" (CUSUM).
