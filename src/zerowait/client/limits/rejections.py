@@ -18,7 +18,7 @@ import msgspec
 
 from zerowait.client.limits.limiter import AttemptOutcome, AttemptSample
 
-LONGEST_PATIENCE_S: Final = 4.0
+LONGEST_PAUSE_S: Final = 4.0
 LONGEST_RETRY_AFTER_S: Final = 60.0
 _SAME: Final = 0.1  # ceilings that differ by no more are the same one, met again
 _AT: Final = 0.97  # of the ceiling: a request that met as many was refused because of it
@@ -162,10 +162,10 @@ class RejectionCeiling:
         """Whether the success `sample` is a reason to ask for more than now."""
         return sample.sent_s >= self._noticed_s and sample.ended_s >= self._probe_from_s
 
-    def hold(self, now_s: float, patience_s: float) -> None:
-        """Allow no growth for `patience_s`, and then only for requests sent from now on."""
+    def hold(self, now_s: float, pause_s: float) -> None:
+        """Allow no growth for `pause_s`, and then only for requests sent from now on."""
         self._noticed_s = now_s
-        self._probe_from_s = max(self._probe_from_s, now_s + patience_s)
+        self._probe_from_s = max(self._probe_from_s, now_s + pause_s)
 
     def is_behind(self, limit: float) -> bool:
         """Whether `limit` has passed the ceiling, or there is none: capacity has come back."""
@@ -184,8 +184,8 @@ class RejectionCeiling:
         if sample.sent_s >= self._noticed_s:
             same = known is not None and abs(accepted - known) <= _SAME * known + 1
             self._hits = self._hits + 1 if same else 0
-        patience_s = min(LONGEST_PATIENCE_S, latency_s * 2.0 ** min(self._hits, 6))
-        self.hold(sample.ended_s, max(patience_s, min(LONGEST_RETRY_AFTER_S, sample.retry_after_s)))
+        pause_s = min(LONGEST_PAUSE_S, latency_s * 2.0 ** min(self._hits, 6))
+        self.hold(sample.ended_s, max(pause_s, min(LONGEST_RETRY_AFTER_S, sample.retry_after_s)))
 
 
 def _most_likely(evidence: list[tuple[int, int]]) -> tuple[int, int]:
