@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import AccountExhausted, EndingUnknown, EndpointEjected, EndpointReturned
 from zerowait.testing import virtually
@@ -58,8 +59,8 @@ def asker(transport, *names, events=None, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m") for name in names or "a"],
         transport=transport,
-        lanes=EndpointStates(settings, listener=listener),
-        well_formed=lambda body: body == b"{}",
+        endpoint_states=EndpointStates(settings, listener=listener),
+        decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings,
         listener=listener,
         jitter=Random(0),
@@ -84,7 +85,7 @@ def batches(client, *times_s, count=100):
         return [task.result() for task in tasks]
 
     found, _ = virtually(main())
-    assert (client.lanes.in_flight, client.lanes.waiting) == (0, 0)
+    assert (client.endpoint_states.in_flight, client.endpoint_states.waiting) == (0, 0)
     return found
 
 

@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 
 from zerowait import Abstain, ConfigError, Engine, Sample
 from zerowait.cache import SqliteLedger
-from zerowait.client import MemoryLedger, Metered, Reply, Request, TransportError, nano_usd
+from zerowait.client import (
+    CostMeter,
+    MemoryLedger,
+    MeteringTransport,
+    Reply,
+    Request,
+    TransportError,
+    nano_usd,
+)
 from zerowait.client.cost import BudgetSpentError
+from zerowait.completion import Completion
 from zerowait.config import Price, load_config
 from zerowait.engine.budget import budget_name
 from zerowait.events import JudgementSettled, RequestCharged
@@ -217,15 +226,17 @@ def test_what_a_request_is_charged(result, charged):
 
 
 def metered(wire, ledger, listener=lambda _event: None):
-    def usage(body):
+    def decode(body):
         try:
             said = json.loads(body)["usage"]
         except ValueError:
-            return 0, 0
-        return said["prompt_tokens"], said["completion_tokens"]
+            return None
+        return Completion(
+            prompt_tokens=said["prompt_tokens"], completion_tokens=said["completion_tokens"]
+        )
 
-    prices = {"m": Price(input=1.0, output=10.0)}
-    return Metered(wire, judge="q", prices=prices, usage=usage, ledger=ledger, listener=listener)
+    meter = CostMeter("q", {"m": Price(input=1.0, output=10.0)})
+    return MeteringTransport(wire, meter, decode=decode, ledger=ledger, listener=listener)
 
 
 ABSURD = [10**12, 2**70, -5, True, 0.5, "many", None, [7]]

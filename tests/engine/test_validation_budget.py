@@ -273,7 +273,7 @@ def test_engines_that_share_a_job_pay_with_the_purse_of_whoever_asks():
         )
         for engine in engines:
             await engine.__aenter__()
-            engine.lanes.divide(20)
+            engine.endpoint_states.divide(20)
         rewards = await engines[0].score_all(rows(12, "validation"))
         known = [engine.stats() for engine in engines]
         spent = [(one.budget_spent_usd, one.validation_budget_spent_usd) for one in known]

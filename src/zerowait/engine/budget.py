@@ -12,7 +12,6 @@ from zerowait.client import NANO_USD, Ledger, MemoryLedger, nano_usd
 from zerowait.config import Cache, FailurePolicy, RewardConfig
 from zerowait.engine.combine import unraised
 from zerowait.engine.monitor.stats import Stats
-from zerowait.judge import reply_usage
 from zerowait.types import FailureKind, Sample
 
 
@@ -101,9 +100,3 @@ def _told(ledger: Ledger, name: str) -> dict[str, float]:
         f"{name}_spent_usd": spent / NANO_USD,
         f"{name}_reserved_usd": reserved / NANO_USD,
     }
-
-
-def tokens_used(body: bytes) -> tuple[int, int]:
-    """The prompt and completion tokens that a reply's body names, or zeros."""
-    usage = reply_usage(body)
-    return usage.prompt_tokens, usage.completion_tokens

@@ -1,4 +1,4 @@
-"""One sample's own components: rules in place or in the pool, judges on their benches."""
+"""Runs the components of one sample: rules in place or in the worker pool, judges, comparisons."""
 
 from __future__ import annotations
 
@@ -49,62 +49,62 @@ class Deadline(NamedTuple):
 
 
 class ComponentRunner:
-    """Runs the plan's components of each sample, everything that may overlap at once.
+    """Runs the plan's components of each sample, at once where they may overlap.
 
     Args:
-        plan: what is done.
+        plan: the components, in an order in which gates find what they need.
         judges: of single samples, by name.
-        contests: where siblings are compared.
-        pool: where users' functions run.
-        pending: told of what is waited for.
+        comparisons: compares the responses of a prompt group.
+        pool: runs users' functions.
+        pending: keeps what is waited for.
     """
 
     def __init__(
         self,
         plan: Plan,
         judges: Mapping[str, JudgeRunner],
-        contests: GroupComparisons,
+        comparisons: GroupComparisons,
         pool: ScorerPool,
         pending: PendingWork,
     ) -> None:
         self._pending = pending
         self._steps = plan.rules
         self._judges = judges
-        self._contests = contests
+        self._comparisons = comparisons
         self._pool = pool
         self._by_row = any(map(_is_by_row, plan.rules))
         self._slow = sum(map(_is_slow, plan.rules))
 
     async def outcomes(
-        self, sample: Sample, seat: GroupMember | None = None, until: Deadline | None = None
+        self, sample: Sample, member: GroupMember | None = None, until: Deadline | None = None
     ) -> dict[str, Outcome]:
         """Each component's outcome for `sample`; raises nothing of its own.
 
         Args:
             sample: what is rewarded.
-            seat: its place among its siblings, where the plan compares them.
-            until: when a component that is not known yet abstains; None waits for it.
+            member: the sample in its prompt group, where the plan compares siblings.
+            until: when a component that is not known yet abstains; None: never.
         """
         steps, slow = self._steps, self._slow
         if self._by_row:
             steps = [_for_row(step, sample) for step in steps]
             slow = sum(map(_is_slow, steps))
         if slow > 1:
-            return await self._all_at_once(steps, sample, seat, until)
+            return await self._all_at_once(steps, sample, member, until)
         outcomes: dict[str, Outcome] = {}
         for step in steps:
-            outcomes[step.name] = await self._run(step, sample, outcomes, seat, until)
+            outcomes[step.name] = await self._run(step, sample, outcomes, member, until)
         return outcomes
 
-    def left(self, seat: GroupMember) -> None:
-        """Tell the siblings that nobody waits for the sample at `seat` any more."""
-        self._contests.left(seat)
+    def left(self, member: GroupMember) -> None:
+        """Tell the siblings of `member` that no caller waits for it any more."""
+        self._comparisons.left(member)
 
     async def _all_at_once(
         self,
         steps: Sequence[Step],
         sample: Sample,
-        seat: GroupMember | None,
+        member: GroupMember | None,
         until: Deadline | None,
     ) -> dict[str, Outcome]:
         tasks: dict[str, asyncio.Task[Outcome]] = {}
@@ -112,7 +112,7 @@ class ComponentRunner:
         async def when_gate_is_known(step: Step) -> Outcome:
             needed = step.gate.names if step.gate else ()
             known = {name: await tasks[name] for name in needed}
-            return await self._run(step, sample, known, seat, until)
+            return await self._run(step, sample, known, member, until)
 
         async with asyncio.TaskGroup() as group:
             for step in steps:
@@ -124,14 +124,14 @@ class ComponentRunner:
         step: Step,
         sample: Sample,
         known: Mapping[str, Outcome],
-        seat: GroupMember | None,
+        member: GroupMember | None,
         until: Deadline | None,
     ) -> Outcome:
-        if not _is_slow(step):
-            return await self._outcome(step, sample, known, seat)
+        if isinstance(step, RuleStep) and step.call is not None:  # nothing to wait for
+            return await self._outcome(step, sample, known, member)
         number = self._pending.enter(step.name, sample)
         try:
-            outcome = self._outcome(step, sample, known, seat)
+            outcome = self._outcome(step, sample, known, member)
             return await (outcome if until is None else until.then_abstain(outcome))
         finally:
             self._pending.leave(number)
@@ -141,17 +141,19 @@ class ComponentRunner:
         step: Step,
         sample: Sample,
         known: Mapping[str, Outcome],
-        seat: GroupMember | None,
+        member: GroupMember | None,
     ) -> Outcome:
-        unwanted = _unwanted(step.sources, step.gate, sample, known)
+        unwanted = None
+        if step.sources or step.gate is not None:
+            unwanted = _unwanted(step.sources, step.gate, sample, known)
         if isinstance(step, ComparisonStep):
-            assert seat is not None  # noqa: S101 - whoever compares siblings has seated them
-            return await self._contests.outcome(step, seat, unwanted)
+            assert member is not None  # noqa: S101 - such plans put every sample into a group
+            return await self._comparisons.outcome(step, member, unwanted)
         if unwanted is not None:
             return unwanted
         if isinstance(step, JudgeStep):
             outcome = await self._judges[step.judge].judge(sample, component=step.name)
-            return in_unit(outcome, step.range)
+            return outcome if step.range is None else in_unit(outcome, step.range)
         if step.call is not None:
             return in_place(step, sample)
         return await self._pool.run(
@@ -164,7 +166,7 @@ class ComponentRunner:
 
 
 def _is_slow(step: Step) -> bool:
-    """Whether others go on while it is waited for."""
+    """Whether other components go on while it is waited for."""
     return not isinstance(step, RuleStep) or step.call is None
 
 

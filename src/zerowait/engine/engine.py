@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import msgspec
 
@@ -39,7 +39,16 @@ from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.together import first_of, group_by_group, worked_off
 from zerowait.errors import ClosedError, PortalMisuseError
-from zerowait.events import Event, Listener, ModelChanged, RewardSettled, ignore_event
+from zerowait.events import (
+    Event,
+    JudgementSettled,
+    Listener,
+    LoopLagged,
+    ModelChanged,
+    NothingMoves,
+    RewardSettled,
+    ignore_event,
+)
 from zerowait.types import Reward, Sample, check_sample, samples_in
 
 _LOG = logging.getLogger(__name__)
@@ -89,12 +98,15 @@ class Engine:
         self._keys = credentials(self.config, environ)
         self._given_transport = transport
         self._user_listener = listener
-        self._tally = StatsCollector()
+        self._stats = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
         self._give_up = NothingReached(self.config.traffic.give_up_after)
-        self.lanes = EndpointStates(self.config.traffic, listener=self._tell, parts=self._shard.of)
+        self.endpoint_states = EndpointStates(
+            self.config.traffic, listener=self._tell, parts=self._shard.of
+        )
         self.groups = Groups(self.plan.waits_for_siblings)
+        self._has_groups = bool(self.groups)
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -105,18 +117,21 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._flights: SingleFlight[JudgementResult] = SingleFlight()
-        self._contests: GroupComparisons | None = None
-        self._benches: JudgeFactory | None = None
+        self._comparisons: GroupComparisons | None = None
+        self._judge_factory: JudgeFactory | None = None
         self._steps: ComponentRunner | None = None
         self._budgets = Budgets()
-        self._standstill = StallWatchdog(self.lanes, self._tell, self.config.traffic.timeout_s)
+        self._watchdog = StallWatchdog(
+            self.endpoint_states, self._tell, self.config.traffic.timeout_s
+        )
         self._latencies: LatencyFile | None = None
         self._latencies_due_s = 0.0
-        self._watch = LoopLagMonitor(self._tell, each=self._look)
+        self._lag = LoopLagMonitor(self._tell, each=self._look)
         self._anchors = AnchorWatch(
-            self.plan.anchors, self.lanes, self._tell, stands_for=self._shard.of
+            self.plan.anchors, self.endpoint_states, self._tell, stands_for=self._shard.of
         )
         self.health = HealthWatch(self.plan, self._tell, alone=partition is None)
+        self._listeners = {kind: self._listeners_for(kind) for kind in get_args(Event)}
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -142,24 +157,25 @@ class Engine:
                     listener=self._tell,
                     partition=self._partition,
                 )
-                supplies = JudgeDependencies(
+                dependencies = JudgeDependencies(
                     keys=self._keys,
                     transport=transport,
-                    lanes=self.lanes,
+                    endpoint_states=self.endpoint_states,
                     budgets=self._budgets,
                     shared=shared,
                 )
-                benches = self._benches = JudgeFactory(self.config, self.plan.judges, supplies)
-                judges, comparers = benches.judges, benches.comparers
-                await self._watch_anchors(stack, supplies)
-            self._watch.start()
-            stack.callback(self._watch.stop)
-            self._contests = GroupComparisons(
+                factory = JudgeFactory(self.config, self.plan.judges, dependencies)
+                self._judge_factory = factory
+                judges, comparers = factory.judges, factory.comparers
+                await self._start_anchors(stack, dependencies)
+            self._lag.start()
+            stack.callback(self._lag.stop)
+            self._comparisons = GroupComparisons(
                 self.plan.contests, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
-            await stack.enter_async_context(self._contests)
+            await stack.enter_async_context(self._comparisons)
             self._steps = ComponentRunner(
-                self.plan, judges, self._contests, pool, self._standstill.pending
+                self.plan, judges, self._comparisons, pool, self._watchdog.pending
             )
             self._open = stack.pop_all()
         return self
@@ -168,17 +184,17 @@ class Engine:
         """Begin with the latencies that an earlier process knew, and keep ours for the next one."""
         self._latencies = latency_file(self.config.cache, self._shard)
         if self._latencies is not None:
-            self.lanes.recall(self._latencies.load())
+            self.endpoint_states.recall(self._latencies.load())
             self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
             stack.callback(self._keep_latencies)
 
     def _keep_latencies(self) -> None:
-        if self._latencies is not None and (known := self.lanes.latencies_s()):
+        if self._latencies is not None and (known := self.endpoint_states.latencies_s()):
             self._latencies.save(known)
 
     def _look(self) -> None:
         """What is done now and then on the loop."""
-        self._standstill.look()
+        self._watchdog.look()
         if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
             self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
             self._keep_latencies()
@@ -211,8 +227,8 @@ class Engine:
         self.health.close()
         try:
             await self._anchors.aclose()
-            if self._contests is not None:
-                await self._contests.aclose()
+            if self._comparisons is not None:
+                await self._comparisons.aclose()
             await self._flights.aclose(drain_s)
         finally:
             await stack.aclose()
@@ -282,9 +298,9 @@ class Engine:
         Raises:
             ClosedError: the engine is not open.
         """
-        if self._open is None or self._benches is None:
+        if self._open is None or self._judge_factory is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
-        return await self._benches.answer(ask)
+        return await self._judge_factory.answer(ask)
 
     def check(self, sample: Sample) -> None:
         """Raise a DataError when `sample` lacks what the configuration needs of each sample."""
@@ -293,9 +309,9 @@ class Engine:
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         counts = msgspec.structs.replace(
-            self._tally.snapshot(self.lanes),
-            loop_lag_p99_s=self._watch.lag_p99_s,
-            loop_blocked_by=self._watch.blocked_by,
+            self._stats.snapshot(self.endpoint_states),
+            loop_lag_p99_s=self._lag.lag_p99_s,
+            loop_blocked_by=self._lag.blocked_by,
             alarms_on=self.health.on,
         )
         return self._budgets.told(counts)
@@ -306,21 +322,26 @@ class Engine:
         steps = self._steps
         if steps is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
-        if self._is_elsewhere:
+        if self._loop is not asyncio.get_running_loop():
             raise ClosedError(_OUTLIVED) if self._outlived else PortalMisuseError(_ELSEWHERE)
-        now_s = asyncio.get_running_loop().time
-        self._give_up.check(now_s())
+        if self._give_up.is_due:
+            self._give_up.check(asyncio.get_running_loop().time())
         submitted_at = time.time()
-        self._tally.submitted += 1
-        if self.groups:
+        self._stats.submitted += 1
+        if self._has_groups:
             self._check(sample, size=size)
-            seat = self.groups.enter(scope, sample, size or 1)
-            outcomes = await self._grouped(steps, seat, scope, until)
+            member = self.groups.enter(scope, sample, size or 1)
+            outcomes = await self._grouped(steps, member, scope, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
-        self._give_up.check(now_s())
-        on_failure = self._budgets.policy(self.config.on_failure, sample)
-        reward = self._extra.filled(combine(outcomes, self.plan.terms, on_failure))
+        if self._give_up.is_due:
+            self._give_up.check(asyncio.get_running_loop().time())
+        on_failure = self.config.on_failure
+        if self._budgets.validation is not None:
+            on_failure = self._budgets.policy(on_failure, sample)
+        reward = combine(outcomes, self.plan.terms, on_failure)
+        if self._extra.may_be_needed:
+            reward = self._extra.filled(reward)
         self._tell(
             RewardSettled(
                 sample=sample, reward=reward, submitted_at=submitted_at, settled_at=time.time()
@@ -343,21 +364,21 @@ class Engine:
         self.groups.check(sample, size=size)
 
     async def _grouped(
-        self, steps: ComponentRunner, seat: GroupMember, scope: Hashable, until: Deadline | None
+        self, steps: ComponentRunner, member: GroupMember, scope: Hashable, until: Deadline | None
     ) -> dict[str, Any]:
         finished = False
         try:
-            outcomes = await steps.outcomes(seat.member.sample, seat, until)
-            outcomes.update(await self._shapes.outcomes(seat, outcomes))
+            outcomes = await steps.outcomes(member.member.sample, member, until)
+            outcomes.update(await self._shapes.outcomes(member, outcomes))
             finished = True
         finally:
-            seat.group.judged(seat.member, None)
-            steps.left(seat)
-            self.groups.leave(scope, seat, finished=finished)
+            member.group.judged(member.member, None)
+            steps.left(member)
+            self.groups.leave(scope, member, finished=finished)
         return outcomes
 
-    async def _watch_anchors(self, stack: AsyncExitStack, supplies: JudgeDependencies) -> None:
-        """Ask anchors on benches of their own, which no cache and no call in flight answers for.
+    async def _start_anchors(self, stack: AsyncExitStack, dependencies: JudgeDependencies) -> None:
+        """Start the anchors, whose judges have no cache and share no call in flight.
 
         Of the engines that share a job the first one asks them, once for all.
         """
@@ -365,24 +386,37 @@ class Engine:
             return
         flights = await stack.enter_async_context(SingleFlight[JudgementResult]())
         shared = SharedFlights(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
-        own = msgspec.structs.replace(supplies, shared=shared)
+        own = msgspec.structs.replace(dependencies, shared=shared)
         judges = JudgeFactory(self.config, self.plan.judges, own).judges
         self._anchors.start({name: judges[name] for name in self.plan.anchors})
         stack.push_async_callback(self._anchors.aclose)
 
+    def _listeners_for(self, kind: type[Event]) -> list[Listener]:
+        """The engine's own listeners for one type of event; the user's hears of all."""
+        listeners: list[Listener] = [self._stats]
+        if kind not in (NothingMoves, LoopLagged):
+            listeners.append(self._watchdog)
+        if kind is JudgementSettled:
+            listeners.append(self._give_up)
+        if kind is RewardSettled:
+            listeners.append(self.health)
+        if kind in (JudgementSettled, RewardSettled) and self.plan.anchors:
+            listeners.append(self._anchors)
+        return listeners
+
     def _tell(self, event: Event) -> None:
-        self._tally(event)
-        self._give_up(event)
-        self.health(event)
-        self._anchors(event)
-        self._standstill(event)
+        """Hand `event` to every listener for its type."""
+        for listener in self._listeners[type(event)]:
+            listener(event)
+        if self._user_listener is nobody:
+            return
         try:
             self._user_listener(event)
-        except Exception:  # noqa: BLE001 - whoever listens costs nobody a reward
+        except Exception:  # noqa: BLE001 - a listener costs no sample its reward
             _LOG.exception("the listener raised on %s", type(event).__name__)
 
     def _tell_of_anchor(self, event: Event) -> None:
-        if not isinstance(event, ModelChanged):  # the judge's own bench tells of it
+        if not isinstance(event, ModelChanged):  # the judge itself reports it
             self._tell(event)
 
 

@@ -47,7 +47,7 @@ class AnchorWatch:
 
     Args:
         sets: the anchors, by judge.
-        lanes: where the judges' slots are handed out.
+        endpoint_states: where the judges' slots are handed out.
         listener: hears of every measurement and of every alarm.
         stands_for: how many judgements of the job each one here stands for: those of other engines,
             which take as many, are not heard of.
@@ -56,13 +56,13 @@ class AnchorWatch:
     def __init__(
         self,
         sets: Mapping[str, AnchorSet],
-        lanes: EndpointStates,
+        endpoint_states: EndpointStates,
         listener: Listener,
         *,
         stands_for: int = 1,
     ) -> None:
         self._sets = sets
-        self._lanes = lanes
+        self._endpoint_states = endpoint_states
         self._listener = listener
         self._stands_for = stands_for
         self._watched: dict[str, _Watched] = {}
@@ -71,7 +71,7 @@ class AnchorWatch:
     def start(self, judges: Mapping[str, JudgeRunner]) -> None:
         """Begin to measure, on the running loop."""
         for name, given in self._sets.items():
-            watched = _Watched(name, given, judges[name], self._lanes, self._listener)
+            watched = _Watched(name, given, judges[name], self._endpoint_states, self._listener)
             self._watched[name] = watched
             self._tasks.append(asyncio.create_task(watched.run(), name=f"anchors of {name}"))
 
@@ -111,13 +111,13 @@ class _Watched:
         name: str,
         given: AnchorSet,
         asked: JudgeRunner,
-        lanes: EndpointStates,
+        endpoint_states: EndpointStates,
         listener: Listener,
     ) -> None:
         self._name = name
         self._given = given
         self._asked = asked
-        self._lanes = lanes
+        self._endpoint_states = endpoint_states
         self._listener = listener
         self._due = asyncio.Event()
         self._due.set()
@@ -169,12 +169,12 @@ class _Watched:
         measurement that is under way looks. It waits before the first look too: a job that begins
         when its engine opens has not lined up yet.
         """
-        lanes, clock = self._lanes, asyncio.get_running_loop().time
+        states, clock = self._endpoint_states, asyncio.get_running_loop().time
         give_up_at = clock() + _PATIENCE_S
         is_crowded = True
         while is_crowded and clock() < give_up_at:
             await asyncio.sleep(_LOOK_EVERY_S)
-            is_crowded = lanes.waiting > 0 or lanes.in_flight >= lanes.limit
+            is_crowded = states.waiting > 0 or states.in_flight >= states.limit
 
     def _compare(self, shares: list[float | None]) -> None:
         self._measurements += 1

@@ -79,6 +79,7 @@ class NothingReached:
 
     def __init__(self, after: int | Literal["off"] | None) -> None:
         self._after = after if isinstance(after, int) else None
+        self.is_due = False
         self._reasons = Reasons()
         self._failed = 0
         self._until_s: float | None = None
@@ -90,10 +91,12 @@ class NothingReached:
         outcome = event.outcome
         if isinstance(outcome, Score):
             self._after = None
+            self.is_due = False
             return
         asked = event.source == "asked"
         if asked and isinstance(outcome, Abstain) and outcome.kind not in _OURS:
             self._failed += 1
+            self.is_due = self._failed >= self._after
             self._reasons.add(outcome)
 
     def check(self, now_s: float) -> None:
@@ -102,7 +105,7 @@ class NothingReached:
         Raises:
             JudgementError: the first judgements all failed, and why.
         """
-        if self._after is None or self._failed < self._after:
+        if not self.is_due:
             return
         if self._until_s is None:
             self._until_s = now_s + AGAIN_AFTER_S
@@ -112,4 +115,5 @@ class NothingReached:
                 f"{reasons_on_one_line(self._reasons.most_common())} "
                 "(traffic: {give_up_after: off} goes on)"
             )
+        self.is_due = False
         self._failed, self._until_s, self._reasons = 0, None, Reasons()

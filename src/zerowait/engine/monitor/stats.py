@@ -140,7 +140,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         return (self.cached + self.joined) / total if total else 0.0
 
 
-class _Part:
+class _Counts:
     """The counts of one judge or component."""
 
     __slots__ = (
@@ -186,8 +186,8 @@ class StatsCollector:
         self.submitted = 0
         self._abstained = self._hedge_wins = 0
         self._told: Counter[type[Event]] = Counter()
-        self._judges: dict[str, _Part] = {}
-        self._components: dict[str, _Part] = {}
+        self._judges: dict[str, _Counts] = {}
+        self._components: dict[str, _Counts] = {}
         self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
         self._reasons = Reasons()
@@ -225,8 +225,8 @@ class StatsCollector:
             case _:
                 pass
 
-    def snapshot(self, lanes: EndpointStates) -> Stats:
-        """The counts so far, with the state of `lanes` now."""
+    def snapshot(self, endpoint_states: EndpointStates) -> Stats:
+        """The counts so far, with the state of `endpoint_states` now."""
         ordered = sorted(self._latencies)
         judges = {name: judge.stats() for name, judge in self._judges.items()}
         return Stats(
@@ -252,11 +252,11 @@ class StatsCollector:
             judges=judges,
             anchors=dict(self._anchors),
             components={name: part.stats() for name, part in self._components.items()},
-            in_flight=lanes.in_flight,
-            waiting=lanes.waiting,
-            peak_in_flight=lanes.peak,
-            limit=lanes.limit,
-            limits=lanes.limits(),
+            in_flight=endpoint_states.in_flight,
+            waiting=endpoint_states.waiting,
+            peak_in_flight=endpoint_states.peak,
+            limit=endpoint_states.limit,
+            limits=endpoint_states.limits(),
             alarms=list(self._alarms),
             latency_p50_s=quantile(ordered, 0.5),
             latency_p95_s=quantile(ordered, 0.95),
@@ -275,10 +275,10 @@ def _with(known: AnchorStats, event: AnchorsMeasured | JudgeDrifted) -> AnchorSt
     )
 
 
-def _of(parts: dict[str, _Part], name: str) -> _Part:
+def _of(parts: dict[str, _Counts], name: str) -> _Counts:
     part = parts.get(name)
     if part is None:
-        part = parts[name] = _Part()
+        part = parts[name] = _Counts()
     return part
 
 
