@@ -18,7 +18,7 @@ from zerowait import Engine, Sample
 from zerowait.cache import (
     CacheLimits,
     Entry,
-    Fronted,
+    MemoryCached,
     RedisStore,
     StoreAwayError,
     StoreError,
@@ -522,7 +522,7 @@ def test_engines_share_verdicts_through_redis_and_never_failures(url):
 def test_hot_entries_are_found_without_asking_redis(url):
     async def main():
         store = await open_store(Cache(url=url))
-        assert isinstance(store, Fronted)
+        assert isinstance(store, MemoryCached)
         await store.put("k", entry(1))
         hot = store.peek("k")
         await store.aclose()

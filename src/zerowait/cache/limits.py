@@ -38,7 +38,7 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     def expired(self, created: float, now_s: float) -> bool:
         """Whether an entry of Unix time `created` is too old at `now_s`.
 
-        >>> Limits(max_age_s=60).expired(0.0, 61.0), Limits().expired(0.0, 1e9)
+        >>> CacheLimits(max_age_s=60).expired(0.0, 61.0), CacheLimits().expired(0.0, 1e9)
         (True, False)
         """
         return self.max_age_s is not None and created < now_s - self.max_age_s

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from zerowait.cache.counters import StoreCounters
 from zerowait.cache.limits import CacheLimits
-from zerowait.cache.served import StoreCounters
 from zerowait.cache.store import Entry, StoreAwayError, StoreError, StoreStats, storable
 from zerowait.errors import ClosedError, ConfigError, MissingExtraError
 from zerowait.events import Listener, StoreFailed, StoreReturned, ignore_event
