@@ -330,7 +330,7 @@ def streamed(settings, arrivals, wire=None):
                 started = [tasks.create_task(one(*arrival)) for arrival in arrivals]
             await asyncio.sleep(1e-6)  # what was cancelled ends in the next turns of the loop
             assert not engine.groups._open
-            assert len(engine._contests._flights) == 0
+            assert len(engine._comparisons._flights) == 0
             return [task.result() for task in started]
 
     return virtually(scenario())

@@ -15,7 +15,7 @@ from zerowait.client.headers import retry_after_s
 from zerowait.client.hedging import HedgeQueue, HedgeScheduler
 from zerowait.client.limits.limiter import AttemptOutcome, Slot
 from zerowait.client.limits.quota import Reservation
-from zerowait.client.retry import asked_wait_s, is_overload
+from zerowait.client.retry import asked_wait_s, is_overload, is_timeout
 from zerowait.client.target import Target
 from zerowait.client.transport import Reply, Request, Transport, TransportError
 from zerowait.completion import Completion
@@ -24,6 +24,7 @@ from zerowait.events import Listener, RequestEnded, RequestHedged
 from zerowait.types import FailureKind
 
 _SHOWN: Final = 200
+_QUOTA_HEADERS: Final = frozenset({"x-ratelimit-limit-requests", "x-ratelimit-limit-tokens"})
 
 
 class Admission(msgspec.Struct, frozen=True):
@@ -169,7 +170,8 @@ class Sender(msgspec.Struct, frozen=True):
                 quota.settle(reservation, body, self.usage(body, result.completion))
         elif is_overload(reply):
             outcome, dry_s = AttemptOutcome.OVERLOADED, self.named_s(reply)
-        quota.heed(reply.headers, reservation, dry_s=dry_s)
+        if dry_s > 0 or not _QUOTA_HEADERS.isdisjoint(reply.headers):
+            quota.heed(reply.headers, reservation, dry_s=dry_s)
         if outcome is AttemptOutcome.OVERLOADED:
             quota.refused(reservation)
             if admission.is_suspect:
@@ -231,7 +233,7 @@ class HedgedRequest:
         try:
             try:
                 result = await self._first(admission)
-                if self._won is not None or _tells_a_latency(result):
+                if result.completion is not None or is_timeout(result.reply):
                     latency_s = clock() - self._sent_s
             finally:
                 self._scheduler = None
@@ -320,13 +322,6 @@ class HedgedRequest:
 def _is_answer(task: asyncio.Task[AttemptResult]) -> bool:
     result = _result(task)
     return result is not None and result.completion is not None
-
-
-def _tells_a_latency(first: AttemptResult) -> bool:
-    """Whether it says how long a request takes: an answer does, and a timeout says at least."""
-    if isinstance(first.reply, TransportError):
-        return first.reply.kind is FailureKind.TIMEOUT
-    return first.completion is not None
 
 
 def _result(task: asyncio.Task[AttemptResult]) -> AttemptResult | None:

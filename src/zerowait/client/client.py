@@ -141,7 +141,7 @@ class JudgeClient:
                     failed = await self._pool.wait_for_endpoint(request)
                     if failed is not None:
                         return failed
-                slot = request.endpoint.state.limiter.slot(again=request.sends > 0)
+                slot = Slot(request.endpoint.state.limiter, again=request.sends > 0)
                 at_once = request.try_reserve() and slot.try_enter()
                 if not at_once and not await self._wait_for_slot(request, slot):
                     continue
@@ -198,7 +198,8 @@ class JudgeClient:
             else:
                 hedged = HedgedRequest(self._sender, endpoint, body, request.deadline_s)
                 result = await hedged.run(admission, hedges, timeout_s)
-                request.add_copies(hedged.sent)
+                if hedged.sent:
+                    request.add_copies(hedged.sent)
         finally:
             if breaker.left():
                 endpoint.state.circuit.changed()

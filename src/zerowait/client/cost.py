@@ -106,11 +106,6 @@ class _PricedFields(msgspec.Struct, frozen=True):
     max_completion_tokens: int = 0
     max_output_tokens: int = 0
 
-    @property
-    def longest(self) -> int:
-        """The most tokens of an answer; 0 where the request sets no bound."""
-        return max(self.max_tokens, self.max_completion_tokens, self.max_output_tokens)
-
 
 _priced_fields: Final = msgspec.json.Decoder(_PricedFields).decode
 
@@ -145,7 +140,9 @@ class CostMeter:
         prompt, answer = completion.prompt_tokens, completion.completion_tokens
         if not (prompt or answer):
             return 0, 0
-        longest = _ANSWER_AT_MOST * _priced_fields(request).longest or _UNBOUNDED_ANSWER
+        asked = _priced_fields(request)
+        allowed = max(asked.max_tokens, asked.max_completion_tokens, asked.max_output_tokens)
+        longest = _ANSWER_AT_MOST * allowed or _UNBOUNDED_ANSWER
         if prompt <= _PROMPT_AT_MOST * (len(request) + _TEMPLATE_TOKENS) and answer <= longest:
             return prompt, answer
         if not self._has_warned:
@@ -316,7 +313,8 @@ def worst_case_usd(price: Price, body: bytes) -> float:
 
 def _worst(price: Price, fields: _PricedFields, body: bytes) -> int:
     """No token is shorter than a byte, so the body has no more tokens than bytes."""
-    return _cost(price, len(body) + _TEMPLATE_TOKENS, fields.longest)
+    longest = max(fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
+    return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
 
 
 def _cost(price: Price, prompt_tokens: int, completion_tokens: int) -> int:

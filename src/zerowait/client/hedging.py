@@ -84,12 +84,14 @@ class HedgeRule:
         self._fixed_s = after_s
         self._latencies = Latencies()
         self._saved = 0.0
-        self.is_ready = False
+        self._observed = 0
+        self.is_ready = False  # enough latencies are known
 
     def observe(self, latency_s: float) -> None:
         """A first send was answered after `latency_s`, or timed out then."""
         self._latencies.add(latency_s)
-        self.is_ready = len(self._latencies) >= KNOWN_AT_LEAST
+        self._observed += 1
+        self.is_ready = self._observed >= KNOWN_AT_LEAST
 
     @property
     def latencies_s(self) -> list[float]:

@@ -86,7 +86,7 @@ def digest_of(texts: Mapping[str, str], question: int, vote: int) -> bytes:
     return sha256(said).digest()
 
 
-_FEWEST_TOKENS: Final = 64
+FEWEST_TOKENS: Final = 64
 """The time of a shorter answer is mostly that of its prompt."""
 
 _FEWEST_ANSWERS: Final = 16
@@ -115,7 +115,7 @@ class TimeoutCheck:
 
     def answered(self, tokens: int, latency_s: float) -> None:
         """Count an answer of `tokens` that took `latency_s`; only the first long ones count."""
-        if tokens < _FEWEST_TOKENS or latency_s <= 0 or self._answers == _FEWEST_ANSWERS:
+        if tokens < FEWEST_TOKENS or latency_s <= 0 or self._answers == _FEWEST_ANSWERS:
             return
         self._answers += 1
         self._fastest = max(self._fastest, tokens / latency_s)
@@ -467,7 +467,8 @@ class CachedJudge:
             return result, ServedModel()
         outcome = read_safely(call.read, reply.completion)
         prompt, answer = self._meter.usage(call.body, reply.completion)
-        self._timeout_check.answered(answer, reply.latency_s)
+        if answer >= FEWEST_TOKENS:
+            self._timeout_check.answered(answer, reply.latency_s)
         attempts, queue_s = reply.attempts, reply.queue_s
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
             tokens = 2 * call.request.max_tokens
@@ -482,6 +483,8 @@ class CachedJudge:
                 queue_s += second.queue_s
         origin = ServedModel(reply.completion.model, reply.completion.fingerprint)
         self._replies.check_model(origin)
+        bill = prompt, answer
+        usd = self._meter.usd(call.request.model, bill) if self._meter.prices else 0.0
         result = JudgementResult(
             outcome=outcome,
             source="asked",
@@ -490,7 +493,7 @@ class CachedJudge:
             queue_s=queue_s,
             prompt_tokens=prompt,
             completion_tokens=answer,
-            cost_usd=self._meter.usd(call.request.model, (prompt, answer)),
+            cost_usd=usd,
             model=origin.model,
             reply=reply.reply.body,
             read=call.read,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 
 import msgspec
 
@@ -186,8 +186,8 @@ class StatsCollector:
         self.submitted = 0
         self._abstained = self._hedge_wins = 0
         self._told: Counter[type[Event]] = Counter()
-        self._judges: dict[str, _Counts] = {}
-        self._components: dict[str, _Counts] = {}
+        self._judges: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._components: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
         self._reasons = Reasons()
@@ -201,21 +201,21 @@ class StatsCollector:
             case RewardSettled(reward=reward):
                 self._abstained += reward.value is None
             case JudgementSettled():
-                _of(self._judges, event.judge).settled(event)
-                component = _of(self._components, event.component)
+                self._judges[event.judge].settled(event)
+                component = self._components[event.component]
                 component.settled(event)
                 component.spent_usd += event.cost_usd if event.source == "asked" else 0.0
                 if isinstance(event.outcome, Abstain):
                     self._kinds[event.outcome.kind.value] += 1
                     self._reasons.add(event.outcome)
             case ResponsesCompared():
-                _of(self._judges, event.judge).compared(event)
-                _of(self._components, event.component).compared(event)
+                self._judges[event.judge].compared(event)
+                self._components[event.component].compared(event)
             case AnchorsMeasured() | JudgeDrifted():
                 known = self._anchors.get(event.judge, AnchorStats())
                 self._anchors[event.judge] = _with(known, event)
             case RequestCharged():
-                _of(self._judges, event.judge).spent_usd += event.usd
+                self._judges[event.judge].spent_usd += event.usd
             case RequestEnded(status=200):
                 self._latencies.append(event.latency_s)
             case HealthAlarm():
@@ -273,13 +273,6 @@ def _with(known: AnchorStats, event: AnchorsMeasured | JudgeDrifted) -> AnchorSt
         since_first=event.since_first,
         from_reference=event.from_reference,
     )
-
-
-def _of(parts: dict[str, _Counts], name: str) -> _Counts:
-    part = parts.get(name)
-    if part is None:
-        part = parts[name] = _Counts()
-    return part
 
 
 def quantile(ordered: list[float], q: float) -> float:
