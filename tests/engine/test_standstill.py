@@ -108,8 +108,8 @@ def test_an_engine_tells_where_its_judgements_hang():
             calls = [asyncio.create_task(engine.score(row)) for row in rows]
             while engine.stats().in_flight < 3:  # noqa: ASYNC110 - the flights have no event
                 await asyncio.sleep(0)
-            engine._standstill._moved_s -= QUIET_S
-            engine._standstill.look()
+            engine._watchdog._moved_s -= QUIET_S
+            engine._watchdog.look()
             for call in calls:
                 call.cancel()
             await asyncio.wait(calls)

@@ -53,7 +53,7 @@ class Dropped(NamedTuple):
 
 
 class Trimmer:
-    """Keeps one file within its limits, in steps that nobody waits long for.
+    """Keeps one file within its limits, in short steps.
 
     Args:
         limits: see `CacheLimits`.
@@ -67,10 +67,9 @@ class Trimmer:
         self.evicted = 0
 
     def step(self, connection: sqlite3.Connection) -> bool:
-        """Drop some of what is too much; whether there may be more.
+        """Drop some of what is too much; returns whether there may be more.
 
-        A file that is locked, full or damaged is left alone: whoever reads and writes it hears of
-        that.
+        A file that is locked, full or damaged is skipped: reads and writes report that.
         """
         try:
             dropped = self._too_old(connection) or self._too_much(connection)

@@ -26,7 +26,7 @@ async def open_store(
     Args:
         cache: where, and how much.
         shard: which part of it is opened; a Redis is shared by all.
-        listener: told when a Redis does not answer any more, and when it does again.
+        listener: receives an event when a Redis stops answering, and when it answers again.
 
     Raises:
         ConfigError: the file cannot be opened or is not a cache of ours, or Redis does not answer.

@@ -115,7 +115,7 @@ def _prune(
             total = upkeep.count(connection, chosen)
             with Progress(total, shown=not quiet, what="pruning") as bar:
                 most = None if left is None else left // parts
-                dropped = upkeep.prune(connection, chosen, max_bytes=most, told=bar.advance)
+                dropped = upkeep.prune(connection, chosen, max_bytes=most, progress=bar.advance)
             entries += dropped[0]
             size_bytes += dropped[1]
         left_bytes = file_bytes(connection)
@@ -198,7 +198,7 @@ def import_(
         Progress(total, shown=not quiet, what="reading bytes") as bar,
     ):
         kept, passed = upkeep.import_lines(
-            connection, _lines(source), name=str(file), told=bar.advance
+            connection, _lines(source), name=str(file), progress=bar.advance
         )
     print(f"{path}: {kept} entries imported, {passed} there already")
     return 0

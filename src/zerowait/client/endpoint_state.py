@@ -127,7 +127,7 @@ class EndpointState(msgspec.Struct, frozen=True):
         breaker: the circuit breaker.
         circuit: wakes waiting requests when the breaker opens or closes.
         load: requests assigned to it that have not ended, those in its queues included.
-        told: warnings that were given once, and are not repeated.
+        warned: warnings that were given once, and are not repeated.
     """
 
     name: str
@@ -137,7 +137,7 @@ class EndpointState(msgspec.Struct, frozen=True):
     breaker: Breaker
     circuit: CircuitSignal
     load: Gauge
-    told: set[str]
+    warned: set[str]
 
 
 class PooledEndpoint(msgspec.Struct, frozen=True):

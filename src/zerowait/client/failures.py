@@ -75,7 +75,7 @@ class FailureHandler:
         now_s = asyncio.get_running_loop().time()
         is_stale = is_stale_connection(failed) and not request.resent
         if not is_stale:
-            self._tell_once(failed, request.endpoint)
+            self._warn_once(failed, request.endpoint)
             self._blame(failed, request, now_s)
         other = self._other(failed, request.endpoint, now_s)
         target = request.endpoint.target
@@ -161,15 +161,15 @@ class FailureHandler:
             self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
             endpoint.state.circuit.opened()
 
-    def _tell_once(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
+    def _warn_once(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
         """Report once what a person has to look at: an unknown ending, or an empty account."""
         if isinstance(failed, TransportError):
             return
         found, name = attribution(failed), endpoint.target.name
         about = "account" if found.again == "elsewhere" else f"ending {found.ending}"
-        if about in endpoint.state.told or about == "ending ":
+        if about in endpoint.state.warned or about == "ending ":
             return
-        endpoint.state.told.add(about)
+        endpoint.state.warned.add(about)
         words = endpoint.target.redact(found.words)
         if found.ending:
             self._listener(EndingUnknown(endpoint=name, ending=found.ending, why=words))

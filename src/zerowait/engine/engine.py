@@ -37,7 +37,7 @@ from zerowait.engine.monitor.stats import Stats, StatsCollector
 from zerowait.engine.partition import ForwardedRequest, Partition
 from zerowait.engine.plan import compile_plan, credentials
 from zerowait.engine.pool.scorer_pool import ScorerPool
-from zerowait.engine.together import first_of, group_by_group, worked_off
+from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import (
     Event,
@@ -283,7 +283,7 @@ class Engine:
 
         try:
             at_once = max([_AT_ONCE, *sizes.values()])
-            await worked_off(group_by_group(rows), one, at_once=at_once)
+            await run_all(group_by_group(rows), one, at_once=at_once)
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
         done = [self._extra.filled(reward) for reward in rewards if reward is not None]
@@ -314,7 +314,7 @@ class Engine:
             loop_blocked_by=self._lag.blocked_by,
             alarms_on=self.health.on,
         )
-        return self._budgets.told(counts)
+        return self._budgets.add_accounts(counts)
 
     async def _score(
         self, sample: Sample, scope: Hashable, size: int | None, until: Deadline | None = None
@@ -392,7 +392,7 @@ class Engine:
         stack.push_async_callback(self._anchors.aclose)
 
     def _listeners_for(self, kind: type[Event]) -> list[Listener]:
-        """The engine's own listeners for one type of event; the user's hears of all."""
+        """The engine's own listeners for one type of event; the user's receives all."""
         listeners: list[Listener] = [self._stats]
         if kind not in (NothingMoves, LoopLagged):
             listeners.append(self._watchdog)

@@ -135,7 +135,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hit_rate(self) -> float:
-        """Share of judgements that nobody had to be asked for, in [0, 1]."""
+        """Share of judgements that needed no request to a judge, in [0, 1]."""
         total = self.asked + self.cached + self.joined
         return (self.cached + self.joined) / total if total else 0.0
 
@@ -185,7 +185,7 @@ class StatsCollector:
     def __init__(self) -> None:
         self.submitted = 0
         self._abstained = self._hedge_wins = 0
-        self._told: Counter[type[Event]] = Counter()
+        self._events: Counter[type[Event]] = Counter()
         self._judges: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._components: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._anchors: dict[str, AnchorStats] = {}
@@ -196,7 +196,7 @@ class StatsCollector:
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
-        self._told[type(event)] += 1
+        self._events[type(event)] += 1
         match event:
             case RewardSettled(reward=reward):
                 self._abstained += reward.value is None
@@ -231,17 +231,17 @@ class StatsCollector:
         judges = {name: judge.stats() for name, judge in self._judges.items()}
         return Stats(
             submitted=self.submitted,
-            settled=self._told[RewardSettled],
+            settled=self._events[RewardSettled],
             abstained=self._abstained,
             asked=sum(judge.asked for judge in judges.values()),
             cached=sum(judge.cached for judge in judges.values()),
             joined=sum(judge.joined for judge in judges.values()),
-            requests=self._told[RequestEnded],
-            retries=self._told[RequestRetried],
-            hedges=self._told[RequestHedged],
+            requests=self._events[RequestEnded],
+            retries=self._events[RequestRetried],
+            hedges=self._events[RequestHedged],
             hedge_wins=self._hedge_wins,
-            store_failures=self._told[StoreFailed],
-            model_changes=self._told[ModelChanged],
+            store_failures=self._events[StoreFailed],
+            model_changes=self._events[ModelChanged],
             abstentions=dict(sorted(self._kinds.items())),
             reasons=self._reasons.most_common(),
             prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
