@@ -204,10 +204,10 @@ WRITER = textwrap.dedent(
     import asyncio, sys, time
     from zerowait.cache import Entry, CacheLimits, SqliteStore
 
-    async def write(store, lane):
+    async def write(store, writer):
         number = 0
         while number != int(sys.argv[3]):
-            key = f"{sys.argv[2]}-{lane}-{number}"
+            key = f"{sys.argv[2]}-{writer}-{number}"
             await store.put(key, Entry(b"r" * 3000, b"v", "j", "m", "f", time.time()))
             print(key, flush=True)
             number += 1
@@ -215,8 +215,8 @@ WRITER = textwrap.dedent(
     async def main():
         store = SqliteStore(sys.argv[1], limits=CacheLimits(max_bytes=2**20))
         async with asyncio.TaskGroup() as group:
-            for lane in range(8):
-                group.create_task(write(store, lane))
+            for writer in range(8):
+                group.create_task(write(store, writer))
         await store.aclose()
 
     asyncio.run(main())

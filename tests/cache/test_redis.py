@@ -401,10 +401,10 @@ WRITER = textwrap.dedent(
     import asyncio, sys
     from zerowait.cache import Entry, RedisStore
 
-    async def write(store, lane):
+    async def write(store, writer):
         number = 0
         while True:
-            key = f"{lane}-{number}"
+            key = f"{writer}-{number}"
             await store.put(key, Entry(key.encode() * 20, b"v", "j", "m", "f", 0.0))
             print(key, flush=True)
             number += 1
@@ -412,8 +412,8 @@ WRITER = textwrap.dedent(
     async def main():
         store = RedisStore(sys.argv[1])
         async with asyncio.TaskGroup() as group:
-            for lane in range(8):
-                group.create_task(write(store, lane))
+            for writer in range(8):
+                group.create_task(write(store, writer))
 
     asyncio.run(main())
     """

@@ -1,4 +1,4 @@
-"""The lanes of a process that shares a job's limits with others."""
+"""The endpoint states of a process that shares a job's limits with other processes."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -56,9 +56,9 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
     (here, same, others, before), _ = virtually(scenario())
     assert same is here
     assert here.limiter.limit == 3
-    assert [lane.limiter.limit for lane in others] == [before] * 3
-    assert [lane.breaker.is_open for lane in (here, *others)] == [True, False, False, False]
-    assert len({id(lane.quota) for lane in (here, *others)}) == 4
+    assert [state.limiter.limit for state in others] == [before] * 3
+    assert [state.breaker.is_open for state in (here, *others)] == [True, False, False, False]
+    assert len({id(state.quota) for state in (here, *others)}) == 4
 
 
 @pytest.mark.parametrize("concurrency", [32, "auto"])

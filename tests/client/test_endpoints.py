@@ -69,7 +69,7 @@ def asker(transport, *endpoints, events=None, **traffic):
 
 
 def stream(client, *, seconds, per_s):
-    """What came of a judgement begun every ``1 / per_s`` seconds."""
+    """The outcomes of judgements begun every ``1 / per_s`` seconds."""
 
     async def main():
         async with asyncio.TaskGroup() as group:
@@ -94,8 +94,8 @@ def test_an_endpoint_of_a_higher_priority_number_is_asked_only_when_the_others_a
         return LOST if host != "c" and 20 <= now_s < 40 else GOOD
 
     transport = Hosts(does)
-    spare = ("c", {"priority": 1})
-    stream(asker(transport, spare, ("a", {}), ("b", {})), seconds=80, per_s=5)
+    backup = ("c", {"priority": 1})
+    stream(asker(transport, backup, ("a", {}), ("b", {})), seconds=80, per_s=5)
     assert transport.share(until_s=20).keys() == {"a", "b"}
     assert transport.share(after_s=25, until_s=40)["c"] >= 60
     assert transport.share(after_s=60).keys() == {"a", "b"}

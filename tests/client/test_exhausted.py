@@ -1,4 +1,4 @@
-"""An account that is used up: nobody waits for somebody to pay, and the run is told once."""
+"""An account that is used up: no request waits for a payment, and one event reports it."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ def asker(transport, *names, events=None, **traffic):
 
 
 def batches(client, *times_s, count=100):
-    """What came of so many judgements begun at each of the times, and how long each batch took."""
+    """The outcomes of so many judgements begun at each of the times, and each batch's duration."""
 
     async def batch(at_s):
         await asyncio.sleep(at_s)

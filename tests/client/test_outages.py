@@ -1,4 +1,4 @@
-"""A judge that goes away for a while: nobody is lost who can still wait, and nobody storms it."""
+"""An outage of a judge: every request that can still wait is answered, without a request storm."""
 
 import asyncio
 from random import Random
@@ -13,7 +13,7 @@ from zerowait.testing import virtually
 from zerowait.types import FailureKind
 
 GOOD = Reply(200, {}, b"{}")
-REFUSED = "nobody listens"
+REFUSED = "connection refused"
 RESET = "the connection breaks"
 HANGS = "it accepts and never answers"
 
@@ -73,7 +73,7 @@ def asker(transport, *names, **traffic):
 
 
 def all_of(client, count, *, at_s=0.0):
-    """What came of `count` judgements that are begun together, and the seconds until the last."""
+    """The outcomes of `count` judgements that are begun together, and the seconds until the last."""
 
     async def main():
         await asyncio.sleep(at_s)
@@ -124,7 +124,7 @@ def test_the_few_who_look_whether_it_is_back_do_not_storm_it(what):
 
 
 def test_a_lone_judgement_waits_for_its_restarted_judge():
-    """Nobody else is there to say whether the endpoint or the request is at fault."""
+    """No other request tells whether the endpoint or the request is at fault."""
     transport = Hosts(down(REFUSED, 5, 65))
     client = asker(transport)
 
@@ -172,7 +172,7 @@ def test_a_judge_that_does_not_come_back_is_waited_for_once_and_for_no_longer_th
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_request_that_always_fails_does_not_keep_the_others_waiting(status):
-    """The server is well, and breaks on one in twenty requests whoever asks."""
+    """The server is well, and fails on one in twenty requests of every client."""
 
     class Poisoned(Hosts):
         async def send(self, request, *, timeout_s):

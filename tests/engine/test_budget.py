@@ -213,7 +213,7 @@ def test_what_a_request_is_charged(result, charged):
     ledger = MemoryLedger(nano_usd(1))
 
     async def scenario():
-        meter = metered(Wire(lambda _request: (1, result)), ledger, events.append)
+        meter = metering(Wire(lambda _request: (1, result)), ledger, events.append)
         with contextlib.suppress(TransportError):
             await meter.send(Request("u", {}, body), timeout_s=9)
 
@@ -225,7 +225,7 @@ def test_what_a_request_is_charged(result, charged):
     assert [event.estimated for event in events] == ([charged == "worst"] if cost else [])
 
 
-def metered(wire, ledger, listener=lambda _event: None):
+def metering(wire, ledger, listener=lambda _event: None):
     def decode(body):
         try:
             said = json.loads(body)["usage"]
@@ -265,7 +265,7 @@ def test_a_bill_above_the_worst_case_that_may_be_true_is_believed():
 
     async def scenario():
         bill = Wire(lambda _request: (1, Reply(200, {}, completion(200, 700))))
-        await metered(bill, ledger).send(Request("u", {}, body), timeout_s=9)
+        await metering(bill, ledger).send(Request("u", {}, body), timeout_s=9)
 
     virtually(scenario())
     assert ledger.account.spent == 200 * 1000 + 700 * 10_000
@@ -275,7 +275,7 @@ def test_a_cancelled_request_is_charged_its_reservation():
     ledger = MemoryLedger(nano_usd(1))
 
     async def scenario():
-        meter = metered(Wire(), ledger)
+        meter = metering(Wire(), ledger)
         body = msgspec.json.encode({"model": "m", "max_tokens": 100})
         task = asyncio.create_task(meter.send(Request("u", {}, body), timeout_s=9))
         await asyncio.sleep(0.5)
@@ -341,7 +341,7 @@ def test_the_settled_spend_never_exceeds_the_budget_whatever_happens_to_1024_in_
         return draw.choice([0.0, draw.random(), draw.expovariate(0.1)]), result
 
     wire = Wire(script)
-    meter = metered(wire, ledger)
+    meter = metering(wire, ledger)
     refused = [0]
 
     async def one(number):

@@ -188,7 +188,7 @@ def test_a_panels_members_are_paid_by_whoever_asks_the_panel():
 
 
 def test_what_validation_cannot_pay_for_is_not_refused_to_training_that_asks_the_same():
-    """Both ask at once; whoever joined the other's call would abstain for its empty purse."""
+    """Both ask at once; a caller that joined the other's call would abstain for its spent budget."""
     settings = config(traffic={"validation_budget_usd": 0, "concurrency": 8})
     same = [rows(1, "validation")[0], rows(1, "train")[0]]
     (both,), _ = scored(settings, same)

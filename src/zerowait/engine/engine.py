@@ -71,9 +71,9 @@ class Engine:
     Args:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
-        listener: called with every event, on the loop; must be quick. What it raises is logged.
-        transport: how requests travel; `HttpTransport` when None.
-        environ: where ``api_key_env`` variables are looked up; None: the process's environment.
+        listener: called with every event, on the loop; must be quick. Its exceptions are logged.
+        transport: sends requests; `HttpTransport` when None.
+        environ: holds the variables of ``api_key_env``; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
 
     Raises:
@@ -181,7 +181,7 @@ class Engine:
         return self
 
     def _remember_latencies(self, stack: AsyncExitStack) -> None:
-        """Begin with the latencies that an earlier process knew, and keep ours for the next one."""
+        """Load the latencies that an earlier process kept, and keep ours for the next one."""
         self._latencies = latency_file(self.config.cache, self._shard)
         if self._latencies is not None:
             self.endpoint_states.recall(self._latencies.load())
@@ -193,7 +193,7 @@ class Engine:
             self._latencies.save(known)
 
     def _look(self) -> None:
-        """What is done now and then on the loop."""
+        """Runs with each probe of the loop's lag: check for a stall, and save latencies."""
         self._watchdog.look()
         if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
             self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
@@ -259,9 +259,12 @@ class Engine:
     ) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
 
-        `on_reward` is called with a sample's index and reward as soon as it is known, before
-        ``drop_group`` had its say. A component that is not known `deadline_s` after the call
-        abstains with ``timeout``.
+        Args:
+            samples: to score.
+            on_reward: called with a sample's index and reward as soon as it is known, before the
+                policy ``drop_group`` is applied.
+            deadline_s: seconds from now; a component that is not known by then abstains with
+                ``timeout``. None: no deadline.
 
         Raises:
             As `score`, and the first one ends the rest. ConfigError: a wrong `deadline_s`.
@@ -272,12 +275,12 @@ class Engine:
         for row in rows:
             self._check(row, size=1)
         rewards: list[Reward | None] = [None] * len(rows)
-        scope = object()
+        batch = object()
 
         async def one(index: int) -> None:
             row = rows[index]
             size = None if row.group is None else sizes[row.group]
-            reward = rewards[index] = await self._score(row, scope, size, until)
+            reward = rewards[index] = await self._score(row, batch, size, until)
             if on_reward is not None:
                 on_reward(index, reward)
 
@@ -290,10 +293,10 @@ class Engine:
         return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
 
     async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
-        """What a judgement brings that another engine of the job asks for.
+        """The result of a judge request that another engine of the job has forwarded.
 
         Returns:
-            What the judge said and what it took, and whether it joined one in flight.
+            The result, and whether the request joined a call in flight.
 
         Raises:
             ClosedError: the engine is not open.
@@ -317,7 +320,7 @@ class Engine:
         return self._budgets.add_accounts(counts)
 
     async def _score(
-        self, sample: Sample, scope: Hashable, size: int | None, until: Deadline | None = None
+        self, sample: Sample, batch: Hashable, size: int | None, until: Deadline | None = None
     ) -> Reward:
         steps = self._steps
         if steps is None:
@@ -330,8 +333,8 @@ class Engine:
         self._stats.submitted += 1
         if self._has_groups:
             self._check(sample, size=size)
-            member = self.groups.enter(scope, sample, size or 1)
-            outcomes = await self._grouped(steps, member, scope, until)
+            member = self.groups.enter(batch, sample, size or 1)
+            outcomes = await self._grouped(steps, member, batch, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
         if self._give_up.is_due:
@@ -364,7 +367,7 @@ class Engine:
         self.groups.check(sample, size=size)
 
     async def _grouped(
-        self, steps: ComponentRunner, member: GroupMember, scope: Hashable, until: Deadline | None
+        self, steps: ComponentRunner, member: GroupMember, batch: Hashable, until: Deadline | None
     ) -> dict[str, Any]:
         finished = False
         try:
@@ -374,11 +377,11 @@ class Engine:
         finally:
             member.group.judged(member.member, None)
             steps.left(member)
-            self.groups.leave(scope, member, finished=finished)
+            self.groups.leave(batch, member, finished=finished)
         return outcomes
 
     async def _start_anchors(self, stack: AsyncExitStack, dependencies: JudgeDependencies) -> None:
-        """Start the anchors, whose judges have no cache and share no call in flight.
+        """Start the measurements of drift, whose judges have no cache and share no call in flight.
 
         Of the engines that share a job the first one asks them, once for all.
         """
@@ -421,7 +424,7 @@ class Engine:
 
 
 async def _released(stack: AsyncExitStack) -> None:
-    """Free what can be freed without the loop that has ended: processes, threads and files."""
+    """Free what needs no running loop, after it has ended: processes, threads and files."""
     with suppress(Exception):  # all that belongs to that loop refuses
         async with asyncio.timeout(_RELEASED_S):
             await stack.aclose()

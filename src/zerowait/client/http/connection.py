@@ -24,7 +24,7 @@ _WITH_LENGTH: Final = frozenset({"content-length", "transfer-encoding"})
 
 
 class Connection(asyncio.Protocol):
-    """A connection to one server, opened by the loop.
+    """A connection to one server; the loop calls its protocol methods.
 
     Args:
         loop: the loop it belongs to.

@@ -18,9 +18,9 @@ answers = st.lists(st.tuples(st.integers(0, 500), st.floats(0.1, 100)), max_size
 
 def told(answers, *, max_tokens=16_384, timeout_s=300.0):
     events = []
-    pace = TimeoutCheck("q", max_tokens=max_tokens, timeout_s=timeout_s, listener=events.append)
+    check = TimeoutCheck("q", max_tokens=max_tokens, timeout_s=timeout_s, listener=events.append)
     for tokens, latency_s in answers:
-        pace.answered(tokens, latency_s)
+        check.answered(tokens, latency_s)
     return events
 
 

@@ -65,7 +65,7 @@ You judge.
 
 
 def test_an_answer_in_memory_is_never_that_of_another_vote_criterion_or_cut(tmp_path):
-    """Scored a second time, every sample has its own score again, and nobody is asked."""
+    """Scored a second time, every sample has its own score again, and no judge is asked."""
     (tmp_path / "rubric.md").write_text(CRITERIA)
     samples = [Sample("ab"[:cut] or "-", "ab"[cut:] + str(n)) for cut in (1, 2) for n in range(3)]
 
