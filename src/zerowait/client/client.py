@@ -132,7 +132,7 @@ class JudgeClient:
         """
         clock = asyncio.get_running_loop().time
         allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
-        request = RequestState(self._pool.first(clock()), body, allowed_s, sent)
+        request = RequestState(self._pool.only or self._pool.first(clock()), body, allowed_s, sent)
         try:
             while True:
                 if request.wait_s > 0:

@@ -29,7 +29,8 @@ class EndpointPool:
 
     def __init__(self, endpoints: Sequence[PooledEndpoint], patience_s: float) -> None:
         self._endpoints = endpoints
-        self._only = endpoints[0] if len(endpoints) == 1 else None
+        self.only = endpoints[0] if len(endpoints) == 1 else None
+        """The endpoint of a judge that has one, for which there is nothing to select."""
         self._patience_s = patience_s
         self._breakers = [endpoint.state.breaker for endpoint in endpoints]
         self._breaker_queue = BreakerQueue(self._breakers)
@@ -38,7 +39,7 @@ class EndpointPool:
 
     def first(self, now_s: float) -> PooledEndpoint:
         """Where a new request goes at `now_s`."""
-        return self._only or _best(self._endpoints, now_s) or self._endpoints[0]
+        return _best(self._endpoints, now_s) or self._endpoints[0]
 
     def other(self, endpoint: PooledEndpoint, now_s: float) -> PooledEndpoint | None:
         """Where a request goes instead of `endpoint`; None: no other one is available."""

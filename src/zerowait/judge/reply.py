@@ -157,7 +157,8 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
         return None
     choice = reply.choices[0]
     message = choice.message or _Message()
-    ending = ending_of(choice.finish_reason, endings)
+    is_stop = choice.finish_reason == "stop"  # nearly always
+    ending = ReplyEnding.COMPLETE if is_stop else ending_of(choice.finish_reason, endings)
     usage = reply.usage if isinstance(reply.usage, dict) else {}
     text, refusal = _visible(message.content), _string(message.refusal)
     is_whole = ending in (ReplyEnding.CUT, ReplyEnding.FILTERED) or (
@@ -165,7 +166,8 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
         and choice.message is not None
         and bool(text.strip() or refusal.strip() or not _is_blank(choice, usage))
     )
-    is_answer = is_whole and not (is_error(reply.error) or is_error(choice.error))
+    has_error = reply.error is not None or choice.error is not None
+    is_answer = is_whole and not (has_error and (is_error(reply.error) or is_error(choice.error)))
     return Completion(
         text=text,
         reasoning=_string(message.reasoning_content) or _string(message.reasoning),
