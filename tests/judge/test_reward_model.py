@@ -32,7 +32,10 @@ def question(tmp_path, **options):
 
 
 def read(tmp_path, reply, reward="raw"):
-    outcome = question(tmp_path, reward=reward).read(decode_reply(json.dumps(reply).encode()))
+    completion = decode_reply(json.dumps(reply).encode())
+    if completion is None:
+        return "unparseable"
+    outcome = question(tmp_path, reward=reward).read(completion)
     return outcome.value if isinstance(outcome, Score) else outcome.kind.value
 
 
