@@ -79,6 +79,11 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     idle. Nor is one counted that an outage explains, at an endpoint that is away. A wait that would
     reach the deadline gives up at once.
 
+    Args:
+        failed: the reply that is no answer, or the transport's error.
+        effort: the state of the request.
+        jitter: the source of randomness for waits.
+
     Reference:
         Brooker 2015, "Exponential backoff and jitter" (full jitter).
 

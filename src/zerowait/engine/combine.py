@@ -39,7 +39,12 @@ class Term(msgspec.Struct, frozen=True):
 def policy_for(on_failure: FailurePolicy, component: str, outcome: Abstain) -> Policy:
     """The policy for this failure: the component's own, else the kind's, else the default.
 
-    Without any word from the user it is ``neutral``.
+    Where the user set none it is ``neutral``.
+
+    Args:
+        on_failure: the policies of the configuration.
+        component: that abstained.
+        outcome: its abstention.
     """
     own = on_failure.components.get(component)
     for level in (own, on_failure):
@@ -74,6 +79,11 @@ def combine(
     positive component would be punished. A shadow component (factor 0) can neither change nor
     abstain a reward. A sum beyond 1e30, which a trainer's 32 bits cannot hold or add up, is no
     reward: the sample abstains (out_of_range).
+
+    Args:
+        outcomes: by component.
+        terms: the components with their factors.
+        on_failure: the policies for abstentions.
 
     Raises:
         JudgementError: a component abstained and its policy is ``raise``.
@@ -253,6 +263,11 @@ def settle_groups(rewards: list[Reward], groups: list[str | None], quorum: float
 
     In a group at or above the quorum (the share of members that have a value) a ``drop_group``
     failure is ``neutral``. Rows without a group are a group of one.
+
+    Args:
+        rewards: of a batch.
+        groups: of the same rows.
+        quorum: the share of members in [0, 1].
     """
     asked = [i for i, reward in enumerate(rewards) if reward.policy == "drop_group"]
     if not asked:
