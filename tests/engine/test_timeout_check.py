@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zerowait import Engine, Sample
 from zerowait.client import Reply
-from zerowait.engine.judging.cached_judge import TimeoutCheck
+from zerowait.engine.judging.timeout_check import TimeoutCheck
 from zerowait.events import TimeoutTooShort
 from zerowait.testing import virtually
 
