@@ -411,7 +411,7 @@ class Engine:
         """Hand `event` to every listener for its type."""
         for listener in self._listeners[type(event)]:
             listener(event)
-        if self._user_listener is nobody:
+        if self._user_listener is ignore_event:
             return
         try:
             self._user_listener(event)
