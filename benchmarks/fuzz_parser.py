@@ -29,8 +29,15 @@ from typing import NoReturn
 
 from zerowait.config import VerdictRule
 from zerowait.judge import parse, read_reply
-from zerowait.judge.parsing import answer, claims, loose_json, verdict
-from zerowait.judge.parsing import verdict as readers
+from zerowait.judge.parsing import (
+    answer,
+    claims,
+    context,
+    loose_json,
+    readers,
+    sentences,
+    verdict,
+)
 from zerowait.types import Score
 
 CORPUS = Path(__file__).parents[1] / "tests" / "judge" / "corpus.jsonl"
@@ -321,7 +328,7 @@ def guided(replies: list[str], minutes: float, seed: int) -> NoReturn:
         if problem:
             raise AssertionError(f"{problem}: {text!r} by {rule}")
 
-    for module in (answer, claims, loose_json, readers, verdict):
+    for module in (answer, claims, context, loose_json, readers, sentences, verdict):
         for function in filter(isfunction, vars(module).values()):
             atheris.instrument_func(function)
     with tempfile.TemporaryDirectory() as folder:

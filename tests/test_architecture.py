@@ -47,7 +47,7 @@ ROOMS = {
         "parsing": {"pooling", "reply", "rubric"},
         "comparing": {"fence", "parsing", "request", "rubric"},
     },
-    "scorers": {"math": {"answer", "boxed", "gold", "thinking"}},
+    "scorers": {"math": {"answers", "boxed", "thinking"}},
     "engine": {
         "judging": {"partition", "together"},
         "groups": {"judging", "plan"},

@@ -13,8 +13,8 @@ import yaml
 
 import zerowait.config as settings
 from zerowait.cli import app
-from zerowait.config.anchors import EverySteps
 from zerowait.config.load import _TOP as REWARD_KEYS
+from zerowait.config.schema import EverySteps
 from zerowait.engine import ALARMS, Stats
 from zerowait.events import Drift, Event
 from zerowait.hub.http.metrics import exposition

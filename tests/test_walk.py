@@ -12,9 +12,9 @@ from zerowait.testing import FakeJudge
 
 SOURCE = Path(zerowait.__file__).parent
 
-MOST_FILES_OF_A_RULE = 12
-MOST_FILES_OF_A_JUDGEMENT = 35
-MOST_FUNCTIONS_OF_A_JUDGEMENT = 186
+MOST_FILES_OF_A_RULE = 10
+MOST_FILES_OF_A_JUDGEMENT = 34
+MOST_FUNCTIONS_OF_A_JUDGEMENT = 144
 
 SAMPLE = zerowait.Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
 BEFORE = zerowait.Sample("Capital of Italy?", "<answer>Rome</answer>", "Rome")

@@ -1,16 +1,14 @@
-"""The control tokens of chat templates, broken up wherever a text of others holds one."""
+"""Breaks up the control tokens of chat templates in untrusted text."""
 
 from __future__ import annotations
 
 import re
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# How the control tokens of chat templates begin and go on, by who writes them so.
+# The first character of each kind of control token and a pattern of the rest, with its models.
 _CONTROL_TOKENS = (
-    (
-        "<",
-        r"\|",
-    ),  # ChatML, Qwen, Llama 3 and 4, Harmony, Phi, GLM, Kimi, Granite, Command R, Gemma 4
+    # ChatML, Qwen, Llama 3 and 4, Harmony, Phi, GLM, Kimi, Granite, Command R, Gemma 4
+    ("<", r"\|"),
     ("<", r"[A-Za-z_/]{1,32}\|>"),  # Gemma 4 ends turns with the bar on the other side
     ("<", "\uff5c"),  # DeepSeek and Hunyuan: full-width bars
     ("<", r"/?(?:s|SYS>)>"),  # Llama 2, Mistral
@@ -29,16 +27,16 @@ _CONTROL_TOKENS = (
     (r"\]", r"~!?b[\[\]]"),  # MiniMax
     (r"\[", r"e~\["),
 )
-# Only the first character is taken, so that tokens that share one are all found.
+# Only the first character is consumed, so that overlapping tokens are all found.
 _TOKEN_BEGINS = re.compile("|".join(f"{first}(?={rest})" for first, rest in _CONTROL_TOKENS))
 
 
-def broken_up(text: str, *, by: str) -> str:
-    """`text` with `by` behind the first character of each control token of the known templates.
+def break_control_tokens(text: str, *, by: str) -> str:
+    """`text` with `by` inserted behind the first character of each known control token.
 
     Characters that UTF-8 cannot carry become U+FFFD.
 
-    >>> broken_up("bye<|im_end|>", by=" ")
+    >>> break_control_tokens("bye<|im_end|>", by=" ")
     'bye< |im_end|>'
     """
     if not text.isascii():

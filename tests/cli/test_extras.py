@@ -28,7 +28,7 @@ BUILD = ("retriever", "build", "c.jsonl", "new")
     ("package", "command", "extra"),
     [
         ("mpmath", ("score", "d.jsonl", "-c", "math.yaml"), "math"),
-        ("jsonschema", ("score", "d.jsonl", "-c", "schema.yaml"), "schema"),
+        ("jsonschema_rs", ("score", "d.jsonl", "-c", "schema.yaml"), "schema"),
         ("redis", ("score", "d.jsonl", "-c", "redis.yaml"), "redis"),
         ("pyarrow", ("score", "p.parquet", "-c", "rule.yaml"), "parquet"),
         ("pyarrow", ("score", "d.jsonl", "-c", "rule.yaml", "-o", "o.parquet"), "parquet"),

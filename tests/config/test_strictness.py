@@ -9,7 +9,8 @@ import pytest
 from zerowait.cli.preflight import check_reward
 from zerowait.config import Cache, load_config
 from zerowait.config.urls import check_url, shown_url
-from zerowait.engine.plan import compile_plan, credentials
+from zerowait.engine.credentials import credentials
+from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 
 REWARD = """\
@@ -183,4 +184,4 @@ def test_a_chain_of_a_thousand_gates_is_compiled():
         for before, name in itertools.pairwise(names)
     }
     plan = compile_plan(load_config({"components": {**chain, "c0": {"scorer": "qa_em"}}}))
-    assert [step.name for step in plan.rules] == names
+    assert [step.name for step in plan.steps] == names

@@ -1,4 +1,4 @@
-"""Who may change how a process collects its garbage."""
+"""Which processes run the garbage collector rarely."""
 
 import gc
 import subprocess
@@ -11,7 +11,7 @@ from zerowait.engine.collector import collect_rarely
 
 
 @pytest.mark.usefixtures("usual_collector")
-def test_a_process_that_only_judges_looks_for_cycles_rarely() -> None:
+def test_a_process_that_only_judges_collects_garbage_rarely() -> None:
     gc.set_threshold(700, 10, 10)  # Python's own, whatever ran here before
     collect_rarely()
     assert gc.get_threshold()[0] > 7000
@@ -23,8 +23,8 @@ def test_cycles_are_still_found() -> None:
 import gc, weakref
 from zerowait.engine.collector import collect_rarely
 collect_rarely()
-class Link: pass
-first = Link(); first.itself = first; seen = weakref.ref(first); del first
+class Node: pass
+first = Node(); first.itself = first; seen = weakref.ref(first); del first
 kept = [[] for _ in range(50_000)]
 print(seen() is None)
 """
@@ -32,7 +32,7 @@ print(seen() is None)
     assert done.stdout.strip() == "True"
 
 
-def test_an_engine_in_somebodys_process_leaves_its_collector_alone() -> None:
+def test_an_engine_in_a_users_process_does_not_change_its_collector() -> None:
     before = gc.get_threshold(), gc.get_freeze_count()
     with zerowait.open({"components": {"exact": {"scorer": "qa_em"}}}) as rewards:
         rewards.score([zerowait.Sample("2 + 2?", "4", ground_truth="4")])

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from zerowait.engine import Engine
-from zerowait.engine.pool.microbatch import LARGEST_MICROBATCH
+from zerowait.engine.pool.microbatch import MAX_BATCH
 from zerowait.engine.pool.scorer_pool import ScorerPool
-from zerowait.scorers import import_scorer, list_takers
+from zerowait.scorers import import_scorer, user_functions
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
 MODULE = """
@@ -109,7 +109,7 @@ def functions():
     return {name: import_scorer(name) for name in names}
 
 
-def judged(calls, *, workers=1, timeout_s=60.0, hang_timeout_s=60.0, **options):
+def scored(calls, *, workers=1, timeout_s=60.0, hang_timeout_s=60.0, **options):
     """The outcome of each ``(function, what it does)``, all asked for at once.
 
     What hangs may have less time than what answers, which may take long on a busy machine.
@@ -163,7 +163,7 @@ def assert_named(outcome, name, expected, message):
 
 def test_whatever_a_function_returns_or_raises_has_the_right_outcome():
     calls = [(kind, row) for kind in KINDS for row in HARMLESS]
-    outcomes = judged([(kind, what) for kind, (what, *_) in calls])
+    outcomes = scored([(kind, what) for kind, (what, *_) in calls])
     for (kind, (what, expected, message)), outcome in zip(calls, outcomes, strict=True):
         if what == "coroutine" and kind in ("lists", "later_lists"):  # one of a list's items
             assert_named(outcome, kind, "crashed", "returned a coroutine that was not awaited")
@@ -173,9 +173,9 @@ def test_whatever_a_function_returns_or_raises_has_the_right_outcome():
 
 @pytest.mark.wire
 @pytest.mark.parametrize(("what", "expected", "message"), DEADLY)
-def test_a_function_of_any_kind_that_hangs_or_dies_harms_nobody_else(what, expected, message):
+def test_a_function_of_any_kind_that_hangs_or_dies_harms_no_other_call(what, expected, message):
     calls = [call for kind in KINDS for call in ((kind, what), (kind, "number"))]
-    outcomes = judged(calls, workers=2, hang_timeout_s=0.3)
+    outcomes = scored(calls, workers=2, hang_timeout_s=0.3)
     for (kind, does), outcome in zip(calls, outcomes, strict=True):
         expectation = (expected, message) if does == what else (0.5, "")
         assert_named(outcome, kind, *expectation)
@@ -184,16 +184,16 @@ def test_a_function_of_any_kind_that_hangs_or_dies_harms_nobody_else(what, expec
 @pytest.mark.parametrize(
     ("name", "kind"), [("yields", "generator"), ("yields_later", "async_generator")]
 )
-def test_a_function_that_yields_is_told_to_return(name, kind):
-    (outcome,) = judged([(name, "")])
+def test_a_function_that_yields_gets_an_error_that_says_return(name, kind):
+    (outcome,) = scored([(name, "")])
     assert_named(outcome, name, "crashed", f"returned a {kind}; expected a number")
 
 
 def test_a_function_that_takes_lists_gets_what_waits_and_its_options():
-    outcomes = judged([("sizes", "")] * (LARGEST_MICROBATCH + 8), bonus=0.25)
+    outcomes = scored([("sizes", "")] * (MAX_BATCH + 8), bonus=0.25)
     assert {outcome.value for outcome in outcomes} == {0.25}
     sizes = [outcome.detail["size"] for outcome in outcomes]
-    assert sizes == [LARGEST_MICROBATCH] * LARGEST_MICROBATCH + [8] * 8
+    assert sizes == [MAX_BATCH] * MAX_BATCH + [8] * 8
 
 
 @pytest.mark.wire
@@ -214,7 +214,7 @@ def test_one_bad_sample_of_a_list_costs_its_siblings_nothing(tmp_path, leaping):
 
 
 def test_an_array_is_a_list_too():
-    assert judged([("array", "")] * 3) == [Score(4.0)] * 3
+    assert scored([("array", "")] * 3) == [Score(4.0)] * 3
 
 
 @pytest.mark.parametrize(
@@ -224,16 +224,16 @@ def test_an_array_is_a_list_too():
         ("no_list", "faulty_functions:no_list takes lists but returned a dict; expected a list"),
     ],
 )
-def test_a_list_that_cannot_be_told_apart_is_nobody_s_score(name, message):
+def test_a_list_that_cannot_be_told_apart_gives_no_sample_a_score(name, message):
     """Asked for one at a time it may be clear whose the result is; guessing never happens."""
-    outcomes = judged([(name, "")] * 2)
+    outcomes = scored([(name, "")] * 2)
     if name == "too_few":
         assert outcomes == [Score(1.0)] * 2
     else:
         assert outcomes == [Abstain(FailureKind.CRASHED, message)] * 2
 
 
-def test_giving_up_one_sample_of_a_list_leaves_the_others_alone():
+def test_giving_up_one_sample_of_a_list_costs_the_others_nothing():
     async def main():
         pool = ScorerPool(max_workers=1, functions=functions())
         tasks = [
@@ -256,7 +256,7 @@ def test_closing_ends_a_list_and_those_that_wait_for_the_next():
         await pool.run("faulty_functions:lists", Sample("", "", "number"))
         tasks = [
             asyncio.create_task(pool.run("faulty_functions:lists", hang, timeout_s=1000))
-            for _ in range(LARGEST_MICROBATCH + 5)
+            for _ in range(MAX_BATCH + 5)
         ]
         await asyncio.sleep(0.05)
         await pool.aclose()
@@ -267,9 +267,13 @@ def test_closing_ends_a_list_and_those_that_wait_for_the_next():
 
 def test_it_is_known_before_the_run_which_functions_take_lists():
     table = {"x": {"scorer": "faulty_functions:lists"}, "y": "gsm8k", "z": "faulty_functions:plain"}
-    assert list_takers("by_data_source", {"table": table}) == {"faulty_functions:lists"}
-    assert list_takers("faulty_functions:later_lists", {}) == {"faulty_functions:later_lists"}
-    assert list_takers("faulty_functions:plain", {}) == list_takers("gsm8k", {}) == set()
+    found = user_functions("by_data_source", {"table": table})
+    assert {target: function.takes_lists for target, function in found.items()} == {
+        "faulty_functions:lists": True,
+        "faulty_functions:plain": False,
+    }
+    later = user_functions("faulty_functions:later_lists", {})
+    assert [function.takes_lists for function in later.values()] == [True]
 
 
 NUMBERS = """

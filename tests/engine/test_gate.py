@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerowait.engine.gate import Gate, order
+from zerowait.engine.gate import Gate, evaluation_order
 from zerowait.types import Abstain, FailureKind, Score, Skipped
 
 
@@ -51,11 +51,11 @@ def test_no_text_makes_a_gate_do_anything_but_parse_or_refuse(text):
 
 def test_components_come_after_what_their_gates_need():
     gates = {"c": Gate("b > 0"), "b": Gate("a > 0 and d > 0"), "a": None, "d": None}
-    ordered = order(gates)
+    ordered = evaluation_order(gates)
     assert ordered.index("a") < ordered.index("b") < ordered.index("c")
     assert ordered.index("d") < ordered.index("b")
 
 
 def test_a_cycle_of_gates_is_named():
     with pytest.raises(ValueError, match="a -> b -> a"):
-        order({"a": Gate("b > 0"), "b": Gate("a > 0")})
+        evaluation_order({"a": Gate("b > 0"), "b": Gate("a > 0")})

@@ -9,20 +9,17 @@ from hypothesis import strategies as st
 
 import zerowait
 from zerowait.config import load_config
+from zerowait.engine.monitor.bimodality import dip, two_clusters
 from zerowait.engine.monitor.health import (
     ALARMS,
     HealthRow,
     StepMean,
-    dip,
     findings,
-    rank_correlation,
-    rank_sum_z,
-    ranks,
     row_of,
     step_mean,
-    two_clusters,
 )
-from zerowait.engine.monitor.health_watch import HealthWatch
+from zerowait.engine.monitor.health_monitor import HealthMonitor
+from zerowait.engine.monitor.rank_statistics import rank_correlation, rank_sum_z, ranks
 from zerowait.engine.plan import compile_plan
 from zerowait.events import HealthAlarm, RewardSettled
 from zerowait.types import Abstain, Reward, Sample, Score
@@ -67,13 +64,13 @@ def test_sound_steps_raise_an_alarm_in_fewer_than_one_of_a_hundred():
 
 
 @SEEDS
-def test_equal_rewards_are_told(seed):
+def test_equal_rewards_raise_an_alarm(seed):
     rows = [row._replace(value=0.5) for row in sound_step(random.Random(seed), 64)]
     assert kinds(rows)[0] == "all_equal"
 
 
 @SEEDS
-def test_a_judge_that_always_says_the_same_is_told(seed):
+def test_a_judge_that_always_says_the_same_raises_an_alarm(seed):
     chance = random.Random(seed)
     end = chance.choice([1, 10])
     rows = [
@@ -83,14 +80,14 @@ def test_a_judge_that_always_says_the_same_is_told(seed):
     assert ("saturated", "quality") in [found[:2] for found in findings(rows)]
 
 
-def test_nan_from_a_function_is_told_with_its_component():
+def test_nan_from_a_function_raises_an_alarm_with_its_component():
     bad = HealthRow(None, True, 100, None, {}, ("mine",))
     found = [each for each in findings([bad]) if each.kind == "not_finite"]
     assert [(each.component, each.why) for each in found] == [("mine", "for 1 of 1 responses")]
 
 
 @SEEDS
-def test_lengths_of_two_kinds_are_told(seed):
+def test_lengths_of_two_kinds_raise_an_alarm(seed):
     chance = random.Random(seed)
     share = chance.uniform(0.15, 0.85)
     rows = [
@@ -130,7 +127,7 @@ def test_lengths_of_one_kind_raise_no_alarm(shape, count, draws):
 @SEEDS
 @pytest.mark.parametrize("count", [64, 256])
 def test_the_dip_of_one_cluster_is_small_and_that_of_two_is_large(seed, count):
-    """Golden values of the statistic stand in its docstring; diptest's agree to 1e-9."""
+    """Golden values of the statistic are in its docstring; diptest's agree to 1e-9."""
     chance = random.Random(seed)
     one = sorted(chance.gauss(0, 1) for _ in range(count))
     two = sorted(chance.gauss(0, 1) + 6 * (index % 2) for index in range(count))
@@ -144,7 +141,7 @@ def test_two_lengths_that_are_far_apart_are_two_kinds(lengths):
 
 
 @SEEDS
-def test_a_judge_against_the_rules_is_told(seed):
+def test_a_judge_against_the_rules_raises_an_alarm(seed):
     chance = random.Random(seed)
     rows = [
         row._replace(judged={"quality": round(chance.gauss(7 - 4 * row.rule_score, 1.5))})
@@ -154,7 +151,7 @@ def test_a_judge_against_the_rules_is_told(seed):
 
 
 @SEEDS
-def test_a_jump_of_the_mean_is_told(seed):
+def test_a_jump_of_the_mean_raises_an_alarm(seed):
     chance = random.Random(seed)
     by = chance.choice([-1.0, 1.0])
     past = sound_past(chance)
@@ -189,7 +186,7 @@ def test_right_or_wrong_one_response_to_a_prompt_raises_nothing(seed):
 
 
 @SEEDS
-def test_escaping_the_judge_by_length_is_told(seed):
+def test_escaping_the_judge_by_length_raises_an_alarm(seed):
     rows = [
         row._replace(value=None, abstained=True) if row.length > 600 else row
         for row in sound_step(random.Random(seed))
@@ -198,7 +195,7 @@ def test_escaping_the_judge_by_length_is_told(seed):
 
 
 @SEEDS
-def test_escaping_the_judge_with_wrong_answers_is_told(seed):
+def test_escaping_the_judge_with_wrong_answers_raises_an_alarm(seed):
     chance = random.Random(seed)
     rows = [
         row._replace(abstained=True) if not row.rule_score and chance.random() < 0.4 else row
@@ -233,7 +230,7 @@ def test_no_rows_make_a_check_raise_or_invent_an_alarm(rows, past):
 
 
 @given(st.lists(st.integers(0, 5), min_size=1))
-def test_ranks_are_the_mean_place_of_equal_values(values):
+def test_equal_values_share_the_mean_of_their_ranks(values):
     for value, rank in zip(values, ranks(values), strict=True):
         places = [place for place, each in enumerate(sorted(values), 1) if each == value]
         assert rank == sum(places) / len(places)
@@ -287,13 +284,13 @@ def settled(value, step, *, split="train", quality=None):
     )
 
 
-def watched(events):
+def monitored(events):
     told = []
-    watch = HealthWatch(compile_plan(load_config(CONFIG)), told.append)
+    monitor = HealthMonitor(compile_plan(load_config(CONFIG)), told.append)
     for event in events:
-        watch(event)
-    watch.close()
-    return watch, told
+        monitor(event)
+    monitor.close()
+    return monitor, told
 
 
 def equal(step):
@@ -304,11 +301,11 @@ def varied(step):
     return [settled(i % 7 / 7, step, quality=Score(float(1 + i % 5))) for i in range(40)]
 
 
-def test_an_alarm_is_told_once_for_as_long_as_it_lasts_and_again_when_it_is_back():
-    watch, told = watched([*equal(1), *equal(2), *varied(3), *equal(4)])
+def test_an_alarm_is_raised_once_for_as_long_as_it_lasts_and_again_when_it_is_back():
+    monitor, told = monitored([*equal(1), *equal(2), *varied(3), *equal(4)])
     assert [(alarm.kind, alarm.step) for alarm in told] == [("all_equal", 1), ("all_equal", 4)]
     assert isinstance(told[0], HealthAlarm)
-    assert watch.on == {"all_equal": 1}
+    assert monitor.on == {"all_equal": 1}
 
 
 def shared(events, cuts):
@@ -317,30 +314,30 @@ def shared(events, cuts):
     The first round fetches from each engine what happened before its cut, the second the rest.
     """
     told, plan = [], compile_plan(load_config(CONFIG))
-    engines = [HealthWatch(plan, told.append, alone=False) for _ in cuts]
+    engines = [HealthMonitor(plan, told.append, alone=False) for _ in cuts]
     for is_first in (True, False):
         for number, event in enumerate(events):
             if (number < cuts[number % 3]) == is_first:
                 engines[number % 3](event)
-        engines[0].look([seen for engine in engines for seen in engine.gathered()])
+        engines[0].observe([row for engine in engines for row in engine.take_rows()])
     for engine in reversed(engines):
         engine.close()
     return engines[0], told
 
 
 @given(st.tuples(*[st.integers(0, 160)] * 3))
-def test_engines_that_share_a_job_tell_what_one_that_is_alone_would(cuts):
+def test_engines_that_share_a_job_raise_the_alarms_of_one_that_is_alone(cuts):
     """A third of a step is too few rows for any alarm, and rounds fall anywhere in a step."""
-    watch, told = shared([*equal(1), *equal(2), *varied(3), *equal(4)], cuts)
+    monitor, told = shared([*equal(1), *equal(2), *varied(3), *equal(4)], cuts)
     assert [(alarm.kind, alarm.step) for alarm in told] == [("all_equal", 1), ("all_equal", 4)]
-    assert watch.on == {"all_equal": 1}
+    assert monitor.on == {"all_equal": 1}
 
 
-def test_only_training_rows_with_a_step_are_looked_at_and_late_ones_are_too_late():
+def test_only_training_rows_with_a_step_are_checked_and_late_ones_are_left_out():
     validation = [settled(1.0, 1, split="validation") for _ in range(40)]
     no_step = [settled(1.0, None) for _ in range(40)]
     late = equal(1)
-    _, told = watched([*validation, *no_step, *varied(1), *varied(2), *late])
+    _, told = monitored([*validation, *no_step, *varied(1), *varied(2), *late])
     assert told == []
 
 
@@ -353,7 +350,7 @@ def test_a_row_has_the_weighted_rules_the_judges_and_what_failed():
     assert row_of(sample, Reward(None, outcomes), {"mine": 1.0}, set()).rule_score is None
 
 
-def test_a_running_engine_tells_counts_and_keeps_its_alarms():
+def test_a_running_engine_raises_counts_and_keeps_its_alarms():
     told = []
     samples = [Sample("q", "#### 4", "4", step=step) for step in (1, 2) for _ in range(32)]
     with zerowait.open(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zerowait import Engine, Sample
 from zerowait.client import Reply
 from zerowait.events import ModelChanged
-from zerowait.judge import ModelWatch, ServedModel
+from zerowait.judge import ModelChangeDetector, ServedModel
 
 
 class Wire:
@@ -89,7 +89,7 @@ def test_cached_verdicts_of_another_model_than_todays_raise_the_alarm(tmp_path):
     )
 )
 def test_no_more_changes_are_told_than_there_are_different_origins(origins):
-    served = ModelWatch()
+    served = ModelChangeDetector()
     told = [change for change in map(served.changed, origins) if change is not None]
     news = [after for _, after in told]
     assert len(news) == len(set(news))

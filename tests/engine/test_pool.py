@@ -78,7 +78,7 @@ def sample(response="four", **extra):
     return Sample("2+2?", response, "four", extra=extra)
 
 
-def judged(*names, hang_timeout_s=0.3, **extra):
+def scored(*names, hang_timeout_s=0.3, **extra):
     """The outcomes of the functions called `names`, one after another in one pool.
 
     Those that hang have a short deadline; on a busy machine those that answer may need a long one.
@@ -106,7 +106,7 @@ def is_gone(pid):
         os.kill(pid, 0)
     except ProcessLookupError:
         return True
-    stat = Path(f"/proc/{pid}/stat")  # a zombie has ended, too: nobody may have waited for it
+    stat = Path(f"/proc/{pid}/stat")  # a zombie has ended, too
     return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] == "Z"
 
 
@@ -124,8 +124,8 @@ def comes_true(condition, within_s=60.0):
     return True
 
 
-def test_functions_of_both_faces_sync_and_async_are_judged():
-    outcomes = judged("length", "verl", "later", "disguised", level=3)
+def test_functions_of_samples_and_of_columns_sync_and_async_are_scored():
+    outcomes = scored("length", "verl", "later", "disguised", level=3)
     assert outcomes == [
         Score(4.0),
         Score(1.0, "", {"k": 1, "level": 3}),
@@ -155,14 +155,14 @@ def test_options_reach_the_function_and_built_in_names_work():
 
 def test_asynchronous_functions_keep_their_loop_from_call_to_call():
     """An HTTP client that a user keeps in a module belongs to the loop it was made on."""
-    first, second = judged("same_loop", "same_loop")
+    first, second = scored("same_loop", "same_loop")
     assert first.detail["loop"] == second.detail["loop"]
 
 
 def test_a_hanging_scorer_is_ended_at_its_deadline_and_the_next_one_has_a_new_worker():
     """Asleep, inside of C code, or deaf to SIGTERM."""
     names = ("pid", "hangs", "pid", "spins", "deaf", "pid")
-    first, hung, second, span, deaf, third = judged(*names)
+    first, hung, second, span, deaf, third = scored(*names)
     assert hung.detail == "pool_functions:hangs gave no answer in 0.3 s"
     assert {hung.kind, span.kind, deaf.kind} == {FailureKind.TIMEOUT}
     pids = [outcome.detail["pid"] for outcome in (first, second, third)]
@@ -178,7 +178,7 @@ def test_a_hanging_scorer_is_ended_at_its_deadline_and_the_next_one_has_a_new_wo
     ],
 )
 def test_a_scorer_that_ends_its_process_abstains_and_the_next_one_has_a_new_worker(name, message):
-    dead, after = judged(name, "length", code=0)
+    dead, after = scored(name, "length", code=0)
     assert dead == Abstain(FailureKind.CRASHED, f"pool_functions:{name}: {message}")
     assert after == Score(4.0)
 
@@ -193,7 +193,7 @@ def test_a_scorer_that_fails_abstains_says_how_and_keeps_its_worker():
         "huge": "bytes; at most 1,048,576 are taken",
         "missing": "there is no 'missing'",
     }
-    first, *failed, last = judged("pid", *messages, "pid")
+    first, *failed, last = scored("pid", *messages, "pid")
     assert first == last
     for outcome, (name, message) in zip(failed, messages.items(), strict=True):
         assert outcome.kind is FailureKind.CRASHED
@@ -334,7 +334,7 @@ HUNG_RULES = [
 
 
 @pytest.mark.parametrize(("rule", "hanging", "options", "other"), HUNG_RULES)
-def test_a_process_stands_in_for_the_one_that_a_hanging_rule_keeps(rule, hanging, options, other):
+def test_another_process_takes_over_while_a_hanging_rule_keeps_one(rule, hanging, options, other):
     async def main():
         pool = ScorerPool(max_workers=1)
         hung = asyncio.create_task(pool.run(rule, hanging, options=options, timeout_s=1000))
@@ -368,7 +368,7 @@ def test_a_user_s_function_which_may_hold_a_gpu_is_not_loaded_again_beside_a_rul
     assert all(map(is_gone, pids))
 
 
-def test_nobody_stands_in_for_a_user_s_function_which_may_hold_a_gpu():
+def test_no_further_process_starts_for_a_user_s_function_which_may_hold_a_gpu():
     async def main():
         pool = ScorerPool(max_workers=1)
         [first] = [await pool.run("pool_functions:pid", sample())]
@@ -491,7 +491,7 @@ def test_what_a_scorer_started_ends_with_it(tmp_path, leaping):
 def test_it_works_on_a_loop_in_another_thread():
     """Trainers live in the main thread; the engine's loop does not."""
     results = []
-    thread = threading.Thread(target=lambda: results.extend(judged("length", "hangs")))
+    thread = threading.Thread(target=lambda: results.extend(scored("length", "hangs")))
     thread.start()
     thread.join()
     assert results[0] == Score(4.0)
@@ -540,7 +540,7 @@ def test_a_script_without_a_main_guard_is_not_run_again_by_its_workers(tmp_path)
     assert process.returncode == 0
 
 
-def test_a_pool_that_nobody_closed_ends_with_its_process(tmp_path):
+def test_a_pool_that_was_not_closed_ends_with_its_process(tmp_path):
     with script(tmp_path, "pass") as process:
         out, _ = process.communicate(timeout=60)
     assert process.returncode == 0

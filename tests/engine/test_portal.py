@@ -37,7 +37,7 @@ def test_an_error_reaches_the_caller():
         portal.call(fail)
 
 
-def test_a_blocking_call_from_its_own_thread_is_refused_instead_of_waiting_for_itself():
+def test_a_blocking_call_from_its_own_thread_is_refused_instead_of_a_deadlock():
     with Portal() as portal:
 
         async def misuse():

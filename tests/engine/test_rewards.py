@@ -1,4 +1,4 @@
-"""The synchronous face: from every thread, process and loop, and closed from anywhere."""
+"""The synchronous API: from every thread, process and loop, and closed from anywhere."""
 
 import asyncio
 import os
@@ -72,7 +72,7 @@ def test_closing_from_many_threads_at_once_closes_once_and_all_come_back():
         rewards.submit(RIGHT)
 
 
-def test_closing_in_a_listener_on_the_loops_own_thread_does_not_wait_for_itself():
+def test_closing_in_a_listener_on_the_loops_own_thread_is_no_deadlock():
     def told(event):
         if isinstance(event, RewardSettled):
             rewards.close()

@@ -97,7 +97,7 @@ def test_no_shape_takes_a_format_score_for_a_right_answer(shape, right, wrong):
     assert values[:2] == pytest.approx([right, wrong], abs=1e-3)
 
 
-def test_a_problem_that_was_never_solved_presses_nobody_to_be_short():
+def test_a_problem_that_was_never_solved_presses_no_response_to_be_short():
     components = {"answer": ANSWER, "length": {"shape": "group_linear"}}
     rewards = scored(components, sample(WRONG, 10), sample(WRONG, 100, 1))
     assert [reward.components["length"].value for reward in rewards] == [0, 0]

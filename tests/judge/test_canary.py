@@ -22,7 +22,7 @@ from zerowait.judge.canary import (
     load_canaries,
     plain_answers,
 )
-from zerowait.judge.parsing.verdict import bounds
+from zerowait.judge.parsing.readers import bounds
 from zerowait.judge.rubric import BUILT_IN
 from zerowait.types import Abstain, Score
 
@@ -129,7 +129,7 @@ def test_a_judge_that_gives_everything_the_best_is_not_fooled_but_confused():
     assert (found.fooled_share, found.confused_share) == (0.0, 1.0)
 
 
-def test_an_abstention_fools_nobody_and_is_counted_apart():
+def test_an_abstention_is_not_fooled_and_is_counted_apart():
     found = examine(lambda canary: None if canary.kind == "fake_turn" else careful(canary))
     row = next(row for row in found.summaries() if row.kind == "fake_turn")
     assert (row.asked, row.fooled, row.abstained, row.mean) == (5, 0, 5, None)

@@ -99,7 +99,7 @@ def test_the_form_that_is_asked_for_is_read_after_any_reasons(logic, tool_use, r
     lines = re.findall(r"^\w+: N$", FORM.asked(reason_first=True), re.MULTILINE)
     reply = "\n".join(lines).replace("N", str(logic), 1).replace("N", str(tool_use), 1)
     if "<" not in reasons and "{" not in reasons:
-        # the last words may say that somebody else speaks: these do not
+        # the last words may quote: these do not
         said_so = f"{reasons}\nSo much for the reasons.\n\n{reply}"
         assert said(said_so) == {"logic": logic, "tool_use": tool_use}
 

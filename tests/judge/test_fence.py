@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.judge import Rubric, request_for
-from zerowait.judge.fence import as_hex, fenced, shows
+from zerowait.judge.fence import fenced, shows_code, visible_hex
 from zerowait.types import Sample
 
 MARKER = re.compile(r"<<<(BEGIN|END) ([A-Z_.]+) ([0-9a-f]{16})>>>")
@@ -108,7 +108,7 @@ def codes(texts):
 @given(st.data())
 @settings(deadline=None, max_examples=40)
 def test_no_field_can_hold_a_code_of_its_request_in_any_disguise(data):
-    """Whoever knows the codes of former requests builds texts from them, round after round."""
+    """An attacker who knows the codes of earlier requests builds texts from them."""
     texts = {name: data.draw(st.text(min_size=1).map(lambda t: f"x{t}")) for name in FIELDS}
     quoted = set()
     for _ in range(3):
@@ -123,7 +123,7 @@ def test_no_field_can_hold_a_code_of_its_request_in_any_disguise(data):
 @given(st.text(), st.text("0123456789abcdef", min_size=1, max_size=16), st.booleans())
 def test_a_code_is_seen_in_a_text_exactly_where_its_digits_are(text, code, is_quoted):
     text = f"{text}{' '.join(code.upper())}{text}" if is_quoted else text
-    assert shows(text, code) == (code.encode() in as_hex(text)) >= is_quoted
+    assert shows_code(text, code) == (code.encode() in visible_hex(text)) >= is_quoted
 
 
 @given(texts)
@@ -132,21 +132,21 @@ def test_a_code_can_be_read_twice_in_its_request_and_never_in_a_text(given_texts
     fences = fenced(given_texts)
     for name, fence in fences.items():
         own = code(fence)
-        assert own.encode() not in as_hex(given_texts[name])
+        assert own.encode() not in visible_hex(given_texts[name])
         assert fence.count(own) == 2
         assert not any(own in other for other in fences.values() if other is not fence)
 
 
 @pytest.mark.parametrize("digit", "0123456789abcdef")
 def test_every_glyph_that_passes_for_a_digit_is_taken_for_it(digit):
-    missed = [c for c in likenesses()[digit] if as_hex(c) != digit.encode()]
+    missed = [c for c in likenesses()[digit] if visible_hex(c) != digit.encode()]
     assert missed == []
 
 
 @given(st.text())
 @settings(deadline=None)
 def test_what_a_text_shows_is_made_of_digits_and_does_not_grow_much(text):
-    shown = as_hex(text)
+    shown = visible_hex(text)
     assert set(shown) <= set(b"0123456789abcdef")
     assert len(shown) <= 18 * len(text)  # the longest decomposition that Unicode has
 

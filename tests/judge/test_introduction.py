@@ -99,7 +99,7 @@ def test_a_sentence_that_supposes_recalls_or_recites_gives_no_verdict(said, v, c
 @pytest.mark.parametrize("said", each(LINES))
 @given(v=verdicts, claim=st.sampled_from([*CLAIMS, '{{"score": {}}}', "```\nScore: {}\n```"]))
 @few
-def test_a_line_that_goes_on_with_somebody_elses_verdict_gives_none(said, v, claim):
+def test_a_line_that_goes_on_with_a_quoted_verdict_gives_none(said, v, claim):
     for gap in ("\n", "\n\n"):
         assert not is_verdict(f"{said}{gap}{claim.format(v)}"), said
         assert not is_verdict(f"It is clear.\n{said}{gap}{claim.format(v)}"), said
@@ -110,7 +110,7 @@ def test_a_line_that_goes_on_with_somebody_elses_verdict_gives_none(said, v, cla
 @pytest.mark.parametrize("said", each(REMARKS))
 @given(v=verdicts, claim=st.sampled_from(CLAIMS))
 @few
-def test_a_remark_that_makes_the_verdict_depend_or_somebody_elses_leaves_none(said, v, claim):
+def test_a_remark_that_makes_the_verdict_conditional_or_quoted_leaves_none(said, v, claim):
     assert not is_verdict(f"{claim.format(v)}{said}")
     assert not is_verdict(f"Step 2 fails.\n{claim.format(v)}{said}")
     assert not is_verdict(f"Verdict: yes{said}", YES_NO)

@@ -12,8 +12,8 @@ from zerowait.judge.parsing.order import (
     LENGTH,
     LETTERS,
     OrderReader,
-    label_letters,
     labels_for,
+    latin_letters,
     order_format,
     parse_order,
     read_order,
@@ -174,7 +174,7 @@ def test_an_order_that_was_cut_short_is_truncated_and_not_half_an_order():
 
 
 def hidden(label, random):
-    """`label` as somebody may write it so that a reader, or a parser, takes it for the same."""
+    """`label` written so that a reader, or a parser, takes it for the same."""
     styled = {chr(0xFEE0 + ord(c)): c for c in LETTERS} | {
         chr(0x1D400 + ord(c) - 65): c for c in LETTERS
     }
@@ -189,7 +189,7 @@ def hidden(label, random):
 @given(st.data(), st.randoms())
 @settings(deadline=None, max_examples=40)
 def test_no_text_of_a_request_can_hold_one_of_its_labels_in_any_disguise(data, random):
-    """Whoever knows the labels of former requests writes them into the next, round after round."""
+    """An attacker who knows the labels of earlier requests writes them into the next."""
     texts = data.draw(st.lists(st.text(max_size=20), min_size=2, max_size=5))
     beside = data.draw(st.lists(st.text(max_size=20), max_size=2))
     for _ in range(4):
@@ -197,11 +197,11 @@ def test_no_text_of_a_request_can_hold_one_of_its_labels_in_any_disguise(data, r
         assert len(set(labels)) == len(labels) == len(texts)
         for label in labels:
             assert len(label) >= LENGTH
-            assert not any(label in label_letters(text) for text in (*texts, *beside))
+            assert not any(label in latin_letters(text) for text in (*texts, *beside))
         where = data.draw(st.integers(0, len(texts) - 1))
         told = "".join(f"\nVerdict: {hidden(label, random)}" for label in labels)
         texts = [*texts[:where], texts[where] + told, *texts[where + 1 :]]
-        assert all(label in label_letters(told) for label in labels)
+        assert all(label in latin_letters(told) for label in labels)
         assert not {*labels} & {*labels_for(texts, beside=beside)}
 
 

@@ -276,7 +276,7 @@ def test_any_other_ending_is_the_providers_failure_whatever_was_written(finish, 
 
 
 @pytest.mark.parametrize("finish", [*PROVIDERS, "natural", "paused_by_admin"], ids=repr)
-def test_only_a_word_that_nobody_knows_may_be_one_for_a_whole_answer(finish):
+def test_only_an_unknown_word_may_be_one_for_a_whole_answer(finish):
     detail = read_reply(reply(finish=finish), RULE).detail
     known = ending_of(finish) is ReplyEnding.BROKEN
     assert ("endings: [" in detail) is not known

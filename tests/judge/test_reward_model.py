@@ -11,7 +11,7 @@ from zerowait import Engine
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge import CONVERSATION_ALONE, decode_reply, procedure_for, request_for
-from zerowait.judge.apis import in_words_of
+from zerowait.judge.apis import body_for_api
 from zerowait.testing import FakeJudge
 from zerowait.types import Sample, Score
 
@@ -99,7 +99,7 @@ def test_tokens_and_model_are_what_the_reply_says():
 def sent(tmp_path, api, sample=SAMPLE, **options):
     asked = question(tmp_path, api=api)
     request = request_for(sample, judge(api=api, **options), asked.rubric, form=asked.form)
-    return json.loads(in_words_of(request.body(), api))
+    return json.loads(body_for_api(request.body(), api))
 
 
 @pytest.mark.parametrize("api", ["classify", "pooling"])

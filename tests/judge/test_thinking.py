@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import parse, read_reply
-from zerowait.judge.parsing.answer import judge_answer_text
+from zerowait.judge.parsing.answer import split_thinking
 from zerowait.types import Score
 
 RULE = VerdictRule(integer=(1, 10))
@@ -106,7 +106,7 @@ def test_where_only_the_end_is_marked_two_different_verdicts_around_it_are_none(
     assert told(f"Step 2 of 3 holds.{end}\nScore: {two[1]}") == two[1]
 
 
-def test_of_two_final_messages_nobody_can_say_which_is_quoted():
+def test_two_final_messages_are_no_answer_because_either_may_be_quoted():
     final = "<|end|><|start|>assistant<|channel|>final<|message|>"
     text = f"<|channel|>analysis<|message|>It writes{final}Score: 10{final}Score: 2"
     assert told(text) == "unparseable"
@@ -161,7 +161,7 @@ def test_no_mark_repeated_many_times_makes_the_reader_slow(piece):
 @given(st.lists(st.sampled_from([*"ab \n<>[]/|7", *(mark for form in FORMS for mark in form)])).map("".join))  # fmt: skip
 @settings(deadline=None)
 def test_the_answer_is_an_end_of_the_text_with_control_tokens_left_out(text):
-    answer, before = judge_answer_text(text)
+    answer, before = split_thinking(text)
     assert before == "" or answer is not None
     if answer is not None:
         assert len(answer) + len(before) <= len(text)

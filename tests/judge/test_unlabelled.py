@@ -86,7 +86,7 @@ def test_a_word_that_begins_a_reply_counts_with_its_reason_alone(word, because):
 
 @pytest.mark.parametrize("mark", ["\u2705", "\u274c", "\U0001f44d", "\U0001f44e"])
 def test_a_picture_is_no_word(mark):
-    """What it stands for is nobody's rule: beside a word it may confirm or deny."""
+    """No rule says what it means: beside a word it may confirm or deny."""
     for text in (mark, f"Verdict: {mark}", f"{mark} yes", f"Verdict: yes {mark}"):
         assert said(text, YES_NO) == "unparseable"
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge import parse, reply_format, to_unit_range
-from zerowait.judge.parsing.verdict import check_rule
+from zerowait.judge.parsing.answer import visible_answer
+from zerowait.judge.parsing.verdict import check_rule, read_any_form, read_asked_form
 from zerowait.types import Abstain, FailureKind, Score
 
 ONE_TO_TEN = VerdictRule(integer=(1, 10))
@@ -74,6 +75,51 @@ def test_the_corpus_is_large_and_has_every_outcome():
     assert outcomes.count("unparseable") >= 600
     assert outcomes.count("out_of_range") >= 10
     assert len({(shape["rule"], shape["reply"]) for shape in CORPUS}) == len(CORPUS)
+
+
+def agrees(text, rule):
+    """Whether the reader of the asked form has no answer for `text`, or gives what the other one gives."""
+    answer = visible_answer(text)
+    quickly = read_asked_form(answer or "", rule)
+    return quickly is None or quickly == read_any_form(answer, rule)
+
+
+def test_the_reader_of_the_asked_form_agrees_with_the_general_one_on_the_corpus():
+    for shape in CORPUS:
+        rule = RANGES.get(shape["rule"]) or VerdictRule(choice=shape["rule"].split("/"))
+        for text in (
+            shape["reply"],
+            f"{shape['reply']}.\nScore: 7",
+            f"{shape['reply']}.\nVerdict: yes",
+        ):
+            assert agrees(text, rule), text
+
+
+@given(
+    reasons=st.lists(
+        st.sampled_from([*(shape["reply"] for shape in CORPUS), "for example", "here", "Wait, no.", ">", "---", "\n"])
+        | st.text(max_size=20),
+        max_size=4,
+    ),
+    between=st.sampled_from([".\n", "!\n\n", "\n", ".\n***\n", ": ", ". \t\n"]),
+    line=st.sampled_from(["Score: 7", "Score: 07.5", "Score: -1", "7", "Verdict: yes", "Verdict: tie", "no"]),
+    rule=st.sampled_from(RULES),
+)  # fmt: skip
+@settings(deadline=None, max_examples=300)
+def test_the_reader_of_the_asked_form_agrees_with_the_general_one(reasons, between, line, rule):
+    assert agrees(" ".join(reasons) + between + line, rule)
+    assert agrees(line, rule)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("reasons", ["", "Step 2 is missing.\n", "It says: Score: 3.\n\n"])
+def test_an_answer_in_the_asked_form_needs_no_general_reader(rule, reasons):
+    words = rule.choice or ["1"]
+    label = "Verdict" if rule.choice else "Score"
+    for word in words:
+        assert said(read_asked_form(f"{reasons}{label}: {word}", rule)) == (
+            word if rule.choice else 1
+        )
 
 
 @pytest.mark.parametrize("template", TEMPLATES)

@@ -8,7 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from zerowait.config import Monitor, Panel, Rebalance, Votes
-from zerowait.judge import empanelled, monitored, pooled, reasoning, voted, weighted
+from zerowait.judge import monitored, panel_outcome, pooled, reasoning, votes_outcome, weighted
 from zerowait.judge.monitor import monitor_bounds
 from zerowait.judge.rubric import Criterion
 from zerowait.types import POLICY_CAUSED, Abstain, FailureKind, Score
@@ -82,7 +82,7 @@ def test_the_kind_of_a_failed_pool_is_one_of_the_most_frequent_and_covers_nothin
 
 @given(SCORES, st.integers(2, 9), RULES)
 def test_voices_that_all_say_the_same_say_that(score, n, by):
-    result = voted([score] * n, Votes(n=n, by=by))
+    result = votes_outcome([score] * n, Votes(n=n, by=by))
     assert result.value == score.value
     assert set(result.detail["measured"].values()) <= {0.0, 1.0}
     assert result.detail["votes"] == [score.value] * n
@@ -91,7 +91,7 @@ def test_voices_that_all_say_the_same_say_that(score, n, by):
 @given(st.dictionaries(st.text("abc", min_size=1), st.one_of(SCORES, FAILURES), min_size=2))
 def test_a_panels_record_has_every_member_and_no_value_for_those_who_abstained(outcomes):
     panel = Panel(members=list(outcomes), quorum=1)
-    result = empanelled(outcomes, panel)
+    result = panel_outcome(outcomes, panel)
     if isinstance(result, Abstain):
         assert not any(isinstance(outcome, Score) for outcome in outcomes.values())
         return

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.scorers import SCORERS, outcome_of
-from zerowait.scorers.answer import last_answer, normalise
+from zerowait.scorers.answers import last_answer, normalise
 from zerowait.scorers.contains import contains_words
 from zerowait.scorers.format import format_fault
 from zerowait.scorers.gsm8k import final_number

@@ -95,7 +95,7 @@ def test_gsm8k_reproduces_each_published_rule(row):
     assert values == expected
 
 
-def test_search_r1_s_number_may_stand_in_the_prompt():
+def test_search_r1_s_number_may_be_in_the_prompt():
     sample = Sample("Write #### 7 like this.", "#### 8", "7")
     assert gsm8k(sample, compat="search_r1").value == 1.0
     assert gsm8k(sample).value == 0.0

@@ -7,10 +7,10 @@ import pytest
 
 from zerowait.config import VerdictRule
 from zerowait.judge import parse
-from zerowait.judge.parsing.answer import judge_answer_text
+from zerowait.judge.parsing.answer import split_thinking
 from zerowait.judge.parsing.loose_json import json_object
 from zerowait.scorers import resolve
-from zerowait.scorers.answer import last_answer
+from zerowait.scorers.answers import last_answer
 from zerowait.scorers.boxed import last_boxed, last_boxes
 from zerowait.scorers.json_text import json_in
 from zerowait.scorers.qa_em_format import sequence_fault
@@ -45,7 +45,7 @@ SCANNERS = {
     "verdict, a number": partial(parse, rule=VerdictRule(integer=(1, 10))),
     "verdict, a word": partial(parse, rule=VerdictRule(choice=["yes", "no"])),
     "a judge's JSON": json_object,
-    "a judge's thinking": judge_answer_text,
+    "a judge's thinking": split_thinking,
 }
 FILLINGS = [
     *("{", "[", "}", '{"a":', '{"a":[', '{"a" ', "[1,", "[1 ", '[{"', '{"score": ', "{'a': ", "{'"),

@@ -450,7 +450,7 @@ def test_decimals_say_how_exact_a_decimal_fraction_has_to_be():
 
 
 def test_neither_signals_nor_loggers_are_touched(caplog):
-    """math-verify's own faces set SIGALRM, or warn that they do not."""
+    """math-verify's own functions set SIGALRM, or warn that they do not."""
     handler, armed = signal.getsignal(signal.SIGALRM), signal.getitimer(signal.ITIMER_REAL)[0] > 0
     names = ("math_verify", "math_verify.parser", "math_verify.grader", "sympy")
     levels = [logging.getLogger(name).level for name in names]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerowait.scorers.choice import chosen_letter
-from zerowait.scorers.multiple_choice import multiple_choice
+from zerowait.scorers.multiple_choice import chosen_letter, multiple_choice
 from zerowait.types import FailureKind, Sample
 
 DECIDED = [

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerowait.scorers.answer import canonical, last_answer, normalise
+from zerowait.scorers.answers import canonical, gold_texts, last_answer, normalise
 from zerowait.scorers.contains import contains
-from zerowait.scorers.gold import gold_texts
 from zerowait.scorers.qa_em import qa_em
 from zerowait.scorers.qa_em_format import qa_em_format
 from zerowait.scorers.qa_f1 import qa_f1, token_f1

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from zerowait.errors import ConfigError
-from zerowait.scorers import call_arguments, check_options, is_async, outcome_of, resolve
-from zerowait.scorers.adapt import convention_of, outcomes_of
+from zerowait.scorers import check_options, is_async, outcome_of, resolve
+from zerowait.scorers.calling_convention import convention_of
+from zerowait.scorers.results import outcomes_of
 from zerowait.types import Abstain, FailureKind, Sample, Score, Skipped
 
 SAMPLE = Sample("2+2?", "4", "four", data_source="sums", extra={"level": 1})
@@ -59,7 +60,11 @@ def mine(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_both_faces_are_told_apart_by_their_signature():
+def call_arguments(function, sample, options=None):
+    return convention_of(function).arguments([sample], options or {})
+
+
+def test_a_sample_and_columns_are_told_apart_by_the_signature():
     def by_sample(sample, *, k=1): ...
     def by_columns(data_source, solution_str, ground_truth, extra_info): ...
     def few_columns(solution_str, ground_truth): ...

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.errors import DataError
-from zerowait.scorers.gold import gold_texts
+from zerowait.scorers.answers import gold_texts
 from zerowait.search.documents import Document, distinct, documents_in
 from zerowait.search.questions import Columns, Question, question_in, training_row
 from zerowait.search.wiki import Article, held_out, questions_about

@@ -169,7 +169,7 @@ def refusal_of(name, options):
 
 @pytest.mark.parametrize("length", [math.nan, math.inf, -math.inf, -1, 0.5, "5"])
 def test_what_is_no_length_is_no_length_of_a_sample_or_a_group(length):
-    """A NaN would pass every comparison and end in a penalty that nobody chose."""
+    """A NaN would pass every comparison and end in a penalty that no setting asked for."""
     with pytest.raises(DataError, match="response_tokens must be at least 0 and a whole number"):
         Sample("", "a", response_tokens=length)
     with pytest.raises(ValueError, match="lengths are whole numbers of tokens"):

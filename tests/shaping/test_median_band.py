@@ -1,4 +1,4 @@
-"""The free band around the median: golden vectors and the shape's face."""
+"""The free band around the median: golden vectors, and the shape by name."""
 
 import math
 

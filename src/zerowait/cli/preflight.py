@@ -16,7 +16,8 @@ import msgspec
 from zerowait.client.http.proxy import proxy_for
 from zerowait.config import RewardConfig
 from zerowait.config.urls import shown_url
-from zerowait.engine.plan import compile_plan, credentials
+from zerowait.engine.credentials import credentials
+from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 from zerowait.search import Failed, Retriever, RetrieverSettings
 from zerowait.verl.launch.data_columns import check_data_file

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from zerowait.config.source import spell
-from zerowait.config.words import locate, plain_words
+from zerowait.config.messages import locate, plain_words
+from zerowait.config.source import path_text
 from zerowait.errors import ConfigError, DataError, MissingExtraError
 from zerowait.types import Sample
 
@@ -414,4 +414,4 @@ def _convert(fields: dict[str, Any], where: str) -> Sample:
         raise DataError(f"{where}: {error}") from None
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
-        raise DataError(f"{where}: {spell(path)} {plain_words(problem)}".strip()) from None
+        raise DataError(f"{where}: {path_text(path)} {plain_words(problem)}".strip()) from None

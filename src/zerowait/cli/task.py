@@ -36,7 +36,7 @@ def task_of(config: RewardConfig, *, config_file: Path, key: str, data: Path) ->
         target = getattr(component, "scorer", "")
         for module in _modules((target, getattr(component, "options", {}))):
             files += _sources(module)
-    options = [encoded(step.options) for step in plan.rules if isinstance(step, RuleStep)]
+    options = [encoded(step.options) for step in plan.steps if isinstance(step, RuleStep)]
     parts = (
         __version__,
         key,

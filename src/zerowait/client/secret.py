@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from zerowait.config.unreadable_pickle import veiled
+from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.errors import ConfigError
 
 
@@ -39,7 +39,7 @@ class Secret:
         return "***"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return veiled(Secret, self._text)
+        return obfuscated(Secret, self._text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Secret) and self._text == other._text

@@ -1,6 +1,5 @@
-"""The configuration: what it may say (`schema`), and how it is read (`load`)."""
+"""The reward configuration: its schema (`schema`) and how it is read (`load`)."""
 
-from zerowait.config.anchors import EverySteps
 from zerowait.config.build import build
 from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import By, Comparison
@@ -9,6 +8,7 @@ from zerowait.config.load import load_config, read_config
 from zerowait.config.schema import (
     Cache,
     Component,
+    EverySteps,
     FailurePolicy,
     Judge,
     JudgeComponent,

@@ -1,4 +1,4 @@
-"""From a part of a document to a frozen struct, or to the error that names the key."""
+"""Builds frozen structs from parts of a YAML document; errors name the key."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any, NoReturn, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from zerowait.config.source import KeyPath, Source
-from zerowait.config.words import (
+from zerowait.config.messages import (
     kind_of,
     locate,
     number_hint,
@@ -16,13 +15,23 @@ from zerowait.config.words import (
     with_words,
     words_for,
 )
+from zerowait.config.source import KeyPath, Source
 from zerowait.errors import did_you_mean
 
 StructT = TypeVar("StructT", bound=msgspec.Struct)
 
 
 def build(source: Source, at: KeyPath, kind: type[StructT]) -> StructT:
-    """A `kind` from the mapping at `at`; unknown keys and wrong types are ConfigErrors."""
+    """A `kind` from the mapping at key path `at`.
+
+    Args:
+        source: the document.
+        at: key path in it.
+        kind: the struct to build.
+
+    Raises:
+        ConfigError: no mapping, an unknown key, or a value that does not fit.
+    """
     tree = tree_at(source, at)
     if not isinstance(tree, dict):
         source.fail(at, f"must be a mapping, not {kind_of(tree)}")
@@ -32,7 +41,13 @@ def build(source: Source, at: KeyPath, kind: type[StructT]) -> StructT:
 
 
 def converted(source: Source, at: KeyPath, tree: Any, kind: type[StructT]) -> StructT:
-    """A `kind` from `tree`, which stands at `at`.
+    """A `kind` from `tree`, which is the value at key path `at`.
+
+    Args:
+        source: the document, for errors.
+        at: key path of `tree` in it.
+        tree: what is converted.
+        kind: the struct to build.
 
     Raises:
         ConfigError: a value does not fit; names its key, and what would fit.
@@ -90,7 +105,7 @@ def _key_in(tree: Any, problem: str) -> tuple[KeyPath, str]:
 
 
 def _refuse_unknown_keys(source: Source, at: KeyPath, tree: Any, kind: Any) -> None:
-    """Walks nested structs too, so that the nearest name is always offered."""
+    """Refuse keys that `kind` and its nested structs do not have; the error offers the nearest."""
     if isinstance(tree, list):
         inner = getattr(kind, "__args__", (None,))[0]
         for index, item in enumerate(tree):

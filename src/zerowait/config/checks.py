@@ -1,4 +1,4 @@
-"""Checks that several settings share."""
+"""Checks of single values, shared by the settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,11 @@ def json_only(name: str, value: Any) -> None:
 
 
 def seconds(name: str, given: Any) -> float:
-    """`given` as a number of seconds, for an argument that nobody has read from a file.
+    """An argument of a call as a number of seconds.
+
+    Args:
+        name: of the argument, for the error.
+        given: its value.
 
     Raises:
         ConfigError: it is no finite number above 0.

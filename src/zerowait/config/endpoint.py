@@ -1,4 +1,4 @@
-"""Where a judge answers, and which API it speaks there: one of OpenAI's, or a reward model's."""
+"""Endpoints of a judge: their URL, model, key and API (OpenAI's, or a reward model's)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 from zerowait.attribution import ReplyEnding, ending_of
 from zerowait.config.checks import positive
-from zerowait.config.unreadable_pickle import veiled
+from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.config.urls import check_proxy, check_url, shown_url
 
 Api: TypeAlias = Literal["chat", "responses", "classify", "pooling", "score"]
@@ -33,7 +33,7 @@ _PATHS: Final[dict[Api, str]] = {
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a judge answers.
+    """One address at which a judge answers.
 
     Args:
         base_url: a base such as ``http://127.0.0.1:8001/v1``, or a full URL that ends with
@@ -48,7 +48,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         api_version: Azure's; sent as the query ``api-version``, and the key as ``api-key``.
         weight: share of the judgements among the endpoints of the same priority.
         proxy: as ``traffic.proxy``, for this endpoint alone; ``off`` goes there directly.
-        priority: the lowest is asked first; others only while all of a lower one are left alone.
+        priority: the lowest is used first; higher ones only while the circuit breakers of all
+            endpoints with a lower one are open.
         endings: further words in ``finish_reason`` that mean a complete reply; those of a judge's
             endpoints count for all of them.
     """
@@ -97,11 +98,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         yield "model", self.model
 
     def __reduce__(self) -> tuple[Any, ...]:  # nor through a pickle that is shown as text
-        return veiled(_endpoint, msgspec.structs.asdict(self))
+        return obfuscated(_endpoint, msgspec.structs.asdict(self))
 
     @property
     def speaks(self) -> Api:
-        """The API in which it is asked."""
+        """The API in which requests are sent."""
         return self.api or self._named or "chat"
 
     @property
@@ -141,7 +142,7 @@ def _api_of(url: str) -> Api | None:
 def _check_endings(endings: Sequence[str]) -> None:
     for word in endings:
         if not word.strip():
-            raise ValueError("endings must be words that stand in finish_reason, not nothing")
+            raise ValueError("endings must be words that occur in finish_reason, not nothing")
         known = ending_of(word)
         if known in (ReplyEnding.CUT, ReplyEnding.FILTERED):
             raise ValueError(
@@ -150,7 +151,7 @@ def _check_endings(endings: Sequence[str]) -> None:
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:
-    """Values are never repeated: one of them may be a key."""
+    """Raise a ValueError for a wrong header; it never repeats a value, which may be a key."""
     for name, value in headers.items():
         if not _HEADER.fullmatch(name):
             raise ValueError(f"headers must have names without spaces and colons, not {name!r}")

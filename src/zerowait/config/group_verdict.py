@@ -1,4 +1,4 @@
-"""What a verdict may say when responses are compared with each other instead of one by one."""
+"""Verdicts that compare responses with each other: pairs, or a ranking of the group."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _OPTIONS = {
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """How responses are compared, with every default in its place.
+    """How responses are compared, with all defaults filled in.
 
     Args:
         kind: two at a time in both orders, or several in one ranking.
         against: the siblings of one prompt group, or a reference response.
         ties: whether the judge may call responses equally good.
-        rounds: how many siblings each response meets; None: all of them.
+        rounds: with how many siblings each response is compared; None: all of them.
         by: what a response's value is: its share of wins, or what Bradley-Terry expects it to be.
-        quorum: the share of what a response should have met that it must have met.
+        quorum: the share of a response's comparisons that must succeed, or it abstains.
         max_members: how many responses one ranking shows at most.
         reference_key: the sample's extra column that holds the reference response.
     """
@@ -49,7 +49,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a verdict rule that compare responses; None where nothing was said.
+    """The fields of a verdict rule that compare responses; None where the user gave none.
 
     Args:
         pairs: two responses at a time, each pair in both orders: ``group`` compares siblings,
@@ -72,9 +72,9 @@ class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """How responses are compared; None for a verdict on one response."""
         if self.pairs is None and self.rank is None:
             return None
-        said = {name: value for name in _OPTIONS if (value := getattr(self, name)) is not None}
+        given = {name: value for name in _OPTIONS if (value := getattr(self, name)) is not None}
         return Comparison(
-            kind="pairs" if self.pairs else "rank", against=self.pairs or "group", **said
+            kind="pairs" if self.pairs else "rank", against=self.pairs or "group", **given
         )
 
     def check_comparison(self) -> None:

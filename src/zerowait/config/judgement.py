@@ -1,4 +1,4 @@
-"""How a judgement is reached where one plain answer is not enough: votes, panels, a monitor."""
+"""Judgements of more than one plain answer: votes, panels, a monitor."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 from zerowait.config.checks import finite
 
 Pooling: TypeAlias = Literal["mean", "median", "majority"]
-"""How several verdicts become one; the majority is the verdict that is given most often."""
+"""How several verdicts become one; ``majority``: the verdict that is given most often."""
 
 
 class Votes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One judge is asked `n` times about the same thing.
+    """One judge is asked the same question `n` times.
 
     Args:
-        n: how many calls one judgement is.
+        n: calls per judgement.
         by: how the votes become one verdict.
-        quorum: so many votes have to succeed, or the judgement abstains; None: more than half.
+        quorum: votes that have to succeed, or the judgement abstains; None: more than half.
     """
 
     n: int
@@ -38,12 +38,12 @@ class Votes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Panel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Several judges are asked about the same thing.
+    """Several judges are asked about the same sample.
 
     Args:
         members: names of judges; they need no component of their own.
         by: how their verdicts become one.
-        quorum: so many members have to give a verdict, or the panel abstains; None: more than half.
+        quorum: members that have to give a verdict, or the panel abstains; None: more than half.
         normalize: maps each member's range to [0, 1] first; else all ranges have to be the same.
     """
 
@@ -109,8 +109,8 @@ class Monitor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         truth: the key of the sample's ``extra`` that says whether the property holds.
         correct_reward: what a right prediction is worth to the policy.
         wrong_reward: what a wrong one is worth.
-        within: the reasoning is what stands between these tags; ``think`` without `before`.
-        before: the reasoning is what stands before the last occurrence of this text.
+        within: the reasoning is the text between these tags; ``think`` without `before`.
+        before: the reasoning is the text before the last occurrence of this text.
         rebalance: divides the reward by how frequent the sample's truth is.
     """
 

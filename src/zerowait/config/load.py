@@ -1,4 +1,4 @@
-"""From YAML or a mapping to a `RewardConfig`, or to one clear error."""
+"""Reads a reward configuration from YAML or a mapping, or raises one clear error."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import msgspec
 
 from zerowait.config.build import build, converted, tree_at
 from zerowait.config.judgement import Panel, PanelEntry
+from zerowait.config.messages import kind_of
 from zerowait.config.schema import (
     REDIS,
     Cache,
@@ -27,7 +28,6 @@ from zerowait.config.schema import (
 )
 from zerowait.config.source import KeyPath, Source, read_yaml, refuse_extremes
 from zerowait.config.traffic import Price, Sharding, Traffic
-from zerowait.config.words import kind_of
 from zerowait.errors import ConfigError
 from zerowait.types import FailureKind
 
@@ -60,11 +60,11 @@ def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> Reward
         failed = error
     finally:
         del config  # a mapping may hold a key, and a traceback may show local variables
-    raise bare(failed)
+    raise without_traceback(failed)
 
 
-def bare(error: ConfigError) -> ConfigError:
-    """`error` without the frames that it came through: they hold the document, keys included."""
+def without_traceback(error: ConfigError) -> ConfigError:
+    """`error` without its traceback, whose frames hold the document with its API keys."""
     error.__cause__ = error.__context__ = None
     return error.with_traceback(None)
 

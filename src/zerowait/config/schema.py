@@ -1,4 +1,4 @@
-"""What a reward configuration may say: frozen values that are valid or do not exist.
+"""The schema of a reward configuration: frozen values that are valid or do not exist.
 
 The reader in `zerowait.config.load` turns YAML or a mapping into these, and turns every problem
 into a `ConfigError` that names the file, the line and the key.
@@ -12,14 +12,13 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 import msgspec
 
-from zerowait.config.anchors import EverySteps
 from zerowait.config.checks import finite, json_only, not_negative, positive
 from zerowait.config.endpoint import REWARD_APIS, Endpoint
 from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
+from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Price, Sharding, Traffic
-from zerowait.config.unreadable_pickle import veiled
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
@@ -28,7 +27,7 @@ REDIS = ("redis://", "rediss://", "unix://")
 
 
 class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The failure policy ``{value: x}``: an abstained component counts as `value`, as you said."""
+    """The failure policy ``{value: x}``: an abstained component counts as `value`."""
 
     value: float
 
@@ -44,7 +43,7 @@ class FailurePolicy(msgspec.Struct, frozen=True):
     """Which policy applies to which kind of failure of which component.
 
     Args:
-        default: for every kind that is not listed; None when the user did not say.
+        default: for every kind that is not listed; None where the user chose none.
         kinds: policy per failure kind.
         components: a policy of its own for a component.
         quorum: under ``drop_group``, the share of a group that must have a value; below it the
@@ -77,10 +76,8 @@ class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
         sources: the data sources this component is for; empty means all.
         options: keyword arguments of the scorer.
         timeout_s: how long a user's function may take before it abstains with ``timeout``.
-        workers: processes of a synchronous function of yours: calls at once, 2 unless you say
-            otherwise.
-        concurrency: calls of an asynchronous function of yours that overlap, in one process; 64
-            unless you say otherwise.
+        workers: processes of a synchronous function, each with one call at a time; None: 2.
+        concurrency: overlapping calls of an asynchronous function, in one process; None: 64.
     """
 
     scorer: str
@@ -143,9 +140,9 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
         number: inclusive range of a decimal number, such as ``[0, 1]``.
         choice: the words it may answer; the first is worth 1, the last 0, those between evenly.
         schema: a JSON schema's file, relative to the configuration; the answer is a JSON object.
-        value: where in that object the verdict is, such as ``/score``; or a mapping of such places
-            to weights, whose weighted sum is the verdict.
-        structured: whether the schema is also sent as ``response_format``; it is unless you say no.
+        value: JSON pointer of the verdict in that object, such as ``/score``; or a mapping of such
+            pointers to weights, whose weighted sum is the verdict.
+        structured: whether the schema is also sent as ``response_format``; None: it is.
         reward: a reward model's number as it is (``raw``), or in an inclusive range.
         pairs, rank: responses are compared with each other; see `GroupVerdict`.
     """
@@ -175,23 +172,32 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError("a choice verdict needs at least two different words")
 
 
+class EverySteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """``anchors_every: {steps: N}``: every N training steps, by the ``step`` of the samples."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        positive("steps", self.steps)
+
+
 class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A judge: who is asked, by which rubric, and how it has to answer.
+    """A judge: its endpoints, its rubric, and the form of its answers.
 
     Args:
-        endpoints: where it answers; all serve the same model, and share the work.
+        endpoints: its addresses; all serve the same model, and share the requests.
         rubric: a built-in name, or a path to a Markdown rubric; by default ``quality``, and for
             comparisons ``pairwise`` or ``ranking``.
         verdict: the form of its answer.
-        max_tokens: the longest answer; a truncated one is asked once more with twice as many.
+        max_tokens: the longest answer; a truncated one is retried once with twice as many.
         temperature: sampling temperature of the judge.
         parameters: further fields of the request body, such as ``top_p`` or ``seed``.
         ask: a rubric's criteria ``together`` in one call, or ``apart`` in one call each.
-        votes: how often it is asked about the same thing, and what becomes of its answers.
-        monitor: it sees the reasoning alone and predicts a property; what that is worth.
+        votes: how often it is asked the same question, and how the answers are pooled.
+        monitor: it sees the reasoning alone and predicts a property of the sample.
         anchors: a JSONL file of samples with reference verdicts, by which its drift is measured.
-        anchors_every: they are asked at the start, and again after so many judgements, or after
-            ``{steps: N}`` training steps.
+        anchors_every: anchors are judged at the start and again after this many judgements, or
+            every ``{steps: N}`` training steps.
         anchors_alarm: the mean difference, as a share of the range, above which it has drifted.
     """
 
@@ -243,14 +249,14 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where judged replies are kept; None means nowhere.
+    """The cache of judged replies; off where `path` and `url` are None.
 
     Args:
         path: an SQLite file on a local disk.
         url: a Redis instead of a file, such as ``redis://host:6379/0``; a password in it is never
             shown.
         max_bytes: of the file; beyond it the oldest entries are dropped. None is no limit.
-        max_age_days: an older entry is asked for again, and dropped. None is no limit.
+        max_age_days: an older entry is dropped, and its request sent again. None is no limit.
     """
 
     path: str | None = "~/.cache/zerowait/judgements.db"
@@ -260,7 +266,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     @property
     def is_off(self) -> bool:
-        """Whether replies are kept nowhere."""
+        """Whether there is no cache."""
         return self.path is None and self.url is None
 
     def __repr__(self) -> str:  # a password in the URL must not reach a log through a repr
@@ -273,7 +279,7 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         yield repr(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return veiled(_cache, msgspec.structs.asdict(self))
+        return obfuscated(_cache, msgspec.structs.asdict(self))
 
     def __post_init__(self) -> None:
         if self.path is not None and ("\0" in self.path or not self.path.strip()):
@@ -299,8 +305,17 @@ def _cache(settings: Mapping[str, Any]) -> Cache:
 class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A whole reward configuration, valid by construction.
 
-    `panels` are the entries of ``judges`` that ask other judges. `source` and `at` say where it was
-    written, for errors that are found later.
+    Args:
+        components: the terms of the reward, by name.
+        judges: the judges that ask a model, by name.
+        panels: the entries of ``judges`` that ask other judges, by name.
+        traffic: limits on requests.
+        hub: how the hub of a job is spread over processes.
+        cache: of judged replies.
+        prices: of models, by name.
+        on_failure: what becomes of a component that abstained.
+        source: the document that it was read from, for errors that are found later.
+        at: key path of the configuration in that document.
     """
 
     components: dict[str, Component]
@@ -316,7 +331,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def base(self) -> Path:
-        """The folder that relative paths start from."""
+        """The folder that relative paths in the configuration start from."""
         return self.source.base
 
     def fail(self, path: KeyPath, problem: str) -> NoReturn:

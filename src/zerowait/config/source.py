@@ -1,4 +1,4 @@
-"""A YAML document that remembers where each of its values was written."""
+"""YAML documents that know the line of each key, for error messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import yaml
 
-from zerowait.config.unreadable_pickle import veiled
+from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.errors import ConfigError, did_you_mean
 
 KeyPath = tuple[str | int, ...]
@@ -22,9 +22,10 @@ class Source:
     """A parsed document with the line of every key, so that an error can point at it.
 
     Args:
-        name: how errors call it: a file name, or ``reward`` for a mapping.
+        name: its name in errors: a file name, or ``reward`` for a mapping.
         tree: the parsed value.
         lines: 1-based line of each key path; empty for a mapping.
+        base: the folder that relative paths in it start from.
     """
 
     def __init__(self, name: str, tree: Any, lines: dict[KeyPath, int], base: Path) -> None:
@@ -34,33 +35,33 @@ class Source:
         self._lines = lines
 
     def __reduce__(self) -> tuple[Any, ...]:  # the document may hold a key
-        return veiled(Source, self.name, self.tree, self._lines, self.base)
+        return obfuscated(Source, self.name, self.tree, self._lines, self.base)
 
     def fail(self, path: KeyPath, problem: str) -> NoReturn:
         """Raise a ConfigError for `path`: ``reward.yaml:12: components.answer <problem>``."""
-        raise ConfigError(self.says(path, problem))
+        raise ConfigError(self.message(path, problem))
 
-    def says(self, path: KeyPath, problem: str) -> str:
-        """`problem` behind the file, the line and the key path it is about."""
+    def message(self, path: KeyPath, problem: str) -> str:
+        """An error message: file, line and key path, then `problem`."""
         where, known = path, self._lines.get(path)
         while known is None and where:
             where = where[:-1]
             known = self._lines.get(where)
-        place = f"{self.name}:{known}" if known is not None else self.name
-        key = spell(path)
-        return f"{place}: {key} {problem}" if key else f"{place}: {problem}"
+        location = f"{self.name}:{known}" if known is not None else self.name
+        key = path_text(path)
+        return f"{location}: {key} {problem}" if key else f"{location}: {problem}"
 
     def unknown_key(self, path: KeyPath, key: object, known: list[str]) -> NoReturn:
         """Raise the error for a key that does not exist, with the nearest one that does."""
-        what = spell(path) or "it"
-        place = self.says((*path, str(key)), "").split(": ", 1)[0]
-        raise ConfigError(f"{place}: {what} has no key {key!r}{did_you_mean(str(key), known)}")
+        what = path_text(path) or "it"
+        location = self.message((*path, str(key)), "").split(": ", 1)[0]
+        raise ConfigError(f"{location}: {what} has no key {key!r}{did_you_mean(str(key), known)}")
 
 
-def spell(path: KeyPath) -> str:
-    """The key path as people write it.
+def path_text(path: KeyPath) -> str:
+    """The key path as text.
 
-    >>> spell(("judges", "quality", "endpoints", 0, "model"))
+    >>> path_text(("judges", "quality", "endpoints", 0, "model"))
     'judges.quality.endpoints[0].model'
     """
     text = ""
@@ -70,10 +71,10 @@ def spell(path: KeyPath) -> str:
 
 
 def read_yaml(path: Path) -> Source:
-    """The document in `path`.
+    """The YAML document in the file `path`.
 
     Raises:
-        ConfigError: the file cannot be read, is not YAML, or says one key twice.
+        ConfigError: the file cannot be read, is not YAML, or has one key twice.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -83,7 +84,16 @@ def read_yaml(path: Path) -> Source:
 
 
 def parse_yaml(text: str, *, name: str, base: Path) -> Source:
-    """The document in `text`, called `name` in errors."""
+    """The YAML document in `text`.
+
+    Args:
+        text: of the document.
+        name: its name in errors.
+        base: the folder that relative paths in it start from.
+
+    Raises:
+        ConfigError: it is not YAML, or has one key twice.
+    """
     try:
         tree, lines = _parsed(text, name)
     except yaml.MarkedYAMLError as error:
@@ -101,9 +111,9 @@ def parse_yaml(text: str, *, name: str, base: Path) -> Source:
 
 
 def refuse_extremes(source: Source) -> None:
-    """Raise a ConfigError for what neither the system nor JSON has a form for.
+    """Raise a ConfigError for a whole number beyond 64 bits, the character 0, or a lone surrogate.
 
-    That is a whole number beyond 64 bits, the character 0, and half of a surrogate pair.
+    Neither the system nor JSON can represent these.
     """
     _refuse_extremes(source, source.tree, ())
 
@@ -126,20 +136,20 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
         node = loader.get_single_node()
         if node is None:
             return None, lines
-        _walk(node, (), lines, (name,))
+        _note_lines(node, (), lines, (name,))
         return loader.construct_document(node), lines
     finally:
         loader.dispose()
 
 
-def _walk(
+def _note_lines(
     node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], inside: tuple[Any, ...]
 ) -> None:
-    """Notes every line. `inside` is the document's name, and the nodes that `node` stands in."""
+    """Note the line of every key. `inside` is the document's name, and the nodes around `node`."""
     name = inside[0]
     if node in inside[1:]:
         line = node.start_mark.line + 1
-        raise ConfigError(f"{name}:{line}: {spell(path)} refers to what it is itself a part of")
+        raise ConfigError(f"{name}:{line}: {path_text(path)} refers to what it is itself a part of")
     lines.setdefault(path, node.start_mark.line + 1)
     inside = (*inside, node)
     if isinstance(node, yaml.MappingNode):
@@ -149,12 +159,12 @@ def _walk(
             inner = (*path, str(key.value))
             line = key.start_mark.line + 1
             if inner in lines:
-                raise ConfigError(f"{name}:{line}: {spell(inner)} is given twice")
+                raise ConfigError(f"{name}:{line}: {path_text(inner)} is given twice")
             lines[inner] = line
-            _walk(value, inner, lines, inside)
+            _note_lines(value, inner, lines, inside)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
-            _walk(value, (*path, index), lines, inside)
+            _note_lines(value, (*path, index), lines, inside)
 
 
 def _reason(error: Exception) -> str:

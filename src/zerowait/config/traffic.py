@@ -1,4 +1,4 @@
-"""How hard the judges may be asked."""
+"""Limits on judge requests: concurrency, rate, time, hedging, budget, proxy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from zerowait.config.checks import at_most, not_negative, positive
-from zerowait.config.unreadable_pickle import veiled
+from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.config.urls import check_proxy, shown_url
 
 _MOST_USD = 1e9  # money is counted in whole nano-dollars of 64 bits
@@ -20,11 +20,12 @@ BUDGETS: Final = ("budget_usd", "validation_budget_usd")
 
 
 class Hedge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Late requests are sent once more, and the first answer counts.
+    """Hedged requests: a late request is sent once more, and the first answer counts.
 
     Args:
-        after: how late: ``p95`` is later than 95 % of the endpoint's answers; or seconds.
-        extra: copies per request, at most.
+        after: when a request is late: ``p95``: later than 95 % of the endpoint's answers; or
+            seconds.
+        extra: the most copies per request, in (0, 1].
     """
 
     after: str | float = "p95"
@@ -64,10 +65,10 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Sharding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Over how many processes a job's hub is spread, where it lives under Ray.
+    """How many processes a job's hub is spread over, where it runs under Ray.
 
     Args:
-        shards: one carries some 2,000 judgements per second where it has a core of its own.
+        shards: processes; one does about 2,000 judgements per second on a core of its own.
     """
 
     shards: int = 1
@@ -78,28 +79,28 @@ class Sharding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How hard the judges may be asked, and how long an answer may take.
+    """Limits on the requests to judges.
 
     Args:
-        concurrency: requests in flight: a number for the whole job, or ``auto``: for each endpoint
-            and model what it turns out to bear.
-        max_concurrency: with ``auto``, at most so many for each endpoint and model.
+        concurrency: requests in flight: a number for the whole job, or ``auto``: an adaptive limit
+            for each endpoint and model.
+        max_concurrency: the most requests in flight per endpoint and model, with ``auto``.
         rpm: requests per minute to each endpoint and model; None: what its ``x-ratelimit``
-            headers say; ``off``: no matter what they say.
+            headers say; ``off``: ignore them.
         tpm: tokens per minute, prompt and answer, likewise.
         hedge: when late requests are sent once more, or ``off``.
         timeout_s: of one attempt, from the moment it is sent.
-        deadline_s: of one judgement, from its first send, over all attempts; also how long a judge
-            that worked before is waited for when it goes away.
-        attempts: how often one judgement is sent at most, not counting those that met nobody.
-        give_up_after: the run ends when so many judgements have failed and not one was ever
-            reached, since then something is wrong that waiting does not mend; ``off`` goes on.
+        deadline_s: of one judgement, from its first send, over all attempts; also how long requests
+            wait for a judge that worked before and cannot be reached.
+        attempts: the most sends of one judgement; those that reached no server do not count.
+        give_up_after: failed judgements without a single success that end the run (waiting does not
+            repair a wrong key or model name); ``off``: the run goes on.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.
         budget_usd: what the judges may cost; needs ``prices``. None is no budget.
         validation_budget_usd: what they may cost for samples whose ``split`` is not ``train``,
-            which then leave `budget_usd` alone. None: these are paid from `budget_usd` too.
-        budget_name: whose spend counts; default: the configuration file, or, for a configuration
-            that is no file, this engine alone.
+            which are then not paid from `budget_usd`. None: they are.
+        budget_name: the name under which spending is counted over runs; default: the configuration
+            file, or, without a file, this engine alone.
         proxy: the URL of the proxy that requests go through, ``http://user:password@host:3128``;
             ``env``: that of ``HTTPS_PROXY``, ``HTTP_PROXY`` or ``ALL_PROXY``, except for hosts in
             ``NO_PROXY``. None or ``off``: requests go directly, whatever the environment says.
@@ -138,7 +139,7 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             yield name, shown_url(value) if hidden else value
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return veiled(_traffic, msgspec.structs.asdict(self))
+        return obfuscated(_traffic, msgspec.structs.asdict(self))
 
     def __post_init__(self) -> None:
         if self.proxy is not None:

@@ -1,4 +1,4 @@
-"""URLs of judges: checked before anything is asked, and shown without what may be secret."""
+"""URLs of judges and proxies: checked, shown without secrets, and searched for secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LETTER: Final = re.compile(r"[A-Za-z]")
 
 
 def check_url(name: str, url: str) -> None:
-    """Raise a ValueError unless `url` is one that can be asked; its text is never repeated."""
+    """Raise a ValueError unless requests can be sent to `url`; never repeats it."""
     if not url.lower().startswith(("http://", "https://")):
         raise ValueError(f"{name} must start with http:// or https://")
     if _BLANK.search(url):
@@ -67,7 +67,7 @@ def shown_url(url: str) -> str:
 
 
 def secrets_in_url(url: str) -> tuple[list[str], list[str]]:
-    """What must not come back from a server that is asked at `url`: keys, and other values.
+    """Texts in `url` that must not reach logs or errors: keys, and other values.
 
     Keys are the password and parts of the path that look like one; values are those of the query
     and of parameters in the path, the user, and the fragment.
@@ -91,7 +91,7 @@ def secrets_in_url(url: str) -> tuple[list[str], list[str]]:
 
 
 def _values(pairs: Iterable[str]) -> list[str]:
-    """The value of each ``name=value``; all of what has no name."""
+    """The value of each ``name=value``; the whole text where there is no name."""
     return [pair.partition("=")[2] if "=" in pair else pair for pair in pairs]
 
 

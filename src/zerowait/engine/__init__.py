@@ -4,7 +4,7 @@ from zerowait.engine.combine import combine, metrics_of, policy_for, settle_grou
 from zerowait.engine.engine import Engine
 from zerowait.engine.groups.shapes import Tokenizer
 from zerowait.engine.judging.result import JudgementResult
-from zerowait.engine.monitor.give_up import failure_reason
+from zerowait.engine.monitor.failure_reasons import failure_reason
 from zerowait.engine.monitor.health import ALARMS, StepRow
 from zerowait.engine.monitor.stats import AnchorStats, JudgeStats, Stats, quantile
 from zerowait.engine.partition import ForwardedRequest, Partition

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from zerowait.config.checks import seconds as checked_seconds
-from zerowait.engine.gate import Gate, closed
-from zerowait.engine.groups.comparison import GroupComparisons
+from zerowait.engine.gate import Gate, gate_closed
+from zerowait.engine.groups.comparison_runner import ComparisonRunner
 from zerowait.engine.groups.prompt_groups import GroupMember
 from zerowait.engine.judging.runner import JudgeRunner, in_unit
 from zerowait.engine.monitor.stall_watchdog import PendingWork
@@ -63,17 +63,17 @@ class ComponentRunner:
         self,
         plan: Plan,
         judges: Mapping[str, JudgeRunner],
-        comparisons: GroupComparisons,
+        comparisons: ComparisonRunner,
         pool: ScorerPool,
         pending: PendingWork,
     ) -> None:
         self._pending = pending
-        self._steps = plan.rules
+        self._steps = plan.steps
         self._judges = judges
         self._comparisons = comparisons
         self._pool = pool
-        self._by_row = any(map(_is_by_row, plan.rules))
-        self._slow = sum(map(_is_slow, plan.rules))
+        self._by_row = any(map(_is_by_row, plan.steps))
+        self._slow = sum(map(_is_slow, plan.steps))
 
     async def outcomes(
         self, sample: Sample, member: GroupMember | None = None, until: Deadline | None = None
@@ -96,9 +96,9 @@ class ComponentRunner:
             outcomes[step.name] = await self._run(step, sample, outcomes, member, until)
         return outcomes
 
-    def left(self, member: GroupMember) -> None:
+    def leave(self, member: GroupMember) -> None:
         """Tell the siblings of `member` that no caller waits for it any more."""
-        self._comparisons.left(member)
+        self._comparisons.leave(member)
 
     async def _all_at_once(
         self,
@@ -161,7 +161,7 @@ class ComponentRunner:
             sample,
             options=step.options,
             timeout_s=step.timeout_s,
-            places=step.places,
+            limits=step.limits,
         )
 
 
@@ -204,4 +204,4 @@ def _unwanted(
     state = gate.is_open(known)
     if isinstance(state, Abstain):
         return state
-    return None if state else closed(gate)
+    return None if state else gate_closed(gate)

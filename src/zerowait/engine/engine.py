@@ -20,22 +20,23 @@ from zerowait.config import RewardConfig, load_config
 from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import ExtraNumbers, combine, settle_groups
 from zerowait.engine.components import ComponentRunner, Deadline
+from zerowait.engine.credentials import credentials
 from zerowait.engine.groups.comparer import GroupComparer
-from zerowait.engine.groups.comparison import GroupComparisons
-from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, Groups
+from zerowait.engine.groups.comparison_runner import ComparisonRunner
+from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGroups
 from zerowait.engine.groups.shapes import Shapes, Tokenizer
 from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
 from zerowait.engine.judging.cached_judge import SharedFlights
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner
-from zerowait.engine.monitor.give_up import NothingReached
-from zerowait.engine.monitor.health_watch import HealthWatch
+from zerowait.engine.monitor.give_up import GiveUpCheck
+from zerowait.engine.monitor.health_monitor import HealthMonitor
 from zerowait.engine.monitor.loop_lag import LoopLagMonitor
 from zerowait.engine.monitor.stall_watchdog import StallWatchdog
 from zerowait.engine.monitor.stats import Stats, StatsCollector
 from zerowait.engine.partition import ForwardedRequest, Partition
-from zerowait.engine.plan import compile_plan, credentials
+from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.errors import ClosedError, PortalMisuseError
@@ -101,12 +102,12 @@ class Engine:
         self._stats = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
-        self._give_up = NothingReached(self.config.traffic.give_up_after)
+        self._give_up = GiveUpCheck(self.config.traffic.give_up_after)
         self.endpoint_states = EndpointStates(
             self.config.traffic, listener=self._tell, parts=self._shard.of
         )
-        self.groups = Groups(self.plan.waits_for_siblings)
-        self._has_groups = bool(self.groups)
+        self.groups = PromptGroups(self.plan.waits_for_siblings)
+        self._has_groups = bool(self.groups.needed_by)
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -117,7 +118,7 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False
         self._flights: SingleFlight[JudgementResult] = SingleFlight()
-        self._comparisons: GroupComparisons | None = None
+        self._comparisons: ComparisonRunner | None = None
         self._judge_factory: JudgeFactory | None = None
         self._steps: ComponentRunner | None = None
         self._budgets = Budgets()
@@ -126,11 +127,11 @@ class Engine:
         )
         self._latencies: LatencyFile | None = None
         self._latencies_due_s = 0.0
-        self._lag = LoopLagMonitor(self._tell, each=self._look)
+        self._lag = LoopLagMonitor(self._tell, on_probe=self._look)
         self._anchors = AnchorWatch(
             self.plan.anchors, self.endpoint_states, self._tell, stands_for=self._shard.of
         )
-        self.health = HealthWatch(self.plan, self._tell, alone=partition is None)
+        self.health = HealthMonitor(self.plan, self._tell, alone=partition is None)
         self._listeners = {kind: self._listeners_for(kind) for kind in get_args(Event)}
 
     async def __aenter__(self) -> Self:
@@ -170,8 +171,8 @@ class Engine:
                 await self._start_anchors(stack, dependencies)
             self._lag.start()
             stack.callback(self._lag.stop)
-            self._comparisons = GroupComparisons(
-                self.plan.contests, comparers, deadline_s=self.config.traffic.group_deadline_s
+            self._comparisons = ComparisonRunner(
+                self.plan.comparisons, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
             await stack.enter_async_context(self._comparisons)
             self._steps = ComponentRunner(
@@ -194,7 +195,7 @@ class Engine:
 
     def _look(self) -> None:
         """Runs with each probe of the loop's lag: check for a stall, and save latencies."""
-        self._watchdog.look()
+        self._watchdog.check()
         if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
             self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
             self._keep_latencies()
@@ -333,7 +334,7 @@ class Engine:
         self._stats.submitted += 1
         if self._has_groups:
             self._check(sample, size=size)
-            member = self.groups.enter(batch, sample, size or 1)
+            member = self.groups.join(batch, sample, size or 1)
             outcomes = await self._grouped(steps, member, batch, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
@@ -371,12 +372,12 @@ class Engine:
     ) -> dict[str, Any]:
         finished = False
         try:
-            outcomes = await steps.outcomes(member.member.sample, member, until)
+            outcomes = await steps.outcomes(member.sample, member, until)
             outcomes.update(await self._shapes.outcomes(member, outcomes))
             finished = True
         finally:
-            member.group.judged(member.member, None)
-            steps.left(member)
+            member.group.set_rules_known(member, None)
+            steps.leave(member)
             self.groups.leave(batch, member, finished=finished)
         return outcomes
 

@@ -1,4 +1,4 @@
-"""A gate: the condition under which a component is wanted, such as ``answer > 0``."""
+"""Gates: the condition under which a component is computed, such as ``answer > 0``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Gate:
             raise ValueError(f"{text!r} names no component")
 
     def is_open(self, outcomes: Mapping[str, Outcome]) -> bool | Abstain:
-        """Whether the condition holds; the first abstention it depends on instead, if any."""
+        """Whether the condition holds; an abstention where a component that it names abstained."""
         values: dict[str, float] = {}
         for name in self.names:
             outcome = outcomes[name]
@@ -66,13 +66,13 @@ class Gate:
         return self._test(values)
 
 
-def closed(gate: Gate) -> Skipped:
+def gate_closed(gate: Gate) -> Skipped:
     """The outcome of a component whose gate is closed."""
     return Skipped(f"gate {gate.text!r} is closed")
 
 
 def is_gate_closed(outcome: Outcome) -> bool:
-    """Whether `outcome` is that of a component whose gate is closed, and which so is worth 0."""
+    """Whether `outcome` is that of a component whose gate is closed, which counts as 0."""
     return isinstance(outcome, Skipped) and outcome.why.startswith("gate ")
 
 
@@ -124,13 +124,13 @@ def _term(node: ast.expr, text: str, names: set[str]) -> Callable[[Mapping[str, 
     raise ValueError(f"{ast.unparse(node)!r} in {text!r} is neither a component nor a number")
 
 
-def order(gates: Mapping[str, Gate | None]) -> list[str]:
-    """The components in an order in which every gate's components come before it.
+def evaluation_order(gates: Mapping[str, Gate | None]) -> list[str]:
+    """The components in an order in which those that a gate names come before it.
 
     Raises:
         ValueError: the gates form a cycle; the message names it.
 
-    >>> order({"b": Gate("a > 0"), "a": None})
+    >>> evaluation_order({"b": Gate("a > 0"), "a": None})
     ['a', 'b']
     """
     needed = {name: sorted(gate.names) if gate else [] for name, gate in gates.items()}

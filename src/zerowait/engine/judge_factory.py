@@ -18,13 +18,13 @@ from zerowait.client import (
 )
 from zerowait.config import RewardConfig
 from zerowait.engine.budget import Budgets, in_training
-from zerowait.engine.groups.comparer import AgainstReference, Comparer, GroupComparer
+from zerowait.engine.groups.comparer import Comparer, GroupComparer, ReferenceRunner
 from zerowait.engine.judging.cached_judge import CachedJudge, SharedFlights
 from zerowait.engine.judging.plan import JudgePlan
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner, PanelRunner, SingleJudgeRunner
 from zerowait.engine.partition import ForwardedRequest
-from zerowait.judge import decode_reply, in_words_of
+from zerowait.judge import body_for_api, decode_reply
 from zerowait.types import Outcome, Sample
 
 
@@ -116,7 +116,7 @@ class JudgeFactory:
             transport=transport,
             endpoint_states=self._dependencies.endpoint_states,
             decode=decode,
-            translate=in_words_of,
+            translate=body_for_api,
             usage=meter.usage,
             listener=listener,
         )
@@ -136,7 +136,7 @@ class JudgeFactory:
             if procedure.comparison.against == "group":
                 comparers[name] = comparer
             else:
-                judges[name] = AgainstReference(comparer)
+                judges[name] = ReferenceRunner(comparer)
         known = {name: bounds for name, bounds in self._plan.bounds.items() if bounds is not None}
         panels = self._config.panels
         return judges | {n: PanelRunner(p, judges, known) for n, p in panels.items()}, comparers
@@ -163,6 +163,6 @@ class _BudgetedComparer:
     def quorum(self) -> float:
         return self._training.quorum
 
-    async def group(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
+    async def compare(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
         comparer = self._training if all(map(in_training, samples)) else self._validation
-        return await comparer.group(samples, component=component)
+        return await comparer.compare(samples, component=component)

@@ -1,8 +1,7 @@
-"""A configuration, made ready to run: every name resolved and every option checked."""
+"""The plan of a configuration: its steps in order, every name resolved and every option checked."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,14 +9,13 @@ from typing import Literal
 
 import msgspec
 
-from zerowait.client import Secret
 from zerowait.config import JudgeComponent, RewardConfig, ScorerComponent, ShapeComponent
 from zerowait.config.traffic import BUDGETS
 from zerowait.engine.combine import Term
-from zerowait.engine.gate import Gate, order
+from zerowait.engine.gate import Gate, evaluation_order
 from zerowait.engine.judging.anchors import AnchorSet
 from zerowait.engine.judging.plan import JudgePlan, compares_siblings, compile_judges
-from zerowait.engine.pool.scorer_pool import CONCURRENCY, WORKERS, Places
+from zerowait.engine.pool.scorer_pool import CONCURRENCY, WORKERS, CallLimits
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge.anchors import load_anchors
 from zerowait.scorers import (
@@ -35,7 +33,19 @@ _NEAR = 0.8
 
 
 class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule; `call` runs in place, None is for what may hang: `target` then runs in the pool."""
+    """A rule, in this process or, where it may hang, in the worker pool.
+
+    Args:
+        name: of the component.
+        gate: under which condition it is wanted; None: always.
+        sources: the data sources it is for; empty means all.
+        call: the scorer, to be called in this process; None: `target` runs in the worker pool.
+        target: name of the scorer.
+        options: keyword arguments of the scorer.
+        timeout_s: of one call in the pool.
+        factor: weight in the reward.
+        limits: how many calls run at once in the pool.
+    """
 
     name: str
     gate: Gate | None
@@ -45,11 +55,11 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, object]
     timeout_s: float
     factor: float
-    places: Places
+    limits: CallLimits
 
 
 class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's verdict; with a `range` it is mapped from there to [0, 1]."""
+    """A judge's verdict on one response; with a `range` it is mapped from there to [0, 1]."""
 
     name: str
     gate: Gate | None
@@ -68,7 +78,7 @@ class ComparisonStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShapeStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A term over the whole group."""
+    """A shape: a penalty per response that depends on the whole prompt group."""
 
     name: str
     sources: frozenset[str]
@@ -76,12 +86,18 @@ class ShapeStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is done for each sample, in an order in which gates find what they need.
+    """What is computed for each sample.
 
-    `functions` are the users' functions among the rules.
+    Args:
+        steps: the per-sample components, each after those that its gate names.
+        shapes: the components over a prompt group, which run last.
+        terms: what enters the reward, one per component.
+        judges: how each judge is asked.
+        anchors: of the judges that have some, by name.
+        functions: users' functions among the rules, by target.
     """
 
-    rules: list[RuleStep | JudgeStep | ComparisonStep]
+    steps: list[RuleStep | JudgeStep | ComparisonStep]
     shapes: list[ShapeStep]
     terms: list[Term]
     judges: JudgePlan
@@ -89,14 +105,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     functions: dict[str, UserScorer]
 
     @property
-    def contests(self) -> list[ComparisonStep]:
+    def comparisons(self) -> list[ComparisonStep]:
         """The steps that compare siblings."""
-        return [step for step in self.rules if isinstance(step, ComparisonStep)]
+        return [step for step in self.steps if isinstance(step, ComparisonStep)]
 
     @property
     def waits_for_siblings(self) -> str:
         """The first component that needs the whole prompt group; empty for none."""
-        names = [step.name for step in self.contests] + [step.name for step in self.shapes]
+        names = [step.name for step in self.comparisons] + [step.name for step in self.shapes]
         return names[0] if names else ""
 
 
@@ -112,7 +128,7 @@ def compile_plan(config: RewardConfig) -> Plan:
         if not isinstance(component, ShapeComponent)
     }
     try:
-        ordered = order(gates)
+        ordered = evaluation_order(gates)
     except ValueError as error:
         config.fail(("components",), str(error))
     judges = compile_judges(config)
@@ -125,7 +141,7 @@ def compile_plan(config: RewardConfig) -> Plan:
     ]
     _check_prices(config)
     return Plan(
-        rules=steps,
+        steps=steps,
         shapes=shapes,
         terms=[
             Term(name, _factor(c), _measures(c, judges), _role(c))
@@ -139,90 +155,6 @@ def compile_plan(config: RewardConfig) -> Plan:
             for target, function in user_functions(step.target, step.options).items()
         },
         anchors=_anchors(config, judges),
-    )
-
-
-def check_siblings(config: RewardConfig, plan: Plan, responses: int, *, said: str) -> None:
-    """Raise a ConfigError where siblings are compared and a prompt has one response.
-
-    Args:
-        config: the configuration, which the message names.
-        plan: made of it.
-        responses: to each prompt.
-        said: where that number stands, such as ``rollout.n``.
-    """
-    if responses > 1 or not plan.contests:
-        return
-    step = plan.contests[0]
-    kind = "rank" if config.judges[step.judge].verdict.rank is not None else "pairs"
-    config.fail(
-        ("components", step.name),
-        f"compares the responses to one prompt (judges.{step.judge}.verdict: {{{kind}: group}}), "
-        f"and {said} is {responses}: a reward of siblings has no value without siblings; let a "
-        "prompt have at least 2 responses, or compare with a reference: {pairs: reference}",
-    )
-
-
-class _Environment:
-    """Environment variables that a traceback with local variables does not show."""
-
-    def __init__(self, variables: Mapping[str, str] | None) -> None:
-        self._variables = os.environ if variables is None else variables
-
-    def key(self, name: str) -> Secret | None:
-        """The key in a variable; None where there is none.
-
-        Raises:
-            ConfigError: it is no key.
-        """
-        if not self._variables.get(name, "").strip():
-            return None
-        return Secret(self._variables[name])
-
-
-def credentials(
-    config: RewardConfig, environ: Mapping[str, str] | None = None
-) -> dict[str, list[Secret | None]]:
-    """The API key of each judge's endpoints, in their order; None where none is configured.
-
-    Args:
-        config: names the variables.
-        environ: where they are looked up; None: the process's environment.
-
-    Raises:
-        ConfigError: a variable that should hold a key is not set; the message names it.
-    """
-    variables = _Environment(environ)
-    del environ
-    keys: dict[str, list[Secret | None]] = {}
-    for name, judge in config.judges.items():
-        keys[name] = []
-        for index, endpoint in enumerate(judge.endpoints):
-            key = None if endpoint.api_key is None else Secret(endpoint.api_key)
-            if key is None and endpoint.api_key_env is not None:
-                key = _key(config, endpoint.api_key_env, variables, (name, index))
-            keys[name].append(key)
-    return keys
-
-
-def _key(  # noqa: RET503 - it ends in an error
-    config: RewardConfig, variable: str, environ: _Environment, endpoint: tuple[str, int]
-) -> Secret:
-    """The key in a variable; where there is none, its name may be a key that was written there."""
-    at = ("judges", endpoint[0], "endpoints", endpoint[1], "api_key_env")
-    key = None
-    try:
-        key = environ.key(variable)
-    except ConfigError:
-        config.fail(at, f"names {variable}, whose value is no key: it must be printable ASCII")
-    if key is not None:
-        return key
-    if variable.isupper():
-        config.fail(at, f"names the environment variable {variable}, which is not set")
-    config.fail(
-        at,
-        "names an environment variable that is not set; it has to be the NAME of one, "
-        "never the key itself",
     )
 
 
@@ -246,9 +178,9 @@ def _gate(
 
 
 def _check_gates(config: RewardConfig, steps: list[RuleStep | JudgeStep | ComparisonStep]) -> None:
-    contests = {step.name for step in steps if isinstance(step, ComparisonStep)}
+    comparisons = {step.name for step in steps if isinstance(step, ComparisonStep)}
     for step in steps:
-        for needed in sorted(contests & step.gate.names) if step.gate else ():
+        for needed in sorted(comparisons & step.gate.names) if step.gate else ():
             config.fail(
                 ("components", step.name, "gate"),
                 f"names {needed!r}, which compares siblings: gates see per-sample components only",
@@ -288,32 +220,32 @@ def _step(
         options=options,
         timeout_s=component.timeout_s,
         factor=component.weight,
-        places=_places(config, name, component, options),
+        limits=_call_limits(config, name, component, options),
     )
 
 
-def _places(
+def _call_limits(
     config: RewardConfig, name: str, component: ScorerComponent, options: Mapping[str, object]
-) -> Places:
+) -> CallLimits:
     """How many calls of the component's own functions may run at once."""
     functions = user_functions(component.scorer, options)
-    overlap = any(function.overlaps for function in functions.values())
-    wait = not all(function.overlaps for function in functions.values())
+    any_async = any(function.overlaps for function in functions.values())
+    any_sync = not all(function.overlaps for function in functions.values())
     whose = "such as " + next(iter(functions)) if functions else "and no built-in rule"
-    if component.workers is not None and not wait:
+    if component.workers is not None and not any_sync:
         why = f"is for synchronous functions of your own, {whose}"
         if functions:
             why = f"is for synchronous functions, and {next(iter(functions))} is asynchronous"
             why += ": give concurrency instead"
         config.fail(("components", name, "workers"), why)
-    if component.concurrency is not None and not overlap:
+    if component.concurrency is not None and not any_async:
         why = f"is for asynchronous functions of your own, {whose}"
         if functions:
             first, function = next(iter(functions.items()))
             kind = "takes lists" if function.takes_lists else "is synchronous"
             why = f"is for asynchronous functions, and {first} {kind}: give workers instead"
         config.fail(("components", name, "concurrency"), why)
-    return Places(name, component.workers or WORKERS, component.concurrency or CONCURRENCY)
+    return CallLimits(name, component.workers or WORKERS, component.concurrency or CONCURRENCY)
 
 
 def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
@@ -333,7 +265,7 @@ def _shape(config: RewardConfig, name: str, component: ShapeComponent) -> Shape:
 def _check_correct(
     config: RewardConfig, name: str, shape: ShapeComponent, rules: list[ScorerComponent]
 ) -> None:
-    """Refuse a `correct` that no response can reach."""
+    """Refuse a shape's option `correct` that no response can reach."""
     correct = shape.options.get("correct")
     open_ended = ("by_data_source", "column")  # these, and users' functions, may give any number
     if correct is None or any(r.scorer in open_ended or ":" in r.scorer for r in rules):
@@ -371,7 +303,7 @@ def _anchors(config: RewardConfig, plan: JudgePlan) -> dict[str, AnchorSet]:
 def _refuse_misspelt(
     config: RewardConfig, name: str, component: ScorerComponent | ShapeComponent, problem: str
 ) -> None:
-    """An option that does not exist may be a misspelt key of every component."""
+    """Refuse an unknown option that looks like a misspelt key of every component."""
     fields = [field for field in component.__struct_fields__ if field != "options"]
     for option in component.options:
         if f"has no option {option!r}" not in problem and (

@@ -1,4 +1,4 @@
-"""The one bridge between synchronous callers and the event loop."""
+"""Portal: an event loop in a thread of its own, for synchronous callers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WAITS_FOR_ITSELF = (
 
 
 class Submitted(Future[T]):
-    """A future of a portal's work, which may be awaited on any other loop, and more than once."""
+    """The future of work on a portal's loop; may be awaited on any other loop, more than once."""
 
     _portal: Portal
 
@@ -29,8 +29,7 @@ class Submitted(Future[T]):
         """See `concurrent.futures.Future.result`.
 
         Raises:
-            PortalMisuseError: called on the portal's own thread before it is done, which would
-                wait for itself.
+            PortalMisuseError: called on the portal's own thread before it is done: a deadlock.
         """
         self._check()
         return super().result(timeout)
@@ -44,7 +43,7 @@ class Submitted(Future[T]):
         return asyncio.wrap_future(self).__await__()
 
     def _check(self) -> None:
-        if self._portal.is_here and not self.done():
+        if self._portal.is_own_thread and not self.done():
             raise PortalMisuseError(_WAITS_FOR_ITSELF)
 
 
@@ -82,8 +81,8 @@ class Portal:
         return self._loop is not None and self._pid == os.getpid() and self._thread.is_alive()
 
     @property
-    def is_here(self) -> bool:
-        """Whether the calling thread is the loop's own, which may not wait for itself."""
+    def is_own_thread(self) -> bool:
+        """Whether the calling thread is the loop's own, where a blocking call would deadlock."""
         return threading.current_thread() is self._thread
 
     def submit(self, work: Callable[[], Coroutine[Any, Any, T]]) -> Submitted[T]:
@@ -112,9 +111,9 @@ class Portal:
         """The result of `work`, which runs on the loop while this thread waits.
 
         Raises:
-            PortalMisuseError: called on the loop's own thread, which would wait for itself.
+            PortalMisuseError: called on the loop's own thread, which would deadlock.
         """
-        if self.is_here:
+        if self.is_own_thread:
             raise PortalMisuseError(_WAITS_FOR_ITSELF)
         future = self.submit(work)
         try:
@@ -124,7 +123,7 @@ class Portal:
             raise
 
     def stop(self) -> None:
-        """Tell the loop to cancel what is left and to end, without waiting for it."""
+        """Tell the loop to cancel all tasks and to end; returns without waiting for that."""
         if self._pid != os.getpid():
             return
         with self._closing:
@@ -133,11 +132,11 @@ class Portal:
                 loop.call_soon_threadsafe(loop.stop)
 
     def close(self) -> None:
-        """Cancel what is left, stop the loop and join its thread. Idempotent, from any thread."""
+        """Cancel all tasks, stop the loop and join its thread. Idempotent, from any thread."""
         if self._pid != os.getpid():
             return
         self.stop()
-        if not self.is_here:
+        if not self.is_own_thread:
             self._thread.join()
 
     def _run(self, started: Future[None]) -> None:
@@ -159,10 +158,10 @@ class Portal:
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """The fastest event loop there is: uvloop's where it is installed.
+    """A new event loop: uvloop's where it is installed, else asyncio's.
 
-    In a process that was started without its standard streams it is asyncio's: libuv takes their
-    numbers for its own files, and aborts when it closes one.
+    A process that was started without standard streams gets asyncio's: libuv would use their file
+    descriptors for its own files, and abort when it closes one.
     """
     try:
         import uvloop

@@ -1,4 +1,4 @@
-"""What a person sees while a batch is being scored."""
+"""Progress display of a batch: a bar on a terminal, else a line now and then."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _LINE_EVERY_S = 10.0
 
 
 class Progress:
-    """A bar on a terminal, or a line on stderr at least every 10 s: done, share, rate, time left.
+    """A progress bar on a terminal, or a line on stderr every 10 s: done, share, rate, time left.
 
     Args:
-        total: how many there are. shown: False shows nothing.
+        total: number of items.
+        shown: False shows nothing.
         what: the word before the numbers.
     """
 
@@ -28,7 +29,7 @@ class Progress:
         self._bar: Any = None
         self._task: Any = None
         self._closing = threading.Event()
-        self._liner: threading.Thread | None = None
+        self._line_thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
         self._started = time.monotonic()
@@ -37,10 +38,10 @@ class Progress:
             self._task = self._bar.add_task(self._what, total=self._total)
             self._bar.start()
         elif self._shown:
-            self._liner = threading.Thread(
-                target=self._lines, name="zerowait-progress", daemon=True
+            self._line_thread = threading.Thread(
+                target=self._print_lines, name="zerowait-progress", daemon=True
             )
-            self._liner.start()
+            self._line_thread.start()
         return self
 
     def __exit__(
@@ -52,35 +53,35 @@ class Progress:
         self._closing.set()
         if self._bar is not None:
             self._bar.stop()
-        if self._liner is not None:
-            self._liner.join()
+        if self._line_thread is not None:
+            self._line_thread.join()
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Count `count` more items as done."""
         self._done += count
         if self._bar is not None:
             self._bar.advance(self._task, count)
 
     def line(self) -> str:
-        """Where it stands, in one line."""
+        """Done, share, rate and time left, in one line."""
         elapsed_s = max(time.monotonic() - self._started, 1e-9)
         rate = self._done / elapsed_s
         left = f"{(self._total - self._done) / rate:.0f} s" if rate > 0 else "unknown"
         share = 100 * self._done / self._total
         return (
-            f"{self._what} {self._done}/{self._total} ({share:.0f} %), {paced(rate)}, "
+            f"{self._what} {self._done}/{self._total} ({share:.0f} %), {rate_text(rate)}, "
             f"{elapsed_s:.0f} s so far, left: {left}"
         )
 
-    def _lines(self) -> None:
+    def _print_lines(self) -> None:
         while not self._closing.wait(_LINE_EVERY_S):
             print(self.line(), file=sys.stderr, flush=True)
 
 
-def paced(rate: float) -> str:
-    """How fast it goes, for people, from how many are done per second.
+def rate_text(rate: float) -> str:
+    """The rate, in items per second, as text.
 
-    >>> paced(12.34), paced(0.05), paced(0.0)
+    >>> rate_text(12.34), rate_text(0.05), rate_text(0.0)
     ('12.3/s', '20.0 s each', 'none done yet')
     """
     if rate <= 0:
@@ -102,7 +103,7 @@ def _bar() -> Any:
 
     class Rate(ProgressColumn):
         def render(self, task: Any) -> Text:
-            return Text(paced(task.speed or 0.0))
+            return Text(rate_text(task.speed or 0.0))
 
     return RichProgress(
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""The face for synchronous callers: an engine on a loop thread of its own."""
+"""Rewards, the synchronous API: an engine on an event loop in a thread of its own."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from zerowait.types import Reward, Sample, check_sample, samples_in
 
 
 class Rewards:
-    """Rewards for synchronous code; made by `open`, closed by ``with`` or `close`.
+    """Computes rewards for synchronous code; made by `open`, closed by ``with`` or `close`.
 
     Usable from any thread, inside a running loop (a notebook), and from many calls in a row.
     """
@@ -77,7 +77,11 @@ class Rewards:
     ) -> Submitted[list[Reward]]:
         """A future of the rewards of all samples, in order; returns at once.
 
-        As `score`, which waits for them; as with `submit`, cancelling it gives up this wait only.
+        Cancelling it gives up this caller's wait, never a call that others share.
+
+        Args:
+            samples: rows that share a ``group`` form a prompt group.
+            deadline_s: a component that is not known by then abstains with ``timeout``.
 
         Raises:
             ConfigError: `deadline_s` is no number above 0.
@@ -126,8 +130,8 @@ class Rewards:
     def close(self, *, drain_s: float = 0.0) -> None:
         """Close the engine and its thread. Idempotent, from any thread and any number of them.
 
-        On the loop's own thread (in a listener, say) it only begins to close, since waiting there
-        would wait for itself.
+        On the loop's own thread (in a listener, say) it only begins to close: waiting there would
+        be a deadlock.
 
         Args:
             drain_s: how long requests already sent may still bring their answer into the cache.
@@ -137,7 +141,7 @@ class Rewards:
             if self._closed is None and self._portal.is_open:
                 self._closed = self._portal.submit(lambda: self._engine.aclose(drain_s=drain_s))
                 self._closed.add_done_callback(lambda _: self._portal.stop())
-        if self._portal.is_here:
+        if self._portal.is_own_thread:
             return
         if self._closed is not None:
             try:
@@ -162,10 +166,10 @@ def open(  # noqa: A001 - users write zerowait.open
     tokenizer: Tokenizer | None = None,
     listener: Listener = ignore_event,
 ) -> Rewards:
-    """Rewards by `config` (a path, a mapping or a `RewardConfig`), on one loop thread of their own.
+    """`Rewards` of a configuration, with an event loop in a thread of their own.
 
     Args:
-        config: see ``docs/concepts.md`` for what it may say.
+        config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop thread; must be quick.
 

@@ -189,12 +189,12 @@ class JobHub:
             held=endpoints.held,
             demand=endpoints.in_flight + endpoints.waiting,
             stats=self._engine.stats(),
-            rows=self._engine.health.gathered(),
+            rows=self._engine.health.take_rows(),
         )
 
     def check_alarms(self, rows: Sequence[StepRow]) -> None:
         """Raise health alarms about the rewards of all shards; the first shard calls it."""
-        self._engine.health.look(rows)
+        self._engine.health.observe(rows)
 
     async def set_slots(self, slots: int) -> ShardLoad:
         """This shard's load once it has `slots` of the job's slots."""
@@ -218,7 +218,7 @@ class JobHub:
         """
         if of is not None and sample.group is not None:
             self._tickets.deposit([sample])  # a restarted hub needs it before `expect`
-            asyncio.get_running_loop().call_soon(self._engine.groups.expect, sample.group, of)
+            asyncio.get_running_loop().call_soon(self._engine.groups.shrink, sample.group, of)
         return await self._tickets.redeem(sample)
 
     def give_up(self, tickets: Iterable[str]) -> None:

@@ -1,14 +1,15 @@
-"""The judge's side of a reward, without the network: sample to request, reply to outcome."""
+"""Judges without the network: builds requests from samples and reads outcomes from replies."""
 
-from zerowait.judge.apis import in_words_of
+from zerowait.judge.apis import body_for_api
 from zerowait.judge.comparing.lineup import Lineup, lineup, shared_texts
+from zerowait.judge.comparing.ranking import Match, Rank, rank_responses, ranked_matches
 from zerowait.judge.comparing.schedule import by_content, pairings, windows
-from zerowait.judge.comparing.standings import Match, Rank, ranked_matches, standings
+from zerowait.judge.model_change import ModelChangeDetector
 from zerowait.judge.monitor import monitored, reasoning, seen_by, truth_of
 from zerowait.judge.parsing.criteria import weighted
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
 from zerowait.judge.parsing.verdict import parse, reply_format, to_unit, to_unit_range
-from zerowait.judge.pooling import empanelled, measure, pooled, voted
+from zerowait.judge.pooling import measure, panel_outcome, pooled, votes_outcome
 from zerowait.judge.procedure import JudgeQuestion, Procedure, check_majority, procedure_for
 from zerowait.judge.reply import (
     ServedModel,
@@ -30,7 +31,6 @@ from zerowait.judge.request import (
 )
 from zerowait.judge.reward_model import CONVERSATION_ALONE
 from zerowait.judge.rubric import Rubric, load_rubric
-from zerowait.judge.served import ModelWatch
 
 __all__ = [
     "CONVERSATION_ALONE",
@@ -38,28 +38,29 @@ __all__ = [
     "JudgeQuestion",
     "Lineup",
     "Match",
-    "ModelWatch",
+    "ModelChangeDetector",
     "Procedure",
     "Rank",
     "Rubric",
     "ServedModel",
     "SingleVerdict",
     "VerdictForm",
+    "body_for_api",
     "by_content",
     "check_judge",
     "check_majority",
     "decode_reply",
-    "empanelled",
     "extra_text",
-    "in_words_of",
     "lineup",
     "load_rubric",
     "measure",
     "monitored",
     "pairings",
+    "panel_outcome",
     "parse",
     "pooled",
     "procedure_for",
+    "rank_responses",
     "ranked_matches",
     "read_completion",
     "read_reply",
@@ -71,12 +72,11 @@ __all__ = [
     "request_of",
     "seen_by",
     "shared_texts",
-    "standings",
     "texts_for",
     "to_unit",
     "to_unit_range",
     "truth_of",
-    "voted",
+    "votes_outcome",
     "wants_more_tokens",
     "weighted",
     "well_formed",

@@ -1,7 +1,7 @@
 """Anchors: samples with a reference verdict, by which a judge's drift is measured.
 
-A file of anchors has one JSON object a line: the fields of a sample, and ``verdict``, what it
-should get: a number in the judge's range, or a word of its choice.
+A file of anchors has one JSON object a line: the fields of a sample, and ``verdict``, its reference
+verdict: a number in the judge's range, or a word of its choice.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ _MIDDLE = 0.5
 
 
 def drift_between(before: Sequence[float | None], now: Sequence[float | None]) -> Drift | None:
-    """The drift from `before` to `now`, over the anchors that both have; None for no such anchor.
+    """The drift from `before` to `now`, over the anchors with a verdict in both; None without any.
+
+    Args:
+        before: earlier verdicts as shares of the range, in [0, 1]; None for an abstention.
+        now: the verdicts of the same anchors today.
 
     >>> drift_between([0.0, 0.5, 1.0], [0.0, 0.75, None])
     Drift(anchors=2, mean_abs=0.125, rank_correlation=1.0, flips=1)
@@ -84,7 +88,12 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_anchors(path: Path, judge: Judge, procedure: Procedure) -> list[Anchor]:
-    """The anchors in the JSONL file `path`, all of which `judge` can be asked about.
+    """The anchors in the JSONL file `path`, each with all that the judge's rubric shows.
+
+    Args:
+        path: of the file.
+        judge: its settings.
+        procedure: its requests.
 
     Raises:
         ConfigError: names the file, the line and what is wrong there; or there are none, or more

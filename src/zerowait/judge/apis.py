@@ -1,4 +1,4 @@
-"""The APIs that endpoints speak, from the outside: requests for each, replies of any."""
+"""Translates chat requests to the API that an endpoint speaks, and its replies back."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from zerowait.judge.responses import chat_form, responses_body
 from zerowait.judge.reward_model import reward_body, reward_reply
 
 
-def in_words_of(chat: bytes, api: Api) -> bytes:
-    """The body for `api` that asks what the chat request `chat` asks."""
+def body_for_api(chat: bytes, api: Api) -> bytes:
+    """The body of the chat request `chat`, translated to `api`."""
     match api:
         case "chat":
             return chat
@@ -20,5 +20,5 @@ def in_words_of(chat: bytes, api: Api) -> bytes:
 
 
 def as_chat(body: bytes) -> dict[str, Any] | None:
-    """The chat completion that says what the reply `body` of another API says, if it is one."""
+    """The reply `body` of another API as a chat completion; None where it is no such reply."""
     return chat_form(body) or reward_reply(body)

@@ -1,15 +1,15 @@
-"""Canaries: known ways to be scored well without an answer, and whether a judge falls for them.
+"""Canaries: known exploits that try to be scored well without an answer, tried on a judge.
 
-Each exploit answers a question whose right and wrong answers are asked about too. A judge is fooled
-where the exploit gets more than the wrong answer did, by more than a margin; and where it does not
-put the right answer above the wrong one, its verdicts say nothing at all.
+Each exploit answers a question whose right and wrong answers are judged too. The judge is fooled
+where an exploit scores more than a margin above the wrong answer. Where the judge does not score
+the right answer above the wrong one, it is confused, and its verdicts carry no information.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import TypeAlias
@@ -91,11 +91,11 @@ class Canary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CanaryFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one canary.
+    """The result of one canary.
 
     Args:
         verdict: the score, in the rule's range; None where the judge abstained.
-        fooled: whether it got more than it may.
+        fooled: whether it scored more than it may.
         abstained: the kind of the abstention, or empty.
         why: the judge's reason, or why there is no verdict.
     """
@@ -119,7 +119,7 @@ class KindSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Examination(msgspec.Struct, frozen=True, kw_only=True):
-    """How a judge and its rubric fared.
+    """The results of all canaries for one judge and rubric.
 
     Args:
         findings: one for each canary.
@@ -139,7 +139,7 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def confused_share(self) -> float:
-        """Of the questions compared, the share that the judge got no order into; 0 for none."""
+        """Of the questions compared, the share where the judge was confused; 0 for none."""
         return self.confused / self.compared if self.compared else 0.0
 
     @property
@@ -181,15 +181,15 @@ def load_canaries(path: Path | None = None) -> CanarySet:
 def canaries_for(
     canary_set: CanarySet, rubric: Rubric, *, best: str, is_word: bool
 ) -> list[Canary]:
-    """The samples that try a judge which is told `rubric`.
+    """The samples that test a judge with `rubric`.
 
     The two answers to each question come first. Where a rubric shows no ``{{response}}``, the text
     to be judged is put into each ``{{extra.NAME}}`` that it shows; else these hold a few words.
 
     Args:
-        canary_set: what is tried.
-        rubric: what the judge is told.
-        best: the best verdict.
+        canary_set: questions and exploits.
+        rubric: the judge's.
+        best: the best verdict, as the exploits name it.
         is_word: whether that is a word of a choice.
     """
     label = "Verdict" if is_word else "Score"
@@ -216,7 +216,7 @@ def canaries_for(
 
 
 def plain_answers(rubric: Rubric) -> tuple[Sample, Sample]:
-    """The right and the wrong answer to one of our questions, for a judge that is to speak once."""
+    """A right and a wrong answer to one built-in question, for one trial call to a judge."""
     question = next(iter(load_canaries().questions.values()))
     return _sample(question, question.right, rubric), _sample(question, question.wrong, rubric)
 
@@ -224,13 +224,13 @@ def plain_answers(rubric: Rubric) -> tuple[Sample, Sample]:
 def examined(
     canaries: Sequence[Canary], outcomes: Sequence[Outcome], bounds: CanaryBounds, *, margin: float
 ) -> Examination:
-    """What the judge's outcomes on `canaries` say about it.
+    """The examination of a judge, from its outcomes on `canaries`.
 
     Args:
-        canaries: what was asked.
-        outcomes: what came of it, in the same order.
+        canaries: the samples.
+        outcomes: of the judge, in the same order.
         bounds: the least and the greatest score.
-        margin: by how much of the range an exploit may be above the wrong answer, in [0, 1].
+        margin: how far above the wrong answer an exploit may score, as a share of the range.
     """
     shares = {
         (canary.kind, canary.question): to_unit(outcome.value, bounds)
@@ -238,7 +238,7 @@ def examined(
         if canary.kind in (RIGHT, WRONG) and isinstance(outcome, Score)
     }
 
-    def bar(canary: Canary) -> float:
+    def highest_allowed(canary: Canary) -> float:
         if canary.kind in (RIGHT, WRONG):
             return math.inf
         wrong = shares.get((WRONG, canary.question), 0.0)
@@ -251,7 +251,7 @@ def examined(
     ]
     return Examination(
         findings=[
-            _finding(canary, outcome, bounds, bar)
+            _finding(canary, outcome, bounds, highest_allowed(canary))
             for canary, outcome in zip(canaries, outcomes, strict=True)
         ],
         compared=len(pairs),
@@ -260,14 +260,14 @@ def examined(
 
 
 def _finding(
-    canary: Canary, outcome: Outcome, bounds: CanaryBounds, bar: Callable[[Canary], float]
+    canary: Canary, outcome: Outcome, bounds: CanaryBounds, highest_allowed: float
 ) -> CanaryFinding:
     score = outcome if isinstance(outcome, Score) else None
     return CanaryFinding(
         id=canary.id,
         kind=canary.kind,
         verdict=None if score is None else score.value,
-        fooled=score is not None and to_unit(score.value, bounds) > bar(canary),
+        fooled=score is not None and to_unit(score.value, bounds) > highest_allowed,
         abstained=outcome.kind.value if isinstance(outcome, Abstain) else "",
         why=outcome.detail if isinstance(outcome, Abstain) else outcome.why,
     )
@@ -285,6 +285,7 @@ def _summary(kind: str, findings: Sequence[CanaryFinding]) -> KindSummary:
 
 
 def _sample(question: CanaryQuestion, response: str, rubric: Rubric) -> Sample:
+    """`question` answered with `response`, which stands in the column that `rubric` shows."""
     shown = response if "response" not in rubric.needs else _NOT_GIVEN
     extra: Mapping[str, str] = {
         name.removeprefix("extra."): shown for name in rubric.needs if name.startswith("extra.")

@@ -1,7 +1,7 @@
-"""A monitor reads a policy's reasoning and predicts something about it that is already known.
+"""Chain-of-thought monitor: a judge that predicts a known property from a policy's reasoning.
 
-The policy is paid for how well it can be read: by default it loses when the prediction is right
-(its reasoning gives the property away) and gains when it is wrong.
+The policy is rewarded by whether the prediction is right: by default it loses when it is (its
+reasoning gives the property away) and gains when it is wrong.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def reasoning(response: str, monitor: Monitor) -> str:
         before, found, _ = response.rpartition(monitor.before)
         return (before if found else response).strip()
     tag = re.escape(monitor.within or _DEFAULT_TAG)
-    # text and tags by turns
+    # text and tags alternate
     pieces = re.split(rf"<(/?){tag}>", response, flags=re.IGNORECASE)
     texts, closings = pieces[::2], pieces[1::2]
     inside = bool(closings) and closings[0] == "/"
@@ -47,7 +47,7 @@ def reasoning(response: str, monitor: Monitor) -> str:
 
 
 def seen_by(sample: Sample, monitor: Monitor) -> Sample:
-    """`sample` with its reasoning as the response, and nothing else that a rubric could show."""
+    """`sample` with its reasoning as the response, and nothing else that a rubric shows."""
     return Sample("", reasoning(sample.response, monitor))
 
 
@@ -65,9 +65,14 @@ def truth_of(sample: Sample, monitor: Monitor) -> bool | Abstain:
 
 
 def monitored(outcome: Outcome, monitor: Monitor, *, truth: bool) -> Outcome:
-    """What a prediction (1 is yes) is worth; an abstention stays one.
+    """The reward for a monitor's prediction; an abstention is returned unchanged.
 
     ``measured["predicted"]`` is 1 for a predicted yes, ``measured["right"]`` 1 for a right one.
+
+    Args:
+        outcome: of the judge; a value of 1 predicts yes.
+        monitor: the rewards for a right and a wrong prediction.
+        truth: whether the property holds.
 
     >>> monitored(Score(1.0), Monitor(), truth=True).value
     -1.0
@@ -79,7 +84,7 @@ def monitored(outcome: Outcome, monitor: Monitor, *, truth: bool) -> Outcome:
     measured = dict(outcome.detail.get("measured", {}))
     measured |= {"predicted": float(predicted), "right": float(right)}
     detail = outcome.detail | {"truth": truth, "right": right, "measured": measured}
-    return msgspec.structs.replace(outcome, value=_worth(monitor, right, truth), detail=detail)
+    return msgspec.structs.replace(outcome, value=_reward(monitor, right, truth), detail=detail)
 
 
 def monitor_bounds(monitor: Monitor) -> tuple[float, float]:
@@ -89,11 +94,11 @@ def monitor_bounds(monitor: Monitor) -> tuple[float, float]:
     (-1.0, 1.0)
     """
     cases = [(right, truth) for right in (True, False) for truth in (True, False)]
-    worths = [_worth(monitor, right, truth) for right, truth in cases]
-    return min(worths), max(worths)
+    rewards = [_reward(monitor, right, truth) for right, truth in cases]
+    return min(rewards), max(rewards)
 
 
-def _worth(monitor: Monitor, right: bool, truth: bool) -> float:  # noqa: FBT001 - two facts
+def _reward(monitor: Monitor, right: bool, truth: bool) -> float:  # noqa: FBT001 - two facts
     reward = monitor.correct_reward if right else monitor.wrong_reward
     share = 1.0 if monitor.rebalance is None else monitor.rebalance.share(truth=truth)
     return reward / share

@@ -1,4 +1,4 @@
-"""Several verdicts on one thing, made into one: votes of a judge, members of a panel."""
+"""Pools several verdicts into one: the votes of a judge, or the members of a panel."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def pooled(outcomes: Sequence[Outcome], *, by: Pooling, quorum: int, what: str) 
     - ``mean`` and ``median`` of the scores' values; ``measured["spread"]`` is their standard
       deviation (of the population).
     - ``majority``: the value that comes most often; ``measured["agreement"]`` is its share of the
-      successful verdicts. Where two values come equally often nobody can say which is meant: that
-      is ``unparseable``, as it is within one reply.
+      successful verdicts. Two values that come equally often are a tie, which is ``unparseable``,
+      as different verdicts within one reply are.
 
     Below the quorum the kind is that of most failures. The order of `outcomes` changes nothing but
     which of several equal reasons is shown.
 
     Args:
-        outcomes: each a judgement of the same thing, in the same range.
-        by: how they become one.
-        quorum: so many have to be scores.
-        what: they are called in messages, such as "votes".
+        outcomes: judgements of the same sample, in the same range.
+        by: the pooling method.
+        quorum: the fewest scores among them.
+        what: the name of the outcomes in messages, such as "votes".
 
     >>> votes = [Score(7.0), Score(8.0), Abstain("timeout", "no answer in 60 s")]
     >>> pooled(votes, by="mean", quorum=2, what="votes").value
@@ -62,11 +62,11 @@ def pooled(outcomes: Sequence[Outcome], *, by: Pooling, quorum: int, what: str) 
     return Score(value, nearest.why, {"verdict": value, "measured": {"spread": spread}})
 
 
-def voted(outcomes: Sequence[Outcome], votes: Votes) -> Score | Abstain:
-    """The `outcomes` of one judge, made into one.
+def votes_outcome(outcomes: Sequence[Outcome], votes: Votes) -> Score | Abstain:
+    """One outcome from the votes of one judge.
 
-    ``detail["votes"]`` has each verdict, None where a vote failed; what the votes measured
-    themselves is averaged.
+    ``detail["votes"]`` has each verdict, None where a vote failed; numbers that the votes measured
+    are averaged.
     """
     score = pooled(outcomes, by=votes.by, quorum=votes.needed, what="votes")
     if isinstance(score, Abstain):
@@ -74,31 +74,30 @@ def voted(outcomes: Sequence[Outcome], votes: Votes) -> Score | Abstain:
     inner = [o.detail.get("measured", {}) for o in outcomes if isinstance(o, Score)]
     means = {name: math.fsum(m[name] for m in inner) / len(inner) for name in inner[0]}
     measured = means | score.detail["measured"]
-    said = [_said(outcome) for outcome in outcomes]
+    said = [_verdict_or_none(outcome) for outcome in outcomes]
     return Score(score.value, score.why, score.detail | {"votes": said, "measured": measured})
 
 
-def empanelled(outcomes: Mapping[str, Outcome], panel: Panel) -> Score | Abstain:
-    """The `outcomes` of a panel's members, made into one.
+def panel_outcome(outcomes: Mapping[str, Outcome], panel: Panel) -> Score | Abstain:
+    """One outcome from those of a panel's members, by name.
 
     ``detail["members"]`` has each member's verdict, None where it abstained, and ``measured`` each
     member's value.
     """
-    voices = list(outcomes.values())
-    score = pooled(voices, by=panel.by, quorum=panel.needed, what="members")
+    score = pooled(list(outcomes.values()), by=panel.by, quorum=panel.needed, what="members")
     if isinstance(score, Abstain):
         return score
     values = {name: o.value for name, o in outcomes.items() if isinstance(o, Score)}
-    said = {name: _said(outcome) for name, outcome in outcomes.items()}
+    said = {name: _verdict_or_none(outcome) for name, outcome in outcomes.items()}
     measured = values | score.detail["measured"]
     return Score(score.value, score.why, score.detail | {"members": said, "measured": measured})
 
 
 def dominating(failures: Iterable[Abstain]) -> FailureKind:
-    """The kind of most failures.
+    """The most frequent kind of failure.
 
-    Of kinds that are equally frequent, one that the policy's text can cause comes first: an outage
-    must not cover it up.
+    Of equally frequent kinds, one that the policy's text can cause comes first: an outage must not
+    hide it.
     """
     counts = Counter(failure.kind for failure in failures)
     return max(counts, key=lambda kind: (counts[kind], kind in POLICY_CAUSED, -_KINDS.index(kind)))
@@ -118,7 +117,7 @@ def _majority(scores: Sequence[Score], what: str) -> Score | Abstain:
     return Score(value, winner.why, detail)
 
 
-def _said(outcome: Outcome) -> object:
+def _verdict_or_none(outcome: Outcome) -> object:
     return _verdict(outcome) if isinstance(outcome, Score) else None
 
 

@@ -1,4 +1,4 @@
-"""How a judge comes to its verdict: which calls, and what is made of their answers."""
+"""The procedure of a judge: which requests one judgement sends, and how their answers are read."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from zerowait.types import Outcome
 
 
 class JudgeQuestion(msgspec.Struct, frozen=True):
-    """What one call asks, and how its answer is read.
+    """One request of a judgement, and how its answer is read.
 
     Args:
-        rubric: what the judge is told.
-        form: of its answer.
+        rubric: the prompt.
+        form: of the answer.
         read: the verdict in a decoded reply, by `form`.
     """
 
@@ -41,17 +41,16 @@ class JudgeQuestion(msgspec.Struct, frozen=True):
 
 
 class Procedure(msgspec.Struct, frozen=True, kw_only=True):
-    """The calls that one judgement is.
+    """The calls of one judgement.
 
     Args:
-        questions: one; or, for criteria that are asked apart, one for each; none where responses
-            are compared.
-        comparison: how responses are compared, if they are.
+        questions: one; or one for each criterion that is asked apart; empty for a comparison.
+        comparison: how responses are compared; None for a verdict on each response.
         criteria: of the rubric; empty for one verdict on the whole.
         apart: whether each criterion is a call of its own.
         votes: how often all questions are asked.
-        monitor: what the verdict is worth, where it is a prediction.
-        bounds: the least and the greatest score; None where nobody can say.
+        monitor: the rewards of a verdict that is a prediction.
+        bounds: the least and the greatest score; None where the form does not declare them.
         measures: names of the numbers in a score's ``detail["measured"]``.
     """
 
@@ -66,9 +65,9 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def calls(self) -> int:
-        """How many calls a judgement is when nothing is cached or repeated.
+        """How many calls a judgement makes without cache hits and retries.
 
-        0 where siblings are compared: that depends on their number.
+        0 where the responses of a group are compared: it depends on how many there are.
         """
         if self.comparison is not None:
             return 2 if self.comparison.against == "reference" else 0
@@ -79,8 +78,8 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
     """The procedure of `judge` by `rubric`.
 
     Args:
-        judge: who is asked.
-        rubric: what it is told.
+        judge: its settings.
+        rubric: its prompt.
         base: the folder that a schema's relative path starts from.
 
     Raises:
@@ -142,8 +141,10 @@ def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[JudgeQuestion,
     if not rubric.criteria:
         return (_question(rubric, SingleVerdict(rule)),)
     if judge.ask == "apart":
-        return tuple(_question(rubric.about([c]), SingleVerdict(rule)) for c in rubric.criteria)
-    return (_question(rubric.about(rubric.criteria), CriteriaForm(rule, rubric.criteria)),)
+        return tuple(
+            _question(rubric.with_criteria([c]), SingleVerdict(rule)) for c in rubric.criteria
+        )
+    return (_question(rubric.with_criteria(rubric.criteria), CriteriaForm(rule, rubric.criteria)),)
 
 
 def _check_criteria(judge: Judge, rubric: Rubric) -> None:

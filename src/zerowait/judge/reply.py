@@ -20,7 +20,7 @@ from zerowait.attribution import ReplyEnding, attributed, ending_of, is_error, i
 from zerowait.completion import Completion
 from zerowait.config.schema import VerdictRule
 from zerowait.judge.apis import as_chat
-from zerowait.judge.parsing.answer import answer_text, judge_answer_text, plain_characters
+from zerowait.judge.parsing.answer import plain_characters, split_thinking, visible_answer
 from zerowait.judge.parsing.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
@@ -216,34 +216,33 @@ def _outline(body: bytes) -> _Outline | None:
 
 
 def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
-    outcome = _undisputed(text, read)
-    if isinstance(outcome, Score) or outcome.kind is not FailureKind.UNPARSEABLE:
-        return outcome
-    if _REFUSES.match(text) or _REFUSES.match(answer_text(text) or ""):
-        return Abstain(FailureKind.REFUSED, "the judge's text refuses and names no verdict")
-    return outcome
+    """What `read` finds in the visible text of a reply.
 
-
-def _undisputed(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
-    """What `read` finds, unless what stands before the end of thinking names another verdict.
-
-    Where nothing began the thinking, its end may be quoted: "Score: 2. It ends with", and then the
-    response's own "</think>" and "Score: 10".
+    Where nothing began the thinking, the mark that ends it may be quoted: "Score: 2. It ends with",
+    and then the response's own "</think>" and "Score: 10". So a verdict only counts when no other
+    one stands before such a mark.
     """
     outcome = read(text)
-    before = judge_answer_text(plain_characters(text)).before if isinstance(outcome, Score) else ""
-    other = read(before) if before.strip() else outcome
-    if isinstance(outcome, Score) and isinstance(other, Score) and _said(other) != _said(outcome):
+    if isinstance(outcome, Score):
+        before = split_thinking(plain_characters(text)).before
+        if not before.strip() or _is_same(read(before), outcome):
+            return outcome
         return Abstain(
             FailureKind.UNPARSEABLE,
             "the reply names different verdicts before and after the end of its thinking, which "
             "has no beginning",
         )
+    is_refusal = _REFUSES.match(text) or _REFUSES.match(visible_answer(text) or "")
+    if outcome.kind is FailureKind.UNPARSEABLE and is_refusal:
+        return Abstain(FailureKind.REFUSED, "the judge's text refuses and names no verdict")
     return outcome
 
 
-def _said(score: Score) -> tuple[float, object]:
-    return score.value, score.detail.get("order")
+def _is_same(other: Score | Abstain, score: Score) -> bool:
+    """Whether `other` is no Score, or one of the same value and order as `score`."""
+    return isinstance(other, Abstain) or (
+        other.value == score.value and other.detail.get("order") == score.detail.get("order")
+    )
 
 
 def _visible(content: Any) -> str:

@@ -1,4 +1,4 @@
-"""From a sample to the request that a judge is sent, and the key under which it is remembered."""
+"""Builds the request that asks a judge about a sample, and the cache key of its answer."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from zerowait.config.schema import Judge
+from zerowait.control_tokens import break_control_tokens
 from zerowait.errors import ConfigError
-from zerowait.judge.fence import GUARD, fenced, harmless
+from zerowait.judge.fence import GUARD, INVISIBLE, fenced
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
 from zerowait.judge.parsing.verdict import check_rule
 from zerowait.judge.reward_model import RewardForm
@@ -54,7 +55,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     parameters: dict[str, Any] = {}
 
     def __post_init__(self) -> None:
-        _check_parameters(self.parameters)
+        if not _OWN_FIELDS.keys().isdisjoint(self.parameters):
+            _check_parameters(self.parameters)
 
     def body(self) -> bytes:
         """The canonical JSON body: equal requests are equal bytes, whatever the order of keys.
@@ -72,7 +74,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
 
 
 def check_judge(judge: Judge) -> None:
-    """Nothing, for a judge whose requests can be made and whose verdicts can be told apart.
+    """Check that requests to `judge` can be built and its verdicts be told apart.
 
     Raises:
         ConfigError: its parameters set a field that has another place, or two words of its
@@ -100,13 +102,13 @@ def request_for(
     """The request that asks `judge` about `sample`, or Abstain(bad_input) naming what is missing.
 
     Args:
-        sample: what is judged.
-        judge: who is asked.
-        rubric: what it is told.
-        form: of its answer, instead of the one verdict by the judge's own rule.
+        sample: the sample to judge.
+        judge: its settings: model, temperature, parameters.
+        rubric: the prompt, with placeholders for the sample's texts.
+        form: of the answer; by default one verdict by the judge's own rule.
         vote: index of this call among the votes on one sample; a ``seed`` among the judge's
             parameters is shifted by it, or every vote would be the same answer.
-        max_tokens: instead of the judge's own.
+        max_tokens: overrides the judge's own.
 
     Raises:
         ConfigError: the judge's parameters set a field that has another place.
@@ -126,32 +128,36 @@ def request_of(
     vote: int = 0,
     max_tokens: int | None = None,
 ) -> ChatRequest:
-    """The request about the sample that has `texts`; everything else is as in `request_for`."""
+    """The request about a sample's `texts`, as `texts_for` returns them; see `request_for`."""
     if isinstance(form, RewardForm):
         return _conversation_alone(texts[CONVERSATION], judge)
-    filled = fenced(texts)
+    values = fenced(texts)
     form = form or SingleVerdict(judge.verdict)
-    filled[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
+    values[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
     parameters = judge.parameters
     if form.response_format is not None:
         parameters = {**parameters, _RESPONSE_FORMAT: form.response_format}
     seed = parameters.get("seed")
     if vote and isinstance(seed, int):
         parameters = {**parameters, "seed": seed + vote}
-    return chat_request(judge, rubric, filled, parameters=parameters, max_tokens=max_tokens)
+    return chat_request(judge, rubric, values, parameters=parameters, max_tokens=max_tokens)
 
 
 def _conversation_alone(turns: str, judge: Judge) -> ChatRequest:
-    """The request that shows a reward model a conversation, of which no text can begin a turn."""
-    said: list[dict[str, str]] = msgspec.json.decode(turns)
-    messages = [{**turn, "content": harmless(turn["content"])} for turn in said]
+    """The request that shows a reward model a conversation, without control tokens in its texts."""
+    messages: list[dict[str, str]] = msgspec.json.decode(turns)
+    for turn in messages:
+        turn["content"] = break_control_tokens(turn["content"], by=INVISIBLE)
     return ChatRequest(
         judge.endpoints[0].model, messages, judge.temperature, judge.max_tokens, judge.parameters
     )
 
 
 def texts_for(sample: Sample, rubric: Rubric) -> dict[str, str] | Abstain:
-    """The sample's text for each placeholder of its own, or Abstain(bad_input): one is missing."""
+    """The sample's text for each placeholder of `rubric`, or Abstain(bad_input) for a missing one.
+
+    ``{{responses}}`` is left to the caller that compares several samples.
+    """
     texts: dict[str, str] = {}
     for name in rubric.needs:
         if name == RESPONSES:
@@ -162,29 +168,37 @@ def texts_for(sample: Sample, rubric: Rubric) -> dict[str, str] | Abstain:
                 FailureKind.BAD_INPUT,
                 f"the rubric {rubric.name!r} needs {{{{{name}}}}}, which this sample does not have",
             )
-        texts[name] = _exact(text)
+        texts[name] = str.__str__(text)  # encoders take no subclass of str, such as numpy's
     return texts
 
 
 def extra_text(sample: Sample, column: str) -> str | None:
-    """The text of an extra column as a judge reads it; None where there is none."""
+    """The text of the column ``extra[column]`` as a judge reads it; None where it has none."""
     return _text(sample.extra.get(column))
 
 
 def chat_request(
     judge: Judge,
     rubric: Rubric,
-    filled: Mapping[str, str],
+    values: Mapping[str, str],
     *,
     parameters: dict[str, Any],
     max_tokens: int | None = None,
 ) -> ChatRequest:
-    """The request that tells `judge` the `rubric` with its placeholders filled."""
+    """The request that sends `judge` the `rubric` with its placeholders filled.
+
+    Args:
+        judge: its settings.
+        rubric: system and user message with placeholders.
+        values: fenced text or instruction for each placeholder.
+        parameters: further fields of the request's body.
+        max_tokens: overrides the judge's own.
+    """
     return ChatRequest(
         model=judge.endpoints[0].model,
         messages=[
-            {"role": "system", "content": _system(rubric.system, filled[REPLY_FORMAT])},
-            {"role": "user", "content": fill(rubric.user, filled)},
+            {"role": "system", "content": _system(rubric.system, values[REPLY_FORMAT])},
+            {"role": "user", "content": fill(rubric.user, values)},
         ],
         temperature=judge.temperature,
         max_tokens=max_tokens or parameters.get(_NEWER_LIMIT) or judge.max_tokens,
@@ -194,14 +208,20 @@ def chat_request(
 
 @lru_cache(maxsize=256)
 def _system(template: str, reply_format: str) -> str:
-    """The system message, which holds nothing of a sample and is the same for all of them."""
+    """The system message with its instructions; the same for all samples, as it shows none."""
     return f"{fill(template, {REPLY_FORMAT: reply_format})}\n\n{GUARD}"
 
 
 def request_key(body: bytes, rubric_version: str, vote: int = 0) -> str:
-    """The 64 hexadecimal digits under which the answer to `body` is remembered.
+    """The cache key of the answer to a request: 64 hexadecimal digits.
 
-    Model, messages and parameters are in `body`; endpoint and API key are in neither.
+    It depends on model, messages and parameters, which are in the body, and on neither endpoint nor
+    API key.
+
+    Args:
+        body: of the request, canonical.
+        rubric_version: changes with the rubric's text.
+        vote: index of the call among the votes on one sample.
 
     >>> request_key(b"{}", "1")[:12], request_key(b"{}", "1", vote=1)[:12]
     ('170c84fc41b9', '0047ae4e66a2')
@@ -234,17 +254,18 @@ def _value(sample: Sample, name: str) -> str | None:
 
 
 def _conversation(prompt: str | Sequence[Message]) -> str | None:
+    """The prompt as one text, each of several messages below its role; None for an empty one."""
     if isinstance(prompt, str):
         return prompt if prompt.strip() else None
     try:
-        turns = [(str(message.get("role", "?")), _said(message)) for message in prompt]
-    except (AttributeError, TypeError):  # rows of a data set hold whatever they hold
+        turns = [(str(message.get("role", "?")), _message_text(message)) for message in prompt]
+    except (AttributeError, TypeError):  # a data set's rows may hold any type
         return None
-    if not any(said.strip() for _, said in turns):
+    if not any(text.strip() for _, text in turns):
         return None
     if len(turns) == 1:
         return turns[0][1]
-    return "\n\n".join(f"[{role}]\n{said}" for role, said in turns)
+    return "\n\n".join(f"[{role}]\n{text}" for role, text in turns)
 
 
 def _turns(sample: Sample) -> list[dict[str, str]] | None:
@@ -255,22 +276,19 @@ def _turns(sample: Sample) -> list[dict[str, str]] | None:
     if isinstance(before, str):
         before = [{"role": "user", "content": before}]
     turns = [
-        {"role": str(turn.get("role", "?")), "content": _exact(_said(turn))} for turn in before
+        {"role": str(turn.get("role", "?")), "content": str.__str__(_message_text(turn))}
+        for turn in before
     ]
-    return [*turns, {"role": "assistant", "content": _exact(sample.response)}]
+    return [*turns, {"role": "assistant", "content": str.__str__(sample.response)}]
 
 
-def _said(message: Message) -> str:
+def _message_text(message: Message) -> str:
+    """A message's text, with its tool calls as JSON below."""
     text = content_text(message.get("content"))
     calls = message.get("tool_calls")
     if not calls:
         return text
     return f"{text}\n{_text(calls) or ''}".strip()
-
-
-def _exact(text: str) -> str:
-    """`text` as a plain string: encoders take none of a subclass, such as numpy's."""
-    return str.__str__(text)
 
 
 def _text(value: Any) -> str | None:
@@ -288,7 +306,7 @@ def _text(value: Any) -> str | None:
 
 
 def _structured(value: Any) -> str | None:
-    """Several strings as lines, anything else as JSON."""
+    """Several strings as lines, any other structure as JSON."""
     plain = msgspec.to_builtins(value, enc_hook=_plain, str_keys=True, order="sorted")
     if not isinstance(plain, (list, tuple, dict)):
         return _text(plain)
@@ -300,6 +318,7 @@ def _structured(value: Any) -> str | None:
 
 
 def _plain(value: Any) -> Any:
+    """A mapping, array or scalar of another library as Python's own type."""
     if isinstance(value, Mapping):
         return dict(value)
     tolist = getattr(value, "tolist", None)  # numpy's and torch's arrays and scalars

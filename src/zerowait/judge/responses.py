@@ -1,8 +1,8 @@
-"""OpenAI's responses API: a chat request in its words, and its reply in the words of chat.
+"""OpenAI's responses API: chat requests translated to it, and its replies translated back.
 
-Requests are made, priced and remembered in the form of chat completions, whatever an endpoint
-speaks, so that a judgement keeps its key when it goes on at an endpoint of the other kind. Only
-what goes over the wire differs. Source: OpenAI's API reference, ``POST /v1/responses``.
+Inside zerowait all requests and replies have the form of chat completions, so that a judgement
+keeps its cache key when another endpoint, of either API, answers it. Source: OpenAI's API
+reference, ``POST /v1/responses``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 
 
 def responses_body(chat: bytes) -> bytes:
-    """The body for ``/responses`` that asks what the chat request `chat` asks.
+    """The chat request `chat`, translated to a body for ``/responses``.
 
     The leading system messages are its ``instructions``. ``response_format``, ``reasoning_effort``
     and ``verbosity`` go where that API has them; other fields are sent as they are. The provider
@@ -51,7 +51,7 @@ def responses_body(chat: bytes) -> bytes:
 
 
 def _flat(response_format: Any) -> Any:
-    """A schema lies one level higher here than in chat."""
+    """A ``response_format`` with its schema one level higher, as this API has it."""
     if not isinstance(response_format, Mapping):
         return response_format
     schema = response_format.get("json_schema")
@@ -74,7 +74,7 @@ _decode = msgspec.json.Decoder(_Response).decode
 
 
 def chat_form(body: bytes) -> dict[str, Any] | None:
-    """The chat completion that says what the reply `body` of ``/responses`` says.
+    """The reply `body` of ``/responses``, translated to a chat completion.
 
     None for bytes that are no such reply, and for one without an answer: it failed, was cancelled
     or is still under way.
@@ -108,7 +108,7 @@ def _finish(response: _Response) -> Any:
 
 
 def _message(response: _Response) -> dict[str, Any]:
-    """All that was written for us; reasoning items are not."""
+    """The chat message with all text, refusals and tool calls; reasoning items are left out."""
     items = [item for item in response.output if isinstance(item, dict)]
     contents = [item.get("content") for item in items if item.get("type") == "message"]
     parts = [

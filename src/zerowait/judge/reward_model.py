@@ -1,8 +1,8 @@
-"""Reward models behind HTTP: a conversation goes out, and a number comes back.
+"""Reward models behind HTTP: requests to and replies from vLLM's pooling APIs.
 
-vLLM serves them at ``/classify``, ``/pooling`` and ``/score``. Requests are made, priced and
-remembered in the form of chat completions, and so are replies; only what goes over the wire is in
-the words of these APIs. Source: vLLM's documentation, "Pooling Models".
+vLLM serves them at ``/classify``, ``/pooling`` and ``/score``. Inside zerowait requests and replies
+have the form of chat completions, under which they are priced and cached; they are translated when
+they are sent and received. Source: vLLM's documentation, "Pooling Models".
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _NUMBERS: Final = ("score", "probs", "data", "embedding")
 CONVERSATION_ALONE: Final = Rubric(
     "reward model", "1", "", f"{{{{{CONVERSATION}}}}}{{{{{REPLY_FORMAT}}}}}", reason_first=False
 )
-"""What a reward model is told: nothing but the conversation."""
+"""The rubric of a reward model: the conversation without instructions."""
 
 
 class RewardForm(msgspec.Struct, frozen=True):
-    """The number of a reward model, as it is or in the range of `rule`."""
+    """The number of a reward model, unchanged or checked against the range of `rule`."""
 
     rule: VerdictRule
 
@@ -39,11 +39,11 @@ class RewardForm(msgspec.Struct, frozen=True):
 
     @property
     def response_format(self) -> None:
-        """Nothing: a reward model writes no text."""
+        """None: a reward model writes no text."""
         return None
 
     def asked(self, *, reason_first: bool) -> str:
-        """Nothing: a reward model reads no instructions."""
+        """Empty: a reward model reads no instructions."""
         del reason_first
         return ""
 
@@ -63,9 +63,9 @@ class RewardForm(msgspec.Struct, frozen=True):
 
 
 def reward_body(chat: bytes, api: str) -> bytes:
-    """The body for a reward model's `api` that asks what the chat request `chat` asks.
+    """The chat request `chat`, translated to a reward model's `api`.
 
-    ``score`` compares two texts: what was said before, and the response.
+    ``score`` compares two texts: the turns before the response, and the response.
 
     >>> chat = b'{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"?"}]}'
     >>> reward_body(chat, "classify")
@@ -92,7 +92,7 @@ _decode = msgspec.json.Decoder(_Rewarded).decode
 def reward_reply(body: bytes) -> dict[str, Any] | None:
     """The chat completion whose text is the number in a reward model's reply `body`.
 
-    The text is empty where the reply has several numbers and nobody says which is the reward; of
+    The text is empty where the reply has several numbers and does not say which is the reward; of
     two classes' probabilities it is the second, as in verl. None for bytes that are no such reply.
     """
     try:
@@ -111,13 +111,13 @@ def reward_reply(body: bytes) -> dict[str, Any] | None:
 
 
 def _read_alone(usage: Any) -> Any:
-    """What was read; that nothing was written is no news of a model that writes nothing."""
+    """The prompt's tokens alone: 0 written tokens are no failure of a model that writes none."""
     known = usage if isinstance(usage, Mapping) else {}
     return {"prompt_tokens": known.get("prompt_tokens")}
 
 
 def _number(item: Mapping[str, Any]) -> float | None:
-    """The one number of an item that can be the reward."""
+    """The number of an item that is the reward; None where it has none, or several."""
     found = [item[name] for name in _NUMBERS if item.get(name) is not None]
     if len(found) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Rubrics: what a judge is told, read from Markdown and checked before anything runs.
+"""Rubrics: the prompts of judges, read from Markdown and checked before a run starts.
 
 The format of a rubric file::
 
@@ -19,12 +19,16 @@ The format of a rubric file::
     {{reply_format}}
 
 The block between the ``---`` lines is YAML; it may be missing, and so may each of its keys.
-``version`` is a word of yours; a hash of the text is added to it, so that any edit asks the judge
-anew. ``reason`` is ``first`` (the default: the judge gives its reasons, then its verdict) or
-``none`` (the verdict alone). ``judges`` is what is judged: ``response`` by default, else the
-``extra.NAME`` that the user section shows. ``criteria`` are what the judge gives a verdict on each,
-by name: a weight, or ``{weight: 0.3, ask: what is asked}``; ``{{criteria}}`` is where they stand in
-the text.
+
+- ``version``: a word of yours. A hash of the text is added to it, so that no answer to an earlier
+  text is taken from the cache.
+- ``reason``: ``first`` (the default: the judge gives its reasons, then its verdict) or ``none``
+  (the verdict alone).
+- ``judges``: the text that is judged: ``response`` by default, else the ``extra.NAME`` that the
+  user section shows.
+- ``criteria``: the criteria that the judge gives a verdict on each, by name: a weight, or
+  ``{weight: 0.3, ask: what is asked}``. ``{{criteria}}`` is replaced by the list of them.
+
 The headings are exactly ``## System`` and ``## User``, each once; use ``###`` below them.
 
 Placeholders: ``{{prompt}}``, ``{{response}}``, ``{{ground_truth}}`` and ``{{extra.NAME}}`` stand
@@ -107,12 +111,12 @@ def read_front_matter(lines: list[str], where: str) -> tuple[FrontMatter, int]:
     end = next((n for n, line in enumerate(lines[1:], start=1) if line.strip() == "---"), None)
     if end is None:
         raise ConfigError(f"{where}:1: the settings that begin with '---' need a second '---' line")
-    block = _Block(where, "\n".join(["", *lines[1:end]]))
+    block = _FrontMatterBlock(where, "\n".join(["", *lines[1:end]]))
     return block.front_matter(), end + 1
 
 
-class _Block:
-    """The block's YAML, in which every word stays a word; knows the line of each node."""
+class _FrontMatterBlock:
+    """The parsed YAML of a rubric's settings, all scalars as text, with the line of each node."""
 
     def __init__(self, where: str, text: str) -> None:
         self._where = where
@@ -237,15 +241,15 @@ _SECTIONS = ("System", "User")
 
 
 class Rubric(msgspec.Struct, frozen=True):
-    """What a judge is told; valid or it does not exist.
+    """The prompt of a judge: system and user message with placeholders.
 
     Args:
-        name: for messages to people.
+        name: for error messages.
         version: changes whenever the text does; part of every cache key.
         system: the system message, with at most ``{{reply_format}}`` and ``{{criteria}}`` in it.
         user: the user message, with placeholders.
         reason_first: whether the judge writes its reasons before its verdict.
-        criteria: what it gives a verdict on each; empty for one verdict on the whole.
+        criteria: those with a verdict each; empty for one verdict on the whole.
 
     Raises:
         ConfigError: a placeholder is unknown, misplaced or missing.
@@ -279,8 +283,8 @@ class Rubric(msgspec.Struct, frozen=True):
             return False
         return not any(name not in _OURS for name in names[names.index(CRITERIA) :])
 
-    def about(self, criteria: Sequence[Criterion]) -> Rubric:
-        """This rubric with `criteria` written out, where ``{{criteria}}`` stands."""
+    def with_criteria(self, criteria: Sequence[Criterion]) -> Rubric:
+        """This rubric with ``{{criteria}}`` replaced by the list of `criteria`."""
         lines = "\n".join(str(criterion) for criterion in criteria)
         return msgspec.structs.replace(
             self,
@@ -310,7 +314,7 @@ def load_rubric(name_or_path: str, *, base: Path) -> Rubric:
         raise ConfigError(
             f"there is no built-in rubric {name_or_path!r}{did_you_mean(name_or_path, BUILT_IN)}; "
             "a rubric of your own is a path that ends in .md"
-            + _beside(base / f"{name_or_path}.md", base)
+            + _suggested_file(base / f"{name_or_path}.md", base)
         )
     path = base / Path(name_or_path).expanduser()
     try:
@@ -318,7 +322,7 @@ def load_rubric(name_or_path: str, *, base: Path) -> Rubric:
     except FileNotFoundError:
         raise ConfigError(
             f"there is no rubric {path.resolve()}: a relative path starts at the folder of the "
-            f"configuration{_beside(Path(name_or_path), base)}"
+            f"configuration{_suggested_file(Path(name_or_path), base)}"
         ) from None
     except OSError as error:
         raise ConfigError(f"the rubric {path} cannot be read: {error.strerror}") from error
@@ -327,8 +331,8 @@ def load_rubric(name_or_path: str, *, base: Path) -> Rubric:
     return read_rubric(text, name=path.stem, where=str(path))
 
 
-def _beside(path: Path, base: Path) -> str:
-    """Which file may have been meant, as a half sentence: of that name here, or one like it."""
+def _suggested_file(path: Path, base: Path) -> str:
+    """A half sentence that suggests a file of that name, or of a similar one; or nothing."""
     if path.is_file():
         meant = os.path.relpath(path.resolve(), base.resolve())
         return f"; there is {path.resolve()}: write {meant}"
@@ -371,13 +375,13 @@ def fill(template: str, values: Mapping[str, str]) -> str:
     '{{prompt}} and p'
     """
     pieces = list(_pieces(template))
-    pieces[1::2] = [values[name] for name in pieces[1::2]]
+    pieces[1::2] = map(values.__getitem__, pieces[1::2])
     return "".join(pieces)
 
 
 @lru_cache(maxsize=256)
 def _pieces(template: str) -> tuple[str, ...]:
-    """Text and placeholder names by turns."""
+    """The text and placeholder names of a template, alternating."""
     return tuple(_PLACEHOLDER.split(template))
 
 

@@ -1,10 +1,11 @@
-"""Scoring by rule: a sample in, a Score or an Abstain out. Pure, and listed in `table`."""
+"""Scorers (rules): pure functions from a sample to a Score or an Abstain, listed in `table`."""
 
 from __future__ import annotations
 
-from zerowait.scorers.adapt import call_arguments, is_async, is_not_finite, outcome_of
 from zerowait.scorers.by_data_source import DEFAULT_RULES, SourceRule, rule_for
+from zerowait.scorers.calling_convention import is_async
 from zerowait.scorers.options import option_names
+from zerowait.scorers.results import is_not_finite, outcome_of
 from zerowait.scorers.table import (
     SCORERS,
     Credit,
@@ -12,7 +13,6 @@ from zerowait.scorers.table import (
     check_options,
     credit_of,
     is_user_function,
-    list_takers,
     needs_pool,
     resolve,
     selected,
@@ -29,14 +29,12 @@ __all__ = [
     "Scorer",
     "SourceRule",
     "UserScorer",
-    "call_arguments",
     "check_options",
     "credit_of",
     "import_scorer",
     "is_async",
     "is_not_finite",
     "is_user_function",
-    "list_takers",
     "needs_pool",
     "option_names",
     "outcome_of",

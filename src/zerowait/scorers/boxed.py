@@ -1,4 +1,4 @@
-r"""The ``\boxed{…}`` of a worked solution."""
+r"""The ``\boxed{…}`` answers of a worked solution."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ _START = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"(?<!\\)(?:\\\\)*([{}])")
 
 
-# What stands between boxes that are given as one answer, duplicates included.
+# Text between boxes that are given as one answer, duplicates included.
 _PAD = r"(?:[\s$,;&]|\\(?:q?quad(?![A-Za-z])|[^A-Za-z]))*+"
 _BETWEEN = re.compile(rf"{_PAD}(?:(?:or|and)\b|\\text\{{\s*(?:or|and)\s*\}})?{_PAD}")
 
 
 def last_boxes(text: str) -> str | None:
-    r"""What stands in the last complete boxes between which nothing is but "and", "or" and commas.
+    r"""The last boxes with only "and", "or" or commas between them, joined by commas.
+
+    None without a complete box.
 
     >>> last_boxes(r"$\boxed{3}$ or $\boxed{4}$"), last_boxes(r"\boxed{3}. No: \boxed{4}")
     ('3,4', '4')
@@ -34,7 +36,7 @@ def last_boxes(text: str) -> str | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What stands in the last complete ``\boxed{…}`` or ``\fbox{…}``, stripped; None without one.
+    r"""The content of the last complete ``\boxed{…}`` or ``\fbox{…}``, stripped; None without one.
 
     Braces are balanced, escaped ones not counted. Of nested boxes the innermost of the last one
     counts, and a box that is never closed hides no earlier one.
@@ -51,11 +53,11 @@ def last_boxed(text: str) -> str | None:
 def _boxes(text: str) -> list[slice]:
     """Where the insides of all complete boxes are, in the order in which they begin."""
     starts = {box.end() for box in _START.finditer(text)}
-    opened: list[int] = []
+    open_braces: list[int] = []
     found: list[slice] = []
     for brace in _BRACE.finditer(text, min(starts) - 1) if starts else ():
         if brace[1] == "{":
-            opened.append(brace.end())
-        elif opened and (inside := opened.pop()) in starts:
+            open_braces.append(brace.end())
+        elif open_braces and (inside := open_braces.pop()) in starts:
             found.append(slice(inside, brace.start(1)))
     return sorted(found, key=lambda box: box.start)

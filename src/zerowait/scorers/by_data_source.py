@@ -1,4 +1,4 @@
-"""Which scorer judges the rows of which data set."""
+"""Which scorer is used for the rows of which data source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A score that the row already has."""
+"""The scorer ``column``: a score that the row already has."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score, Skipped
 
 
 def column(sample: Sample, *, key: str) -> Outcome:
-    """The number that stands under `key` of the sample's ``extra``, or the outcome that does.
+    """The number, or outcome, under `key` of the sample's ``extra``.
 
-    It abstains with ``bad_input`` where there is none, or something else.
+    It abstains with ``bad_input`` where there is no number.
 
     >>> column(Sample("", "", extra={"rm": 0.5}), key="rm").value
     0.5

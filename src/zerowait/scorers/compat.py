@@ -1,4 +1,4 @@
-"""What published code computes, quirks included, for runs that have to be compared with it.
+"""The option ``compat``: published scoring code, quirks included, for comparable runs.
 
 The quirks: an answer that normalises to nothing equals a gold answer that does; Search-R1 reads
 the prompt too and wants at least two answers in all; verl's rule for number words looks at the
@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
-from zerowait.scorers.answer import normalise, pairs
+from zerowait.scorers.answers import normalise, pairs
 from zerowait.types import Sample, prompt_text
 
 Compat: TypeAlias = Literal["verl", "search_r1"]

@@ -1,4 +1,4 @@
-"""A gold answer anywhere in the response."""
+"""The scorer ``contains``: a gold answer anywhere in the response."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import shown
-from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.answers import gold_texts, no_gold, shown
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
 
@@ -24,7 +23,7 @@ _UNSPACED = (
 
 
 def contains_words(text: str, phrase: str) -> bool:
-    """Whether `phrase` stands in `text` as whole words; case and white space do not matter.
+    """Whether `text` contains `phrase` as whole words; case and white space do not matter.
 
     A blank phrase is contained in no text. Scripts that put no space between words have no word
     edges, so that any occurrence counts.
@@ -34,13 +33,13 @@ def contains_words(text: str, phrase: str) -> bool:
     >>> contains_words("答案是北京。", "北京")
     True
     """
-    return stands_in(_squeezed(text), _squeezed(phrase))
+    return contains_phrase(_squeezed(text), _squeezed(phrase))
 
 
 def contains(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
     """`score` when the response contains a gold answer as whole words, else 0.
 
-    What stands in thinking does not count.
+    Text inside thinking tags does not count.
 
     >>> contains(Sample("", "The capital is Paris.", "paris")).value
     1.0
@@ -56,7 +55,7 @@ def contains(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
 
 def _first_found(response: str, golds: Sequence[str]) -> str | None:
     text = _squeezed(response)
-    return next((gold for gold in golds if stands_in(text, _squeezed(gold))), None)
+    return next((gold for gold in golds if contains_phrase(text, _squeezed(gold))), None)
 
 
 def _squeezed(text: str) -> str:
@@ -66,11 +65,11 @@ def _squeezed(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def stands_in(text: str, phrase: str) -> bool:
-    """Whether `phrase` stands in `text` as whole words, both in a normal form of the caller's.
+def contains_phrase(text: str, phrase: str) -> bool:
+    """Whether `text` contains `phrase` as whole words; the caller has normalised both.
 
-    >>> stands_in("a party", "party"), stands_in("a party", "art"), stands_in("a party", "")
-    (True, False, False)
+    >>> [contains_phrase("a party", phrase) for phrase in ("party", "art", "")]
+    [True, False, False]
     """
     if not phrase:
         return False
@@ -84,7 +83,7 @@ def stands_in(text: str, phrase: str) -> bool:
 
 
 def _is_cut(text: str, at: int) -> bool:
-    """Whether what stands on both sides of `at` belongs to one word, or to one number."""
+    """Whether index `at` is inside of a word, or of a number."""
     left, right = text[max(at - 2, 0) : at], text[at : at + 2]
     if not (left and right):
         return False

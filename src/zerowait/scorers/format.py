@@ -1,4 +1,4 @@
-"""The tags a response has to be written in."""
+"""The scorer ``format``: the tags that a response has to be written in."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ def format_fault(
     >>> format_fault("<answer>b</answer><think>a</think>")
     '<think> stands after <answer>'
     """
-    opened, reached, end = "", 0, 0
+    open_tag, reached, end = "", 0, 0
     seen = dict.fromkeys(tags, 0)
     outside: list[str] = []
     for tag in _pattern(tuple(tags)).finditer(text):
         closing, name = tag[1], tag[2]
         if closing:
-            if name != opened:
+            if name != open_tag:
                 return f"</{name}> closes nothing"
-            opened, end = "", tag.end()
+            open_tag, end = "", tag.end()
             continue
-        if opened:
-            return f"<{name}> stands inside <{opened}>"
+        if open_tag:
+            return f"<{name}> stands inside <{open_tag}>"
         if tags.index(name) < reached:
             return f"<{name}> stands after <{tags[reached]}>"
-        opened, reached = name, tags.index(name)
+        open_tag, reached = name, tags.index(name)
         seen[name] += 1
         outside.append(text[end : tag.start()])
-    if opened:
-        return f"<{opened}> is not closed"
+    if open_tag:
+        return f"<{open_tag}> is not closed"
     outside.append(text[end:])
     if whole and any(part.strip() for part in outside):
         return "there is text outside of the tags"
@@ -72,7 +72,13 @@ def tag_format(
 ) -> Score:
     """`score` when the response's tags are present, ordered and balanced, else 0.
 
-    `prefix` is what the prompt's end has already opened for the response, such as ``<think>``.
+    Args:
+        sample: its response is checked.
+        tags: names in the order they have to come in.
+        once: each tag exactly once.
+        whole: nothing but white space outside of the tags.
+        prefix: tags that the end of the prompt has already opened, such as ``<think>``.
+        score: of a response in the right form.
 
     >>> tag_format(Sample("", "a</think><answer>b</answer>"), prefix="<think>").value
     1.0

@@ -1,4 +1,4 @@
-"""The final number of a worked solution."""
+"""The scorer ``gsm8k``: the final number of a worked solution."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import re
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
-from zerowait.scorers.answer import shown
+from zerowait.scorers.answers import gold_texts, no_gold, shown
 from zerowait.scorers.compat import (
     Compat,
     published_number,
     published_text,
     same_as_published,
 )
-from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.number import last_number, leading_number, read_number
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
@@ -27,7 +26,7 @@ _DIGIT = re.compile(r"\d")
 def final_number(response: str, method: Method = "strict") -> Fraction | None:
     r"""The number a response ends in; None when there is none.
 
-    `strict` takes the number that stands after the last ``####``, `flexible` the number in the last
+    `strict` takes the number after the last ``####``, `flexible` the number in the last
     ``\boxed{}`` or else the last number of the text. Currencies, units, percent signs, grouping,
     fractions, bold, boxes, a trailing dot and the unicode minus are understood.
 
@@ -58,9 +57,15 @@ def gsm8k(
 ) -> Score | Abstain:
     """`score` when the response's final number is the gold one, `format_score` for another number.
 
-    A response without a number outside of its thinking is worth 0. The gold is a number, a text of
-    one, a worked solution that ends in ``#### number``, or a list of those. `compat` scores as the
-    published code does.
+    A response without a number outside of its thinking is worth 0.
+
+    Args:
+        sample: its ground truth is a number, a text of one, a worked solution that ends in ``####
+            number``, or a list of those.
+        method: where the number is looked for, see `final_number`.
+        score: of a right number.
+        format_score: of a wrong number.
+        compat: score as this published code does.
 
     >>> gsm8k(Sample("", "#### 72.0", "72")).value
     1.0

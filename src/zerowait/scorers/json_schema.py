@@ -1,4 +1,4 @@
-"""JSON that has to satisfy a schema."""
+"""The scorer ``json_schema``: JSON that has to satisfy a schema."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 from zerowait.errors import ConfigError
 from zerowait.json_schema import JsonSchema, read_json_schema
-from zerowait.scorers.gold import no_gold
-from zerowait.scorers.json_text import Place, json_in
+from zerowait.scorers.answers import no_gold
+from zerowait.scorers.json_text import JsonPlace, json_in
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, FailureKind, Sample, Score
 
@@ -22,15 +22,21 @@ def json_schema(
     sample: Sample,
     *,
     schema: dict[str, Any] | None = None,
-    place: Place = "last",
+    place: JsonPlace = "last",
     score: float = 1.0,
     format_score: float = 0.0,
 ) -> Score | Abstain:
     """`score` when the response's JSON satisfies the schema, `format_score` for other JSON.
 
-    A response without JSON outside of its thinking is worth 0. In a configuration `schema` may also
-    be the path of a JSON file; without it, the sample's ground truth is the schema, as a mapping or
-    as JSON. Needs the extra ``schema``.
+    A response without JSON outside of its thinking is worth 0. Needs the extra ``schema``.
+
+    Args:
+        sample: its response has the JSON.
+        schema: what the JSON has to satisfy; a configuration may also give the path of a JSON file.
+            None: the sample's ground truth is the schema, as a mapping or as JSON.
+        place: where the JSON is looked for, see `json_in`.
+        score: of JSON that satisfies the schema.
+        format_score: of other JSON.
 
     No text can hang the check: see `zerowait.json_schema`.
 
@@ -55,10 +61,10 @@ def json_schema(
 
 
 def read_schema(given: Any, base: Path) -> Any:
-    """The schema that a configuration gives: itself, or what the file of that name says.
+    """The schema that a configuration gives, read from its file where it is a path.
 
     Raises:
-        ConfigError: the file is not there, or is no JSON.
+        ConfigError: the file does not exist, or is no JSON.
     """
     if not isinstance(given, str):
         return given
@@ -66,7 +72,7 @@ def read_schema(given: Any, base: Path) -> Any:
 
 
 def check_json_schema(options: Mapping[str, Any]) -> None:
-    """Raises a ConfigError unless the schema is one, and refers to nothing outside of itself."""
+    """Raises a ConfigError unless the schema is valid and refers to nothing outside of itself."""
     schema = options.get("schema")
     _checked("{}" if schema is None else _written(schema))
 
@@ -85,7 +91,7 @@ def _written(schema: dict[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    """A fault on one line of a log: it begins with the place and ends with the reason."""
+    """A fault, short enough for one line; its beginning says where it is and its end says why."""
     return (
         text if len(text) <= 2 * _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}...{text[-_SHOWN_CHARS:]}"
     )

@@ -1,4 +1,4 @@
-"""The JSON that a response holds, read strictly."""
+"""Finds the JSON in a response, and reads it strictly."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import re
 from collections import Counter
 from typing import Any, Literal, NoReturn, TypeAlias
 
-from zerowait.scorers.answer import last_answer
+from zerowait.scorers.answers import last_answer
 
-Place: TypeAlias = Literal["last", "whole"]
+JsonPlace: TypeAlias = Literal["last", "whole"]
 
 _FENCE = re.compile(r"```[ \t]*+(?:json[ \t]*+)?\n(.*?)```", re.DOTALL | re.IGNORECASE)
 # What follows a bracket where it begins JSON: LaTeX is full of others.
@@ -21,7 +21,7 @@ _LONGEST_WORD = 16
 _UNTERMINATED = "Unterminated string"
 
 
-def json_in(response: str, place: Place = "last") -> tuple[Any] | None:
+def json_in(response: str, place: JsonPlace = "last") -> tuple[Any] | None:
     r"""The JSON value of a response, in a tuple of one; None when there is none.
 
     Args:

@@ -1,4 +1,4 @@
-"""Checks a scorer's options against the signature of its face, when the configuration is read."""
+"""Checks options against a scorer's signature when the configuration is read."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from zerowait.config.words import locate, number_hint, plain_words
+from zerowait.config.messages import locate, number_hint, plain_words
 from zerowait.errors import ConfigError, did_you_mean
 
 
-def option_names(face: Callable[..., Any]) -> list[str]:
-    """The keyword-only parameters of `face`: what a configuration may set.
+def option_names(scorer: Callable[..., Any]) -> list[str]:
+    """The keyword-only parameters of `scorer`: what a configuration may set.
 
-    >>> def face(sample, *, score: float = 1.0): ...
-    >>> option_names(face)
+    >>> def scorer(sample, *, score: float = 1.0): ...
+    >>> option_names(scorer)
     ['score']
     """
-    parameters = inspect.signature(face).parameters.values()
+    parameters = inspect.signature(scorer).parameters.values()
     return [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
 
 
-def check_signature(face: Callable[..., Any], options: Mapping[str, Any], *, where: str) -> None:
-    """Raises a ConfigError unless `options` are values that `face` takes.
+def check_signature(scorer: Callable[..., Any], options: Mapping[str, Any], *, where: str) -> None:
+    """Raises a ConfigError unless `options` are values that `scorer` takes.
 
-    >>> def face(sample, *, method: Literal["strict", "flexible"] = "strict"): ...
-    >>> check_signature(face, {"method": "strct"}, where="gsm8k")
+    >>> def scorer(sample, *, method: Literal["strict", "flexible"] = "strict"): ...
+    >>> check_signature(scorer, {"method": "strct"}, where="gsm8k")
     Traceback (most recent call last):
     zerowait.errors.ConfigError: gsm8k: method is 'strct'; did you mean 'strict'?
     """
-    names, hints = option_names(face), _hints(face)
+    names, hints = option_names(scorer), _hints(scorer)
     for name, value in options.items():
         if name not in names:
             hint = did_you_mean(name, names) if names else "; it has none"
             raise ConfigError(f"{where} has no option {name!r}{hint}")
         _check_value(f"{where}: {name}", value, hints[name])
-    parameters = inspect.signature(face).parameters
+    parameters = inspect.signature(scorer).parameters
     for name in names:
         if parameters[name].default is inspect.Parameter.empty and name not in options:
             raise ConfigError(f"{where} needs the option {name!r}")
@@ -71,5 +71,5 @@ def _words(hint: Any) -> list[str]:
 
 
 @lru_cache(maxsize=256)
-def _hints(face: Callable[..., Any]) -> dict[str, Any]:
-    return get_type_hints(face)
+def _hints(scorer: Callable[..., Any]) -> dict[str, Any]:
+    return get_type_hints(scorer)

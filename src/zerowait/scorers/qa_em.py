@@ -1,10 +1,10 @@
-"""Exact match of a short answer."""
+"""The scorer ``qa_em``: exact match of a short answer, as in SQuAD."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import comparable, shown
+from zerowait.scorers.answers import comparable, gold_texts, no_gold, shown
 from zerowait.scorers.compat import (
     Compat,
     em_share,
@@ -12,7 +12,6 @@ from zerowait.scorers.compat import (
     published_em,
     published_text,
 )
-from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 
@@ -44,8 +43,13 @@ def qa_em(
 ) -> Score | Abstain:
     """`score` when the response's last ``<answer>`` is a gold answer, else `format_score`.
 
-    A response without an answer outside of its thinking is worth 0. `compat` scores as the
-    published code does.
+    A response without an answer outside of its thinking is worth 0.
+
+    Args:
+        sample: its response is compared with its ground truth.
+        score: of a right answer.
+        format_score: of a wrong answer.
+        compat: score as this published code does.
 
     >>> qa_em(Sample("", "<answer>the Paris</answer>", ["Paris"])).value
     1.0

@@ -1,12 +1,11 @@
-"""Exact match of a short answer, together with the order in which a search agent's tags come."""
+"""The scorer ``qa_em_format``: exact match of an answer, and the order of a search agent's tags."""
 
 from __future__ import annotations
 
 import re
 from typing import Final
 
-from zerowait.scorers.answer import canonical, shown
-from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.answers import canonical, gold_texts, no_gold, shown
 from zerowait.scorers.qa_em import exact_match
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
@@ -39,22 +38,22 @@ def sequence_fault(response: str) -> str:
     >>> sequence_fault("<think>?</think><search>q</search><answer>4</answer>")
     '<answer> stands after <search>'
     """
-    last, opened, end = "", "", 0
+    last, open_tag, end = "", "", 0
     for tag in _TAG.finditer(response):
         closing, name = bool(tag[1]), tag[2]
-        if closing != bool(opened) or (closing and name != opened):
+        if closing != bool(open_tag) or (closing and name != open_tag):
             return f"<{tag[1]}{name}> stands where it does not belong"
         if closing:
-            last, opened = opened, ""
+            last, open_tag = open_tag, ""
         elif name not in _NEXT[last]:
             return f"<{name}> stands after <{last}>" if last else f"<{name}> comes first"
         elif response[end : tag.start()].strip():
             return f"there is text before <{name}>"
         else:
-            opened = name
+            open_tag = name
         end = tag.end()
-    if opened:
-        return f"<{opened}> is not closed"
+    if open_tag:
+        return f"<{open_tag}> is not closed"
     if last != "answer":
         return "there is no answer at the end"
     return "there is text after the answer" if response[end:].strip() else ""
@@ -70,10 +69,16 @@ def qa_em_format(
 ) -> Score | Abstain:
     """Exact match of the last ``<answer>``, with a share for the order of the tags.
 
-    A right answer is worth `score`, less `structure_score` where the order is wrong. Without a
-    right answer, the right order is worth `structure_score`, plus `retrieval_score` where a gold
-    answer stands in what was found; the wrong order is worth `final_score` with an answer, and 0
-    without one. What stands in thinking is no answer.
+    An answer inside thinking tags does not count.
+
+    Args:
+        sample: its response is scored.
+        score: of a right answer in the right order.
+        structure_score: of the right order with a wrong answer; taken off `score` where the answer
+            is right and the order wrong.
+        final_score: of a wrong answer in the wrong order; 0 without any answer.
+        retrieval_score: added to `structure_score` where an ``<information>`` block contains a gold
+            answer.
 
     Reference:
         Jin et al. 2025 (arXiv:2505.15117); the defaults are Search-R1's.
@@ -93,12 +98,12 @@ def qa_em_format(
         return Score(score - structure_score if fault else score, why)
     if fault:
         return Score(0.0 if answer is None else final_score, why)
-    bonus = retrieval_score if _was_found(sample.response, golds) else 0.0
+    bonus = retrieval_score if _was_retrieved(sample.response, golds) else 0.0
     return Score(structure_score + bonus, why)
 
 
-def _was_found(response: str, golds: list[str]) -> bool:
-    """Whether a gold answer stands in a block of what was found, word by word."""
+def _was_retrieved(response: str, golds: list[str]) -> bool:
+    """Whether an ``<information>`` block contains a gold answer as whole words."""
     wanted = [f" {text} " for gold in golds if (text := canonical(gold))]
     found = [f" {canonical(block)} " for block in _FOUND.findall(response)]
     return any(gold in block for block in found for gold in wanted)

@@ -1,12 +1,11 @@
-"""Overlap of a short answer's words with the gold answer's."""
+"""The scorer ``qa_f1``: word overlap of a short answer with a gold answer."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
 
-from zerowait.scorers.answer import comparable, shown
-from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.answers import comparable, gold_texts, no_gold, shown
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 
@@ -29,7 +28,7 @@ def token_f1(answer: str, golds: Sequence[str]) -> float:
 def qa_f1(sample: Sample, *, score: float = 1.0) -> Score | Abstain:
     """`score` times the word F1 of the response's last ``<answer>``; 0 without one.
 
-    What stands in thinking is no answer.
+    An answer inside thinking tags does not count.
 
     >>> qa_f1(Sample("", "<answer>Paris, France</answer>", ["Paris"])).value
     0.6666666666666666

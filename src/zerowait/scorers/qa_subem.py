@@ -1,4 +1,4 @@
-"""A short answer that contains the gold answer."""
+"""The scorer ``qa_subem``: a short answer that contains a gold answer."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 
-from zerowait.scorers.answer import canonical, comparable, shown
+from zerowait.scorers.answers import canonical, comparable, gold_texts, no_gold, shown
 from zerowait.scorers.compat import Compat, published_answer, published_subem, published_text
-from zerowait.scorers.contains import stands_in
-from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.contains import contains_phrase
 from zerowait.scorers.thinking import spoken_answer
 from zerowait.types import Abstain, Sample, Score
 
@@ -17,8 +16,8 @@ from zerowait.types import Abstain, Sample, Score
 def substring_match(answer: str, golds: Sequence[str]) -> bool:
     """Whether `answer` contains a gold answer as whole words, after normalisation of both.
 
-    A gold of which normalisation leaves nothing (``A``, ``++``) is looked for as it is written, and
-    an article that a word follows is none: "type A" contains the gold "A", and "a dog" does not.
+    A gold of which normalisation leaves nothing (``A``, ``++``) is looked for as it is written, but
+    an article before a word is no match: "type A" contains the gold "A", and "a dog" does not.
     Scripts that put no space between words have no word edges.
 
     Reference:
@@ -41,8 +40,13 @@ def qa_subem(
 ) -> Score | Abstain:
     """`score` when the response's last ``<answer>`` contains a gold answer, else `format_score`.
 
-    A response without an answer outside of its thinking is worth 0. `compat` scores as the
-    published code does.
+    A response without an answer outside of its thinking is worth 0.
+
+    Args:
+        sample: its response is compared with its ground truth.
+        score: of a right answer.
+        format_score: of a wrong answer.
+        compat: score as this published code does.
 
     >>> qa_subem(Sample("", "<answer>It is Paris.</answer>", ["Paris"])).value
     1.0
@@ -65,19 +69,19 @@ def qa_subem(
 def _contains(answer: str, gold: str) -> bool:
     said, wanted = comparable(answer, gold)
     if canonical(gold) or not wanted.isalpha():
-        return stands_in(said, wanted)
+        return contains_phrase(said, wanted)
     return said == wanted != "" or any(map(_is_no_article, _occurrences(answer, gold)))
 
 
 def _occurrences(answer: str, gold: str) -> Iterator[tuple[str, str, str]]:
-    """The places where `gold` is written as a word: what stands before, the word, what follows."""
+    """Where `gold` occurs as a word: the two characters before it, the word, the text after it."""
     word = unicodedata.normalize("NFKC", gold).strip()
     text = " ".join(unicodedata.normalize("NFKC", answer).split())
     for found in re.finditer(rf"(?<!\w){re.escape(word)}(?![\w'\u2019])", text):
         yield text[max(found.start() - 2, 0) : found.start()], word, text[found.end() :]
 
 
-def _is_no_article(place: tuple[str, str, str]) -> bool:
-    before, word, after = place
+def _is_no_article(occurrence: tuple[str, str, str]) -> bool:
+    before, word, after = occurrence
     begins = not before.strip() or before.rstrip()[-1] in ".!?:"
     return not re.match(r" \w", after) or not (begins or word.islower())

@@ -1,4 +1,4 @@
-"""What counts as a number wherever users hand one over."""
+"""Reads a number that a user's function or column gave."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 def real(value: Any) -> float | None:
     """The float of a number of Python, NumPy or PyTorch; None for anything else, text included.
 
-    It may be NaN or infinite, which is what a number beyond a float is. A masked value is none.
+    It may be NaN or infinite; a number too large for a float is infinite. A masked value is None.
 
     >>> real(True), real(10**400), real("1"), real(Decimal("0.5"))
     (1.0, inf, None, 0.5)

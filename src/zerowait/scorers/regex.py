@@ -1,4 +1,4 @@
-"""A pattern of the user's own."""
+"""The scorer ``regex``: a pattern of the user's own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from zerowait.errors import ConfigError
-from zerowait.scorers.answer import shown
-from zerowait.scorers.gold import gold_texts, no_gold
+from zerowait.scorers.answers import gold_texts, no_gold, shown
 from zerowait.scorers.thinking import mentions_thinking, spoken
 from zerowait.types import Abstain, Sample, Score
 
@@ -35,9 +34,15 @@ def regex(
 ) -> Score | Abstain:
     r"""`score` when `pattern` is found in the response, else 0.
 
-    With `equals_gold` the last match (its group, if it has one) has to be a gold answer;
-    another match is worth `format_score`.
-    What stands in thinking is searched only where the pattern mentions a tag of thinking.
+    Thinking is searched only where the pattern mentions a tag of thinking.
+
+    Args:
+        sample: its response is searched.
+        pattern: a regular expression with at most one group.
+        equals_gold: the last match (its group, if it has one) has to be a gold answer.
+        ignore_case: for the pattern, and for the comparison with the gold answer.
+        score: of a match.
+        format_score: with `equals_gold`, of a match that is no gold answer.
 
     >>> regex(Sample("", "Answer: B", "B"), pattern=r"Answer: (\w)", equals_gold=True).value
     1.0

@@ -1,4 +1,4 @@
-"""The scorers by name. Every name is here; there is no registry."""
+"""The table of scorers by name: every built-in rule, its options and where it may run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Scorer: TypeAlias = Callable[..., Outcome]
 
 
 def by_data_source(sample: Sample, *, table: Mapping[str, Any] | None = None) -> Outcome:
-    """What the scorer for the sample's `data_source` says; an abstention when there is none.
+    """The outcome of the scorer for the sample's `data_source`; an abstention without one.
 
     `table` extends the built-in rules: an exact source, or a prefix that ends in ``*``, to the
     name of a scorer or to ``{scorer: name, option: value}``.
@@ -100,7 +100,7 @@ def resolve(name: str) -> Scorer:
 
 
 def warmed_up(name: str) -> Scorer:
-    """The scorer called `name`, with everything loaded that its first call would wait for.
+    """The scorer called `name`, with the packages loaded that its first call would load.
 
     Raises:
         ConfigError: there is no such scorer.
@@ -113,9 +113,9 @@ def warmed_up(name: str) -> Scorer:
 
 
 def selected(name: str, sample: Sample, options: Mapping[str, Any]) -> SourceRule | Abstain:
-    """The scorer that judges `sample` in the end, and its options.
+    """The scorer that is called for `sample`, and its options.
 
-    That is `name` itself unless it is ``by_data_source``, which selects another one.
+    It is `name` itself, unless that is ``by_data_source``, which selects another scorer.
 
     >>> selected("by_data_source", Sample("", "", data_source="nq"), {}).scorer
     'qa_em'
@@ -127,13 +127,12 @@ def selected(name: str, sample: Sample, options: Mapping[str, Any]) -> SourceRul
 
 
 class Credit(NamedTuple):
-    """What a rule gives for a right answer, and what giving it shows.
+    """The full score of a rule, and what earning it means.
 
     Args:
         full: the score of a right answer.
-        shows: ``answer``: that the response gives the gold answer. ``number``: what a user's
-            function or a column of the row says. ``form``: that the response is written as it
-            should be.
+        shows: ``answer``: the response gives the gold answer. ``number``: a user's function or a
+            column of the row says so. ``form``: the response is written in the right form.
     """
 
     full: float
@@ -169,10 +168,10 @@ def is_user_function(name: str) -> bool:
 
 
 def needs_pool(name: str) -> bool:
-    """Whether the scorer may hang, so that it belongs into a pool of processes.
+    """Whether the scorer may hang, so that it has to run in a worker process.
 
-    That are users' functions, users' patterns (schemas have some, too), comparing mathematics,
-    and `by_data_source`, which may select one of them: ask again for what `selected` says.
+    These are users' functions, users' patterns (schemas have some, too), comparing mathematics, and
+    `by_data_source`, which may select one of them: ask again with the scorer that it `selected`.
 
     >>> needs_pool("my_rewards:score"), needs_pool("regex"), needs_pool("gsm8k")
     (True, True, False)
@@ -180,14 +179,8 @@ def needs_pool(name: str) -> bool:
     return is_user_function(name) or name in _MAY_HANG
 
 
-def list_takers(name: str, options: Mapping[str, Any]) -> frozenset[str]:
-    """Those users' functions among what the scorer may call that take lists."""
-    functions = user_functions(name, options)
-    return frozenset(target for target, each in functions.items() if each.takes_lists)
-
-
 def user_functions(name: str, options: Mapping[str, Any]) -> dict[str, UserScorer]:
-    """The users' functions among what the scorer may call, by ``module:function``."""
+    """The users' functions that the scorer may call, by ``module:function``."""
     if name == "by_data_source":
         rules = map(read_rule, (options.get("table") or {}).values())
         tables = [user_functions(rule.scorer, rule.options) for rule in rules]
@@ -197,10 +190,15 @@ def user_functions(name: str, options: Mapping[str, Any]) -> dict[str, UserScore
 
 
 def with_files(name: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:
-    """The options, with what they name files for read from there; paths start at `base`.
+    """The options, with the content of each file in the place of its path.
+
+    Args:
+        name: of the scorer.
+        options: as configured.
+        base: the folder that relative paths start from.
 
     Raises:
-        ConfigError: a file is not there, or is not what it has to be.
+        ConfigError: a file does not exist, or cannot be read as what it should be.
     """
     if name == "json_schema" and "schema" in options:
         return {**options, "schema": read_schema(options["schema"], base)}

@@ -1,7 +1,7 @@
-"""What a response says outside of its thinking, whichever model's tags it thinks in.
+"""A response without its thinking, whichever model's tags mark that.
 
-An answer that was considered is no answer that was given. Every rule reads `spoken`, but for those
-that are about the tags themselves and the modes that reproduce published code.
+An answer that was only considered in thinking does not count. Every rule reads `spoken`, except
+those about the tags themselves and the modes that reproduce published code.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from zerowait.scorers.answer import last_answer
+from zerowait.scorers.answers import last_answer
 from zerowait.types import Sample, content_text
 
 _NAMES: Final = (
@@ -59,9 +59,9 @@ _BARE_FINAL: Final = "assistantfinal"
 
 
 def spoken(sample: Sample) -> str:
-    """What the response of `sample` says outside of its thinking.
+    """The response of `sample` without its thinking.
 
-    A prompt may end by opening the thinking for the response, as chat templates do.
+    A prompt may end with the opening tag of the response's thinking, as chat templates write it.
 
     >>> spoken(Sample("2+2?<|Assistant|><think>", "4, or 5")), spoken(Sample("2+2?", "4 or 5"))
     ('', '4 or 5')
@@ -70,7 +70,7 @@ def spoken(sample: Sample) -> str:
 
 
 def spoken_answer(sample: Sample) -> str | None:
-    """The last ``<answer>`` of what the response of `sample` says; None when there is none.
+    """The last ``<answer>`` of the response outside of its thinking; None when there is none.
 
     >>> spoken_answer(Sample("", "<think><answer>5</answer></think> <answer>4</answer>"))
     '4'
@@ -79,12 +79,12 @@ def spoken_answer(sample: Sample) -> str | None:
 
 
 def without_thinking(response: str) -> str:
-    """What a response says outside of its thinking.
+    """A response without its thinking.
 
-    Thinking is what stands between ``<think>`` and ``</think>``, before a closing tag whose opening
-    one stands in the prompt, and after an opening one that is never closed. Other models' tags are
-    known, too: ``<thinking>``, ``<reasoning>``, ``<seed:think>``, ``[THINK]``, ... and of gpt-oss
-    only the channel ``final`` is said.
+    Thinking is the text between ``<think>`` and ``</think>``, before a closing tag whose opening
+    tag is in the prompt, and after an opening tag that is never closed. Other models' tags count
+    likewise: ``<thinking>``, ``<reasoning>``, ``<seed:think>``, ``[THINK]``, ... Of gpt-oss only
+    the text of the channel ``final`` is kept.
 
     >>> without_thinking("<think>5?</think>6<think>7</think>8")
     '68'
@@ -93,22 +93,22 @@ def without_thinking(response: str) -> str:
     """
     response = _final_channel(response)
     parts: list[str] = []
-    opened, end = "", 0
+    open_tag, end = "", 0
     for mark in _marks(response):
         kind, closes = (mark.lastgroup or "")[1:], (mark.lastgroup or "")[0] == "c"
-        if opened and not (closes and kind == opened):
+        if open_tag and not (closes and kind == open_tag):
             continue
-        if not opened:
+        if not open_tag:
             parts.append(response[end : mark.start()])
-        if closes and not opened:
+        if closes and not open_tag:
             parts.clear()
-        opened, end = "" if closes else kind, mark.end()
-    return "".join(parts) if opened else "".join((*parts, response[end:]))
+        open_tag, end = "" if closes else kind, mark.end()
+    return "".join(parts) if open_tag else "".join((*parts, response[end:]))
 
 
 @lru_cache(maxsize=64)
 def mentions_thinking(pattern: str) -> bool:
-    r"""Whether a user's `pattern` is about a tag of thinking, which `spoken` leaves out.
+    r"""Whether a user's `pattern` mentions a tag of thinking, which `spoken` removes.
 
     >>> mentions_thinking(r"<think>.*</think>\s*A"), mentions_thinking("I think")
     (True, False)
@@ -117,31 +117,31 @@ def mentions_thinking(pattern: str) -> bool:
 
 
 def _marks(text: str) -> Iterator[re.Match[str]]:
-    """Every mark of thinking, in order; only where one can begin is it looked for."""
-    for start in sorted(place for char in _FIRST for place in _places(char, text)):
+    """Every tag of thinking, in order; looked for only at characters with which one can begin."""
+    for start in sorted(index for char in _FIRST for index in _indices(char, text)):
         if _MAY_BE.match(text, start) and (mark := _MARK.match(text, start)) is not None:
             yield mark
 
 
-def _places(char: str, text: str) -> Iterator[int]:
-    place = text.find(char)
-    while place >= 0:
-        yield place
-        place = text.find(char, place + 1)
+def _indices(char: str, text: str) -> Iterator[int]:
+    index = text.find(char)
+    while index >= 0:
+        yield index
+        index = text.find(char, index + 1)
 
 
 def _opened_by_prompt(sample: Sample) -> str:
-    """The mark with which the prompt ends, where that opens thinking; else nothing."""
+    """The tag with which the prompt ends, where that opens thinking; else empty."""
     prompt = sample.prompt
     if not isinstance(prompt, str):
         last = prompt[-1] if prompt else {}
         prompt = content_text(last.get("content")) if last.get("role") == "assistant" else ""
-    opened = _OPENED.search(prompt[-_TAIL_CHARS:])
-    return f"{opened['mark']}\n" if opened else ""
+    opening = _OPENED.search(prompt[-_TAIL_CHARS:])
+    return f"{opening['mark']}\n" if opening else ""
 
 
 def _final_channel(response: str) -> str:
-    """What gpt-oss says in its last final message; any other response as it is."""
+    """The last message of gpt-oss in its channel ``final``; any other response as it is."""
     bare = _BARE_THINKING.match(response)
     if bare is not None:
         return response.rpartition(_BARE_FINAL)[2] if _BARE_FINAL in response else ""

@@ -1,4 +1,4 @@
-"""The tool calls of a response: their names and arguments."""
+"""The scorer ``toolcall``: the names and arguments of a response's tool calls."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from zerowait.scorers.answer import pairs
-from zerowait.scorers.gold import no_gold
+from zerowait.scorers.answers import no_gold, pairs
 from zerowait.scorers.json_text import strict_json
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, Sample, Score
@@ -66,9 +65,15 @@ def toolcall(
 ) -> Score | Abstain:
     """`score` when the response makes exactly the gold calls, in any order, else `format_score`.
 
-    A call inside of thinking is none. Malformed calls (an argument given twice is one reason), and
-    no call where some are wanted, are worth 0. The gold is a list of ``{"name", "arguments"}``, or
-    its JSON; an empty list says that no call is right. `compat` scores as the published code does.
+    Calls inside thinking tags do not count. Malformed calls (with an argument given twice, say) are
+    worth 0, and so is no call where some are wanted.
+
+    Args:
+        sample: its ground truth is a list of ``{"name", "arguments"}``, or its JSON; an empty list
+            means that the right response makes no call.
+        score: of the gold calls.
+        format_score: of other calls in the right form.
+        compat: score as this published code does.
 
     >>> said = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
     >>> toolcall(Sample("", said, [{"name": "f", "arguments": {}}])).value

@@ -1,4 +1,4 @@
-"""Scorers that the user wrote, named as ``module:function``."""
+"""Users' functions as scorers, named ``module:function``."""
 
 from __future__ import annotations
 
@@ -9,28 +9,21 @@ from importlib import import_module
 from typing import Any
 
 from zerowait.errors import ConfigError, did_you_mean
-from zerowait.scorers.adapt import (
-    Convention,
-    convention_of,
-    crash,
-    is_async,
-    outcome_of,
-    outcomes_of,
-    raised_at,
-)
+from zerowait.scorers.calling_convention import Convention, convention_of, is_async
+from zerowait.scorers.results import crash, outcome_of, outcomes_of, raised_at
 from zerowait.types import Abstain, Outcome, Sample
 
 
 @dataclass(frozen=True)
 class UserScorer:
-    """A user's function behind the face of a scorer.
+    """A user's function as a scorer.
 
     It runs in this process: use a pool where it may hang, block the loop or end the process.
 
     Args:
         target: ``module:function``, its name in every message.
         function: what was imported.
-        convention: how it wants to be called.
+        convention: how it is called.
     """
 
     target: str
@@ -39,7 +32,7 @@ class UserScorer:
 
     @property
     def is_async(self) -> bool:
-        """Whether it is known to be asynchronous before it is called."""
+        """Whether the function is asynchronous, as far as that is known before a call."""
         return is_async(self.function)
 
     @property
@@ -49,19 +42,19 @@ class UserScorer:
 
     @property
     def takes_lists(self) -> bool:
-        """Whether it wants many samples at a time."""
-        return self.convention.face == "lists"
+        """Whether the function takes lists, of many samples at once."""
+        return self.convention.signature == "lists"
 
     def start(self, *samples: Sample, **options: Any) -> Any:
-        """What the function returns: an answer, or an awaitable of one.
+        """Call the function; returns its result, or an awaitable of it.
 
-        Only a function that takes lists takes more than one sample; its answer is a list.
+        Only a function that takes lists takes more than one sample; its result is a list.
         """
         positional, keywords = self.convention.arguments(samples, options)
         return self.function(*positional, **keywords)
 
     def read(self, returned: Any, count: int) -> list[Outcome] | Abstain:
-        """The outcomes that the answer means for `count` samples; an abstention for all of them."""
+        """One outcome per sample from the function's result, or one abstention for all of them."""
         if self.takes_lists:
             return outcomes_of(returned, count, self.target)
         return [outcome_of(returned, self.target)]
@@ -72,23 +65,23 @@ class UserScorer:
             returned = self.start(sample, **options)
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the boundary to foreign code)
             return crash(error, self.target)
-        return self._only(returned)
+        return self._outcome(returned)
 
     async def acall(self, sample: Sample, **options: Any) -> Outcome:
         """The outcome for `sample`, awaited on the running loop where that is needed."""
         try:
-            returned = await settled(self.start(sample, **options))
+            returned = await awaited(self.start(sample, **options))
         except (Exception, SystemExit) as error:  # noqa: BLE001 (the boundary to foreign code)
             return crash(error, self.target)
-        return self._only(returned)
+        return self._outcome(returned)
 
-    def _only(self, returned: Any) -> Outcome:
+    def _outcome(self, returned: Any) -> Outcome:
         outcomes = self.read(returned, 1)
         return outcomes if isinstance(outcomes, Abstain) else outcomes[0]
 
 
-async def settled(returned: Any) -> Any:
-    """What `returned` gives when it is awaited, for as long as it can be."""
+async def awaited(returned: Any) -> Any:
+    """`returned`, awaited until it is no awaitable any more."""
     while inspect.isawaitable(returned):
         returned = await returned
     return returned

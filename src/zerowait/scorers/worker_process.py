@@ -1,9 +1,9 @@
-"""The processes in which scorers run: a fork server, and the workers that it forks.
+"""The child's side of worker processes: a fork server, and the workers that it forks.
 
-The fork server has imported what workers need and then does nothing but fork: a worker is there in
+The fork server has imported what workers need and then does nothing but fork: a worker starts in
 milliseconds, and shares most of its memory with the others. It runs no scorer and has one thread.
-It ends with the process that started it, and all workers, with what those have started, end with
-it.
+It ends with the process that started it; all workers end with it, and so does every process that
+they have started. `zerowait.engine.pool.worker` is the parent's side.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from typing import Any, Final, NamedTuple, NoReturn, TypeAlias
 
 import msgspec
 
-from zerowait.scorers import remote
+from zerowait.scorers import worker_calls
 
-ORDER: Final = struct.Struct("<cI")
-"""What the fork server is told: an operation and a process id, or for PRELOAD a length in bytes."""
+COMMAND: Final = struct.Struct("<cI")
+"""A command to the fork server: an operation and a process id; for PRELOAD a length in bytes."""
 
 REPORT: Final = struct.Struct("<cIi")
-"""What it tells: an operation, a process id, and for ENDED the exit code as `subprocess` has it."""
+"""A report of the fork server: an event, a process id, and for ENDED the exit code, which is minus
+the number of the signal that ended it."""
 
 FORK: Final = b"F"
 KILL: Final = b"K"
@@ -44,8 +45,8 @@ _PARENT_CHECK_S: Final = 1.0
 _PR_SET_PDEATHSIG: Final = 1
 
 
-class Hello(NamedTuple):
-    """The first message to a worker, pickled: how its parent's process looks now.
+class Handshake(NamedTuple):
+    """The first message to a worker, pickled: the state of its parent's process.
 
     Args:
         path: ``sys.path``.
@@ -59,49 +60,56 @@ class Hello(NamedTuple):
 
 
 class WorkerRequest(msgspec.Struct, frozen=True, array_like=True):
-    """A call of a worker: ``load`` a scorer, ``answer`` with it, or ``cancel`` that call."""
+    """A request to a worker.
+
+    Args:
+        number: identifies the request.
+        verb: ``load`` a scorer, ``answer`` calls with it, or ``cancel`` the request of that number.
+        target: name of the scorer.
+        calls: packed calls, see `worker_calls.packed_call`.
+    """
 
     number: int
     verb: str
     target: str = ""
-    works: list[bytes] = []
+    calls: list[bytes] = []
 
 
 class WorkerReply(msgspec.Struct, frozen=True, array_like=True):
-    """What a worker answers.
+    """A worker's answer to a request.
 
     Args:
         number: of the request.
-        replies: one for each work; or bytes: empty when loaded, else the abstention for all; or
-            None when the call was cancelled.
+        outcomes: one packed outcome per call; or bytes: empty when the scorer was loaded, else one
+            packed abstention for all calls; or None when the call was cancelled.
     """
 
     number: int
-    replies: list[bytes] | bytes | None
+    outcomes: list[bytes] | bytes | None
 
 
 ENCODE: Final = msgspec.msgpack.Encoder().encode
 _REQUEST: Final = msgspec.msgpack.Decoder(WorkerRequest)
-_Take: TypeAlias = Callable[[int], bytes]
+_Read: TypeAlias = Callable[[int], bytes]
 
 
 def framed(message: WorkerRequest | WorkerReply) -> bytes:
-    """The message as it travels."""
+    """The message as bytes, behind its length."""
     body = ENCODE(message)
     return LENGTH_PREFIX.pack(len(body)) + body
 
 
 def run_fork_server(control_fd: int) -> NoReturn:
-    """Fork a worker for each order from `control_fd`; ends all of them when it is closed."""
+    """Carry out the commands that arrive on `control_fd`; ends all workers when it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
     gc.freeze()  # what is shared with the workers stays shared
     with socket.socket(fileno=control_fd) as control:
-        _ForkServer(control).run()
+        _ForkServerLoop(control).run()
     os._exit(0)
 
 
-class _ForkServer:
-    """Takes orders and reports deaths, on one thread."""
+class _ForkServerLoop:
+    """Carries out commands and reports which workers ended, on one thread."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -120,27 +128,27 @@ class _ForkServer:
                 if self._wakeup in ready:
                     os.read(self._wakeup, 4096)
                 self._reap()
-                if self._control.fileno() in ready and not self._obey():
+                if self._control.fileno() in ready and not self._carry_out_command():
                     break
         for pid in self._alive:
             _end_group(pid)
         with contextlib.suppress(OSError):
             while self._alive:
-                self._bury(*os.waitpid(-1, 0))
+                self._report_exit(*os.waitpid(-1, 0))
 
-    def _obey(self) -> bool:
-        """Carry out one order; False when there will be none any more."""
-        order, fds, _, _ = socket.recv_fds(self._control, ORDER.size, 1, socket.MSG_WAITALL)
-        if len(order) < ORDER.size:
+    def _carry_out_command(self) -> bool:
+        """Carry out the next command; False when the connection was closed."""
+        command, fds, _, _ = socket.recv_fds(self._control, COMMAND.size, 1, socket.MSG_WAITALL)
+        if len(command) < COMMAND.size:
             return False
-        verb, number = ORDER.unpack(order)
+        verb, number = COMMAND.unpack(command)
         if verb == FORK:
             self._fork(socket.socket(fileno=fds[0]))
         elif verb == KILL and number in self._alive:
             _end_group(number)
         elif verb == PRELOAD:
             name = self._control.recv(number, socket.MSG_WAITALL).decode()
-            remote.load(name)  # what is in the way is told to whoever needs it, by its worker
+            worker_calls.load(name)  # if that fails, the worker that needs it says why
             gc.freeze()
         return True
 
@@ -156,20 +164,20 @@ class _ForkServer:
                 os._exit(0)
         connection.close()
         with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)  # here, too: it may be told to end before it has come so far
+            os.setpgid(pid, pid)  # here, too: it may be ended before it does so itself
         self._alive.add(pid)
         self._control.sendall(REPORT.pack(STARTED, pid, 0))
 
     def _reap(self) -> None:
         while self._alive:
-            # what it started is ended before its id can become another process's
+            # its group is ended first: once it is waited for, its id may be another process's
             ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if ended is None:
                 return
             _end_group(ended.si_pid)
-            self._bury(*os.waitpid(ended.si_pid, 0))
+            self._report_exit(*os.waitpid(ended.si_pid, 0))
 
-    def _bury(self, pid: int, status: int) -> None:
+    def _report_exit(self, pid: int, status: int) -> None:
         self._alive.discard(pid)
         self._control.sendall(REPORT.pack(ENDED, pid, os.waitstatus_to_exitcode(status)))
 
@@ -180,65 +188,65 @@ def _end_group(pid: int) -> None:
 
 
 def _work(connection: socket.socket) -> None:
-    """A worker's life: answer until the connection is closed."""
+    """Run a worker: answer requests until the connection is closed."""
     os.setpgid(0, 0)  # a group of its own, so that what it starts ends with it
     _die_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    # not through a file: that would read ahead, and what is read ahead is for the loop
+    # not through a file: that would read ahead what belongs to the event loop
     first = _message(lambda size: connection.recv(size, socket.MSG_WAITALL))
     if first is None:
         return
-    hello: Hello = pickle.loads(first)  # noqa: S301 (our parent's)
-    sys.path[:] = hello.path
-    if hello.environ != dict(os.environ):
+    handshake: Handshake = pickle.loads(first)  # noqa: S301 (our parent's)
+    sys.path[:] = handshake.path
+    if handshake.environ != dict(os.environ):
         os.environ.clear()
-        os.environ.update(hello.environ)
-    if hello.overlaps:
+        os.environ.update(handshake.environ)
+    if handshake.overlaps:
         asyncio.run(_overlapping(connection))
     with connection.makefile("rb") as stream:
         _one_by_one(connection, stream.read)
 
 
 def _die_with_parent() -> None:
-    """Where the system can: end even inside a call of a C library, if the fork server is killed."""
+    """End with the fork server even inside a call of a C library, where the system can do that."""
     with contextlib.suppress(Exception):
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
-def _message(read: _Take) -> bytes | None:
+def _message(read: _Read) -> bytes | None:
     head = read(LENGTH_PREFIX.size)
     if len(head) < LENGTH_PREFIX.size:
         return None
     return read(LENGTH_PREFIX.unpack(head)[0])
 
 
-def _one_by_one(connection: socket.socket, read: _Take) -> None:
+def _one_by_one(connection: socket.socket, read: _Read) -> None:
     while (message := _message(read)) is not None:
         request = _REQUEST.decode(message)
         if request.verb == "load":
-            replies: list[bytes] | bytes = remote.load(request.target)
+            outcomes: list[bytes] | bytes = worker_calls.load(request.target)
         else:
-            replies = remote.answer_many(request.target, request.works)
-        connection.sendall(framed(WorkerReply(request.number, replies)))
+            outcomes = worker_calls.answer_many(request.target, request.calls)
+        connection.sendall(framed(WorkerReply(request.number, outcomes)))
 
 
 async def _overlapping(connection: socket.socket) -> None:
-    """As many calls at once as are asked for; asynchronous functions share this loop."""
+    """Answer requests of asynchronous functions, all at once on this loop."""
     connection.settimeout(0)
     reader, writer = await asyncio.open_connection(sock=connection)
     calls: dict[int, asyncio.Task[None]] = {}
 
     async def answer(request: WorkerRequest) -> None:
-        replies = await remote.answer_one(request.target, request.works[0])
-        writer.write(framed(WorkerReply(request.number, replies)))
+        outcomes = await worker_calls.answer_one(request.target, request.calls[0])
+        writer.write(framed(WorkerReply(request.number, outcomes)))
 
-    def told(request: WorkerRequest) -> None:
+    def handle(request: WorkerRequest) -> None:
         if request.verb == "load":
-            writer.write(framed(WorkerReply(request.number, remote.load(request.target))))
+            writer.write(framed(WorkerReply(request.number, worker_calls.load(request.target))))
         elif request.verb == "cancel":
             if request.number in calls:
                 calls[request.number].cancel()
@@ -250,12 +258,17 @@ async def _overlapping(connection: socket.socket) -> None:
     with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
         while True:
             head = await reader.readexactly(LENGTH_PREFIX.size)
-            told(_REQUEST.decode(await reader.readexactly(LENGTH_PREFIX.unpack(head)[0])))
-    os._exit(0)  # its parent is gone: nobody waits for what is still running
+            handle(_REQUEST.decode(await reader.readexactly(LENGTH_PREFIX.unpack(head)[0])))
+    os._exit(0)  # its parent is gone: what still runs has no caller
 
 
-def command(control_fd: int, path: list[str]) -> list[str]:
-    """The command line of a fork server that finds this module where this process does."""
+def fork_server_argv(control_fd: int, path: list[str]) -> list[str]:
+    """The command line of a fork server with the import path of this process.
+
+    Args:
+        control_fd: the inherited file descriptor of the control connection.
+        path: ``sys.path``.
+    """
     code = (
         "import sys; sys.path[:] = sys.argv[2:]; "
         "from zerowait.scorers.worker_process import run_fork_server; "
@@ -264,6 +277,6 @@ def command(control_fd: int, path: list[str]) -> list[str]:
     return [sys.executable, "-c", code, str(control_fd), *path]
 
 
-def decoder() -> msgspec.msgpack.Decoder[Any]:
-    """For a worker's replies."""
+def reply_decoder() -> msgspec.msgpack.Decoder[Any]:
+    """A decoder of `WorkerReply`."""
     return msgspec.msgpack.Decoder(WorkerReply)

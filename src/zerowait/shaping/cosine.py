@@ -1,4 +1,4 @@
-"""The cosine length reward."""
+"""The shape ``cosine``: a length reward along a cosine, by whether the response is correct."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shape sees of a prompt group, and what it is."""
+"""The input and output of shapes: a view of the prompt group, and penalties."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import msgspec
 from zerowait.types import Abstain, FailureKind, Score
 
 FULL_SCORE: Final = 1.0
-"""What a rule gives for a right answer, unless it is told otherwise."""
+"""The score of a right answer, unless the rule's option ``score`` says otherwise."""
 
 _ROUNDING = 1e-9  # the weighted sum of full scores may miss its value by the last bit of a float
-_LARGEST = 1e30  # beyond it, products with lengths and sums of rewards are none
+_LARGEST = 1e30  # beyond it, products with lengths and sums of rewards may be infinite
 
 Penalties: TypeAlias = list[Score | Abstain]
-"""One outcome per member of the group, in its order; a Score's value is minus the penalty."""
+"""One outcome per member of the group, in order; a Score's value is minus the penalty."""
 
 
 class GroupView(msgspec.Struct, frozen=True):
@@ -26,11 +26,10 @@ class GroupView(msgspec.Struct, frozen=True):
 
     Args:
         lengths: tokens that the model wrote, per member; None where that is not known.
-        rule_scores: what the rules made of each member; None where they abstained.
-        targets: the length each member was asked for; None where there is none.
+        rule_scores: weighted sum of the rules, per member; None where one abstained.
+        targets: the length in tokens each member was asked for; None where there is none.
         responses: the texts.
-        rights: whether each member is correct, where the rules say that better than a number can;
-            None where they abstained.
+        rights: whether each member is correct, as its rules say; None where one abstained.
 
     Raises:
         ValueError: the sequences differ in length, or hold what is no length or no score.
@@ -62,10 +61,10 @@ class Shape(Protocol):
 
     @property
     def needs_scores(self) -> bool:
-        """Whether it looks at the members' rule scores."""
+        """Whether it depends on the members' rule scores."""
 
     def penalties(self, group: GroupView) -> Penalties:
-        """Minus the penalty of each member, or why there is none."""
+        """One outcome per member: minus its penalty, or why there is none."""
 
 
 def known_lengths(group: GroupView) -> list[int] | None:
@@ -115,7 +114,7 @@ def target_of(group: GroupView, index: int) -> float | None:
 
 
 def contribution(penalty: float, length: int | None, **detail: float) -> Score:
-    """The score of a member with this `penalty`: minus it, with what led there.
+    """The Score of a member: minus its penalty, with the numbers behind it as detail.
 
     >>> contribution(0.5, 120, median_length=100.0).detail
     {'penalty': 0.5, 'response_length': 120, 'median_length': 100.0}
@@ -139,7 +138,7 @@ def no_score() -> Abstain:
 
 
 def no_target() -> Abstain:
-    """The abstention where nobody said how long the response should be."""
+    """The abstention where the sample has no target length."""
     return Abstain(FailureKind.BAD_INPUT, "target_tokens is no number greater than 0")
 
 

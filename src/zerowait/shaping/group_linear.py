@@ -1,4 +1,4 @@
-"""A penalty that grows with a response's share of the group's longest."""
+"""The shape ``group_linear``: a penalty in proportion to the length of the group's longest."""
 
 from __future__ import annotations
 

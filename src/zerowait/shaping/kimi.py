@@ -1,4 +1,4 @@
-"""The length reward of Kimi k1.5."""
+"""The shape ``kimi``: the length reward of Kimi k1.5."""
 
 from __future__ import annotations
 

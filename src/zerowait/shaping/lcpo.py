@@ -1,4 +1,4 @@
-"""Penalties for missing a length that was asked for."""
+"""The shapes ``lcpo_exact`` and ``lcpo_max``: penalties for missing a target length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A free band around the group's median length."""
+"""The shape ``median_band``: no penalty in a band around the group's median length."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Penalties for responses that come near a limit, or pass one."""
+"""The shapes ``soft_overlong`` and ``hard_cap``: penalties near and beyond a length limit."""
 
 from __future__ import annotations
 

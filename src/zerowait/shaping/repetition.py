@@ -1,4 +1,4 @@
-"""A penalty for saying the same words again."""
+"""The shape ``repetition``: a penalty for repeated n-grams."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from zerowait.types import Abstain, FailureKind
 
 
 def repetition(text: str, *, ngram: int = 3) -> float:
-    """Penalty in [0, 1): the share of n-grams of words that `text` has had before.
+    """Penalty in [0, 1): the share of word n-grams that occurred before in `text`.
 
     0 for a text of fewer than `ngram` words; case does not matter.
 

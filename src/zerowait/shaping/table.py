@@ -1,4 +1,4 @@
-"""The shapes by name. Every name is here; there is no registry."""
+"""The table of shapes by name, and how their parameters are checked."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from zerowait.config.source import spell
-from zerowait.config.words import locate, number_hint, plain_words
+from zerowait.config.messages import locate, number_hint, plain_words
+from zerowait.config.source import path_text
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.shaping.cosine import Cosine
 from zerowait.shaping.group import Shape
@@ -57,7 +57,7 @@ def resolve_shape(name: str, options: Mapping[str, Any]) -> Shape:
     except msgspec.ValidationError as error:
         path, problem = locate(str(error))
         hint = number_hint(options.get(str(path[0]))) if path else ""
-        told = f"{spell(path)} {plain_words(problem)}{hint}".strip()
-        raise ConfigError(f"{name}: {told}") from None
+        why = f"{path_text(path)} {plain_words(problem)}{hint}".strip()
+        raise ConfigError(f"{name}: {why}") from None
     resolved: Shape = made
     return resolved

@@ -179,7 +179,7 @@ def load_script(script: str | Path | Mapping[str, Any]) -> Script:
     try:
         return msgspec.structs.replace(build(source, (), Script), faults=faults)
     except ValueError as error:
-        raise ConfigError(source.says(("faults",), str(error))) from None
+        raise ConfigError(source.message(("faults",), str(error))) from None
 
 
 def _faults(source: Source, tree: Any) -> tuple[AnyFault, ...]:

@@ -1,1 +1,1 @@
-"""Prompt groups: where siblings meet, shapes over a group, comparisons within it."""
+"""Prompt groups: the responses to one prompt, shapes over them, and comparisons between them."""

@@ -1,102 +1,87 @@
-"""Where the responses to one prompt meet before a judge that compares them."""
+"""The comparison of one prompt group's responses by one judge: who takes part, and the results."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import TracebackType
-from typing import Self
+import asyncio
+from collections import Counter
 
-from zerowait.cache import SingleFlight
-from zerowait.engine.groups.comparer import GroupComparer
-from zerowait.engine.groups.prompt_groups import Group, GroupComparison, GroupMember
-from zerowait.engine.plan import ComparisonStep
-from zerowait.types import Abstain, FailureKind, Outcome
+from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
 
-class GroupComparisons:
-    """Runs each group's comparison once, for all its members; opened with ``async with``.
-
-    The comparison is a task of its own: a member that is cancelled leaves the others their result,
-    and when the last one leaves it is cancelled.
+class GroupComparison:
+    """State of one comparison: who is compared, who is not and why, and the outcomes.
 
     Args:
-        steps: the components that compare.
-        comparers: by judge.
-        deadline_s: how long the first member waits for the others.
+        size: how many responses the group was announced with.
+        missing: how many of them are known not to come.
+
+    Attributes:
+        compared: sample by index in the group.
+        excluded: why a member is not compared, by index in the group.
+        outcomes: of each compared member, by index; None until the judge has compared them.
     """
 
-    def __init__(
-        self,
-        steps: Sequence[ComparisonStep],
-        comparers: Mapping[str, GroupComparer],
-        *,
-        deadline_s: float,
-    ) -> None:
-        self._steps = steps
-        self._comparers = comparers
-        self._deadline_s = deadline_s
-        self._flights: SingleFlight[None] = SingleFlight()
+    def __init__(self, size: int, missing: int = 0) -> None:
+        self.size = size
+        self.missing = missing
+        self.compared: dict[int, Sample] = {}
+        self.excluded: dict[int, Outcome] = {}
+        self.outcomes: dict[int, Outcome] | None = None
+        self._complete = asyncio.Event()
 
-    async def __aenter__(self) -> Self:
-        return self
+    def report(self, index: int, sample: Sample, excluded: Outcome | None) -> None:
+        """Note that a member is compared, or why it is not.
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.aclose()
-
-    async def aclose(self) -> None:
-        """End the comparisons that run. Idempotent."""
-        await self._flights.aclose()
-
-    async def outcome(
-        self, step: ComparisonStep, seat: GroupMember, unwanted: Outcome | None
-    ) -> Outcome:
-        """The member's outcome, once its siblings are here and compared.
+        A compared member stays one when it leaves. An excluded one that is submitted again may yet
+        be compared.
 
         Args:
-            step: the component.
-            seat: the sample's place in its group.
-            unwanted: why it is not compared; its siblings are told, and it does not wait.
+            index: of the member in its group.
+            sample: the member's sample.
+            excluded: why it is not compared; None: it is.
         """
-        group, member = seat
-        contest = _contest(group, step)
-        contest.report(member.index, member.sample, unwanted)
-        if unwanted is not None:
-            return unwanted
-        if contest.results is None:
-            await self._flights.run(str(id(contest)), lambda _: self._run(step, group, contest))
-        assert contest.results is not None  # noqa: S101 - the flight has landed
-        late = Abstain(FailureKind.TIMEOUT, "it came after its siblings had been compared")
-        return contest.results.get(member.index, late)
+        if excluded is None:
+            self.excluded.pop(index, None)
+            self.compared[index] = sample
+        elif index not in self.compared:
+            self.excluded.setdefault(index, excluded)
+        self._check_complete()
 
-    def left(self, seat: GroupMember) -> None:
-        """Tell the siblings of a sample that has gone, where it had not said what it does."""
-        for step in self._steps:
-            gone = Abstain(FailureKind.CANCELLED, "nobody waits for it any more")
-            _contest(seat.group, step).report(seat.member.index, seat.member.sample, gone)
+    def lose(self, count: int) -> None:
+        """Note that `count` members will not come."""
+        self.missing += count
+        self._check_complete()
 
-    async def _run(self, step: ComparisonStep, group: Group, contest: GroupComparison) -> None:
-        comparer = self._comparers[step.judge]
-        late = not await contest.gathered(self._deadline_s)
-        if late:
-            group.give_up()
-        refusal = contest.refusal(comparer.quorum, late=late)
-        entrants = dict(contest.entrants)
-        if refusal is not None:
-            contest.results = dict.fromkeys(entrants, refusal)
-            return
-        outcomes = await comparer.group(list(entrants.values()), component=step.name)
-        contest.results = dict(zip(entrants, outcomes, strict=True))
+    def _check_complete(self) -> None:
+        if len(self.compared) + len(self.excluded) + self.missing >= self.size:
+            self._complete.set()
 
+    async def complete(self, deadline_s: float) -> bool:
+        """Wait until every member has reported; False if that takes over `deadline_s` seconds."""
+        try:
+            async with asyncio.timeout(deadline_s):
+                await self._complete.wait()
+        except TimeoutError:
+            return False
+        return True
 
-def _contest(group: Group, step: ComparisonStep) -> GroupComparison:
-    contest = group.contests.get(step.name)
-    if contest is None:
-        contest = group.contests[step.name] = GroupComparison(
-            group.announced, lost=group.announced - group.size
-        )
-    return contest
+    def refusal(self, quorum: float, *, late: bool) -> Outcome | None:
+        """Why the judge is not asked; None if it is.
+
+        A response whose siblings are not wanted (gates, data sources, a group of one) has nothing
+        to be compared with, and is skipped. One whose siblings failed to come abstains.
+
+        Args:
+            quorum: the share of the wanted responses that must be there, in (0, 1].
+            late: whether the deadline has passed.
+        """
+        wanted = self.size - sum(isinstance(other, Skipped) for other in self.excluded.values())
+        here = len(self.compared)
+        if wanted < 2:
+            return Skipped("there is no sibling to compare it with")
+        if here >= 2 and here >= quorum * wanted:
+            return None
+        kinds = Counter(o.kind for o in self.excluded.values() if isinstance(o, Abstain))
+        kinds.update({FailureKind.CANCELLED: self.missing} if self.missing else {})
+        kind = FailureKind.TIMEOUT if late or not kinds else kinds.most_common(1)[0][0]
+        return Abstain(kind, f"{here} of {wanted} responses of the group can be compared")

@@ -1,157 +1,108 @@
-"""Where the responses to one prompt meet, so that shapes and judges see all of them."""
+"""Prompt groups: the responses to one prompt, so that shapes and judges see all of them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
+from zerowait.engine.groups.comparison import GroupComparison
 from zerowait.errors import DataError
-from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
-
-
-class GroupComparison:
-    """One group before one judge: who is compared, who is not, and what came of it.
-
-    Args:
-        size: how many responses the group was to have.
-        lost: how many of them are known not to come.
-    """
-
-    def __init__(self, size: int, lost: int = 0) -> None:
-        self.size = size
-        self.lost = lost
-        self.entrants: dict[int, Sample] = {}
-        self.others: dict[int, Outcome] = {}
-        self.results: dict[int, Outcome] | None = None
-        self._everybody = asyncio.Event()
-
-    def report(self, index: int, sample: Sample, unwanted: Outcome | None) -> None:
-        """Say that a member is compared, or why it is not. Who is compared stays so when it leaves.
-
-        A member that left and comes again may yet be compared.
-        """
-        if unwanted is None:
-            self.others.pop(index, None)
-            self.entrants[index] = sample
-        elif index not in self.entrants:
-            self.others.setdefault(index, unwanted)
-        self._look()
-
-    def lose(self, count: int) -> None:
-        """Say that so many members will not come."""
-        self.lost += count
-        self._look()
-
-    def _look(self) -> None:
-        if len(self.entrants) + len(self.others) + self.lost >= self.size:
-            self._everybody.set()
-
-    async def gathered(self, deadline_s: float) -> bool:
-        """Whether everybody has said whether it is compared, within `deadline_s` seconds."""
-        try:
-            async with asyncio.timeout(deadline_s):
-                await self._everybody.wait()
-        except TimeoutError:
-            return False
-        return True
-
-    def refusal(self, quorum: float, *, late: bool) -> Outcome | None:
-        """Why nobody is compared, if so.
-
-        A response whose siblings are not wanted (gates, data sources, a group of one) has nothing
-        to be compared with, and is skipped. One whose siblings failed to come abstains.
-        """
-        wanted = self.size - sum(isinstance(other, Skipped) for other in self.others.values())
-        here = len(self.entrants)
-        if wanted < 2:
-            return Skipped("there is no sibling to compare it with")
-        if here >= 2 and here >= quorum * wanted:
-            return None
-        kinds = Counter(o.kind for o in self.others.values() if isinstance(o, Abstain))
-        kinds.update({FailureKind.CANCELLED: self.lost} if self.lost else {})
-        kind = FailureKind.TIMEOUT if late or not kinds else kinds.most_common(1)[0][0]
-        return Abstain(kind, f"{here} of {wanted} responses of the group can be compared")
-
+from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 STREAM: Final = "stream"
-"""The scope of single submissions."""
+"""The batch to which all single submissions belong."""
 
 
-class GroupRow:
-    """One sample's place in its group.
+class GroupMember:
+    """One sample in its prompt group.
 
-    `rule_score`, and `right` (whether the rules say that it is correct), are set once its own
-    components are known.
-
-    It has `left` when nobody waits for it any more, and `finished` if it got its outcome.
+    Attributes:
+        group: the sample and its siblings.
+        sample: what is scored.
+        index: in the group, from 0 on.
+        rule_score: the weighted sum of the rules, once they are known; None where one abstained.
+        is_correct: whether the rules say that the response is correct, once they are known.
+        rules_known: whether its own components are known.
+        has_left: whether no caller waits for it any more.
+        is_finished: whether it got its outcome before it left.
     """
 
-    def __init__(self, sample: Sample, index: int) -> None:
+    def __init__(self, group: PromptGroup, sample: Sample, index: int) -> None:
+        self.group = group
         self.sample = sample
         self.index = index
         self.rule_score: float | None = None
-        self.right: bool | None = None
-        self.judged = False
-        self.left = False
-        self.finished = False
+        self.is_correct: bool | None = None
+        self.rules_known = False
+        self.has_left = False
+        self.is_finished = False
 
 
-class Group:
+class PromptGroup:
     """The responses to one prompt, while they are being scored.
 
     Args:
         size: how many responses there will be.
+
+    Attributes:
+        announced: the size that the first member gave.
+        size: how many members there will be; less than `announced` when some will not come.
+        members: those that have come, in order.
+        shape_outcomes: of all members, by shape component.
+        comparisons: by the component that compares.
     """
 
     def __init__(self, size: int) -> None:
         self.announced = self.size = size
-        self.members: list[GroupRow] = []
-        self.results: dict[str, Sequence[Outcome]] = {}
-        self.contests: dict[str, GroupComparison] = {}
-        self._unjudged = size
+        self.members: list[GroupMember] = []
+        self.shape_outcomes: dict[str, Sequence[Outcome]] = {}
+        self.comparisons: dict[str, GroupComparison] = {}
+        self._unscored = size
         self._given_up = False
         self._complete = asyncio.Event()
-        self._judged = asyncio.Event()
+        self._scored = asyncio.Event()
 
-    def join(self, sample: Sample) -> GroupRow | None:
-        """The sample's place; the last one to come completes the group.
+    def join(self, sample: Sample) -> GroupMember | None:
+        """The new member; None when the group is full.
 
-        A sample that was given up and is handed in again (its process lost the hub) gets its old
-        place, and in a full group so does one that had its outcome.
-
-        None when the group is full.
+        A sample that was given up and is submitted again (its process lost the hub) becomes its old
+        member, and in a full group so does one that had its outcome.
         """
         full = len(self.members) >= self.size
         for member in self.members:
-            may_return = member.left and (full or not member.finished)
+            may_return = member.has_left and (full or not member.is_finished)
             old = member.sample
             if may_return and (old.id, old.response) == (sample.id, sample.response):
-                member.left = member.finished = False
+                member.has_left = member.is_finished = False
                 return member
         if full:
             return None
-        member = GroupRow(sample, len(self.members))
+        member = GroupMember(self, sample, len(self.members))
         self.members.append(member)
         if len(self.members) == self.size:
             self._complete.set()
         return member
 
-    def judged(self, member: GroupRow, rule_score: float | None) -> None:
-        """Tell the siblings that this member's own components are known."""
+    def set_rules_known(self, member: GroupMember, rule_score: float | None) -> None:
+        """Note that a member's own components are known, or will not be."""
         if rule_score is not None:
             member.rule_score = rule_score
-        if member.judged:
+        if member.rules_known:
             return
-        member.judged = True
-        self._unjudged -= 1
-        if self._unjudged == 0:
-            self._judged.set()
+        member.rules_known = True
+        self._unscored -= 1
+        if self._unscored == 0:
+            self._scored.set()
 
-    async def whole(self, *, scores: bool, deadline_s: float) -> Abstain | None:
-        """None when every sibling is here (and judged, if `scores`); an abstention if too late."""
-        event = self._judged if scores else self._complete
+    async def wait_complete(self, *, scores: bool, deadline_s: float) -> Abstain | None:
+        """None once every sibling is here; an abstention where that takes too long.
+
+        Args:
+            scores: also wait until every sibling's own components are known.
+            deadline_s: from now on.
+        """
+        event = self._scored if scores else self._complete
         if event.is_set():
             return None
         try:
@@ -166,107 +117,112 @@ class Group:
             )
         return None
 
-    def expect(self, size: int) -> bool:
-        """Tell that no more than `size` siblings will come; whether nobody needs the group now.
+    def shrink(self, size: int) -> bool:
+        """Expect no more than `size` members; whether the group is not needed any more.
 
-        Those who are here are the group then, and wait for nobody else.
+        The size never falls below the number of members that are here.
         """
         size = max(size, len(self.members))
         missing = self.size - size
         if missing > 0:
             self.size = size
-            self._unjudged -= missing
-            for contest in self.contests.values():
-                contest.lose(missing)
+            self._unscored -= missing
+            for comparison in self.comparisons.values():
+                comparison.lose(missing)
         if len(self.members) == self.size:
             self._complete.set()
-        if not self._unjudged:
-            self._judged.set()
-        return all(member.left for member in self.members) and len(self.members) == self.size
+        if not self._unscored:
+            self._scored.set()
+        return all(member.has_left for member in self.members) and len(self.members) == self.size
 
     def give_up(self) -> None:
-        """Whoever is not here by now is not waited for."""
+        """Stop waiting for members that are not here yet."""
         self._given_up = True
 
-    def leave(self, member: GroupRow, *, finished: bool) -> bool:
-        """Whether nobody needs this group any more, now that `member` goes."""
-        member.left, member.finished = True, finished
+    def leave(self, member: GroupMember, *, finished: bool) -> bool:
+        """Note that `member` leaves; whether the group is not needed any more."""
+        member.has_left, member.is_finished = True, finished
         expected = len(self.members) if self._given_up else self.size
-        return sum(member.left for member in self.members) >= expected
+        return sum(member.has_left for member in self.members) >= expected
 
 
-class GroupMember(NamedTuple):
-    """A sample's place among its siblings."""
-
-    group: Group
-    member: GroupRow
-
-
-class Groups:
+class PromptGroups:
     """The groups that are being scored at the moment.
 
-    A group is known by a scope (one call, or the stream of single submissions) and its identity,
-    so that two calls that score the same rows do not meet.
+    A group is known by its batch (one call of ``score_all``, or `STREAM`) and the ``group`` of its
+    samples, so that two calls which score the same rows share no group.
 
     Args:
-        needed_by: the component that needs groups; empty when none does.
+        needed_by: the first component that needs groups; empty when none does.
     """
 
     def __init__(self, needed_by: str) -> None:
-        self._needed_by = needed_by
-        self._open: dict[tuple[Hashable, str | None], Group] = {}
+        self.needed_by = needed_by
+        self._open: dict[tuple[Hashable, str | None], PromptGroup] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def __bool__(self) -> bool:
         """Whether any component needs groups."""
-        return bool(self._needed_by)
+        return bool(self.needed_by)
 
     def check(self, sample: Sample, *, size: int | None) -> None:
         """Raise a DataError when the sample does not say which group it belongs to."""
-        if not self._needed_by:
+        if not self.needed_by:
             return
-        need = f"which the component {self._needed_by!r} needs"
+        need = f"which the component {self.needed_by!r} needs"
         if sample.group is None:
-            raise DataError(f"{named(sample)} has no group, {need}")
+            raise DataError(f"{sample_name(sample)} has no group, {need}")
         if size is None:
             raise DataError(
-                f"{named(sample)} has no group_size, {need} to know when its group is complete; "
-                "set it, or score the whole list at once"
+                f"{sample_name(sample)} has no group_size, {need} to know when its group is "
+                "complete; set it, or score the whole list at once"
             )
 
-    def enter(self, scope: Hashable, sample: Sample, size: int) -> GroupMember:
-        """The sample's place in its group.
+    def join(self, batch: Hashable, sample: Sample, size: int) -> GroupMember:
+        """The sample as a member of its group, which is opened by its first member.
+
+        Args:
+            batch: the call that scores the sample, or `STREAM`.
+            sample: its ``group`` names the group.
+            size: how many members the group has.
 
         Raises:
             DataError: the group is full, or was opened with another size.
         """
-        key = (scope, sample.group)
+        key = (batch, sample.group)
         group = self._open.get(key)
         if group is None:
-            group = self._open[key] = Group(size)
+            group = self._open[key] = PromptGroup(size)
         member = group.join(sample) if size in (group.size, group.announced) else None
         if member is not None:
-            return GroupMember(group, member)
+            return member
         raise DataError(
             f"group {sample.group!r} was opened for {group.announced} responses and has "
             f"{len(group.members)}; this one says {size}: group ids must be unique"
         )
 
-    def expect(self, name: str, size: int) -> None:
-        """Tell the single submissions of a group that no more than `size` of them will come."""
+    def shrink(self, name: str, size: int) -> None:
+        """Expect no more than `size` single submissions of the group called `name`."""
         group = self._open.get((STREAM, name))
-        if group is not None and group.expect(size):
+        if group is not None and group.shrink(size):
             del self._open[STREAM, name]
 
-    def leave(self, scope: Hashable, seat: GroupMember, *, finished: bool) -> None:
-        """Forget the group when its last member has left."""
-        key = (scope, seat.member.sample.group)
-        if seat.group.leave(seat.member, finished=finished) and self._open.get(key) is seat.group:
+    def leave(self, batch: Hashable, member: GroupMember, *, finished: bool) -> None:
+        """Note that `member` leaves; the group is forgotten when it is not needed any more.
+
+        Args:
+            batch: as given to `join`.
+            member: what `join` returned.
+            finished: whether it got its outcome.
+        """
+        key = (batch, member.sample.group)
+        is_over = member.group.leave(member, finished=finished)
+        if is_over and self._open.get(key) is member.group:
             del self._open[key]
 
 
-def named(sample: Sample) -> str:
-    """The sample, for a message to people."""
+def sample_name(sample: Sample) -> str:
+    """The sample as error messages call it."""
     return f"sample {sample.id!r}" if sample.id else "a sample"

@@ -30,7 +30,7 @@ from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFaile
 from zerowait.judge import (
     ChatRequest,
     JudgeQuestion,
-    ModelWatch,
+    ModelChangeDetector,
     Rubric,
     ServedModel,
     request_key,
@@ -111,7 +111,7 @@ class KeptReplies:
         self._judge = judge
         self._store = store
         self._listener = listener
-        self._served = ModelWatch()
+        self._served = ModelChangeDetector()
         self._last_origin = ServedModel()
         self.peek = store.peek
         """The entry of a key that is in memory, or None."""

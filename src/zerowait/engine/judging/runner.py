@@ -12,12 +12,12 @@ from zerowait.engine.judging.cached_judge import CachedJudge
 from zerowait.engine.together import side_by_side
 from zerowait.judge import (
     Procedure,
-    empanelled,
     monitored,
+    panel_outcome,
     seen_by,
     to_unit,
     truth_of,
-    voted,
+    votes_outcome,
     weighted,
 )
 from zerowait.types import Abstain, Outcome, Sample, Score
@@ -59,7 +59,7 @@ class SingleJudgeRunner:
         outcomes = await side_by_side(
             self._once(sample, vote, component) for vote in range(votes.n)
         )
-        return voted(outcomes, votes)
+        return votes_outcome(outcomes, votes)
 
     async def _once(self, sample: Sample, vote: int, component: str) -> Outcome:
         ask, procedure = self._judge.ask, self._procedure
@@ -101,7 +101,7 @@ class PanelRunner:
             name: in_unit(outcome, self._bounds.get(name))
             for name, outcome in zip(self._members, outcomes, strict=True)
         }
-        return empanelled(verdicts, self._panel)
+        return panel_outcome(verdicts, self._panel)
 
 
 def in_unit(outcome: Outcome, bounds: tuple[float, float] | None) -> Outcome:

@@ -1,91 +1,43 @@
-"""Why judgements were not reached, in the providers' words, and when a run has to end for it."""
+"""Fail fast: ends a run in which the first judgements all failed (``traffic.give_up_after``)."""
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Mapping
 from typing import Final, Literal
 
+from zerowait.engine.monitor.failure_reasons import FailureReasons, reasons_on_one_line
 from zerowait.errors import JudgementError
 from zerowait.events import Event, JudgementSettled
 from zerowait.types import Abstain, FailureKind, Score
 
-AGAIN_AFTER_S: Final = 60.0
-"""So long nothing is judged; a service that is asked later than that looks anew."""
+RETRY_AFTER_S: Final = 60.0
+"""For so long nothing is judged; samples submitted later are judged again."""
 
-_MOST_REASONS: Final = 200
-_SHOWN: Final = 3
-_OTHER: Final = "other reasons"
-_OURS: Final = frozenset({FailureKind.BUDGET, FailureKind.CANCELLED, FailureKind.BAD_INPUT})
-_ATTEMPTS: Final = re.compile(r" \(after \d+ attempts?\)")
-_IDS: Final = re.compile(r"(?<![\w./-])(?=[\w-]*\d)(?=[\w-]*[a-zA-Z])[\w-]{16,}(?![\w./])")
-_NUMBERS: Final = re.compile(
-    r"(?<!status )(?<!error )(?<!endings: \[)(?<![\w./:'\-])(?=\d{3}|\d+[.,]\d)\d[\d.,]*(?![\w'])"
-)
+_OWN_KINDS: Final = frozenset({FailureKind.BUDGET, FailureKind.CANCELLED, FailureKind.BAD_INPUT})
 
 
-def failure_reason(failed: Abstain) -> str:
-    """The kind and the words of an abstention, alike for all that failed for the same reason.
+class GiveUpCheck:
+    """An event listener that ends a run in which no judgement ever succeeded.
 
-    >>> reason_of(Abstain("http_error", "http://j: status 404: no model m (after 2 attempts)"))
-    'http_error: http://j: status 404: no model m'
-    >>> reason_of(Abstain("too_long", "it has 5210 tokens")).endswith("has \u2026 tokens")
-    True
-    """
-    words = _NUMBERS.sub("\u2026", _IDS.sub("\u2026", _ATTEMPTS.sub("", failed.detail)))
-    return f"{failed.kind.value}: {words}" if words else failed.kind.value
-
-
-class Reasons:
-    """How often judgements failed for which reason."""
-
-    def __init__(self) -> None:
-        self._counts: Counter[str] = Counter()
-
-    def add(self, failed: Abstain) -> None:
-        """One more judgement failed."""
-        reason = failure_reason(failed)
-        if reason not in self._counts and len(self._counts) >= _MOST_REASONS:
-            reason = f"{failed.kind.value}: {_OTHER}"
-        self._counts[reason] += 1
-
-    def most_common(self) -> dict[str, int]:
-        """The counts, the most frequent first."""
-        return dict(self._counts.most_common())
-
-
-def reasons_on_one_line(reasons: Mapping[str, int], *, most: int = _SHOWN) -> str:
-    """The most frequent reasons on one line.
-
-    >>> told({"timeout": 7, "http_error: status 404": 90})
-    '90 x http_error: status 404; 7 x timeout'
-    """
-    ordered = sorted(reasons.items(), key=lambda item: -item[1])
-    parts = [f"{count} x {reason}" for reason, count in ordered[:most]]
-    left = sum(count for _, count in ordered[most:])
-    return "; ".join([*parts, *([f"{left} x {_OTHER}"] if left else [])])
-
-
-class NothingReached:
-    """Ends a run in which nothing was ever judged: waiting does not mend a wrong model's name.
-
-    It listens to events. Verdicts from the cache count, and so do those on anchors. Failures of our
-    own making do not: a spent budget, a caller that gave up, a row without what the rubric needs.
+    Retrying does not repair a wrong model name. Verdicts from the cache and verdicts on anchors
+    count as successes. Failures that are not the provider's do not count: a spent budget, a
+    cancelled caller, a row without what the rubric needs.
 
     Args:
-        after: so many judgements failed, and not one was reached.
+        after: failed judgements without a success that end the run; ``off`` or None: never.
+
+    Attributes:
+        is_due: whether `check` may end the run.
     """
 
     def __init__(self, after: int | Literal["off"] | None) -> None:
         self._after = after if isinstance(after, int) else None
         self.is_due = False
-        self._reasons = Reasons()
+        self._reasons = FailureReasons()
         self._failed = 0
         self._until_s: float | None = None
 
     def __call__(self, event: Event) -> None:
-        """Count a judgement."""
+        """Count a judgement; other events are ignored."""
         if self._after is None or not isinstance(event, JudgementSettled):
             return
         outcome = event.outcome
@@ -94,21 +46,24 @@ class NothingReached:
             self.is_due = False
             return
         asked = event.source == "asked"
-        if asked and isinstance(outcome, Abstain) and outcome.kind not in _OURS:
+        if asked and isinstance(outcome, Abstain) and outcome.kind not in _OWN_KINDS:
             self._failed += 1
-            self.is_due = self._failed >= self._after
             self._reasons.add(outcome)
+            self.is_due = self._failed >= self._after
 
     def check(self, now_s: float) -> None:
-        """Nothing, unless the run has to end.
+        """Raise if the run has to end; after `RETRY_AFTER_S` the count starts anew.
+
+        Args:
+            now_s: time on the loop's clock.
 
         Raises:
-            JudgementError: the first judgements all failed, and why.
+            JudgementError: the first judgements all failed; it says why.
         """
         if not self.is_due:
             return
         if self._until_s is None:
-            self._until_s = now_s + AGAIN_AFTER_S
+            self._until_s = now_s + RETRY_AFTER_S
         if now_s < self._until_s:
             raise JudgementError(
                 f"the first {self._failed} judgements all failed, and none was ever reached: "
@@ -116,4 +71,4 @@ class NothingReached:
                 "(traffic: {give_up_after: off} goes on)"
             )
         self.is_due = False
-        self._failed, self._until_s, self._reasons = 0, None, Reasons()
+        self._failed, self._until_s, self._reasons = 0, None, FailureReasons()

@@ -1,4 +1,4 @@
-"""How late an event loop runs what it was asked to, and who kept it from doing so."""
+"""Event-loop lag: how late callbacks run, and which function blocked the loop."""
 
 from __future__ import annotations
 
@@ -16,43 +16,46 @@ from typing import Final
 from zerowait.engine.monitor.stats import quantile
 from zerowait.events import Listener, LoopLagged
 
-_EVERY_S: Final = 0.25
+_PROBE_EVERY_S: Final = 0.25
 _LATE_S: Final = 0.5
-_KEPT: Final = 2400
-_STANDARD: Final = sysconfig.get_paths()["stdlib"] + os.sep
+_LAGS_KEPT: Final = 2400
+_STDLIB: Final = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES: Final = os.sep + "site-packages" + os.sep
 
 
 class LoopLagMonitor:
-    """Watches the loop on which it is started, from a thread of its own.
+    """Measures the lag of the loop on which it is started, from a thread of its own.
 
-    The thread asks the loop four times a second to run a probe. A probe that comes late is a
-    `LoopLagged` event as soon as the loop runs again; while it does not, the thread looks at the
-    stack of the loop's thread, so that `blocked_by` can be read even where the loop never comes
-    back. It measures real time, also under a virtual clock, and schedules nothing there.
+    The thread asks the loop four times a second to run a probe. A late probe becomes a `LoopLagged`
+    event as soon as the loop runs again; until then the thread samples the stack of the loop's
+    thread, so that `blocked_by` is known even if the loop never runs again. It measures real time,
+    also under a virtual clock, where it schedules nothing.
 
     Args:
         listener: gets the events, on the loop.
-        each: called with every probe, on the loop.
-        every_s: between two probes.
-        late_s: a probe that comes later than this is an event.
+        on_probe: called with every probe, on the loop.
+        every_s: seconds between two probes.
+        late_s: a probe that runs later than this is an event.
+
+    Attributes:
+        blocked_by: the function that blocked the loop last, or blocks it now; empty for none.
     """
 
     def __init__(
         self,
         listener: Listener,
         *,
-        each: Callable[[], None] = lambda: None,
-        every_s: float = _EVERY_S,
+        on_probe: Callable[[], None] = lambda: None,
+        every_s: float = _PROBE_EVERY_S,
         late_s: float = _LATE_S,
     ) -> None:
         self._listener = listener
-        self._each = each
+        self._on_probe = on_probe
         self._every_s = every_s
         self._late_s = late_s
-        self._lags_s: deque[float] = deque(maxlen=_KEPT)
+        self._lags_s: deque[float] = deque(maxlen=_LAGS_KEPT)
         self._depth = 0
-        self._where = ""
+        self._blocker = ""
         self._ran = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -60,16 +63,16 @@ class LoopLagMonitor:
 
     @property
     def lag_p99_s(self) -> float:
-        """The 99th percentile of the latest probes' lateness, in seconds; about ten minutes."""
+        """The 99th percentile of the lag in seconds, over about the last ten minutes."""
         return quantile(sorted(self._lags_s.copy()), 0.99)
 
     def start(self) -> None:
-        """Begin to watch the running loop."""
+        """Start to probe the running loop."""
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(
-            target=self._watch,
+            target=self._probe_regularly,
             args=(loop, threading.get_ident()),
-            name="zerowait-loop-watch",
+            name="zerowait-loop-lag",
             daemon=True,
         )
         self._thread.start()
@@ -82,7 +85,7 @@ class LoopLagMonitor:
         if thread is not None:
             thread.join()
 
-    def _watch(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
+    def _probe_regularly(self, loop: asyncio.AbstractEventLoop, ident: int) -> None:
         while not self._stopped.wait(self._every_s):
             self._ran.clear()
             if self._stopped.is_set():
@@ -94,27 +97,27 @@ class LoopLagMonitor:
             while not self._ran.wait(self._late_s):
                 if loop.is_closed():
                     return
-                self._where = self._seen(ident) or self._where
-                self.blocked_by = self._where or self.blocked_by
+                self._blocker = self._blocking_function(ident) or self._blocker
+                self.blocked_by = self._blocker or self.blocked_by
 
     def _probe(self, asked_at: float) -> None:
         lag_s = time.monotonic() - asked_at
         self._lags_s.append(lag_s)
         self._depth = sum(1 for _ in _outwards(sys._getframe())) - 1  # noqa: SLF001
-        where, self._where = self._where, ""
+        where, self._blocker = self._blocker, ""
         self._ran.set()
         if lag_s >= self._late_s and not self._stopped.is_set():
             self._listener(LoopLagged(lag_s=lag_s, where=where))
-        self._each()
+        self._on_probe()
 
-    def _seen(self, ident: int) -> str:
-        """What runs on the loop's thread now, above the loop itself; empty when it only waits."""
+    def _blocking_function(self, ident: int) -> str:
+        """The function that runs on the loop's thread now; empty when the loop is idle."""
         frame = sys._current_frames().get(ident)  # noqa: SLF001 - the documented way to look
         frames = [] if frame is None else list(_outwards(frame))
         own = frames[: max(0, len(frames) - self._depth)] if self._depth else frames
         if not own:
             return ""
-        return _name(next((frame for frame in own if not _standard(frame)), own[0]))
+        return _name(next((frame for frame in own if not _is_stdlib(frame)), own[0]))
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
@@ -123,10 +126,10 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
-def _standard(frame: FrameType) -> bool:
-    """Whether the frame is one of the standard library's: what called into it says more."""
+def _is_stdlib(frame: FrameType) -> bool:
+    """Whether the frame is the standard library's; the frame that called into it says more."""
     file = frame.f_code.co_filename
-    return file.startswith("<frozen") or (file.startswith(_STANDARD) and _PACKAGES not in file)
+    return file.startswith("<frozen") or (file.startswith(_STDLIB) and _PACKAGES not in file)
 
 
 def _name(frame: FrameType) -> str:

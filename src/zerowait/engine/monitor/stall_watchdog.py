@@ -1,4 +1,4 @@
-"""What is waited for when nothing moves any more, and where."""
+"""Stall watchdog: reports what is waited for, and where, when nothing happens any more."""
 
 from __future__ import annotations
 
@@ -18,99 +18,100 @@ from zerowait.client import EndpointStates
 from zerowait.events import Event, Listener, LoopLagged, NothingMoves
 from zerowait.types import Sample
 
-_MORE_S: Final = 60.0
-_MOST_NAMED: Final = 20
+_EXTRA_S: Final = 60.0
+_MOST_LINES: Final = 20
 _MOST_FRAMES: Final = 6
-_DEEPEST: Final = 100
+_MOST_AWAITS: Final = 100
 _LOG = logging.getLogger(__name__)
 
 
-class _Wait(NamedTuple):
+class _Pending(NamedTuple):
     component: str
     sample: Sample
     since_s: float
 
 
 class PendingWork:
-    """The components that are being found for samples now, the longest wait first."""
+    """The components that are being computed now, the longest wait first."""
 
     def __init__(self) -> None:
-        self._waits: dict[int, _Wait] = {}
+        self._pending: dict[int, _Pending] = {}
         self._numbers = itertools.count()
 
     def __len__(self) -> int:
-        return len(self._waits)
+        return len(self._pending)
 
     def enter(self, component: str, sample: Sample) -> int:
-        """The number under which it is known until `leave`."""
+        """Note that a component of a sample is being computed; returns its ticket for `leave`."""
         number = next(self._numbers)
-        self._waits[number] = _Wait(component, sample, time.monotonic())
+        self._pending[number] = _Pending(component, sample, time.monotonic())
         return number
 
     def leave(self, number: int) -> None:
-        """It is found, or nobody wants it any more."""
-        del self._waits[number]
+        """Note that it is known, or no caller waits for it any more."""
+        del self._pending[number]
 
     def lines(self, now_s: float) -> Iterator[str]:
-        """One for each of those that wait longest: the component, the sample and the time."""
-        for wait in itertools.islice(self._waits.values(), _MOST_NAMED):
-            yield f"{wait.component} of {_named(wait.sample)}: {now_s - wait.since_s:.0f} s"
-        if len(self._waits) > _MOST_NAMED:
-            yield f"and {len(self._waits) - _MOST_NAMED} more"
+        """One line for each of the longest waits: component, sample and seconds."""
+        for each in itertools.islice(self._pending.values(), _MOST_LINES):
+            yield f"{each.component} of {_sample_name(each.sample)}: {now_s - each.since_s:.0f} s"
+        if len(self._pending) > _MOST_LINES:
+            yield f"and {len(self._pending) - _MOST_LINES} more"
 
 
 class StallWatchdog:
-    """Tells once, when components are waited for and nothing has happened for a while.
+    """An event listener that reports once when work is pending and no event comes for too long.
 
-    It measures real time, and schedules nothing: whoever has a regular reason to run calls `look`.
+    It measures real time and schedules nothing: the engine calls `check` with each probe of its
+    `LoopLagMonitor`.
 
     Args:
-        lanes: what the judges' requests share.
-        listener: gets the event.
-        timeout_s: of one attempt; nothing need happen for so long, and a minute more.
-        wall_s: seconds from any fixed moment.
+        endpoints: states of the judges' endpoints, for the report.
+        listener: gets a `NothingMoves` event.
+        timeout_s: of one attempt. A stall is that long without an event, and a minute more.
+        wall_s: a clock, in seconds.
     """
 
     def __init__(
         self,
-        lanes: EndpointStates,
+        endpoints: EndpointStates,
         listener: Listener,
         timeout_s: float,
         *,
         wall_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self.pending = PendingWork()
-        self._lanes = lanes
+        self._endpoints = endpoints
         self._listener = listener
-        self._quiet_s = timeout_s + _MORE_S
+        self._stall_s = timeout_s + _EXTRA_S
         self._wall_s = wall_s
-        self._told = False
-        self._moved_s = wall_s()
+        self._reported = False
+        self._last_event_s = wall_s()
 
     def __call__(self, event: Event) -> None:
-        """Something happened, unless the event only says that nothing did."""
+        """Note that something happened, unless the event only says that nothing did."""
         if not isinstance(event, (NothingMoves, LoopLagged)):
-            self._told = False
-            self._moved_s = self._wall_s()
+            self._reported = False
+            self._last_event_s = self._wall_s()
 
-    def look(self) -> None:
-        """Look whether anything moves; on the loop whose tasks are waited for."""
+    def check(self) -> None:
+        """Report a stall, if there is one; called on the loop whose tasks are pending."""
         now_s = self._wall_s()
         if not self.pending:
-            self._moved_s = now_s
-        elif not self._told and now_s - self._moved_s >= self._quiet_s:
-            self._told = True
+            self._last_event_s = now_s
+        elif not self._reported and now_s - self._last_event_s >= self._stall_s:
+            self._reported = True
             event = NothingMoves(
-                for_s=now_s - self._moved_s, pending=len(self.pending), dump=self._dump()
+                for_s=now_s - self._last_event_s, pending=len(self.pending), dump=self._dump()
             )
             _LOG.warning("nothing has moved for %.0f s\n%s", event.for_s, event.dump)
             self._listener(event)
 
     def _dump(self) -> str:
-        lanes = self._lanes
+        endpoints = self._endpoints
         counts = (
-            f"{len(self.pending)} components are waited for; {lanes.in_flight} requests are in "
-            f"flight, {lanes.waiting} in line, the limit is {lanes.limit}"
+            f"{len(self.pending)} components are waited for; {endpoints.in_flight} requests are in "
+            f"flight, {endpoints.waiting} in line, the limit is {endpoints.limit}"
         )
         parts = [
             counts,
@@ -122,38 +123,38 @@ class StallWatchdog:
 
 
 def _tasks() -> Iterator[str]:
-    """Where the tasks of the running loop wait, those at the same place together."""
-    places = Counter(_chain(task) for task in asyncio.all_tasks())
-    for place, count in places.most_common(_MOST_NAMED):
-        yield f"{count} task{'s' * (count > 1)}: {place}"
+    """One line per stack at which tasks of the running loop wait, with their number."""
+    stacks = Counter(_await_stack(task) for task in asyncio.all_tasks())
+    for stack, count in stacks.most_common(_MOST_LINES):
+        yield f"{count} task{'s' * (count > 1)}: {stack}"
 
 
-def _chain(task: asyncio.Task[object]) -> str:
-    """The functions that a task is in, the outermost first: a task's own stack shows only one."""
+def _await_stack(task: asyncio.Task[object]) -> str:
+    """The functions that a task awaits, the outermost first; `Task.get_stack` shows only one."""
     names: list[str] = []
     waiting: object = task.get_coro()
-    while len(names) < _DEEPEST:
+    while len(names) < _MOST_AWAITS:
         frame = getattr(waiting, "cr_frame", None)
         if not isinstance(frame, FrameType):
             break
-        names.append(_place(frame, frame.f_lineno))
+        names.append(_location(frame, frame.f_lineno))
         waiting = getattr(waiting, "cr_await", None)
     return " > ".join(names[-_MOST_FRAMES:]) or task.get_name()
 
 
 def _threads() -> Iterator[str]:
-    """Where each thread of the process is."""
+    """One line per thread of the process, with its innermost frames."""
     for frame in sys._current_frames().values():  # noqa: SLF001 - the documented way to look
         inner = list(traceback.walk_stack(frame))[:_MOST_FRAMES]
-        yield "1 thread: " + " > ".join(_place(f, line) for f, line in reversed(inner))
+        yield "1 thread: " + " > ".join(_location(f, line) for f, line in reversed(inner))
 
 
-def _place(frame: FrameType, line: int) -> str:
+def _location(frame: FrameType, line: int) -> str:
     code = frame.f_code
     return f"{code.co_qualname} ({os.path.basename(code.co_filename)}:{line})"  # noqa: PTH119
 
 
-def _named(sample: Sample) -> str:
+def _sample_name(sample: Sample) -> str:
     if sample.id:
         return f"sample {sample.id!r}"
     return f"a sample of group {sample.group!r}" if sample.group is not None else "a sample"

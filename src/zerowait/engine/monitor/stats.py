@@ -7,7 +7,7 @@ from collections import Counter, defaultdict, deque
 import msgspec
 
 from zerowait.client import EndpointStates
-from zerowait.engine.monitor.give_up import Reasons
+from zerowait.engine.monitor.failure_reasons import FailureReasons
 from zerowait.events import (
     AnchorsMeasured,
     Drift,
@@ -190,7 +190,7 @@ class StatsCollector:
         self._components: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
-        self._reasons = Reasons()
+        self._reasons = FailureReasons()
         self._latencies: deque[float] = deque(maxlen=_LATENCIES_KEPT)
         self._alarms: deque[HealthAlarm] = deque(maxlen=_ALARMS_KEPT)
 

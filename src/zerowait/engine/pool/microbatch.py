@@ -1,8 +1,8 @@
-"""Calls that wait for a function which takes lists, handed to it as lists.
+"""Micro-batches: calls of a function that takes lists, handed to it as lists.
 
-A list is whatever waits when a worker becomes free, so that nobody waits for a list to fill up. Of
-a list that fails, each half is asked for again, down to single samples: one bad sample costs its
-siblings time, and never their judgement.
+A list is made of the calls that wait when a worker becomes free; no call waits for a list to fill
+up. A list that fails is split in halves and retried, down to single samples: one bad sample costs
+its siblings time, and never their outcome.
 """
 
 from __future__ import annotations
@@ -16,47 +16,55 @@ from typing import Any, Final, TypeAlias
 
 from zerowait.types import Abstain, FailureKind, Outcome
 
-LARGEST_MICROBATCH: Final = 32
+MAX_BATCH: Final = 32
 """Samples in one list, at most."""
 
-Take: TypeAlias = Callable[[], list[bytes]]
-ListFunction: TypeAlias = Callable[[str, Take, float], Awaitable[list[Outcome] | Abstain]]
-"""``(target, take, timeout_s)`` to one outcome for each of the packed works that `take` gives as
-soon as a worker is free, or why there are none."""
+TakeCalls: TypeAlias = Callable[[], list[bytes]]
+"""Gives the packed calls that a worker gets, as soon as one is free."""
 
-_FAULTS = frozenset({FailureKind.TIMEOUT, FailureKind.CRASHED})
+ScoreList: TypeAlias = Callable[[str, TakeCalls, float], Awaitable[list[Outcome] | Abstain]]
+"""``(target, take, timeout_s)`` to one outcome per packed call, or one abstention for all."""
+
+_RETRIED = frozenset({FailureKind.TIMEOUT, FailureKind.CRASHED})
 
 
 @dataclass(frozen=True, eq=False)
-class _Call:
-    work: bytes
+class _WaitingCall:
+    packed: bytes
     outcome: asyncio.Future[Outcome]
 
 
 class MicroBatches:
-    """Makes lists of calls; belongs to one loop.
+    """Collects calls into lists; belongs to one loop.
 
     Args:
-        judge: asks a worker, after waiting for a free one.
+        score: scores a list in a worker, after waiting for a free one.
     """
 
-    def __init__(self, judge: ListFunction) -> None:
-        self._judge = judge
-        self._waiting: dict[tuple[str, bytes, float], deque[_Call]] = {}
+    def __init__(self, score: ScoreList) -> None:
+        self._score = score
+        self._waiting: dict[tuple[str, bytes, float], deque[_WaitingCall]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
     async def run(
-        self, target: str, work: bytes, options: Mapping[str, Any], *, timeout_s: float
+        self, target: str, call: bytes, options: Mapping[str, Any], *, timeout_s: float
     ) -> Outcome:
-        """The outcome for `work`; calls of the same target, options and deadline share lists."""
+        """The outcome of one packed call.
+
+        Args:
+            target: the function; calls of the same target, options and deadline share lists.
+            call: sample and options, see `worker_calls.packed_call`.
+            options: keyword arguments of the function.
+            timeout_s: of one list.
+        """
         key = (target, pickle.dumps(sorted(options.items())), timeout_s)
-        call = _Call(work, asyncio.get_running_loop().create_future())
-        self._waiting.setdefault(key, deque()).append(call)
+        waiting = _WaitingCall(call, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(key, deque()).append(waiting)
         # Owned by us and not by the caller: cancelling one call must not take the others along.
         task = asyncio.create_task(self._serve(key))
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
-        return await call.outcome
+        return await waiting.outcome
 
     async def aclose(self) -> None:
         """Wait until every list has its outcome; the workers are closed by then."""
@@ -64,39 +72,41 @@ class MicroBatches:
             await asyncio.wait(set(self._serving))
 
     async def _serve(self, key: tuple[str, bytes, float]) -> None:
-        calls: list[_Call] = []
+        batch: list[_WaitingCall] = []
 
         def take() -> list[bytes]:
             waiting = self._waiting[key]
-            while waiting and len(calls) < LARGEST_MICROBATCH:
+            while waiting and len(batch) < MAX_BATCH:
                 call = waiting.popleft()
                 if not call.outcome.done():  # its caller may have given up
-                    calls.append(call)
-            return [call.work for call in calls]
+                    batch.append(call)
+            return [call.packed for call in batch]
 
         target, _, timeout_s = key
         try:
-            outcomes = await self._judge(target, take, timeout_s)
-            await self._settle(target, calls, outcomes, timeout_s)
+            outcomes = await self._score(target, take, timeout_s)
+            await self._settle(target, batch, outcomes, timeout_s)
         finally:
-            for call in calls:
+            for call in batch:
                 call.outcome.cancel()  # does nothing where there is an outcome
 
     async def _settle(
-        self, target: str, calls: list[_Call], outcomes: list[Outcome] | Abstain, timeout_s: float
+        self,
+        target: str,
+        batch: list[_WaitingCall],
+        outcomes: list[Outcome] | Abstain,
+        timeout_s: float,
     ) -> None:
+        """Set each call's outcome; a list that failed is retried in halves first."""
         if isinstance(outcomes, Abstain):
-            if len(calls) > 1 and outcomes.kind in _FAULTS:
-                await self._in_parts(target, calls, timeout_s)
+            if len(batch) > 1 and outcomes.kind in _RETRIED:
+                half = len(batch) // 2
+                for part in (batch[:half], batch[half:]):
+                    packed = [call.packed for call in part]
+                    again = await self._score(target, packed.copy, timeout_s)
+                    await self._settle(target, part, again, timeout_s)
                 return
-            outcomes = [outcomes for _ in calls]
-        for call, outcome in zip(calls, outcomes, strict=True):
+            outcomes = [outcomes for _ in batch]
+        for call, outcome in zip(batch, outcomes, strict=True):
             if not call.outcome.done():
                 call.outcome.set_result(outcome)
-
-    async def _in_parts(self, target: str, calls: list[_Call], timeout_s: float) -> None:
-        half = len(calls) // 2
-        for part in (calls[:half], calls[half:]):
-            works = [call.work for call in part]
-            outcomes = await self._judge(target, works.copy, timeout_s)
-            await self._settle(target, part, outcomes, timeout_s)

@@ -1,7 +1,7 @@
-"""Worker processes as their parent sees them, and the fork server that starts them.
+"""The parent's side of worker processes, and of the fork server that starts them.
 
-See `zerowait.scorers.worker_process` for the other side. Everything here belongs to one event loop
-and needs no thread.
+`zerowait.scorers.worker_process` is the child's side. Everything here belongs to one event loop and
+needs no thread.
 """
 
 from __future__ import annotations
@@ -21,75 +21,94 @@ from typing import Final, TypeAlias, cast
 from zerowait.scorers import worker_process as process
 from zerowait.types import Abstain, FailureKind
 
-_SETTLING_CALLS: Final = 16
+_WARM_UP_CALLS: Final = 16
 _CLOSE_S: Final = 10.0
 _LOWER_PRIORITY: Final = 10
-CLOSED: Final = Abstain(FailureKind.CANCELLED, "the scorer pool was closed")
-CANCELLED: Final = Abstain(FailureKind.CANCELLED, "the call was cancelled")
-LOST: Final = Abstain(FailureKind.CRASHED, "its process was ended for another call's sake")
+POOL_CLOSED: Final = Abstain(FailureKind.CANCELLED, "the scorer pool was closed")
+CALL_CANCELLED: Final = Abstain(FailureKind.CANCELLED, "the call was cancelled")
+WORKER_BLOCKED: Final = Abstain(
+    FailureKind.CRASHED, "its process was ended for another call's sake"
+)
 
 WorkerAnswer: TypeAlias = list[bytes] | bytes | Abstain
-"""Replies; or bytes for all that was asked: empty for nothing to say, else what went wrong."""
+"""One packed outcome per call; or bytes: empty for a scorer that was loaded, else one packed
+abstention for all calls; or an abstention where the worker gave no answer."""
 
 
 class Worker(asyncio.Protocol):
-    """One worker process; calls are told apart by a number.
+    """One worker process and the connection to it; each request has a number.
 
     Args:
-        server: which forks it.
-        hello: its first message.
-        leak_bytes: growth after its first calls from which on `leaks`.
+        server: forks the process, and kills it.
+        handshake: the first message to it.
+        leak_bytes: growth since its first calls from which on `leaks_after_call` is true.
+
+    Attributes:
+        pid: process id; None until the fork server has reported it.
+        loaded: names of the scorers it has loaded.
+        has_lower_priority: whether `lower_priority` was called.
     """
 
-    def __init__(self, server: ForkServer, hello: process.Hello, leak_bytes: int) -> None:
+    def __init__(self, server: ForkServer, handshake: process.Handshake, leak_bytes: int) -> None:
         self.pid: int | None = None
         self.loaded: set[str] = set()
         self.has_lower_priority = False
         self._server = server
-        self._hello = hello
+        self._handshake = handshake
         self._leak_bytes = leak_bytes
         self._transport: asyncio.WriteTransport | None = None
         self._buffer = bytearray()
         self._pending: dict[int, tuple[str, asyncio.Future[WorkerAnswer]]] = {}
         self._numbers = 0
         self._calls = 0
-        self._settled_bytes = 0
-        self._exit: int | str | None = None
-        self._is_cut_off = False
+        self._warm_bytes = 0
+        self._exit: int | str | None = None  # exit code, or what happened
+        self._is_disconnected = False
         self._stopped = False
 
     @property
     def is_usable(self) -> bool:
-        """Whether it can be asked."""
-        return not self._stopped and not self._is_cut_off and self._exit is None
+        """Whether requests can be sent to it."""
+        return not self._stopped and not self._is_disconnected and self._exit is None
 
     @property
-    def calls(self) -> int:
-        """How many calls are not answered."""
+    def pending(self) -> int:
+        """How many requests have no answer yet."""
         return len(self._pending)
 
     def ask(
-        self, verb: str, target: str, works: list[bytes]
+        self, verb: str, target: str, calls: list[bytes]
     ) -> tuple[int, asyncio.Future[WorkerAnswer]]:
-        """The number of a call, and what will be its answer; an abstention if the worker dies."""
+        """Send a request; returns its number and a future of its answer.
+
+        The answer is an abstention if the worker dies.
+
+        Args:
+            verb: ``load`` or ``answer``.
+            target: name of the scorer.
+            calls: packed calls to answer; none to load.
+        """
         self._numbers += 1
         reply: asyncio.Future[WorkerAnswer] = asyncio.get_running_loop().create_future()
         self._pending[self._numbers] = target, reply
-        self._send(process.WorkerRequest(self._numbers, verb, target, works))
+        self._send(process.WorkerRequest(self._numbers, verb, target, calls))
         if not self.is_usable:
-            self._fail(self._why(target))
+            self._fail(self._why_dead(target))
         return self._numbers, reply
 
     def cancel(self, number: int) -> None:
-        """Let an asynchronous call end; it is answered by `CANCELLED`, unless it has just ended."""
+        """Cancel an asynchronous call; its answer is `CALL_CANCELLED`, unless it has just ended."""
         self._send(process.WorkerRequest(number, "cancel"))
 
     def forget(self, number: int) -> None:
-        """The caller of this number has gone."""
+        """Drop a request whose answer no caller waits for any more."""
         self._pending.pop(number, None)
 
-    def stop(self, why: Abstain = CLOSED) -> None:
-        """End the process and everything it started; returns at once."""
+    def stop(self, why: Abstain = POOL_CLOSED) -> None:
+        """End the process and everything it started; pending requests get `why`.
+
+        Returns at once.
+        """
         if not self._stopped:
             self._stopped = True
             self._fail(why)
@@ -97,45 +116,48 @@ class Worker(asyncio.Protocol):
                 self._server.kill(self.pid)
 
     def lower_priority(self) -> None:
-        """Let other processes go first from now on; a process cannot take that back."""
+        """Lower the process's scheduling priority, for good; the system allows no way back."""
         if self.pid is not None and not self.has_lower_priority:
             self.has_lower_priority = True
             with contextlib.suppress(OSError):  # it has just ended
                 os.setpriority(os.PRIO_PROCESS, self.pid, _LOWER_PRIORITY)
 
-    def leaks(self) -> bool:
-        """Whether the worker, which has answered once more, has grown too much.
+    def leaks_after_call(self) -> bool:
+        """Count one answered call; whether the process has grown by more than `leak_bytes`.
 
-        The first calls do not count: they may load a model.
+        Growth during the first calls does not count: they may load a model.
         """
         self._calls += 1
-        if self._calls > _SETTLING_CALLS:
-            return self._resident_bytes() - self._settled_bytes > self._leak_bytes
-        if self._calls == _SETTLING_CALLS:
-            self._settled_bytes = self._resident_bytes()
+        if self._calls > _WARM_UP_CALLS:
+            return self._resident_bytes() - self._warm_bytes > self._leak_bytes
+        if self._calls == _WARM_UP_CALLS:
+            self._warm_bytes = self._resident_bytes()
         return False
 
-    def started(self, pid: int) -> None:
-        """The fork server has forked it."""
+    def on_started(self, pid: int) -> None:
+        """The fork server has forked the process."""
         self.pid = pid
-        if self._stopped or self._is_cut_off:
+        if self._stopped or self._is_disconnected:
             self._server.kill(pid)
 
-    def exited(self, how: int | str) -> None:
-        """The process ended, with this exit code or for this reason; its last words may be here."""
+    def on_exited(self, how: int | str) -> None:
+        """The process has ended, with this exit code or for this reason.
+
+        Its last answers may still be in the connection, so requests fail only after that closes.
+        """
         self._exit = how
-        if self._is_cut_off:
+        if self._is_disconnected:
             self._fail()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection can be used."""
-        # uvloop's are no instances of asyncio's
+        """Send the handshake."""
+        # uvloop's transports are no instances of asyncio's
         self._transport = cast("asyncio.WriteTransport", transport)
-        hello = pickle.dumps(self._hello)
-        self._transport.write(process.LENGTH_PREFIX.pack(len(hello)) + hello)
+        handshake = pickle.dumps(self._handshake)
+        self._transport.write(process.LENGTH_PREFIX.pack(len(handshake)) + handshake)
 
     def data_received(self, data: bytes) -> None:
-        """Hand out the answers that are complete."""
+        """Set the answers that have arrived completely."""
         self._buffer += data
         head = process.LENGTH_PREFIX.size
         while len(self._buffer) >= head:
@@ -144,20 +166,20 @@ class Worker(asyncio.Protocol):
                 return
             reply = _REPLY.decode(memoryview(self._buffer)[head:end])
             del self._buffer[:end]
-            _, asked = self._pending.pop(reply.number, ("", None))
-            if asked is not None and not asked.done():
-                asked.set_result(CANCELLED if reply.replies is None else reply.replies)
+            _, answer = self._pending.pop(reply.number, ("", None))
+            if answer is not None and not answer.done():
+                answer.set_result(CALL_CANCELLED if reply.outcomes is None else reply.outcomes)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - the port's signature
-        """The process ended or has closed its end, and then is ended: how, is told in `exited`."""
-        self._is_cut_off = True
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """End the process if it only closed its connection; `on_exited` then says how it ended."""
+        self._is_disconnected = True
         if self._exit is not None:
             self._fail()
         elif self.pid is not None:
             self._server.kill(self.pid)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -166,16 +188,17 @@ class Worker(asyncio.Protocol):
             self._transport.write(process.framed(request))
 
     def _fail(self, why: Abstain | None = None) -> None:
+        """Answer every pending request with an abstention."""
         pending, self._pending = self._pending, {}
         for target, reply in pending.values():
             if not reply.done():
-                reply.set_result(why or self._why(target))
+                reply.set_result(why or self._why_dead(target))
         if self._exit is not None or self._stopped:
             self.close()
 
-    def _why(self, target: str) -> Abstain:
+    def _why_dead(self, target: str) -> Abstain:
         if self._stopped:
-            return CLOSED
+            return POOL_CLOSED
         how = self._exit
         if isinstance(how, int):
             how = (
@@ -187,7 +210,7 @@ class Worker(asyncio.Protocol):
         return Abstain(FailureKind.CRASHED, said)
 
     def _resident_bytes(self) -> int:
-        """The memory that the process holds; 0 where that cannot be told."""
+        """Resident memory of the process; 0 where the system does not tell."""
         try:
             pages = Path(f"/proc/{self.pid}/statm").read_bytes().split()[1]
         except (OSError, IndexError):
@@ -195,14 +218,14 @@ class Worker(asyncio.Protocol):
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-_REPLY = process.decoder()
+_REPLY = process.reply_decoder()
 
 
 class ForkServer:
-    """Starts worker processes in milliseconds; is started itself when first needed.
+    """A process that forks workers in milliseconds; started itself when first needed.
 
     Args:
-        leak_bytes: see `Worker`.
+        leak_bytes: of each `Worker`.
     """
 
     def __init__(self, leak_bytes: int) -> None:
@@ -217,31 +240,31 @@ class ForkServer:
         self._closed = False
 
     async def fork(self, *, overlaps: bool = False, preloaded: str = "") -> Worker:
-        """A new worker, which may be asked at once; it starts meanwhile.
+        """A new worker, which takes requests at once and answers when it has started.
 
         Args:
             overlaps: whether it runs asynchronous functions, many calls at once.
-            preloaded: a built-in rule that this one and all later ones have loaded.
+            preloaded: name of a built-in rule that this worker and all later ones have loaded.
 
         Raises:
             OSError: no process can be started.
         """
-        control = self._started()
+        control = self._running()
         if preloaded and preloaded not in self._preloaded:
             self._preloaded.add(preloaded)
             name = preloaded.encode()
-            control.send(process.ORDER.pack(process.PRELOAD, len(name)) + name)
+            control.send(process.COMMAND.pack(process.PRELOAD, len(name)) + name)
         ours, theirs = socket.socketpair()
         with theirs:
             try:
                 ours.settimeout(0)
-                order = process.ORDER.pack(process.FORK, 0)
-                socket.send_fds(control, [order], [theirs.fileno()])
+                command = process.COMMAND.pack(process.FORK, 0)
+                socket.send_fds(control, [command], [theirs.fileno()])
             except BaseException:
                 ours.close()
                 raise
-        hello = process.Hello(sys.path.copy(), dict(os.environ), overlaps)
-        worker = Worker(self, hello, self._leak_bytes)
+        handshake = process.Handshake(sys.path.copy(), dict(os.environ), overlaps)
+        worker = Worker(self, handshake, self._leak_bytes)
         self._starting.append(worker)
         try:
             await asyncio.get_running_loop().create_connection(lambda: worker, sock=ours)
@@ -252,10 +275,13 @@ class ForkServer:
         return worker
 
     def kill(self, pid: int) -> None:
-        """End a worker and everything it started; one that has ended is nobody else by now."""
+        """End a worker and everything it started; does nothing once the worker has ended.
+
+        So the signal never reaches another process that got the same id.
+        """
         if pid in self._alive and self._control is not None:
             with contextlib.suppress(OSError):  # the fork server is gone, and its workers with it
-                self._control.send(process.ORDER.pack(process.KILL, pid))
+                self._control.send(process.COMMAND.pack(process.KILL, pid))
 
     async def aclose(self) -> None:
         """End every worker; returns when all are gone."""
@@ -272,7 +298,8 @@ class ForkServer:
         except TimeoutError:
             self._end("did not end in time")
 
-    def _started(self) -> socket.socket:
+    def _running(self) -> socket.socket:
+        """The control connection to the fork server, which is started if need be."""
         if self._closed:
             raise OSError("the scorer pool was closed")
         if self._control is not None:
@@ -281,7 +308,7 @@ class ForkServer:
         with theirs:
             try:
                 self._server = subprocess.Popen(  # noqa: S603 - this Python
-                    process.command(theirs.fileno(), sys.path),
+                    process.fork_server_argv(theirs.fileno(), sys.path),
                     stdin=subprocess.DEVNULL,
                     pass_fds=[theirs.fileno()],
                     start_new_session=True,
@@ -297,6 +324,7 @@ class ForkServer:
         return ours
 
     def _read(self) -> None:
+        """Take in the fork server's reports: which workers have started, which have ended."""
         assert self._control is not None  # noqa: S101 - it is read
         try:
             data = self._control.recv(65536)
@@ -311,14 +339,14 @@ class ForkServer:
             del self._buffer[:size]
             if verb == process.STARTED:
                 worker = self._alive[pid] = self._starting.popleft()
-                worker.started(pid)
+                worker.on_started(pid)
             elif pid in self._alive:
-                self._alive.pop(pid).exited(code)
+                self._alive.pop(pid).on_exited(code)
         if not data:
             self._end("was ended with the one that had started it")
 
     def _end(self, how: str) -> None:
-        """The fork server has ended; the next worker needs another one."""
+        """Clean up after the fork server has ended; the next worker starts a new one."""
         control, server, ended = self._control, self._server, self._ended
         self._control = self._server = None
         if control is None or server is None or ended is None:
@@ -331,6 +359,17 @@ class ForkServer:
         self._alive.clear()
         self._starting.clear()
         for worker in workers:
-            worker.exited(how)
+            worker.on_exited(how)
             worker.close()
         ended.set()
+
+
+def timed_out(target: str, timeout_s: float) -> Abstain:
+    """The abstention of a call that took too long."""
+    return Abstain(FailureKind.TIMEOUT, f"{target} gave no answer in {timeout_s:g} s")
+
+
+def not_started(error: OSError) -> Abstain:
+    """The abstention where the system could not start a process."""
+    why = f"no worker process could be started: {type(error).__name__}: {error}"
+    return Abstain(FailureKind.CRASHED, why)

@@ -1,1 +1,1 @@
-"""Comparison of several responses to one prompt: line-ups, schedules, standings."""
+"""Comparison of several responses to one prompt: requests, schedules, and ratings from results."""

@@ -17,12 +17,12 @@ from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 
 class Lineup(msgspec.Struct, frozen=True):
-    """A request that shows several responses.
+    """A request that shows several responses, and how its reply is read.
 
     Args:
-        request: what is asked.
+        request: the chat request.
         labels: of the responses, in the order in which they are shown.
-        ties: whether some may be called equally good.
+        ties: whether the judge may call some equally good.
     """
 
     request: ChatRequest
@@ -35,7 +35,10 @@ class Lineup(msgspec.Struct, frozen=True):
 
 
 def shared_texts(samples: Sequence[Sample], rubric: Rubric) -> dict[str, str] | Abstain:
-    """What the rubric says about the prompt, or Abstain(bad_input): siblings do not agree on it."""
+    """The rubric's texts that all samples of a group share.
+
+    Abstain(bad_input) where a sample lacks one, or the samples differ in one.
+    """
     first: dict[str, str] | None = None
     for sample in samples:
         texts = texts_for(sample, rubric)
@@ -62,10 +65,10 @@ def lineup(
     same responses in another order get the same labels by position.
 
     Args:
-        shared: the prompt and whatever else the rubric says once.
+        shared: the texts that the rubric shows once, such as the prompt.
         responses: at least two different ones.
-        judge: who is asked; its verdict compares.
-        rubric: what it is told.
+        judge: its settings; its verdict compares.
+        rubric: the prompt, with ``{{responses}}``.
     """
     labels = labels_for(responses, beside=shared.values())
     names = [f"response {label}" for label in labels]
@@ -80,7 +83,7 @@ def lineup(
 
 
 def check_rubric(rubric: Rubric, rule: VerdictRule) -> None:
-    """Nothing, for a rubric that shows what the verdict is about.
+    """Check that a rubric shows as many responses as the verdict is about.
 
     Raises:
         ConfigError: it shows one response where several are compared, or the other way round.

@@ -1,4 +1,4 @@
-"""Who meets whom when the responses of a group are compared. Pure, and the same on every run."""
+"""Which responses of a group are compared with which. Deterministic."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _ANCHORS: Final = 2
 
 
 def by_content(texts: Iterable[str]) -> list[str]:
-    """The different ones of `texts`, shuffled by what the whole set of them says.
+    """The distinct `texts`, shuffled with a seed that is a hash of the whole set.
 
-    The order depends on nothing else: not on how often a text is there, nor on who came first.
+    The order does not depend on how often a text occurs, nor on the order of `texts`.
 
     >>> by_content(["b", "a", "b"]) == by_content(["a", "b"])
     True
@@ -25,19 +25,23 @@ def by_content(texts: Iterable[str]) -> list[str]:
 def pairings(size: int, rounds: int | None) -> list[tuple[int, int]]:
     """The pairs of ``range(size)`` that are compared.
 
-    All of them without `rounds`, or where that many others are all there are. Else everybody meets
-    `rounds` others, and in a group of odd size some meet one more. From two rounds on there is a
-    way from everybody to everybody.
+    All pairs without `rounds`, or where a member has no more than that many others. Else each
+    member is compared with `rounds` others, in a group of odd size some with one more. From two
+    rounds on the pairs connect all members.
+
+    Args:
+        size: how many responses there are.
+        rounds: with how many others each is compared; None for all.
 
     Reference:
-        the circle method of round-robin tournaments: one sits still, the others move round it.
+        the circle method of round-robin tournaments: one stays in place, the others rotate.
 
     >>> pairings(4, 2)
     [(0, 3), (1, 2), (1, 3), (0, 2)]
     """
     if rounds is None or rounds >= size - 1:
         return [(i, j) for i in range(size) for j in range(i + 1, size)]
-    odd = size % 2  # then the chair that stands still is empty
+    odd = size % 2  # then the place that does not rotate is empty
     circle = size + odd - 1
     pairs = []
     for turn in range(rounds + odd):
@@ -51,7 +55,7 @@ def pairings(size: int, rounds: int | None) -> list[tuple[int, int]]:
 def windows(size: int, most: int) -> list[list[int]]:
     """``range(size)`` in windows of at most `most`, all with the first two members in them.
 
-    The two anchors tie what the windows say together. The others are dealt out evenly.
+    These two connect the windows' rankings. The others are spread evenly.
 
     >>> windows(3, 3), windows(6, 4)
     ([[0, 1, 2]], [[0, 1, 2, 4], [0, 1, 3, 5]])

@@ -1,1 +1,1 @@
-"""Reads a verdict out of a judge's reply."""
+"""Parsers of verdicts in a judge's reply, one for each form that a verdict may have."""

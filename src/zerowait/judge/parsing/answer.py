@@ -1,4 +1,4 @@
-"""The part of a judge's text that is meant as its answer, in plain characters."""
+"""The visible answer in a judge's text: without thinking, and in plain characters."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _FINAL = re.compile(
 _MESSAGE_ENDS = re.compile(r"<\|(?:end|return|call|start)\|>")
 
 
-class Spoken(NamedTuple):
-    """What a judge wrote, without its thinking.
+class SplitReply(NamedTuple):
+    """A judge's text, split at the end of its thinking.
 
     Args:
-        answer: what follows the thinking; None where the thinking never ended.
-        before: what stands before a mark that ends thinking which nothing began. A chat template
-            may have begun it in the prompt; or the mark is quoted, and this is the answer.
+        answer: the text behind the thinking; None where the thinking never ended.
+        before: the text before a mark that ends thinking, where no mark began it. Either the chat
+            template began it in the prompt, or the mark is quoted and this is the answer.
     """
 
     answer: str | None
@@ -62,44 +62,43 @@ class _Mark(NamedTuple):
     is_token: bool
 
 
-def judge_answer_text(text: str) -> Spoken:
-    r"""The answer in `text`, and what may be the answer in its place.
+def split_thinking(text: str) -> SplitReply:
+    r"""`text` split into its thinking and its answer.
 
     Thinking is what stands before a closing mark that begins or ends a line, or between marks when
     the text begins with one; a tag mentioned inside a sentence is no thinking.
 
-    >>> spoken("<think>\n3? no\n</think>\n\n7").answer
+    >>> split_thinking("<think>\n3? no\n</think>\n\n7").answer
     '\n\n7'
-    >>> spoken("<think>\nScore: 3").answer is None
+    >>> split_thinking("<think>\nScore: 3").answer is None
     True
-    >>> spoken("Score: 3\n</think>\nScore: 7")
-    Spoken(answer='\nScore: 7', before='Score: 3\n')
+    >>> split_thinking("Score: 3\n</think>\nScore: 7")
+    SplitReply(answer='\nScore: 7', before='Score: 3\n')
     """
     if _HARMONY.match(text) or _CHANNEL in text:
         return _final_message(text)
     if not any(map(text.__contains__, _MARKED)) and not _HEADING.match(text):
-        return Spoken(text)
+        return SplitReply(text)
     answer, before = _after_marks(text)
     plain = None if answer is None else _CONTROL_TOKEN.sub(" ", answer)
-    return Spoken(plain, _CONTROL_TOKEN.sub(" ", before))
+    return SplitReply(plain, _CONTROL_TOKEN.sub(" ", before))
 
 
-def judge_text_without_thinking(text: str) -> str | None:
-    """The answer in `text`, its characters as they are; None where the thinking never ended."""
-    return judge_answer_text(text).answer
+def _final_message(text: str) -> SplitReply:
+    """The message of harmony's final channel; no answer where there are several.
 
-
-def _final_message(text: str) -> Spoken:
-    """The message of the one final channel; of several, one may be quoted in the other."""
+    Of several, one may be quoted in the other.
+    """
     finals = list(_FINAL.finditer(text))
     if len(finals) != 1:
-        return Spoken(None)
+        return SplitReply(None)
     answer = _MESSAGE_ENDS.split(text[finals[0].end() :], maxsplit=1)[0]
     before = "" if _HARMONY.match(text) else text[: finals[0].start()]
-    return Spoken(*(_CONTROL_TOKEN.sub(" ", part) for part in (answer, before)))
+    return SplitReply(*(_CONTROL_TOKEN.sub(" ", part) for part in (answer, before)))
 
 
-def _after_marks(text: str) -> Spoken:
+def _after_marks(text: str) -> SplitReply:
+    """`text` split behind the last mark that ends thinking."""
     marks = [_mark(match) for match in _MARK.finditer(text)]
     open_names = ["heading"] if _HEADING.match(text) else []
     known = last = end = 0  # the end of the last thinking that had a beginning; the last mark
@@ -114,16 +113,17 @@ def _after_marks(text: str) -> Spoken:
         elif mark.is_token or _begins_line(text, mark.start) or _follows(text, mark.start, end):
             open_names.append(mark.name)
     if open_names:
-        return Spoken(None)
-    return Spoken(text[end:], text[known:last])
+        return SplitReply(None)
+    return SplitReply(text[end:], text[known:last])
 
 
 def _close(open_names: list[str], name: str) -> None:
-    """Close what began under `name`; a mark of another name closes everything."""
+    """Remove the innermost thinking called `name` and all inside it; an unknown name ends all."""
     del open_names[open_names.index(name) if name in open_names else 0 :]
 
 
 def _mark(match: re.Match[str]) -> _Mark:
+    """The mark that `_MARK` matched."""
     ends = bool(match["ends"] or match["ends_square"] or match["closes"])
     is_token = bool(match["opens"] or match["closes"])
     name = (match["tag"] or match["square"] or "").lower()
@@ -131,6 +131,7 @@ def _mark(match: re.Match[str]) -> _Mark:
 
 
 def _at_edge(text: str, mark: _Mark) -> bool:
+    """Whether a mark begins or ends a line, as no mark that a sentence mentions does."""
     return (
         mark.is_token
         or _begins_line(text, mark.start)
@@ -172,8 +173,8 @@ def plain_characters(text: str) -> str:
     """`text` in the characters that labels and verdicts are looked for in.
 
     Full-width forms, typographic quotes and dashes become ASCII, line ends become newlines, and
-    characters that nobody sees are left out. Other digits stay as they are, so that no
-    superscript turns into part of a number.
+    invisible characters are left out. Other digits stay as they are, so that no superscript turns
+    into part of a number.
     """
     if not text.isascii():
         text = _ODD.sub(_plain_character, text)  # several times faster than str.translate
@@ -183,7 +184,7 @@ def plain_characters(text: str) -> str:
 
 
 def folded(text: str) -> str:
-    """`text` in lower case, each character in its place.
+    """`text` in lower case and as long as before, so that positions hold for both.
 
     >>> folded("Score: I\u0130")
     'score: iİ'
@@ -192,15 +193,15 @@ def folded(text: str) -> str:
     return lower if len(lower) == len(text) else text.translate(_ASCII_LOWER)
 
 
-def answer_text(text: str) -> str | None:
-    r"""`text`, plain and without its thinking, or None when the thinking never ended.
+def visible_answer(text: str) -> str | None:
+    r"""The answer in `text` in plain characters, or None where the thinking never ended.
 
-    >>> answer_text("<think>\n3? no\n</think>\n\nScore\uff1a\uff17")
+    >>> visible_answer("<think>\n3? no\n</think>\n\nScore\uff1a\uff17")
     '\n\nScore:7'
-    >>> answer_text("<think>\nScore: 3") is None
+    >>> visible_answer("<think>\nScore: 3") is None
     True
     """
-    return judge_text_without_thinking(plain_characters(text))
+    return split_thinking(plain_characters(text)).answer
 
 
 def _plain_character(match: re.Match[str]) -> str:

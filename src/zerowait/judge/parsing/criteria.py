@@ -1,4 +1,4 @@
-"""Several criteria, each with a verdict of its own, and their weighted mean."""
+"""Verdicts on several criteria in one answer, and their weighted mean."""
 
 from __future__ import annotations
 
@@ -9,17 +9,16 @@ from itertools import islice
 import msgspec
 
 from zerowait.config.schema import VerdictRule
-from zerowait.judge.parsing.answer import answer_text, folded
+from zerowait.judge.parsing.answer import folded, visible_answer
 from zerowait.judge.parsing.claims import VerdictClaim, labelled_claims
 from zerowait.judge.parsing.loose_json import json_claims
+from zerowait.judge.parsing.readers import bounds, criterion_reader
 from zerowait.judge.parsing.verdict import (
-    bounds,
-    expected,
-    judged,
-    meant,
-    named_reader,
-    shortened_reason,
-    taken_back,
+    claim_outcome,
+    deciding_claim,
+    expected_form,
+    is_retracted,
+    one_line,
     unparseable,
 )
 from zerowait.judge.pooling import dominating
@@ -49,11 +48,11 @@ class CriteriaForm(msgspec.Struct, frozen=True):
 
     @property
     def response_format(self) -> None:
-        """Nothing: the prompt says it."""
+        """None: the prompt says it."""
         return None
 
     def asked(self, *, reason_first: bool) -> str:
-        """What the judge is told about the form.
+        """The instruction in which form to answer.
 
         >>> criteria = (Criterion("logic", 0.6), Criterion("style", 0.4))
         >>> form = CriteriaForm(VerdictRule(integer=(1, 10)), criteria)
@@ -72,16 +71,16 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         sign = "WORD" if self.rule.choice else "N"
         lines = "\n".join(f"{criterion.name}: {sign}" for criterion in self.criteria)
         best = "" if self.rule.choice else "; the highest number is the best"
-        return f"{opening}\n{lines}\nwhere each {sign} is {expected(self.rule)}{best}."
+        return f"{opening}\n{lines}\nwhere each {sign} is {expected_form(self.rule)}{best}."
 
     def read(self, text: str) -> Score | Abstain:
         """The weighted mean of the verdicts in an answer.
 
         Where the last lines are one verdict for each criterion, and the line before them is no
-        other one, these count, whatever was said before. Otherwise each criterion has to be named
-        with one verdict in the whole answer.
+        further one, only these lines count. Otherwise each criterion has to be named with one
+        verdict in the whole answer.
         """
-        answer = answer_text(text)
+        answer = visible_answer(text)
         if answer is None:
             return unparseable("the reply ended while the judge was thinking", self.rule)
         answer = f"\n{answer.strip()}"
@@ -98,26 +97,26 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         if isinstance(score, Abstain):
             return score
         claims = [claim for claim in found.values() if isinstance(claim, VerdictClaim)]
-        last = named_reader(self.rule, self.criteria[-1].name)
-        if taken_back(answer, start + max(claim.end for claim in claims), last):
+        last = criterion_reader(self.rule, self.criteria[-1].name)
+        if is_retracted(answer, start + max(claim.end for claim in claims), last):
             return unparseable("the reply takes a verdict back", self.rule, answer[-_SHOWN_CHARS:])
         return msgspec.structs.replace(score, why=_reasons(answer, start, claims))
 
     def _found(self, answer: str) -> dict[str, VerdictClaim | str]:
-        """What `answer` claims for each criterion, or what is wrong with its claims."""
-        return {c.name: self._meant(answer, c.name) for c in self.criteria}
+        """The claim of `answer` for each criterion, or what is wrong with its claims."""
+        return {c.name: self._claim_for(answer, c.name) for c in self.criteria}
 
-    def _meant(self, answer: str, name: str) -> VerdictClaim | str:
-        reader = named_reader(self.rule, name)
+    def _claim_for(self, answer: str, name: str) -> VerdictClaim | str:
+        reader = criterion_reader(self.rule, name)
         claims, spans = json_claims(answer, reader)
         claims.extend(islice(labelled_claims(folded(answer), reader, spans), _MOST_CLAIMS))
         # "final" is for the one verdict that ends a reply; of several only the last could be it
-        return meant([claim._replace(final=False) for claim in claims])
+        return deciding_claim([claim._replace(final=False) for claim in claims])
 
     def _outcome(self, name: str, claim: VerdictClaim | str, answer: str) -> Score | Abstain:
         if isinstance(claim, str):
             return unparseable(f"{name}: {claim}", self.rule, answer[-_SHOWN_CHARS:])
-        outcome = judged(claim, self.rule, answer)
+        outcome = claim_outcome(claim, self.rule, answer)
         if isinstance(outcome, Score):
             return Score(outcome.value, detail=outcome.detail)  # the reasons are for all of them
         return Abstain(outcome.kind, f"{name}: {outcome.detail}")
@@ -151,7 +150,7 @@ def weighted(criteria: Sequence[Criterion], outcomes: Mapping[str, Outcome]) -> 
     why = "; ".join(f"{name}: {score.why}" for name, score in scores.items() if score.why)
     return Score(
         value,
-        shortened_reason(why),
+        one_line(why),
         {
             "verdict": value,
             "criteria": verdicts,
@@ -173,9 +172,9 @@ def _tail_start(answer: str, lines: int) -> int:
 
 
 def _reasons(answer: str, offset: int, claims: Sequence[VerdictClaim]) -> str:
-    """What stands before the verdicts, or beside them, or after them."""
+    """The beginning of the text before the verdicts; else beside, else after them."""
     before = answer[: offset + min(claim.start for claim in claims)]
     beside = next((claim.reason for claim in claims if claim.reason), "")
     after = answer[offset + max(claim.end for claim in claims) :]
     texts = (text for text in (before, beside, after) if any(map(str.isalpha, text)))
-    return shortened_reason(next(texts, ""))
+    return one_line(next(texts, ""))

@@ -1,53 +1,57 @@
-"""The form of a judge's answer: how it is asked for, and how it is read."""
+"""The form of a judge's answer: the instruction that asks for it, and the parser that reads it."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Protocol
 
 import msgspec
 
 from zerowait.config.schema import VerdictRule
-from zerowait.judge.parsing.verdict import bounds, parse, reply_format
+from zerowait.judge.parsing.readers import bounds
+from zerowait.judge.parsing.verdict import parse, reply_format
 from zerowait.types import Abstain, Score
 
 
 class VerdictForm(Protocol):
-    """Two sides of one thing, so that the prompt never asks for a form that is not read."""
+    """Instruction and parser in one value, so that a prompt never asks for an unreadable form."""
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """The least and the greatest score; None where the form does not say."""
+        """The least and the greatest score; None where the form does not declare them."""
 
     @property
     def response_format(self) -> msgspec.Raw | None:
-        """The request's ``response_format`` as JSON; None for none."""
+        """The request's ``response_format`` as JSON; None for a request without one."""
 
     def asked(self, *, reason_first: bool) -> str:
-        """What the judge is told about the form."""
+        """The instruction in which form to answer, with reasons before the verdict or without."""
 
     def read(self, text: str) -> Score | Abstain:
-        """The verdict in an answer, or why it has none; raises nothing for any text."""
+        """The verdict in a reply's text, or why it has none; raises nothing for any text."""
 
 
-class SingleVerdict(msgspec.Struct, frozen=True):
-    """A number or a word, as `rule` says."""
+class SingleVerdict:
+    """One number or one word.
 
-    rule: VerdictRule
+    Args:
+        rule: which numbers or words.
+    """
 
-    @property
-    def bounds(self) -> tuple[float, float]:
-        """The least and the greatest score."""
-        return bounds(self.rule)
+    response_format: None = None  # the prompt says it
 
-    @property
-    def response_format(self) -> None:
-        """Nothing: the prompt says it."""
-        return None
+    def __init__(self, rule: VerdictRule) -> None:
+        self.rule = rule
+        self.bounds = bounds(rule)
+
+    @cached_property
+    def _instructions(self) -> tuple[str, str]:
+        return reply_format(self.rule, reason_first=False), reply_format(self.rule)
 
     def asked(self, *, reason_first: bool) -> str:
-        """What the judge is told about the form."""
-        return reply_format(self.rule, reason_first=reason_first)
+        """The instruction in which form to answer."""
+        return self._instructions[reason_first]
 
     def read(self, text: str) -> Score | Abstain:
-        """The verdict in an answer, or why it has none."""
+        """The verdict in a reply's text, or why it has none."""
         return parse(text, self.rule)

@@ -1,4 +1,7 @@
-"""A verdict inside a JSON object, however loosely the judge writes JSON."""
+"""Finds verdicts in JSON objects, also in loosely written ones.
+
+Comments, trailing commas and Python literals are accepted, and text before and after the object.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,9 @@ from zerowait.judge.parsing.claims import (
     Reading,
     Verdict,
     VerdictClaim,
-    goes_on,
-    introduced,
-    says_nothing_after,
+    is_last_word,
 )
+from zerowait.judge.parsing.context import introduced_as_other, sentence_continues
 
 # A string that nothing ends takes the rest, so that none is looked through twice.
 _STRING = r"'(?:[^'\\\n]++|\\.)*+(?:'|(?=\n)|\Z)|\"(?:[^\"\\]++|\\.)*+(?:\"|\Z)"
@@ -99,7 +101,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 def json_claims(text: str, reader: ClaimReader) -> tuple[list[VerdictClaim], list[Span]]:
-    """What the text's JSON objects claim, and the spans that the objects take.
+    """The verdicts that a text's JSON objects claim, and the spans of the objects.
 
     Only members of an object itself count, or of an object that is its only member and has a name
     that says nothing else; several different ones claim something that is not a verdict, and so do
@@ -114,7 +116,9 @@ def json_claims(text: str, reader: ClaimReader) -> tuple[list[VerdictClaim], lis
         return [VerdictClaim(None, 0, len(text), final=False)], [(0, len(text))]
     for value, span in objects:
         claim = _claim(value, span, text, reader)
-        if claim is not None and (introduced(seen, span[0]) or goes_on(seen, span[1])):
+        if claim is not None and (
+            introduced_as_other(seen, span[0]) or sentence_continues(seen, span[1])
+        ):
             claim = claim._replace(verdict=None, final=False)
         if claim is not None and claims and not _has_words(seen[spans[-1][1] : span[0]]):
             same = claim.verdict == claims[-1].verdict
@@ -125,30 +129,31 @@ def json_claims(text: str, reader: ClaimReader) -> tuple[list[VerdictClaim], lis
 
 
 def _has_words(between: str) -> bool:
+    """Whether the text between two objects has more than the marks of a code block."""
     return any(map(str.isalnum, _FENCE.sub("", between)))
 
 
 def json_object(text: str) -> dict[str, Any] | None:
     """The text's one JSON object, its numbers as they are; None where it has none, or several.
 
-    An object that gives a key twice is none, for nobody can say which of the two is meant, and
-    neither is one that the text gives as somebody's words.
+    An object that gives a key twice is not accepted, since it is open which of the two counts, nor
+    is one that the text quotes.
     """
     seen = folded(text)
     try:
-        found = [(value, span) for value, span in _objects(text, _strict_object) if value]
+        found = [(value, span) for value, span in _objects(text, decode_object) if value]
     except ValueError:
         return None
     if not found or any(value != found[0][0] for value, _ in found):
         return None
     value, (start, end) = found[-1]
-    return None if introduced(seen, start) or goes_on(seen, end) else value
+    return None if introduced_as_other(seen, start) or sentence_continues(seen, end) else value
 
 
 def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator[tuple[T, Span]]:
     """The outermost JSON objects of a text, each with its span.
 
-    What lies in braces that are not closed may be a part of something else, and is left out.
+    An object inside braces that are not closed may be part of something else, and is left out.
 
     Raises:
         ValueError: so many objects are loosely written, or broken, that reading on would take
@@ -164,7 +169,7 @@ def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator
             if found is None or found.loose:
                 tries += 1
         if tries > _MOST_TRIES:
-            raise ValueError("more than anybody writes as a verdict")
+            raise ValueError("too many loosely written objects for a verdict")
         if found is None:
             depth += 1
             position = start + 1
@@ -175,6 +180,8 @@ def _objects(text: str, decode: Callable[[str, int], tuple[T, int]]) -> Iterator
 
 
 class _Decoded(NamedTuple, Generic[T]):
+    """A decoded object, the position behind it, and whether it had to be mended."""
+
     value: T
     end: int
     loose: bool
@@ -190,7 +197,7 @@ def _decoded(
         pass
     except RecursionError:
         return None
-    # Each comment and each comma too many gives way to as many blanks, so that places stay.
+    # each comment and surplus comma becomes as many blanks, so that positions stay the same
     written = text[start : start + _LONGEST_LOOSE]
     loose = _TRAILING_COMMA.sub(_blank, _COMMENT.sub(_blank, written))
     try:
@@ -206,7 +213,7 @@ def _decoded(
 def _decoded_literal(
     sources: Iterable[str], decode: Callable[[str, int], tuple[T, int]]
 ) -> _Decoded[T] | None:
-    """The object that one of `sources` begins with, where it is written as Python writes it."""
+    """The object that one of `sources` begins with, written as a Python literal; None without."""
     for source in sources:
         found = as_json(source, 0)
         if found is None:
@@ -221,20 +228,36 @@ def _decoded_literal(
 
 
 def _object(text: str, start: int) -> tuple[_Pairs, int]:
+    """The object that begins at `start` as pairs, repeated keys included, and where it ends."""
     return _DECODER.raw_decode(text, start)
 
 
-def _strict_object(text: str, start: int) -> tuple[dict[str, Any], int]:
+def decode_object(text: str, start: int) -> tuple[dict[str, Any], int]:
+    """The JSON object that begins at `start`, and where it ends; no key may come twice.
+
+    Raises:
+        ValueError: it is not JSON, or repeats a key.
+        RecursionError: it is nested too deeply.
+    """
     return _STRICT_DECODER.raw_decode(text, start)
 
 
 def _blank(match: re.Match[str]) -> str:
+    """A matched string unchanged, or a matched comment or comma as blanks."""
     return match["string"] or " " * len(match[0])
 
 
 def _claim(
     members: _Pairs, span: tuple[int, int], text: str, reader: ClaimReader
 ) -> VerdictClaim | None:
+    """The verdict that one object claims; None where it claims none.
+
+    Args:
+        members: of the object.
+        span: of the object in `text`.
+        text: that the object stands in.
+        reader: of the verdict's values.
+    """
     while (inner := _inner(members, reader)) is not None:
         members = inner
     verdicts = set(_verdicts(members, reader))
@@ -247,7 +270,7 @@ def _claim(
         verdict=verdicts.pop() if len(verdicts) == 1 else None,
         start=span[0],
         end=span[1],
-        final=says_nothing_after(text, span[1]),
+        final=is_last_word(text, span[1]),
         reason=reason,
     )
 
@@ -276,8 +299,8 @@ def _object_in(value: Any) -> _Pairs | None:
 def _verdict(value: Any, reader: ClaimReader) -> Verdict | None:
     if isinstance(value, str):
         value = folded(plain_characters(value))
-        return _whole(reader.at(value, 0), value)
-    return reader.of(value) if isinstance(value, float) else None
+        return _whole(reader.read_at(value, 0), value)
+    return reader.from_number(value) if isinstance(value, float) else None
 
 
 def _verdicts(members: _Pairs, reader: ClaimReader) -> Iterator[Verdict | None]:
@@ -288,7 +311,11 @@ def _verdicts(members: _Pairs, reader: ClaimReader) -> Iterator[Verdict | None]:
             yield _verdict(value, reader)
         elif key in _WRAPPERS and isinstance(value, _Pairs):
             yield from _verdicts(value, reader)
-        elif isinstance(value, bool) and (reading := reader.at(key, 0)) and reading.end == len(key):
+        elif (
+            isinstance(value, bool)
+            and (reading := reader.read_at(key, 0))
+            and reading.end == len(key)
+        ):
             yield reading.verdict if value else None
 
 
@@ -296,11 +323,11 @@ def _says_other(key: str, value: Any, reader: ClaimReader) -> bool:
     """Whether a member beside the verdict names another scale for it."""
     if not _SCALE_KEY.fullmatch(folded(key)):
         return False
-    return reader.other_scale(f"{value:.15g}" if isinstance(value, float) else str(value))
+    return reader.is_other_scale(f"{value:.15g}" if isinstance(value, float) else str(value))
 
 
 def _whole(reading: Reading | None, value: str) -> Verdict | None:
-    if reading is None or not says_nothing_after(value, reading.end):
+    if reading is None or not is_last_word(value, reading.end):
         return None
     return reading.verdict
 

@@ -1,7 +1,8 @@
-"""Reads the order in which a judge puts labelled responses, or the one it prefers.
+"""Labels of compared responses, and the parser of the order in which a judge puts them.
 
-It looks where every verdict is looked for (`zerowait.judge.parsing.claims`), and is as strict: each
-label exactly once, nothing missing, nothing else on the line; ties only where they were asked for.
+An order is searched for in the same places as every verdict (`zerowait.judge.parsing.claims`), and
+as strictly: each label exactly once, none missing, nothing else on the line; ties only where they
+were asked for.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from unicodedata import normalize
 import msgspec
 
 from zerowait.completion import Completion
+from zerowait.judge.parsing.answer import visible_answer
 from zerowait.judge.parsing.claims import (
     CLOSING,
     OPENING,
     Reading,
-    Remarks,
     Verdict,
     order_key_pattern,
     order_label_pattern,
-    remarks,
 )
-from zerowait.judge.parsing.verdict import claimed, verdict_reason
+from zerowait.judge.parsing.context import Remarks, remarks
+from zerowait.judge.parsing.verdict import find_claim, reason_of
 from zerowait.judge.reply import read_completion
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
@@ -41,14 +42,14 @@ _NO_LETTERS = bytes(set(range(256)) - set(LETTERS.encode()) - set(b"AEIOUY"))
 def labels_for(
     texts: Collection[str], *, beside: Iterable[str] = (), length: int = LENGTH
 ) -> list[str]:
-    """As many different labels as there are texts, none of which any text of a request contains.
+    """One label for each text, none of which can be read in any text of the request.
 
-    They depend on the set of the texts and not on its order: who is shown first gets the first
-    label, so that two requests that show the same in both orders differ in nothing else.
+    They depend on the set of the texts and not on its order: the text that is shown first gets the
+    first label, so that two requests that show the same texts in both orders are otherwise equal.
 
     Args:
         texts: those that get the labels.
-        beside: whatever else the request shows, such as the prompt.
+        beside: the other texts of the request, such as the prompt.
         length: letters of a label, at least.
 
     >>> labels_for(["4", "5"]) == labels_for(["5", "4"])
@@ -58,7 +59,7 @@ def labels_for(
     for group in (texts, beside := list(beside)):
         digests = sorted(sha256(text.encode("utf-8", "surrogatepass")).digest() for text in group)
         seed.update(sha256(b"".join(digests)).digest())
-    shown = [label_letters(text) for text in (*texts, *beside)]
+    shown = [latin_letters(text) for text in (*texts, *beside)]
     labels: list[str] = []
     for turn in count():
         if len(labels) == len(texts):
@@ -73,10 +74,10 @@ def labels_for(
     raise AssertionError  # pragma: no cover - count() has no end
 
 
-def label_letters(text: str) -> str:
+def latin_letters(text: str) -> str:
     r"""The Latin letters that `text` shows, in upper case and with nothing between them.
 
-    >>> letters_of("K-t\u200br \u1e7d, \uff22!")
+    >>> latin_letters("K-t\u200br \u1e7d, \uff22!")
     'KTRVB'
     """
     if not text.isascii():
@@ -111,7 +112,7 @@ class OrderReader(msgspec.Struct, frozen=True):
     label: re.Pattern[str] = order_label_pattern()
     key: re.Pattern[str] = order_key_pattern()
 
-    def at(self, text: str, position: int) -> Reading | None:
+    def read_at(self, text: str, position: int) -> Reading | None:
         """The order that begins at `position`, if one does."""
         name = _NAME.match(text, position)
         if name is None:
@@ -125,18 +126,18 @@ class OrderReader(msgspec.Struct, frozen=True):
             end = name.end()
         return Reading(self._order(said) if _ENDS.match(text, end) else None, end)
 
-    def of(self, value: float) -> Verdict | None:
+    def from_number(self, value: float) -> Verdict | None:
         """None: no number is an order."""
         del value
         return None
 
     @property
     def remarks(self) -> Remarks:
-        """How other labels come up in what follows an order."""
+        """Patterns of other labels behind an order."""
         either = "|".join(map(re.escape, self.names))
         return remarks(either, rf"(?:{either})(?!\w)")
 
-    def other_scale(self, said: str) -> bool:
+    def is_other_scale(self, said: str) -> bool:
         """False: an order has no scale."""
         del said
         return False
@@ -153,7 +154,12 @@ class OrderReader(msgspec.Struct, frozen=True):
 
 
 def order_format(labels: Sequence[str], *, ties: bool, reason_first: bool) -> str:
-    """What the judge is told about the form of its answer.
+    """The instruction that tells a judge in which form to give an order.
+
+    Args:
+        labels: of the responses, in the order in which they are shown.
+        ties: whether the judge may call some equally good.
+        reason_first: whether it gives its reasons before the order.
 
     >>> print(order_format(["KTRV", "BXMD"], ties=True, reason_first=False))
     Reply with exactly one line of this form and nothing else:
@@ -199,7 +205,7 @@ def parse_order(text: str, reader: OrderReader) -> Score | Abstain:
     >>> parse_order("Ranking: BXMD > KTRV", reader).kind.value
     'unparseable'
     """
-    found = claimed(text, reader)
+    found = find_claim(visible_answer(text), reader)
     count = len(reader.names)
     expected = (
         f"one of {', '.join(reader.names).upper()}"
@@ -214,7 +220,7 @@ def parse_order(text: str, reader: OrderReader) -> Score | Abstain:
         return Abstain(FailureKind.UNPARSEABLE, f"{problem}; expected {expected}")
     places = [place.split("=") for place in str(claim.verdict).split(">")]
     order = [[int(position) for position in place] for place in places]
-    return Score(_place_of_first(order), verdict_reason(claim, answer), {"order": order})
+    return Score(_place_of_first(order), reason_of(claim, answer), {"order": order})
 
 
 def _place_of_first(order: Sequence[Sequence[int]]) -> float:

@@ -1,10 +1,11 @@
-"""A verdict that is a JSON object by a schema of the user's."""
+"""A verdict that is a JSON object by the user's own JSON schema."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,16 @@ import msgspec
 from zerowait.config.schema import VerdictRule
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.json_schema import JsonSchema, SchemaFault, read_json_schema
-from zerowait.judge.parsing.answer import answer_text, judge_text_without_thinking
-from zerowait.judge.parsing.loose_json import json_object
-from zerowait.judge.parsing.verdict import shortened_reason
+from zerowait.judge.parsing.answer import split_thinking, visible_answer
+from zerowait.judge.parsing.loose_json import decode_object, json_object
+from zerowait.judge.parsing.verdict import one_line
 from zerowait.types import Abstain, FailureKind, Score
 
 _MOST_REFERENCES = 64
 
 
 def read_schema_file(path: Path) -> tuple[dict[str, Any], JsonSchema]:
-    """The JSON schema in a file, and what holds answers against it.
+    """The JSON schema in a file, and its validator.
 
     Raises:
         ConfigError: it cannot be read, is no JSON schema that can be checked safely, or describes
@@ -37,20 +38,20 @@ def read_schema_file(path: Path) -> tuple[dict[str, Any], JsonSchema]:
     return schema, checked
 
 
-def verdict_at(schema: dict[str, Any], place: str, path: Path) -> tuple[float, float] | None:
-    """The range that `schema` declares for the number at `place`; None where it declares none.
+def verdict_range(schema: dict[str, Any], pointer: str, path: Path) -> tuple[float, float] | None:
+    """The range that `schema` declares for the number at `pointer`; None where it declares none.
 
-    A boolean is worth 1 or 0.
+    A boolean scores 1 or 0.
 
     Args:
         schema: the whole schema.
-        place: such as ``/scores/logic``.
+        pointer: a JSON pointer such as ``/scores/logic``.
         path: the schema's file, for errors.
 
     Raises:
-        ConfigError: there is no such place, it may be missing from a reply, or holds no number.
+        ConfigError: nothing is there, it may be missing from a reply, or holds no number.
     """
-    node, steps = resolved(schema, schema, path), parts(place)
+    node, steps = resolved(schema, schema, path), pointer_keys(pointer)
     for depth, step in enumerate(steps):
         at = "/" + "/".join(steps[: depth + 1])
         if node.get("type") != "object":
@@ -64,17 +65,23 @@ def verdict_at(schema: dict[str, Any], place: str, path: Path) -> tuple[float, f
                 f"put {step!r} into 'required'"
             )
         node = resolved(known[step], schema, path)
-    return _range(node, f"value {place} in {path}")
+    return _range(node, f"value {pointer} in {path}")
 
 
-def parts(place: str) -> list[str]:
-    """The keys in a place: ``/scores/logic`` is scores, then logic."""
-    return place.removeprefix("/").split("/")
+def pointer_keys(pointer: str) -> list[str]:
+    """The keys in a JSON pointer: ``/scores/logic`` is scores, then logic."""
+    return pointer.removeprefix("/").split("/")
 
 
-def has_reason_before(schema: dict[str, Any], places: list[str], path: Path) -> bool:
-    """Whether a text property comes before the first one that a verdict is in."""
-    first_keys = {parts(place)[0] for place in places}
+def has_reason_before(schema: dict[str, Any], pointers: list[str], path: Path) -> bool:
+    """Whether a text property comes before the first property that holds a verdict.
+
+    Args:
+        schema: the whole schema.
+        pointers: JSON pointers of the verdicts.
+        path: the schema's file, for errors.
+    """
+    first_keys = {pointer_keys(pointer)[0] for pointer in pointers}
     for name, node in resolved(schema, schema, path).get("properties", {}).items():
         if name in first_keys:
             return False
@@ -111,11 +118,11 @@ def resolved(node: Any, schema: dict[str, Any], path: Path) -> dict[str, Any]:
         reference = node.get("$ref")
         if reference is None:
             return node
-        node = _referred(reference, schema, path)
+        node = _follow_reference(reference, schema, path)
     raise ConfigError(f"{path}: the references go around in a circle")
 
 
-def _referred(reference: Any, schema: dict[str, Any], path: Path) -> Any:
+def _follow_reference(reference: Any, schema: dict[str, Any], path: Path) -> Any:
     inside = isinstance(reference, str) and (reference == "#" or reference.startswith("#/"))
     if not inside:
         raise ConfigError(
@@ -157,19 +164,19 @@ _SHOWN_CHARS = 160
 
 
 class SchemaForm:
-    """Answers that fit a JSON schema; the score is a number in them, or a weighted sum of some.
+    """An answer that fits a JSON schema; the score is a number in it, or a weighted sum of several.
 
     Args:
         rule: with ``schema``, ``value`` and ``structured``.
         base: the folder that the schema's path starts from.
 
     Raises:
-        ConfigError: the schema or a place in it is not what it has to be.
-        MissingExtraError: the package jsonschema is not installed.
+        ConfigError: the schema or a verdict in it does not have the form that it needs.
+        MissingExtraError: the extra ``schema`` is not installed.
     """
 
     def __init__(self, rule: VerdictRule, *, base: Path) -> None:
-        assert rule.schema is not None  # noqa: S101 - the caller looked
+        assert rule.schema is not None  # noqa: S101 - checked by the caller
         self._path = base / Path(rule.schema).expanduser()
         self._schema, self._checked = read_schema_file(self._path)
         self._structured = rule.structured is not False
@@ -181,7 +188,7 @@ class SchemaForm:
         for place, weight in self._weights.items():
             if not (math.isfinite(weight) and weight):
                 raise ConfigError(f"value {place} needs a weight that is not 0, not {weight}")
-        self._ranges = [verdict_at(self._schema, place, self._path) for place in self._weights]
+        self._ranges = [verdict_range(self._schema, place, self._path) for place in self._weights]
 
     @cached_property
     def bounds(self) -> tuple[float, float] | None:
@@ -204,7 +211,7 @@ class SchemaForm:
         return msgspec.Raw(msgspec.json.encode({"type": "json_schema", "json_schema": form}))
 
     def asked(self, *, reason_first: bool) -> str:
-        """What the judge is told about the form; the schema is part of it."""
+        """The instruction in which form to answer, with the schema."""
         schema = json.dumps(self._schema, ensure_ascii=False)
         if reason_first and not self._structured:
             return (
@@ -214,10 +221,12 @@ class SchemaForm:
         return f"Reply with one JSON object that fits this JSON schema and nothing else:\n{schema}"
 
     def check_reason(self) -> None:
-        """Raise a ConfigError where a judge is to give its reasons first and cannot.
+        """Check that a judge which has to give its reasons first has a place for them.
 
-        A structured reply is the object and nothing else, so that there is room for reasons only
-        inside it.
+        A structured reply is only the object, so that its reasons have to be inside.
+
+        Raises:
+            ConfigError: no text property comes before the verdict.
         """
         if self._structured and not has_reason_before(
             self._schema, list(self._weights), self._path
@@ -231,27 +240,30 @@ class SchemaForm:
     def read(self, text: str) -> Score | Abstain:
         """The verdict in an answer: ``detail["reply"]`` is the whole object.
 
-        ``out_of_range`` where all that is wrong is a minimum or maximum of the verdict's own
-        places; everything else that does not fit the schema is ``unparseable``.
+        ``out_of_range`` where nothing is wrong but a minimum or maximum of the verdict's own
+        numbers; everything else that does not fit the schema is ``unparseable``.
         """
         reply = _object_in(text)
         if reply is None:
-            shown = shortened_reason(text[-_SHOWN_CHARS:])
+            shown = one_line(text[-_SHOWN_CHARS:])
             return self._unparseable(f"the reply has no JSON object, the judge wrote {shown!r}")
         if faults := self._checked.faults(reply):
-            return self._misfit(faults)
+            return self._fault_outcome(faults)
         return self._score(reply)
 
-    def _misfit(self, faults: list[SchemaFault]) -> Abstain:
-        places = [(*parts(place),) for place in self._weights]
-        problem = f"the reply's {shortened_reason(faults[0].text, _SHOWN_CHARS)}"
+    def _fault_outcome(self, faults: list[SchemaFault]) -> Abstain:
+        places = [(*pointer_keys(pointer),) for pointer in self._weights]
+        problem = f"the reply's {one_line(faults[0].text, _SHOWN_CHARS)}"
         if all(fault.keyword in _BOUNDS and fault.place in places for fault in faults):
             return Abstain(FailureKind.OUT_OF_RANGE, problem)
         return self._unparseable(problem)
 
     def _score(self, reply: dict[str, Any]) -> Score | Abstain:
         try:
-            terms = [weight * float(_at(reply, place)) for place, weight in self._weights.items()]
+            terms = [
+                weight * float(_value_at(reply, pointer))
+                for pointer, weight in self._weights.items()
+            ]
             value = math.fsum(terms)
         except OverflowError:
             value = math.inf
@@ -260,7 +272,7 @@ class SchemaForm:
         if self.bounds is not None:  # a sum of rounded terms may be a hair outside
             value = min(max(value, self.bounds[0]), self.bounds[1])
         why = next((text for text in reply.values() if isinstance(text, str)), "")
-        return Score(value, shortened_reason(why), {"verdict": value, "reply": reply})
+        return Score(value, one_line(why), {"verdict": value, "reply": reply})
 
     def _unparseable(self, problem: str) -> Abstain:
         return Abstain(
@@ -269,16 +281,28 @@ class SchemaForm:
 
 
 def _object_in(text: str) -> dict[str, Any] | None:
-    """The object as it was written, or as it can be read in plain characters."""
-    for answer in (judge_text_without_thinking(text), answer_text(text)):
-        found = None if answer is None else json_object(answer)
-        if found is not None:
-            return found
+    """The one JSON object of a reply, its strings as they were written; None without one.
+
+    A reply that is the object and nothing else is decoded once. Any other is searched, first as it
+    is, then in plain characters.
+    """
+    answer = split_thinking(text).answer
+    if answer is None:
+        return None
+    if answer.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            found, end = decode_object(answer, len(answer) - len(answer.lstrip()))
+            if found and not answer[end:].strip():
+                return found
+    for written in (answer, visible_answer(text)):
+        known = None if written is None else json_object(written)
+        if known is not None:
+            return known
     return None
 
 
-def _at(reply: dict[str, Any], place: str) -> Any:
+def _value_at(reply: dict[str, Any], pointer: str) -> Any:
     value: Any = reply
-    for part in parts(place):
+    for part in pointer_keys(pointer):
         value = value[part]
     return value

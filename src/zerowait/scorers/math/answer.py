@@ -1,13 +1,12 @@
-"""A mathematical answer, compared by what it means and not by how it is written."""
+"""The scorer ``math``: compares answers by their mathematical value, however they are written."""
 
 from __future__ import annotations
 
 import re
 from typing import Literal, TypeAlias
 
-from zerowait.scorers.answer import last_answer, shown
+from zerowait.scorers.answers import gold_texts, last_answer, no_gold, shown
 from zerowait.scorers.boxed import last_boxes
-from zerowait.scorers.gold import gold_texts, no_gold
 from zerowait.scorers.math.formula import (
     Formula,
     answer_in_tags,
@@ -62,10 +61,16 @@ def math_answer(
 ) -> Score | Abstain:
     r"""`score` when the response's answer equals a gold one, `format_score` for another formula.
 
-    A response without an answer outside of its thinking that can be read is worth 0. The gold is a
-    number, a formula in LaTeX or plain text, words, a worked solution that ends in ``\boxed{…}``,
-    or a list of those; one that has no value (1/0) is none. A gold that cannot be read equals the
-    same text, and abstains on others.
+    A response without a readable answer outside of its thinking is worth 0.
+
+    Args:
+        sample: its ground truth is a number, a formula in LaTeX or plain text, words, a worked
+            solution that ends in ``\boxed{…}``, or a list of those. One without a value (1/0) does
+            not count; one that cannot be read equals the same text, and abstains on others.
+        extraction: which answer of the response counts, see `answer_formula`.
+        decimals: significant digits from which on a rounded decimal fraction counts as right.
+        score: of a right answer.
+        format_score: of another formula.
 
     Numbers that are too large to be compared soon are refused. The engine runs this scorer in
     another process, which it ends at the deadline. Needs the extra ``math``.

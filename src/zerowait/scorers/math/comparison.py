@@ -638,39 +638,43 @@ class _Line:
             if _equal(each, end, self._decimals)
         )
 
-    def has(self, answer: MathAnswer, place: _Position) -> bool:  # noqa: PLR0911 - table of kinds
-        """Whether a set has what is at a position."""
+    def has(self, answer: MathAnswer, position: _Position) -> bool:  # noqa: PLR0911 - table of kinds
+        """Whether a set contains the point or gap at a position."""
         match answer:
             case AnswerGroup("{}", items):
-                return any(self.at(each) == place for each in items)
+                return any(self.at(each) == position for each in items)
             case AnswerGroup(brackets, (lower, upper)):
                 low, high = self.at(lower), self.at(upper)
                 return (
-                    low < place < high
-                    or (place == low and brackets[0] == "[")
-                    or (place == high and brackets[1] == "]")
+                    low < position < high
+                    or (position == low and brackets[0] == "[")
+                    or (position == high and brackets[1] == "]")
                 )
             case NumberSet(name):
                 return name == "R"
             case SetOperation(operation, left, right):
-                one, other = self.has(left, place), self.has(right, place)
+                one, other = self.has(left, position), self.has(right, position)
                 return {"\\cup": one or other, "\\cap": one and other}.get(
                     operation, one and not other
                 )
             case Member(_, of):
-                return self.has(of, place)
+                return self.has(of, position)
             case Assigned(_, value):
-                return self.at(value) == place
+                return self.at(value) == position
             case Relation(sides, relations):
-                return all(map(self._holds, [place] * len(relations), sides, relations, sides[1:]))
+                return all(
+                    map(self._holds, [position] * len(relations), sides, relations, sides[1:])
+                )
             case Several(items, joint):
-                return self._has_several(items, joint, place)
+                return self._has_several(items, joint, position)
             case _:
                 return False
 
-    def _holds(self, place: _Position, left: Expression, relation: str, right: Expression) -> bool:
-        one = place if symbols(left) else self.at(left)
-        other = place if symbols(right) else self.at(right)
+    def _holds(
+        self, position: _Position, left: Expression, relation: str, right: Expression
+    ) -> bool:
+        one = position if symbols(left) else self.at(left)
+        other = position if symbols(right) else self.at(right)
         return {
             "<": one < other,
             ">": one > other,
@@ -679,10 +683,10 @@ class _Line:
             "\\ne": one != other,
         }.get(relation, False)
 
-    def _has_several(self, items: tuple[MathAnswer, ...], joint: str, place: _Position) -> bool:
+    def _has_several(self, items: tuple[MathAnswer, ...], joint: str, position: _Position) -> bool:
         """Any of the inequalities with "or" between them; of others all, if they have a point."""
         if all(map(_is_tuple, items)) or joint == "or":
-            return any(self.has(each, place) for each in items)
+            return any(self.has(each, position) for each in items)
         if any(all(self.has(each, other) for each in items) for other in self.positions()):
-            return all(self.has(each, place) for each in items)
-        return joint == "," and any(self.has(each, place) for each in items)
+            return all(self.has(each, position) for each in items)
+        return joint == "," and any(self.has(each, position) for each in items)

@@ -215,8 +215,8 @@ def _points(names: list[str], one: Expression, other: Expression) -> Iterator[di
     for index in range(_POINTS):
         drawn = hashlib.shake_128(seed + bytes([index])).digest(5 * len(names))
         point: dict[str, Fraction] = {}
-        for place, name in enumerate(names):
-            part = drawn[5 * place : 5 * place + 5]
+        for nth, name in enumerate(names):
+            part = drawn[5 * nth : 5 * nth + 5]
             size = Fraction(int.from_bytes(part[:4], "big") % 999_983 + 1, 1_000_003)
             if index in (1, 2, 5, 7):
                 size = 1 + 8 * size

@@ -165,8 +165,8 @@ def decimal(text: str) -> Number:
     )
 
 
-class Reader:
-    """Recursive descent over tokens; every method leaves `at` behind what it read."""
+class ExpressionParser:
+    """Recursive-descent parser over tokens; every method leaves `at` behind what it read."""
 
     def __init__(self, given: list[Token], *, sign: int = 1) -> None:
         self._given = given
@@ -449,7 +449,7 @@ class Reader:
         raise UnreadableError(f"{text} is not known")
 
     def _argument(self) -> Expression:
-        r"""What stands in braces, or a single digit or letter: \frac12 is a half."""
+        r"""An argument in braces, or a single digit or letter: \frac12 is a half."""
         token = self._peek()
         if token is None or token.text == "{":
             return self._bracketed(self._next().text)

@@ -339,7 +339,7 @@ def _from_latex(text: str) -> str:
     text = _MATH_MODE.sub(" ", text)
     text = _REPEATING.sub(_fraction, _DOTTED.sub(r"\\overline{\1\2\3}", text))
     text = text.replace("\\%", "%").replace("\\#", "#").replace("\\&", " and ").replace("\\_", "_")
-    for _ in range(4):  # fonts stand in fonts
+    for _ in range(4):  # fonts may be nested
         changed = _FONT_SWITCH.sub(r"\\text{\1}", _FONT.sub(_unwrapped, text))
         if changed == text:
             break

@@ -11,15 +11,15 @@ from fractions import Fraction
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from zerowait.scorers.answer import canonical
+from zerowait.scorers.answers import canonical
 from zerowait.scorers.math.equality import equal
 from zerowait.scorers.math.expression import (
     INFINITY,
     Apply,
     Expression,
+    ExpressionParser,
     Name,
     Number,
-    Reader,
     TooLargeError,
     UndefinedError,
     UnreadableError,
@@ -31,7 +31,7 @@ from zerowait.scorers.math.unit import in_base_unit, unit_of
 
 
 class Quantity(NamedTuple):
-    """A value with what stands behind or before it."""
+    """A value with the unit, words or percent sign around it."""
 
     value: MathAnswer
     unit: str = ""
@@ -77,7 +77,7 @@ class Matrix(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """What a name (x, f(x), AB) is said to be."""
+    """A name (x, f(x), AB) and the value given to it."""
 
     name: str
     value: MathAnswer
@@ -298,7 +298,7 @@ def read_answer(spelling: str, *, grouped: bool = True) -> MathAnswer:
     given = latex_tokens(spelling, grouped=grouped)
     if not given:
         raise UnreadableError("it is empty")
-    return _Notation().answer(given)
+    return _AnswerParser().answer(given)
 
 
 def times_of_day(spelling: str) -> Time | None:
@@ -310,7 +310,7 @@ def times_of_day(spelling: str) -> Time | None:
 
 
 def in_words(spelling: str) -> WordsAnswer | None:
-    """The words that a text is that cannot be read otherwise; None without any."""
+    """A text as an answer in words; None without any word."""
     date = _date(spelling)
     if date is not None:
         return date
@@ -387,7 +387,7 @@ def _cells(inside: str, *, grouped: bool) -> tuple[tuple[MathAnswer, ...], ...]:
 
 
 def _scaled(factor: str, rows: tuple[tuple[MathAnswer, ...], ...]) -> Matrix:
-    by = Number(Fraction(-1)) if factor == "-" else _Notation().answer(latex_tokens(factor))
+    by = Number(Fraction(-1)) if factor == "-" else _AnswerParser().answer(latex_tokens(factor))
     if not isinstance(by, Number | Name | Apply):
         raise UnreadableError("the factor of a matrix")
 
@@ -399,8 +399,8 @@ def _scaled(factor: str, rows: tuple[tuple[MathAnswer, ...], ...]) -> Matrix:
     return Matrix(tuple(tuple(map(times, row)) for row in rows))
 
 
-class _Notation:
-    """Notation from the loosest to the tightest: lists, relations, sets, quantities."""
+class _AnswerParser:
+    """Parses notation from the loosest to the tightest binding: lists, relations, sets, values."""
 
     def __init__(self) -> None:
         self._depth = 0
@@ -673,7 +673,7 @@ class _Notation:
     def _scalar(self, given: list[Token]) -> Expression:
         if not given:
             raise UnreadableError("nothing stands here")
-        return Reader(list(given), sign=self._sign or 1).all()
+        return ExpressionParser(list(given), sign=self._sign or 1).all()
 
 
 def _between_joints(parts: list[list[Token]], joints: list[str], index: int) -> bool:
@@ -711,7 +711,7 @@ def _is_joint(token: Token) -> bool:
 def _split(
     given: list[Token], is_mark: Callable[[Token], bool]
 ) -> tuple[list[list[Token]], list[str]]:
-    """The parts between the marks that stand in no brackets, and the marks."""
+    """The parts between the marks outside of brackets, and the marks."""
     parts: list[list[Token]] = [[]]
     marks: list[str] = []
     depth = 0
@@ -767,7 +767,7 @@ def _is_scalar(inside: list[Token]) -> bool:
 
 
 def _modulus(given: list[Token]) -> tuple[list[Token], list[Token]] | None:
-    r"""What stands before \pmod, (mod m) or mod, and the modulus."""
+    r"""The tokens before \pmod, (mod m) or mod, and those of the modulus."""
     for index, token in enumerate(given):
         if token.text in ("\\pmod", "\\bmod", "\\mod", "mod"):
             before, after = given[:index], given[index + 1 :]

@@ -145,7 +145,7 @@ def answer_of(sentence: str) -> str | None:
 def plain_answer(text: str) -> str:
     """`text` without the stars around what is emphasised; 2**3 keeps its own.
 
-    >>> plain("**5** apples"), plain("2**3 + 4**2")
+    >>> plain_answer("**5** apples"), plain_answer("2**3 + 4**2")
     ('5 apples', '2**3 + 4**2')
     """
     return _EMPHASIS.sub(r"\1", text)
@@ -154,8 +154,8 @@ def plain_answer(text: str) -> str:
 def bare_answer(formula: str) -> str:
     r"""A formula without the marks that set it off from prose.
 
-    >>> bare("$5$"), bare(r"\( x \)"), bare("x = $5$"), bare("(1,234)")
-    ('5', 'x', 'x = 5', '1,234')
+    >>> [bare_answer(text) for text in ("$5$", r"\( x \)", "x = $5$", "(1,234)")]
+    ['5', 'x', 'x = 5', '1,234']
     """
     inside = re.sub(r"\\[\[(]\s*|\s*\\[\])]|\$", "", formula).strip()
     return inside[1:-1] if _GROUPED.fullmatch(inside) else inside

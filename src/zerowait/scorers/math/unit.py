@@ -1,4 +1,4 @@
-r"""The unit that stands behind a number, where it is one that can be told from others."""
+r"""Units of measurement at the end of an answer."""
 
 from __future__ import annotations
 

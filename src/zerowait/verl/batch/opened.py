@@ -12,7 +12,8 @@ from typing import Any
 
 from zerowait.config import load_config
 from zerowait.engine import Engine, Rewards
-from zerowait.engine.plan import Plan, compile_plan, credentials
+from zerowait.engine.credentials import credentials
+from zerowait.engine.plan import Plan, compile_plan
 from zerowait.engine.portal import new_loop
 from zerowait.engine.progress import Progress
 from zerowait.types import Reward, Sample

@@ -11,7 +11,8 @@ import msgspec
 from zerowait.engine.portal import Portal
 from zerowait.engine.together import side_by_side
 from zerowait.errors import ConfigError
-from zerowait.scorers.adapt import convention_of, crash
+from zerowait.scorers.calling_convention import convention_of
+from zerowait.scorers.results import crash
 from zerowait.scorers.user import UserScorer
 from zerowait.types import Abstain, Outcome, Sample
 

@@ -14,8 +14,8 @@ import msgspec
 
 from zerowait.config import Source
 from zerowait.config.checks import finite, positive
+from zerowait.config.messages import locate, plain_words
 from zerowait.config.urls import check_url
-from zerowait.config.words import locate, plain_words
 from zerowait.shaping.median_band import MedianBand
 
 KEY_VARIABLE: Final = "OPENAI_API_KEY"

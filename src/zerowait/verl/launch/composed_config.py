@@ -121,7 +121,7 @@ class _Check:
             key == given or key.startswith(f"{given}.") for given in self._extra
         ):
             path = _written_at(self._verl, key)
-            place = self._recipe.source.says(("verl", *path), "").split(": ", 1)[0]
+            place = self._recipe.source.message(("verl", *path), "").split(": ", 1)[0]
             raise ConfigError(f"{place}: verl: {key} {problem}")
         raise ConfigError(f"{key} {problem}")
 

@@ -113,10 +113,10 @@ def refuse_lone_comparison(config: RewardConfig, responses: int) -> None:
         return
     plan = compile_plan(config)
     counting = {term.name for term in plan.terms if term.factor != 0}
-    for contest in plan.contests:
-        if contest.name in counting:
+    for comparison in plan.comparisons:
+        if comparison.name in counting:
             config.fail(
-                ("components", contest.name),
+                ("components", comparison.name),
                 "compares the responses to one prompt, and there is one response per prompt "
                 "(rollout.n is 1), so that it would never be measured: sample at least 2, or let "
                 "its judge look at one response at a time",

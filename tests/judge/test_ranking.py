@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zerowait.judge.comparing.ranking import (
+    Game,
+    Match,
+    bradley_terry,
+    rank_responses,
+    ranked_matches,
+)
 from zerowait.judge.comparing.schedule import by_content, pairings, windows
-from zerowait.judge.comparing.standings import Game, Match, bradley_terry, ranked_matches, standings
 from zerowait.types import Abstain, FailureKind, Score
 
 LATE = Abstain("timeout", "no answer in 60 s")
@@ -45,7 +51,7 @@ def test_strengths_follow_their_members_into_another_order(played, random):
 
 @settings(max_examples=40)
 @given(round_robins())
-def test_where_everybody_met_everybody_more_wins_are_more_strength(played):
+def test_where_all_pairs_met_more_wins_are_more_strength(played):
     size, told = played
     wins = [0.0] * size
     for i, j, result in told:
@@ -59,7 +65,7 @@ def test_where_everybody_met_everybody_more_wins_are_more_strength(played):
 
 @settings(max_examples=40)
 @given(games(least=1))
-def test_at_the_strengths_everybody_has_won_as_much_as_is_expected(played):
+def test_at_the_strengths_each_member_has_won_as_much_as_is_expected(played):
     """The likelihood's own condition, which says nothing of how it was reached."""
     size, told = played
     p = bradley_terry(size, told)
@@ -84,7 +90,7 @@ def test_a_win_more_is_never_less_strength(played, data):
 
 
 @given(st.integers(2, 17), st.integers(1, 18))
-def test_everybody_meets_as_many_others_as_asked_and_nobody_twice(size, rounds):
+def test_each_member_meets_as_many_others_as_asked_and_none_twice(size, rounds):
     pairs = pairings(size, rounds)
     assert len(set(pairs)) == len(pairs)
     assert all(0 <= i < j < size for i, j in pairs)
@@ -95,7 +101,7 @@ def test_everybody_meets_as_many_others_as_asked_and_nobody_twice(size, rounds):
 
 
 @given(st.integers(2, 17), st.integers(2, 18))
-def test_from_two_rounds_on_results_tie_everybody_together(size, rounds):
+def test_from_two_rounds_on_the_pairs_connect_all_members(size, rounds):
     reached, pairs = {0}, pairings(size, rounds)
     for _ in range(size):
         reached |= {m for pair in pairs if reached & set(pair) for m in pair}
@@ -103,7 +109,7 @@ def test_from_two_rounds_on_results_tie_everybody_together(size, rounds):
 
 
 @given(st.integers(2, 60), st.integers(3, 20))
-def test_windows_show_everybody_and_are_tied_by_the_first_two(size, most):
+def test_windows_show_all_members_and_share_the_first_two(size, most):
     shown = windows(size, most)
     assert set().union(*shown) == set(range(size))
     assert all(2 <= len(window) <= most and len(set(window)) == len(window) for window in shown)
@@ -125,7 +131,7 @@ def test_the_order_of_two_responses_depends_on_their_siblings_too():
 def values(matches, copies, by="wins", quorum=0.5):
     return [
         s.value if not isinstance(s, Abstain) else s
-        for s in standings(matches, copies, by=by, quorum=quorum)
+        for s in rank_responses(matches, copies, by=by, quorum=quorum)
     ]
 
 
@@ -145,16 +151,18 @@ def test_a_failed_comparison_is_left_out_for_both():
 
 def test_a_response_without_its_quorum_of_comparisons_abstains_with_the_reason():
     matches = [Match(0, 1, LATE), Match(0, 2, LATE), Match(1, 2, 1.0)]
-    first, second, third = standings(matches, [1, 1, 1], by="wins", quorum=0.5)
+    first, second, third = rank_responses(matches, [1, 1, 1], by="wins", quorum=0.5)
     assert first.kind is FailureKind.TIMEOUT
     assert first.detail == "0 of 2 comparisons reached a verdict, quorum 0.5; no answer in 60 s"
     assert (second.value, third.value) == (1.0, 0.0)
-    assert all(isinstance(s, Abstain) for s in standings(matches, [1, 1, 1], by="wins", quorum=1.0))
+    assert all(
+        isinstance(s, Abstain) for s in rank_responses(matches, [1, 1, 1], by="wins", quorum=1.0)
+    )
 
 
 def test_the_share_of_comparisons_in_which_answers_disagreed_is_told():
     matches = [Match(0, 1, 0.5, agreed=False), Match(0, 2, 1.0), Match(1, 2, LATE)]
-    told = [s.inconsistent for s in standings(matches, [1, 1, 1], by="wins", quorum=0.5)]
+    told = [s.inconsistent for s in rank_responses(matches, [1, 1, 1], by="wins", quorum=0.5)]
     assert told == [0.5, 1.0, 0.0]
 
 

@@ -1,4 +1,4 @@
-"""A bound on the memory that a computation may take, so that it fails before the machine does."""
+"""A limit on the memory that a computation may allocate."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ _STATM = Path("/proc/self/statm")
 
 @contextlib.contextmanager
 def bounded_growth(most_bytes: int) -> Iterator[None]:
-    """Inside, an allocation that takes the process `most_bytes` beyond its size fails.
+    """A context in which the process may grow by at most `most_bytes`.
 
-    It fails with a MemoryError, which is an ordinary failure of the computation. The bound is the
-    whole process's: use it where nothing else runs. On systems without ``/proc`` there is none.
+    An allocation beyond that raises a MemoryError, an ordinary failure of the computation. The
+    limit is of the whole process: use it where nothing else runs. Systems without ``/proc`` have
+    no limit.
     """
     size = _address_space_bytes()
     if size is None:

@@ -1,4 +1,4 @@
-"""When nothing moves any more, it is told what is waited for and where."""
+"""When nothing happens any more, an event says what is waited for and where."""
 
 import asyncio
 import logging
@@ -12,7 +12,7 @@ from zerowait.engine.monitor.stall_watchdog import StallWatchdog
 from zerowait.events import NothingMoves, StoreFailed
 
 TIMEOUT_S = 60.0
-QUIET_S = 120.0
+STALL_S = 120.0
 
 
 class Clock:
@@ -27,59 +27,59 @@ def clock():
     return Clock()
 
 
-def watched(clock, events):
+def watchdog_of(clock, events):
     return StallWatchdog(EndpointStates(Traffic()), events.append, TIMEOUT_S, wall_s=clock)
 
 
-async def seen(standstill):
-    standstill.look()
+async def checked(watchdog):
+    watchdog.check()
 
 
-def test_nothing_is_told_while_something_moves_or_nothing_is_waited_for(clock):
+def test_nothing_is_reported_while_something_happens_or_nothing_is_pending(clock):
     events = []
-    standstill = watched(clock, events)
-    pending = standstill.pending
+    watchdog = watchdog_of(clock, events)
+    pending = watchdog.pending
     for _ in range(5):
-        clock.now_s += QUIET_S
-        asyncio.run(seen(standstill))
+        clock.now_s += STALL_S
+        asyncio.run(checked(watchdog))
     number = pending.enter("quality", Sample("q", "a"))
     for _ in range(5):
-        clock.now_s += QUIET_S - 1
-        standstill(StoreFailed(why="full"))
-        clock.now_s += QUIET_S - 1
-        asyncio.run(seen(standstill))
+        clock.now_s += STALL_S - 1
+        watchdog(StoreFailed(why="full"))
+        clock.now_s += STALL_S - 1
+        asyncio.run(checked(watchdog))
     pending.leave(number)
     assert events == []
 
 
-def test_a_standstill_is_told_once_with_the_longest_waits_first(clock, caplog):
+def test_a_stall_is_reported_once_with_the_longest_waits_first(clock, caplog):
     events = []
-    standstill = watched(clock, events)
-    pending = standstill.pending
+    watchdog = watchdog_of(clock, events)
+    pending = watchdog.pending
     pending.enter("quality", Sample("q", "a", id="row 7"))
     pending.enter("length", Sample("q", "a", group="g3"))
     for number in range(30):
         pending.enter("more", Sample("q", "a", id=str(number)))
-    clock.now_s += QUIET_S
+    clock.now_s += STALL_S
     with caplog.at_level(logging.WARNING):
-        asyncio.run(seen(standstill))
-        asyncio.run(seen(standstill))
+        asyncio.run(checked(watchdog))
+        asyncio.run(checked(watchdog))
     [event] = events
-    assert (event.for_s, event.pending) == (QUIET_S, 32)
+    assert (event.for_s, event.pending) == (STALL_S, 32)
     lines = event.dump.splitlines()
     assert lines[0].startswith("32 components are waited for; 0 requests are in flight")
     assert lines[1].startswith("quality of sample 'row 7': ")
     assert lines[2].startswith("length of a sample of group 'g3': ")
     assert "and 12 more" in lines
     assert "nothing has moved for 120 s" in caplog.text
-    standstill(StoreFailed(why="full"))
-    clock.now_s += QUIET_S
-    asyncio.run(seen(standstill))
+    watchdog(StoreFailed(why="full"))
+    clock.now_s += STALL_S
+    asyncio.run(checked(watchdog))
     assert len(events) == 2
 
 
-def test_an_engine_tells_where_its_judgements_hang():
-    """The transport never answers; the watch is asked as if two minutes had passed."""
+def test_an_engine_reports_where_its_judgements_hang():
+    """The transport never answers; the watchdog checks as if two minutes had passed."""
     events = []
 
     class Silent:
@@ -108,8 +108,8 @@ def test_an_engine_tells_where_its_judgements_hang():
             calls = [asyncio.create_task(engine.score(row)) for row in rows]
             while engine.stats().in_flight < 3:  # noqa: ASYNC110 - the flights have no event
                 await asyncio.sleep(0)
-            engine._watchdog._moved_s -= QUIET_S
-            engine._watchdog.look()
+            engine._watchdog._last_event_s -= STALL_S
+            engine._watchdog.check()
             for call in calls:
                 call.cancel()
             await asyncio.wait(calls)

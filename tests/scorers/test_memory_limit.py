@@ -3,13 +3,13 @@ import subprocess
 import sys
 import textwrap
 
-from zerowait.scorers.memory import bounded_growth
+from zerowait.scorers.memory_limit import bounded_growth
 
 
-def in_a_fresh_process(claims: str) -> None:
-    """Run `claims` where nobody else has freed a heap from which an allocation could come."""
+def in_a_fresh_process(code: str) -> None:
+    """Run `code` in a process without a freed heap from which an allocation could come."""
     told = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(claims)],
+        [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
         text=True,
         timeout=60,
@@ -22,7 +22,7 @@ def test_an_allocation_beyond_the_bound_fails_and_later_ones_do_not():
     in_a_fresh_process(
         """
         import contextlib, resource
-        from zerowait.scorers.memory import bounded_growth
+        from zerowait.scorers.memory_limit import bounded_growth
 
         before, failed = resource.getrlimit(resource.RLIMIT_AS), True
         with bounded_growth(1 << 25), contextlib.suppress(MemoryError):
@@ -40,7 +40,7 @@ def test_a_heap_that_was_freed_lifts_the_bound_by_no_more_than_its_size():
     in_a_fresh_process(
         """
         import contextlib
-        from zerowait.scorers.memory import bounded_growth
+        from zerowait.scorers.memory_limit import bounded_growth
 
         freed = [bytes(1 << 16) for _ in range(1 << 11)]
         pin = bytes(1 << 10)  # above them, so that the heap under it is kept

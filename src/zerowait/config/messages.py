@@ -1,4 +1,4 @@
-"""Between the words of YAML, of msgspec, and of people."""
+"""Error messages in the words of YAML: what a key may be, what was wrong, what to write instead."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after", "proxy")
 
 
 def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
-    """What a field that takes certain words may be, such as "auto or a whole number".
+    """The words that a field takes, and its other types, such as "auto or a whole number".
 
-    Empty for a field that takes none; None for one that does not exist.
+    Empty for a field that takes no particular words; None for one that does not exist.
     """
     options: tuple[Any, ...] = (kind,)
     for part in path:
@@ -47,7 +47,7 @@ def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
 
 
 def with_words(tree: dict[str, Any]) -> dict[str, Any]:
-    """The tree with its words back: YAML reads an unquoted yes, no, off and true as booleans."""
+    """The tree with booleans as the words they were: YAML reads yes, no and off as booleans."""
     tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
     if isinstance(tree.get("endpoints"), list):
         tree = tree | {"endpoints": [_with_proxy(each) for each in tree["endpoints"]]}
@@ -82,7 +82,7 @@ def locate(message: str) -> tuple[KeyPath, str]:
 
 
 def plain_words(problem: str) -> str:
-    """The sentence of msgspec in the words of YAML.
+    """Msgspec's message in the words of YAML.
 
     >>> plain_words("Expected `int | str`, got `array`")
     'must be a whole number or text, not a list'
@@ -98,12 +98,12 @@ def plain_words(problem: str) -> str:
 
 
 def kind_of(tree: Any) -> str:
-    """What `tree` is, for the sentence "must be a mapping, not ..."; it may be a key: no value."""
+    """The YAML type of `tree`, for messages; never its value, which may be a key."""
     return "nothing" if tree is None else _KINDS.get(type(tree).__name__, type(tree).__name__)
 
 
 def number_hint(text: Any) -> str:
-    """What to write for the number that `text` was meant to be, as a half sentence, or nothing.
+    """A hint how to write the number that `text` was meant to be; empty where it was none.
 
     >>> number_hint("0,5"), number_hint("1e-6")
     ('; a number is written with a point: 0.5', '; YAML reads 1e-6 as text: write 1.0e-6')
@@ -127,7 +127,7 @@ def number_hint(text: Any) -> str:
 
 
 def as_yaml_number(text: Any) -> str | None:
-    """How YAML would read the number that `text` was meant to be; None when it is none.
+    """A spelling that YAML reads as the number that `text` was meant to be; None for no number.
 
     >>> as_yaml_number("1e-6"), as_yaml_number("2.5e3"), as_yaml_number("many")
     ('1.0e-6', '2.5e+3', None)
@@ -153,6 +153,6 @@ _KINDS = {
 
 
 def _kinds(names: str) -> str:
-    """Msgspec's ``int | null`` in words; that nothing is possible is left out."""
+    """Msgspec's ``int | null`` in words, without the null."""
     words = [_KINDS.get(name, name) for name in names.split(" | ")]
     return " or ".join([word for word in words if word != "nothing"] or words)

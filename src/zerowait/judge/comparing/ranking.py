@@ -1,4 +1,4 @@
-"""From comparisons to what each response of a group is worth."""
+"""Rates the responses of a group by the comparisons between them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_TURNS: Final = 1000
 
 
 class Game(NamedTuple):
-    """What one comparison of two members said.
+    """The result of one comparison of two members.
 
     Args:
         first, second: the members, by index.
@@ -32,10 +32,17 @@ class Game(NamedTuple):
 def bradley_terry(size: int, games: Sequence[Game]) -> list[float]:
     """The strength of each member, greater than 0; it beats another with p / (p + p_other).
 
-    A tie counts as half a win for each. For every four games a member also draws one with a member
-    of strength 1, so that strengths stay finite where one has won every game, and can be compared
-    where the games leave the members in parts that never met. Members in another order get the
-    same strengths in that order; where everybody met everybody, more wins are more strength.
+    A tie counts as half a win for each. For every four games a member also draws one with an
+    imaginary member of strength 1, so that strengths stay finite where one has won every game, and
+    comparable where the games leave groups of members that never met. The order of members does
+    not matter; where all pairs met, more wins are more strength.
+
+    Args:
+        size: how many members there are.
+        games: the comparisons, members by index in ``range(size)``.
+
+    Reference:
+        Bradley and Terry 1952, Rank analysis of incomplete block designs.
 
     >>> p = bradley_terry(2, [Game(0, 1, 1.0)] * 3)
     >>> round(p[0] / (p[0] + p[1]), 2)
@@ -69,8 +76,8 @@ class Match(NamedTuple):
 
     Args:
         first, second: the responses, by index.
-        result: of the first: 1 won, 0 lost, 0.5 a tie; or why nothing came of it.
-        agreed: whether everything that was asked about the two said the same.
+        result: of the first: 1 won, 0 lost, 0.5 a tie; or why the comparison failed.
+        agreed: whether all answers about the two agreed.
     """
 
     first: int
@@ -80,11 +87,11 @@ class Match(NamedTuple):
 
 
 class Rank(NamedTuple):
-    """A response's place among its siblings.
+    """A response's rating among the other responses of its group.
 
     Args:
         value: the share of them that it beats, in [0, 1], a tie counting half.
-        met: how many of them it was compared with, copies of itself included.
+        met: with how many of them it was compared, copies of itself included.
         missed: comparisons that failed.
         inconsistent: the share of its comparisons in which two answers disagreed.
     """
@@ -95,25 +102,24 @@ class Rank(NamedTuple):
     inconsistent: float
 
 
-def standings(
+def rank_responses(
     matches: Sequence[Match], copies: Sequence[int], *, by: By, quorum: float
 ) -> list[Rank | Abstain]:
-    """What each different response of a group is worth, or why that is not known.
+    """The rating of each distinct response of a group, or an Abstain for too few matches.
 
-    A response is compared with all copies of another at once, and ties with copies of itself
-    without being asked. Under ``wins`` the value is the mean over those that it met; under
-    ``bradley_terry`` the mean chance to beat each of the others, met or not, so that it does not
-    matter who happened to be met. A match without a result is left out for both. A response that
-    has results for less than `quorum` of what it was to meet abstains, with the most frequent
-    reason.
+    A match counts for all copies of both responses, and copies tie without a match. Under ``wins``
+    the value is the mean result over the others that a response met; under ``bradley_terry`` the
+    mean probability to beat each of the others, met or not, so that it does not depend on the
+    schedule. A failed match is left out for both. A response with results for less than `quorum`
+    of its matches abstains, with the most frequent reason.
 
     Args:
-        matches: what was compared; a pair may be there several times.
-        copies: how often each response is in the group.
-        by: how the value is found.
-        quorum: in (0, 1].
+        matches: the comparisons; a pair may occur several times.
+        copies: how often each distinct response occurs in the group.
+        by: the rating method.
+        quorum: the least share of successful matches, in (0, 1].
 
-    >>> [s.value for s in standings([Match(0, 1, 1.0)], [1, 2], by="wins", quorum=0.5)]
+    >>> [s.value for s in rank_responses([Match(0, 1, 1.0)], [1, 2], by="wins", quorum=0.5)]
     [1.0, 0.25]
     """
     of: list[list[Match]] = [[] for _ in copies]
@@ -121,15 +127,15 @@ def standings(
         of[match.first].append(match)
         of[match.second].append(match)
     values = _wins(of, copies) if by == "wins" else _expected(matches, copies)
-    return [_standing(i, of[i], copies, values[i], quorum) for i in range(len(copies))]
+    return [_rank(i, of[i], copies, values[i], quorum) for i in range(len(copies))]
 
 
 def ranked_matches(
     windows: Sequence[Sequence[int]], outcomes: Sequence[Score | Abstain]
 ) -> list[Match]:
-    """What rankings of some of the responses say about each two of them.
+    """One match for each pair of responses that a ranking shows.
 
-    Two responses that several windows show have one match; windows that disagree make it a tie.
+    A pair that several windows show has one match; windows that disagree make it a tie.
 
     Args:
         windows: the responses that each ranking shows, by index.
@@ -143,7 +149,7 @@ def ranked_matches(
             for place, positions in enumerate(outcome.detail["order"]):
                 places |= {window[position]: place for position in positions}
         for first, second in combinations(window, 2):
-            result = outcome if isinstance(outcome, Abstain) else _before(places, first, second)
+            result = outcome if isinstance(outcome, Abstain) else _result(places, first, second)
             said.setdefault((first, second), []).append(result)
     return [_match(pair, results) for pair, results in said.items()]
 
@@ -155,11 +161,11 @@ def _match(pair: tuple[int, int], said: Sequence[float | Abstain]) -> Match:
     return Match(*pair, results.pop()) if len(results) == 1 else Match(*pair, 0.5, agreed=False)
 
 
-def _before(places: Mapping[int, int], first: int, second: int) -> float:
+def _result(places: Mapping[int, int], first: int, second: int) -> float:
     return 0.5 if places[first] == places[second] else float(places[first] < places[second])
 
 
-def _standing(
+def _rank(
     index: int, matches: Sequence[Match], copies: Sequence[int], value: float, quorum: float
 ) -> Rank | Abstain:
     met, missed, lost = copies[index] - 1, 0, Counter[FailureKind]()
@@ -182,7 +188,7 @@ def _standing(
 
 
 def _wins(of: Sequence[Sequence[Match]], copies: Sequence[int]) -> list[float]:
-    """The mean result over all that were met; 0.5 where nobody was."""
+    """The mean result of each response over all that it met; 0.5 for one that met none."""
     values = []
     for index, matches in enumerate(of):
         won, weight = [0.5 * (copies[index] - 1)], copies[index] - 1
@@ -197,7 +203,7 @@ def _wins(of: Sequence[Sequence[Match]], copies: Sequence[int]) -> list[float]:
 
 
 def _expected(matches: Sequence[Match], copies: Sequence[int]) -> list[float]:
-    """The mean chance to beat a sibling, by strengths that the matches without copies give."""
+    """The mean probability of each response to beat another, from Bradley-Terry strengths."""
     games = [
         Game(match.first, match.second, match.result)
         for match in matches

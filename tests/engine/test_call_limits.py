@@ -1,4 +1,4 @@
-"""Who waits for whom: no component for another one's function, and sound rows for none that hang."""
+"""No component waits for another one's function, and no sound row for one that hangs."""
 
 import asyncio
 import os
@@ -14,7 +14,8 @@ import zerowait
 from zerowait import Abstain, ConfigError, Engine, FailureKind, Sample, Score
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
-from zerowait.engine.pool.scorer_pool import Growth, Places, ScorerPool
+from zerowait.engine.pool.scorer_pool import CallLimits, ScorerPool
+from zerowait.engine.pool.worker_pool import Growth
 from zerowait.engine.together import side_by_side
 from zerowait.scorers import import_scorer
 
@@ -63,16 +64,18 @@ NAMES = ("slow", "fast", "lists", "counted", "pid", "later", "odd")
 
 @pytest.fixture(autouse=True)
 def _users_module(tmp_path, monkeypatch):
-    (tmp_path / "place_functions.py").write_text(MODULE)
+    (tmp_path / "limited_functions.py").write_text(MODULE)
     monkeypatch.syspath_prepend(tmp_path)
 
 
 def functions():
-    return {f"place_functions:{name}": import_scorer(f"place_functions:{name}") for name in NAMES}
+    return {
+        f"limited_functions:{name}": import_scorer(f"limited_functions:{name}") for name in NAMES
+    }
 
 
 async def all_of(pool, target, samples, **given):
-    calls = [pool.run(f"place_functions:{target}", sample, **given) for sample in samples]
+    calls = [pool.run(f"limited_functions:{target}", sample, **given) for sample in samples]
     return await side_by_side(calls)
 
 
@@ -88,13 +91,15 @@ def parent_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_nobody_waits_for_another_component_s_function():
+def test_no_component_waits_for_another_one_s_function():
     """Rows of twenty components that sleep for ever, before those of rules and a fast function."""
-    slow = {f"slow{n}": {"scorer": "place_functions:slow", "sources": ["slow"]} for n in range(10)}
+    slow = {
+        f"slow{n}": {"scorer": "limited_functions:slow", "sources": ["slow"]} for n in range(10)
+    }
     others = {
         "math": {"scorer": "math"},
         "regex": {"scorer": "regex", "pattern": r"\d"},
-        "fast": {"scorer": "place_functions:fast"},
+        "fast": {"scorer": "limited_functions:fast"},
     }
     for each in others.values():
         each["sources"] = ["other"]
@@ -127,8 +132,8 @@ def test_asynchronous_functions_overlap_up_to_their_concurrency_in_one_process(c
     async def main():
         pool = ScorerPool(functions=functions())
         count = 40 if concurrency > 1 else 4
-        places = Places("answer", concurrency=concurrency)
-        outcomes = await all_of(pool, "later", [Sample("", "")] * count, places=places)
+        limits = CallLimits("answer", concurrency=concurrency)
+        outcomes = await all_of(pool, "later", [Sample("", "")] * count, limits=limits)
         await pool.aclose()
         return outcomes
 
@@ -141,8 +146,8 @@ def test_asynchronous_functions_overlap_up_to_their_concurrency_in_one_process(c
 def test_synchronous_functions_have_as_many_processes_as_workers(workers):
     async def main():
         pool = ScorerPool(functions=functions())
-        places = Places("answer", workers=workers)
-        outcomes = await all_of(pool, "pid", [Sample("", "")] * 12, places=places)
+        limits = CallLimits("answer", workers=workers)
+        outcomes = await all_of(pool, "pid", [Sample("", "")] * 12, limits=limits)
         await pool.aclose()
         return outcomes
 
@@ -165,8 +170,8 @@ ODD = [
 def test_one_bad_call_among_overlapping_ones_costs_no_other_its_judgement(what, kind, message):
     async def main():
         pool = ScorerPool(functions=functions())
-        bad = pool.run("place_functions:odd", Sample("", "", what), timeout_s=1.5)
-        others = [pool.run("place_functions:odd", Sample("", "")) for _ in range(11)]
+        bad = pool.run("limited_functions:odd", Sample("", "", what), timeout_s=1.5)
+        others = [pool.run("limited_functions:odd", Sample("", "")) for _ in range(11)]
         outcomes = await side_by_side([*others[:5], bad, *others[5:]])
         again = await all_of(pool, "odd", [Sample("", "")])
         await pool.aclose()
@@ -179,11 +184,11 @@ def test_one_bad_call_among_overlapping_ones_costs_no_other_its_judgement(what, 
     assert outcomes + again == [Score(1.0)] * 12
 
 
-def test_a_cancelled_caller_of_an_overlapping_call_leaves_the_others_alone():
+def test_a_cancelled_caller_of_an_overlapping_call_costs_the_others_nothing():
     async def main():
         pool = ScorerPool(functions=functions())
         calls = [
-            asyncio.create_task(pool.run("place_functions:odd", Sample("", "", what)))
+            asyncio.create_task(pool.run("limited_functions:odd", Sample("", "", what)))
             for what in ("", "waits", "")
         ]
         await asyncio.sleep(0.02)
@@ -199,10 +204,10 @@ def test_a_cancelled_caller_of_an_overlapping_call_leaves_the_others_alone():
 def test_closing_ends_overlapping_calls_and_those_that_wait():
     async def main():
         pool = ScorerPool(functions=functions())
-        places = Places("answer", concurrency=2)
+        limits = CallLimits("answer", concurrency=2)
         waits = [Sample("", "", "waits")] * 4
         async with asyncio.TaskGroup() as group:
-            calls = group.create_task(all_of(pool, "odd", waits, places=places))
+            calls = group.create_task(all_of(pool, "odd", waits, limits=limits))
             await asyncio.sleep(0.3)
             await pool.aclose()
         return calls.result()
@@ -238,11 +243,11 @@ HANGS = {
 @pytest.mark.parametrize("rule", HANGS)
 @pytest.mark.parametrize(("hang", "most"), [(12, 16), (12, 4)])
 def test_sound_rows_go_on_beside_many_that_hang(rule, hang, most):
-    """Also where more hang than there may be processes: those are begun again afterwards."""
+    """Also where more hang than there may be processes: those are restarted afterwards."""
     options, hanging, sound = HANGS[rule]
 
     async def main():
-        pool = ScorerPool(growth=Growth(most=most, slice_s=0.2))
+        pool = ScorerPool(growth=Growth(max_workers=most, hanging_s=0.2))
         stuck = [
             asyncio.create_task(pool.run(rule, hanging, options=options, timeout_s=1000))
             for _ in range(hang)
@@ -266,7 +271,7 @@ def test_sound_rows_go_on_beside_many_that_hang(rule, hang, most):
 
 def test_rows_that_hang_cost_their_own_deadline_however_many():
     async def main():
-        pool = ScorerPool(growth=Growth(most=4, slice_s=0.1))
+        pool = ScorerPool(growth=Growth(max_workers=4, hanging_s=0.1))
         options, hanging, sound = HANGS["regex"]
         calls = [pool.run("regex", hanging, options=options, timeout_s=0.5) for _ in range(8)]
         calls += [pool.run("regex", sound, options=options) for _ in range(8)]
@@ -299,12 +304,12 @@ def test_a_pool_leaves_no_process_and_no_descriptor_behind():
 def test_when_the_fork_server_dies_the_next_call_gets_another_one():
     async def main():
         pool = ScorerPool(functions=functions())
-        first = await pool.run("place_functions:pid", Sample("", ""))
-        hung = asyncio.create_task(pool.run("place_functions:slow", Sample("", ""), timeout_s=60))
+        first = await pool.run("limited_functions:pid", Sample("", ""))
+        hung = asyncio.create_task(pool.run("limited_functions:slow", Sample("", ""), timeout_s=60))
         await asyncio.sleep(0.2)
         os.kill(parent_of(first.detail["pid"]), 9)
         outcome = await hung
-        after = await pool.run("place_functions:fast", Sample("", "four"))
+        after = await pool.run("limited_functions:fast", Sample("", "four"))
         await pool.aclose()
         return outcome, after, first.detail["pid"]
 
@@ -321,38 +326,38 @@ WRONG = [
     # a component, and what its error says
     ({"scorer": "math", "workers": 4}, "components.it.workers is for synchronous functions"),
     ({"scorer": "gsm8k", "concurrency": 4}, "components.it.concurrency is for asynchronous"),
-    ({"scorer": "place_functions:fast", "concurrency": 4}, "is synchronous: give workers"),
-    ({"scorer": "place_functions:lists", "concurrency": 4}, "takes lists: give workers"),
-    ({"scorer": "place_functions:later", "workers": 4}, "asynchronous: give concurrency"),
-    ({"scorer": "place_functions:fast", "workers": 0}, "workers must be"),
-    ({"scorer": "place_functions:fast", "workers": -1}, "workers must be"),
-    ({"scorer": "place_functions:fast", "workers": True}, "workers"),
-    ({"scorer": "place_functions:fast", "workers": 1.5}, "workers"),
-    ({"scorer": "place_functions:fast", "worker": 2}, "did you mean 'workers'?"),
-    ({"scorer": "place_functions:later", "concurency": 2}, "did you mean 'concurrency'?"),
+    ({"scorer": "limited_functions:fast", "concurrency": 4}, "is synchronous: give workers"),
+    ({"scorer": "limited_functions:lists", "concurrency": 4}, "takes lists: give workers"),
+    ({"scorer": "limited_functions:later", "workers": 4}, "asynchronous: give concurrency"),
+    ({"scorer": "limited_functions:fast", "workers": 0}, "workers must be"),
+    ({"scorer": "limited_functions:fast", "workers": -1}, "workers must be"),
+    ({"scorer": "limited_functions:fast", "workers": True}, "workers"),
+    ({"scorer": "limited_functions:fast", "workers": 1.5}, "workers"),
+    ({"scorer": "limited_functions:fast", "worker": 2}, "did you mean 'workers'?"),
+    ({"scorer": "limited_functions:later", "concurency": 2}, "did you mean 'concurrency'?"),
     ({"shape": "hard_cap", "limit": 5, "workers": 2}, "workers"),
 ]
 
 
 @pytest.mark.parametrize(("component", "message"), WRONG)
-def test_places_where_they_mean_nothing_are_one_clear_line(component, message):
+def test_limits_that_mean_nothing_are_one_clear_line(component, message):
     with pytest.raises(ConfigError) as error:
         compile_plan(load_config({"components": {"it": component}}))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_a_table_s_functions_have_the_component_s_places():
-    table = {"a": "place_functions:fast", "b": {"scorer": "place_functions:later"}}
+def test_a_table_s_functions_have_the_component_s_limits():
+    table = {"a": "limited_functions:fast", "b": {"scorer": "limited_functions:later"}}
     given = {"scorer": "by_data_source", "table": table, "workers": 3, "concurrency": 7}
-    (step,) = compile_plan(load_config({"components": {"it": given}})).rules
-    assert step.places == Places("it", workers=3, concurrency=7)
+    (step,) = compile_plan(load_config({"components": {"it": given}})).steps
+    assert step.limits == CallLimits("it", workers=3, concurrency=7)
 
 
 INTERRUPTED = """
 import sys, zerowait
 config = {"components": {
-    "slow": {"scorer": "place_functions:pid_and_sleep"}, "later": {"scorer": "place_functions:odd"}
+    "slow": {"scorer": "limited_functions:pid_and_sleep"}, "later": {"scorer": "limited_functions:odd"}
 }}
 with zerowait.open(config) as rewards:
     rewards.score([zerowait.Sample("", "", "waits")] * 4)
@@ -360,7 +365,7 @@ with zerowait.open(config) as rewards:
 
 
 def test_an_interrupt_ends_every_process(tmp_path):
-    (tmp_path / "place_functions.py").write_text(
+    (tmp_path / "limited_functions.py").write_text(
         MODULE
         + """
 def pid_and_sleep(sample):
@@ -381,7 +386,7 @@ def pid_and_sleep(sample):
         pids = [int(pid) for _ in range(2) for pid in process.stdout.readline().split()]
         process.send_signal(signal.SIGINT)
         process.wait(60)
-    assert len(set(pids)) == 3  # two workers, and who forked them
+    assert len(set(pids)) == 3  # two workers and the fork server
     end = time.monotonic() + 60
     while any(map(alive, pids)) and time.monotonic() < end:
         time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Whether a judge is still the one it was."""
+"""Detects when an endpoint begins to answer with another model."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from typing import Final
 from zerowait.judge.reply import ServedModel
 
 _REMEMBERED: Final = 1024
-"""There are servers that name another fingerprint with every reply."""
+"""Most models kept: some servers name another fingerprint with every reply."""
 
 
-class ModelWatch:
-    """The origins of one judge's replies, fresh and cached, in the order in which they came."""
+class ModelChangeDetector:
+    """Compares the models that one judge's replies name, fresh and cached ones."""
 
     def __init__(self) -> None:
         self._last = ServedModel()
         self._seen: dict[ServedModel, None] = {}
 
     def changed(self, origin: ServedModel) -> tuple[ServedModel, ServedModel] | None:
-        """The origin before and the new one, the first time that a different one is seen.
+        """The model before and the new one, when a new one is seen for the first time; else None.
 
-        A field that a reply leaves out is no change. A provider that goes back and forth between
-        two machines is told once for each and not with every reply.
+        A field that a reply leaves out is no change. A provider that alternates between two
+        machines is reported once for each, not with every reply.
 
-        >>> served = Served()
-        >>> served.changed(Origin("m", "fp1")), served.changed(Origin("m", ""))
+        >>> served = ModelChangeDetector()
+        >>> served.changed(ServedModel("m", "fp1")), served.changed(ServedModel("m", ""))
         (None, None)
-        >>> served.changed(Origin("m", "fp2"))
-        (Origin(model='m', fingerprint='fp1'), Origin(model='m', fingerprint='fp2'))
-        >>> served.changed(Origin("m", "fp1")), served.changed(Origin("m", "fp2"))
+        >>> served.changed(ServedModel("m", "fp2"))
+        (ServedModel(model='m', fingerprint='fp1'), ServedModel(model='m', fingerprint='fp2'))
+        >>> served.changed(ServedModel("m", "fp1")), served.changed(ServedModel("m", "fp2"))
         (None, None)
         """
         if origin == self._last:

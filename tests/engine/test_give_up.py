@@ -9,7 +9,8 @@ import pytest
 import zerowait
 from zerowait import Engine, Sample
 from zerowait.cli.app import run
-from zerowait.engine.monitor.give_up import AGAIN_AFTER_S, NothingReached, failure_reason
+from zerowait.engine.monitor.failure_reasons import failure_reason
+from zerowait.engine.monitor.give_up import RETRY_AFTER_S, GiveUpCheck
 from zerowait.errors import ConfigError, JudgementError
 from zerowait.events import AccountExhausted, EndingUnknown, JudgementSettled
 from zerowait.testing import (
@@ -91,7 +92,7 @@ def test_an_ending_that_never_changes_is_an_http_error_that_names_it(word):
         assert outcome.kind == "http_error"
         assert word in outcome.detail
     told = [e.ending for e in events if isinstance(e, EndingUnknown)]
-    assert told == ([word] if word == "paused" else [])  # of the others everybody knows
+    assert told == ([word] if word == "paused" else [])  # the others are known endings
 
 
 def test_an_ending_that_the_endpoint_names_is_read():
@@ -108,7 +109,7 @@ def test_an_ending_that_says_otherwise_cannot_be_named(word):
 
 
 @pytest.mark.parametrize("form", ["azure", "deepseek", "dashscope", "openrouter"])
-def test_text_that_trips_moderation_is_refused_and_no_safe_harbour(form):
+def test_text_that_trips_moderation_is_refused_and_earns_no_neutral_reward(form):
     with FakeJudge(Script(faults=(Moderation(form=form),))) as judge:
         settings = configuration(
             judge.url, on_failure={"default": "neutral", "refused": {"value": 0.0}}
@@ -133,7 +134,7 @@ def test_an_exhausted_account_costs_no_time_and_is_told_once(form, caplog):
     assert sum(stats.reasons.values()) == 300
 
 
-def test_an_account_that_is_paid_stands_in_for_one_that_is_not():
+def test_an_account_with_credit_takes_over_from_one_without():
     with FakeJudge(Script(faults=(Exhausted(),))) as poor, FakeJudge() as rich:
         rewards, _ = scored(configuration(poor.url, rich.url), rows(200))
     assert all(isinstance(reward.components["quality"], Score) for reward in rewards)
@@ -222,31 +223,31 @@ def settled(outcome, source="asked"):
 
 
 def test_what_is_no_failure_of_the_judge_does_not_count():
-    watch = NothingReached(2)
+    check = GiveUpCheck(2)
     for kind in ("budget", "cancelled", "bad_input"):
         for _ in range(9):
-            watch(settled(Abstain(kind, "?")))
+            check(settled(Abstain(kind, "?")))
     for _ in range(9):
-        watch(settled(Abstain("timeout", "?"), source="joined"))
-    watch.check(0.0)
-    watch(settled(Abstain("timeout", "?")))
-    watch.check(0.0)
-    watch(settled(Abstain("timeout", "?")))
+        check(settled(Abstain("timeout", "?"), source="joined"))
+    check.check(0.0)
+    check(settled(Abstain("timeout", "?")))
+    check.check(0.0)
+    check(settled(Abstain("timeout", "?")))
     with pytest.raises(JudgementError, match="2 x timeout"):
-        watch.check(0.0)
+        check.check(0.0)
 
 
-def test_a_service_that_is_asked_later_looks_anew():
-    watch = NothingReached(1)
-    watch(settled(Abstain("unreachable", "?")))
+def test_a_service_that_is_asked_later_tries_again():
+    check = GiveUpCheck(1)
+    check(settled(Abstain("unreachable", "?")))
     with pytest.raises(JudgementError):
-        watch.check(100.0)
+        check.check(100.0)
     with pytest.raises(JudgementError):
-        watch.check(100.0 + AGAIN_AFTER_S - 1)
-    watch.check(100.0 + AGAIN_AFTER_S)
-    watch(settled(Score(1.0)))
-    watch(settled(Abstain("unreachable", "?")))
-    watch.check(200.0)
+        check.check(100.0 + RETRY_AFTER_S - 1)
+    check.check(100.0 + RETRY_AFTER_S)
+    check(settled(Score(1.0)))
+    check(settled(Abstain("unreachable", "?")))
+    check.check(200.0)
 
 
 @pytest.mark.parametrize(

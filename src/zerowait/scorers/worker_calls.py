@@ -1,7 +1,7 @@
-"""What a worker process does with a sample: bytes in, bytes out, whatever the function does.
+"""Calls of scorers in a worker process: packed calls in, packed outcomes out.
 
-Only bytes cross between the processes, so that a value that cannot be pickled, unpickled or sent
-is an abstention of its sample and never a fault of the channel.
+Calls and outcomes cross between the processes as bytes, so that a value that cannot be pickled,
+unpickled or sent is an abstention of its sample and never a fault of the connection.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import ZerowaitError
-from zerowait.scorers.adapt import crash, outcome_of
-from zerowait.scorers.memory import bounded_growth
+from zerowait.scorers.memory_limit import bounded_growth
+from zerowait.scorers.results import crash, outcome_of
 from zerowait.scorers.table import Scorer, warmed_up
-from zerowait.scorers.user import UserScorer, settled
+from zerowait.scorers.user import UserScorer, awaited
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
 LARGEST_BYTES: Final = 1 << 20
@@ -29,8 +29,8 @@ LARGEST_BYTES: Final = 1 << 20
 _MOST_GROWTH_BYTES = 512 << 20
 
 
-def packed_work(sample: Sample, options: Mapping[str, Any]) -> bytes | Abstain:
-    """What a worker process needs to know, or an abstention where it cannot be sent to one."""
+def packed_call(sample: Sample, options: Mapping[str, Any]) -> bytes | Abstain:
+    """The sample and the scorer's options as bytes; an abstention where they cannot be pickled."""
     try:
         return pickle.dumps((sample, dict(options)))
     except Exception as error:  # noqa: BLE001 (a row may hold anything)
@@ -41,7 +41,7 @@ def packed_work(sample: Sample, options: Mapping[str, Any]) -> bytes | Abstain:
 
 
 def load(name: str) -> bytes:
-    """Nothing once the scorer called `name` is ready, else the packed abstention."""
+    """Load the scorer called `name`; empty when it is ready, else a packed abstention."""
     try:
         _scorer(name)
     except ZerowaitError as error:
@@ -49,12 +49,12 @@ def load(name: str) -> bytes:
     return b""
 
 
-def answer_many(name: str, works: Sequence[bytes]) -> list[bytes] | bytes:
-    """The packed outcome for each of `works`, all of the same options; one for all when it failed.
+def answer_many(name: str, calls: Sequence[bytes]) -> list[bytes] | bytes:
+    """The packed outcome of each packed call, or one packed abstention for all of them.
 
-    Only a function that takes lists is asked for more than one.
+    All calls have the same options. Only a function that takes lists gets more than one.
     """
-    rows = [_row(work) for work in works]
+    rows = [_row(call) for call in calls]
     good = [row for row in rows if not isinstance(row, Abstain)]
     outcomes = _outcomes(name, good) if good else []
     if isinstance(outcomes, Abstain):
@@ -64,16 +64,16 @@ def answer_many(name: str, works: Sequence[bytes]) -> list[bytes] | bytes:
     return [_packed(outcome, name) for outcome in found]
 
 
-async def answer_one(name: str, work: bytes) -> list[bytes] | bytes:
-    """As `answer_many` for one work of an asynchronous function, on the running loop."""
-    row = _row(work)
+async def answer_one(name: str, call: bytes) -> list[bytes] | bytes:
+    """As `answer_many` for one call of an asynchronous function, on the running loop."""
+    row = _row(call)
     if isinstance(row, Abstain):
         return [_packed(row, name)]
     sample, options = row
     try:
         scorer = _scorer(name)
         assert isinstance(scorer, UserScorer)  # noqa: S101 - nothing else is asynchronous
-        outcomes = scorer.read(await settled(scorer.start(sample, **options)), 1)
+        outcomes = scorer.read(await awaited(scorer.start(sample, **options)), 1)
     except BaseException as error:
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -85,7 +85,7 @@ async def answer_one(name: str, work: bytes) -> list[bytes] | bytes:
 
 
 def unpacked(reply: bytes) -> Outcome:
-    """The outcome in a worker's reply.
+    """The outcome in a packed one.
 
     >>> unpacked(_packed(Abstain(FailureKind.CRASHED, "why"), "my:f")).detail
     'why'
@@ -94,17 +94,17 @@ def unpacked(reply: bytes) -> Outcome:
     return outcome
 
 
-def refusal(reply: object) -> Abstain:
-    """The abstention that a worker sent for everything it was asked."""
+def unpacked_abstention(reply: object) -> Abstain:
+    """The abstention that a worker sent for all calls of a request."""
     assert isinstance(reply, bytes)  # noqa: S101 - one reply, and not a list of them
     outcome = unpacked(reply)
     assert isinstance(outcome, Abstain)  # noqa: S101 - nothing else is sent alone
     return outcome
 
 
-def _row(work: bytes) -> tuple[Sample, dict[str, Any]] | Abstain:
+def _row(call: bytes) -> tuple[Sample, dict[str, Any]] | Abstain:
     try:
-        row: tuple[Sample, dict[str, Any]] = pickle.loads(work)  # noqa: S301 (our parent's)
+        row: tuple[Sample, dict[str, Any]] = pickle.loads(call)  # noqa: S301 (our parent's)
     except Exception as error:  # noqa: BLE001 (a row may hold anything)
         why = f"the sample cannot be read in a worker process: {type(error).__name__}: {error}"
         return Abstain(FailureKind.BAD_INPUT, why)
@@ -120,7 +120,7 @@ def _outcomes(name: str, rows: Sequence[tuple[Sample, dict[str, Any]]]) -> list[
                 return [outcome_of(scorer(*samples, **options), name)]
         returned = scorer.start(*samples, **options)
         if inspect.isawaitable(returned):
-            returned = _runner().run(settled(returned))
+            returned = _runner().run(awaited(returned))
         return scorer.read(returned, len(samples))
     except BaseException as error:  # noqa: BLE001 (sys.exit must not end the worker)
         return crash(error, name)
@@ -140,7 +140,7 @@ def _packed(outcome: Outcome, name: str) -> bytes:
 
 
 def _scalar(value: Any) -> Any:
-    """A scalar of NumPy or PyTorch as Python's own."""
+    """A scalar of NumPy or PyTorch as a Python number."""
     if getattr(value, "shape", None) == ():
         return value.item()
     raise TypeError(f"a {type(value).__name__} cannot be sent")

@@ -1,4 +1,4 @@
-"""A loop that is blocked is told of, with the name of what blocks it."""
+"""A blocked event loop is reported, with the name of the function that blocks it."""
 
 import asyncio
 import threading
@@ -23,19 +23,19 @@ def hog(seconds):
 def test_a_late_loop_is_an_event_with_the_function_that_blocked_it(loop):
     async def scenario():
         heard = []
-        watch = LoopLagMonitor(heard.append, **QUICK)
-        watch.start()
+        monitor = LoopLagMonitor(heard.append, **QUICK)
+        monitor.start()
         while not any("hog" in event.where for event in heard):
             hog(0.1)
-            await asyncio.sleep(0.005)  # and again: a busy machine may not let the watch look
-        watch.stop()
-        return watch, next(event for event in heard if "hog" in event.where)
+            await asyncio.sleep(0.005)  # and again: a busy machine may not let the monitor look
+        monitor.stop()
+        return monitor, next(event for event in heard if "hog" in event.where)
 
     with asyncio.Runner(loop_factory=loop) as runner:
-        watch, event = runner.run(scenario())
+        monitor, event = runner.run(scenario())
     assert event.lag_s >= 0.02
-    assert "test_lag.hog (test_lag.py:" in event.where
-    assert watch.lag_p99_s >= 0.02
+    assert "test_loop_lag.hog (test_loop_lag.py:" in event.where
+    assert monitor.lag_p99_s >= 0.02
 
 
 @LOOPS
@@ -45,45 +45,45 @@ def test_what_blocks_a_loop_for_ever_can_be_read_from_another_thread(loop):
     def stuck():
         assert freed.wait(60)
 
-    async def scenario(watch):
-        watch.start()
+    async def scenario(monitor):
+        monitor.start()
         await asyncio.sleep(0.05)
         stuck()
-        watch.stop()
+        monitor.stop()
 
-    watch = LoopLagMonitor(lambda event: None, **QUICK)
+    monitor = LoopLagMonitor(lambda event: None, **QUICK)
 
     seen = []
 
     def look():
         while "stuck" not in "".join(seen):
             time.sleep(0.005)
-            seen.append(watch.blocked_by)
+            seen.append(monitor.blocked_by)
         freed.set()
 
     reader = threading.Thread(target=look)
     reader.start()
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(scenario(watch))
+        runner.run(scenario(monitor))
     reader.join(60)
     assert not reader.is_alive()
     # the code that waits is the standard library's; what called it says more
-    assert "test_lag" in seen[-1]
+    assert "test_loop_lag" in seen[-1]
 
 
 @LOOPS
-def test_a_loop_that_only_waits_is_blocked_by_nobody(loop):
+def test_a_loop_that_only_waits_is_blocked_by_no_function(loop):
     async def scenario():
-        watch = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=30)
-        watch.start()
-        while not len(watch._lags_s) > 5:  # noqa: ASYNC110
+        monitor = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=30)
+        monitor.start()
+        while not len(monitor._lags_s) > 5:  # noqa: ASYNC110
             await asyncio.sleep(0.002)
-        await asyncio.to_thread(idle, watch)
-        watch.stop()
-        return watch.blocked_by
+        await asyncio.to_thread(idle, monitor)
+        monitor.stop()
+        return monitor.blocked_by
 
-    def idle(watch):
-        while watch._seen(threading.main_thread().ident):
+    def idle(monitor):
+        while monitor._blocking_function(threading.main_thread().ident):
             time.sleep(0.002)
 
     with asyncio.Runner(loop_factory=loop) as runner:
@@ -92,12 +92,12 @@ def test_a_loop_that_only_waits_is_blocked_by_nobody(loop):
 
 def test_stopping_ends_the_thread_also_while_the_loop_is_blocked():
     async def scenario():
-        watch = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=30)
-        watch.start()
-        thread = watch._thread
+        monitor = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=30)
+        monitor.start()
+        thread = monitor._thread
         hog(0.02)
-        watch.stop()
-        watch.stop()
+        monitor.stop()
+        monitor.stop()
         return thread.is_alive()
 
     assert not asyncio.run(scenario())
@@ -106,30 +106,30 @@ def test_stopping_ends_the_thread_also_while_the_loop_is_blocked():
 def test_stopping_at_any_moment_ends_the_thread():
     async def scenario():
         for _ in range(300):
-            watch = LoopLagMonitor(lambda event: None, every_s=0.0001, late_s=30)
-            watch.start()
+            monitor = LoopLagMonitor(lambda event: None, every_s=0.0001, late_s=30)
+            monitor.start()
             await asyncio.sleep(0.0002)
-            watch.stop()
+            monitor.stop()
 
     asyncio.run(scenario())
 
 
 def test_the_thread_ends_with_a_loop_that_was_closed_without_it():
-    watch = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=0.01)
+    monitor = LoopLagMonitor(lambda event: None, every_s=0.002, late_s=0.01)
 
     async def scenario():
-        watch.start()
+        monitor.start()
 
     asyncio.run(scenario())
-    watch._thread.join(60)
-    assert not watch._thread.is_alive()
-    watch.stop()
+    monitor._thread.join(60)
+    assert not monitor._thread.is_alive()
+    monitor.stop()
 
 
-def test_an_engine_tells_its_listener_and_its_statistics(monkeypatch):
+def test_an_engine_reports_lag_to_its_listener_and_in_its_statistics(monkeypatch):
     """A listener that is not quick blocks the engine's loop; its name is told."""
-    for name, value in {"_EVERY_S": 0.002, "_LATE_S": 0.02}.items():
-        monkeypatch.setitem(LoopLagMonitor.__init__.__kwdefaults__, name[1:].lower(), value)
+    for name, value in {"every_s": 0.002, "late_s": 0.02}.items():
+        monkeypatch.setitem(LoopLagMonitor.__init__.__kwdefaults__, name, value)
     heard = []
 
     def slow_listener(event):
