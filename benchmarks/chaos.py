@@ -34,7 +34,7 @@ from zerowait.engine import Stats
 from zerowait.judge import ChatRequest, load_rubric, request_for
 from zerowait.testing import load_script, verdict_for
 from zerowait.testing.draws import Draws, content_draws
-from zerowait.testing.faults import chosen
+from zerowait.testing.faults import choose_fault
 from zerowait.types import Abstain, Outcome
 
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
@@ -149,7 +149,7 @@ def compared(
     for sample, outcome in zip(samples, outcomes, strict=True):
         request = request_for(sample, judge_, rubric)
         assert isinstance(request, ChatRequest)  # noqa: S101 - every sample has what is needed
-        fault = chosen(
+        fault = choose_fault(
             stubborn,
             content=content_draws(script.seed, request.messages),
             attempt=Draws(1.0, 1.0, 1.0, 1.0),

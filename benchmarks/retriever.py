@@ -32,7 +32,7 @@ from serving import show_load
 from zerowait.cli.tables import show
 from zerowait.search import Failed, Retriever, RetrieverSettings
 from zerowait.search.corpus import Corpus
-from zerowait.search.index import manifest_of
+from zerowait.search.index import read_manifest
 
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever"]
 TOPK = 3
@@ -140,7 +140,7 @@ def per_query(kind: str, corpus: Path, index: Path, encoder: Path | None, load: 
 
 def files_of(index: Path) -> Path:
     """Where the files of an index are."""
-    return index / manifest_of(index).files
+    return index / read_manifest(index).files
 
 
 def by_words(index: Path) -> Callable[[str], list[int]]:

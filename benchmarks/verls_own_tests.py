@@ -22,7 +22,7 @@ from pathlib import Path
 
 import msgspec
 
-from zerowait.tiny_models.questions import make_tiny
+from zerowait.tiny_models.arithmetic import make_arithmetic_policy
 
 PLACES = (
     "tests/experimental/reward_loop",
@@ -66,7 +66,7 @@ def main() -> None:
     broken = 0
     with tempfile.TemporaryDirectory() as folder:
         home, place = Path(folder) / "home", Path(folder) / "checkout"
-        make_tiny(home / "tiny")
+        make_arithmetic_policy(home / "tiny")
         (home / MODEL).parent.mkdir(parents=True)
         shutil.copytree(home / "tiny" / "model", home / MODEL)
         # without the checkout's own verl, which would be imported in the place of the installed

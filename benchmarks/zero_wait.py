@@ -31,7 +31,7 @@ import msgspec
 
 from zerowait.hub import read_rewards
 from zerowait.testing import FakeJudge, Latency, Script
-from zerowait.tiny_models.questions import Tiny, make_tiny
+from zerowait.tiny_models.arithmetic import TinyFiles, make_arithmetic_policy
 
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 MODES = ("sync", "colocate_async", "zerowait")
@@ -98,12 +98,12 @@ def compare(modes: Sequence[str], runs: Sequence[Run]) -> int:
     return int(differing > 0)
 
 
-def policy(folder: Path) -> Tiny:
+def policy(folder: Path) -> TinyFiles:
     """The policy that every run of `folder` starts from."""
     made = folder / "policy.json"
     if not made.exists():
-        made.write_bytes(msgspec.json.encode(make_tiny(folder / "policy")))
-    return msgspec.json.decode(made.read_bytes(), type=Tiny)
+        made.write_bytes(msgspec.json.encode(make_arithmetic_policy(folder / "policy")))
+    return msgspec.json.decode(made.read_bytes(), type=TinyFiles)
 
 
 def train(out: Path, mode: str, latency: Latency, cache: str, *, steps: int) -> Run:

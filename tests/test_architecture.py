@@ -38,6 +38,7 @@ MAY_IMPORT = {
     "tiny_models": FLOOR | {"search", "testing", "verl"},
     "cli": CORE | {"hub", "observe", "search", "testing", "tiny_models", "verl"},
     "__init__": FLOOR | {"engine"},
+    "__main__": {"cli"},
 }
 
 # What the rooms of a layer may import of it; its other modules may import its rooms.
@@ -59,12 +60,25 @@ ROOMS = {
         "http": {"job", "rpc", "streaming"},
     },
     "verl": {
-        "rewards": {"agent_loop_check", "estimators", "modes"},
-        "trainer": {"agent", "agent_loop_check", "estimators", "modes", "rewards"},
-        "agent": {"rewards"},
-        "batch": {"process_role", "rewards"},
+        "rewards": {
+            "agent_loop_check",
+            "estimators",
+            "response_mask",
+            "rows",
+            "trainer_modes",
+        },
+        "trainer": {
+            "agent",
+            "agent_loop_check",
+            "estimators",
+            "rewards",
+            "rows",
+            "trainer_modes",
+        },
+        "agent": {"response_mask", "rows"},
+        "batch": {"process_role", "response_mask", "rewards", "rows"},
         "cpu": {"process_role"},
-        "launch": {"estimators", "modes", "rewards"},
+        "launch": {"estimators", "rewards", "rows", "trainer_modes"},
     },
 }
 

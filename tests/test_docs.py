@@ -165,10 +165,10 @@ def printed_as_said(text, said):
 @pytest.fixture
 def _closed_afterwards(monkeypatch):
     """What `compute_score` opens stays open for its process, which goes on here."""
-    monkeypatch.setattr(scores, "_OPENED", {})
+    monkeypatch.setattr(scores, "_REWARDS", {})
     yield
-    for opened in scores._OPENED.values():
-        opened.close()
+    for rewards in scores._REWARDS.values():
+        rewards.close()
 
 
 @pytest.mark.usefixtures("_closed_afterwards", "usual_collector")

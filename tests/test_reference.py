@@ -18,20 +18,20 @@ from zerowait.config.schema import EverySteps
 from zerowait.engine import ALARMS, Stats
 from zerowait.events import Drift, Event
 from zerowait.hub.http.metrics import exposition
-from zerowait.search.server import _Service
+from zerowait.search.server import _RetrievalService
 from zerowait.search.settings import RetrieverSettings, SearchSettings
 from zerowait.types import POLICY_CAUSED, FailureKind, Reward, Sample, Score
 from zerowait.verl.launch import recipe
 from zerowait.verl.launch import recipe as recipe_parts
+from zerowait.verl.rewards.episode_metrics import episode_metrics
 from zerowait.verl.rewards.metrics import (
     alarm_metrics,
     coverage,
-    episode_metrics,
     judge_metrics,
-    over_survivors,
     reward_metrics,
+    valued_row_metrics,
 )
-from zerowait.verl.rewards.rows import EPISODE
+from zerowait.verl.rows import EPISODE
 
 ROOT = Path(__file__).parents[1]
 KEYS = (ROOT / "docs/configuration.md").read_text()
@@ -171,8 +171,8 @@ def test_every_metric_of_verls_loggers_is_listed_and_no_other():
         *(name for name in agent if not name.startswith("episode/stop/")),
         *("episode/stop/REASON" for name in agent if name.startswith("episode/stop/")),
         *("reward/alarm/KIND" for _ in alarm_metrics(Stats())),
-        *over_survivors([], "score"),
-        *over_survivors([], "rewards"),
+        *valued_row_metrics([], "score"),
+        *valued_row_metrics([], "rewards"),
         *coverage(["SOURCE"], [1.0]),
         *written_by(ROOT / "src/zerowait/verl/trainer/ticket_trainer.py"),
     }
@@ -193,7 +193,7 @@ class NoDocuments:
 
 def test_every_metric_for_prometheus_is_listed_and_no_other():
     async def scraped():
-        service = _Service(NoDocuments(), topk=1)
+        service = _RetrievalService(NoDocuments(), topk=1)
         try:
             return (await service.metrics(None)).text
         finally:

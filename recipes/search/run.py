@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from zerowait.hub import RewardRecord, read_rewards
-from zerowait.tiny_models.search import make_tiny_search
+from zerowait.tiny_models.search import make_search_policy
 
 HERE = Path(__file__).parent
 RUNS = Path("runs/search")
@@ -25,7 +25,7 @@ def main() -> int:
     options.add_argument("--output", default=str(RUNS / "run"))
     given = options.parse_args()
     started = time.monotonic()
-    made = make_tiny_search(RUNS / "assets")
+    made = make_search_policy(RUNS / "assets")
     zerowait("retriever", "build", made.corpus, str(RUNS / "index"))
     with retriever(RUNS / "index") as url:
         recipe = str(HERE / "recipe.yaml")

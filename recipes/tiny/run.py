@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from zerowait.testing import FakeJudge, Latency, Script
-from zerowait.tiny_models.questions import make_tiny
+from zerowait.tiny_models.arithmetic import make_arithmetic_policy
 from zerowait.verl.launch.recipe import load_recipe
 
 HERE = Path(__file__).parent
@@ -23,7 +23,7 @@ def main() -> int:
     options.add_argument("--recipe", default=str(HERE / "recipe.yaml"))
     options.add_argument("--output", default="runs/tiny/run")
     given = options.parse_args()
-    make_tiny(ASSETS)
+    make_arithmetic_policy(ASSETS)
     (judge,) = load_recipe(Path(given.recipe)).reward.judges.values()
     script = Script(latency=Latency(median_s=0.1, sigma=0.5), verdict=judge.verdict)
     with FakeJudge(script, port=8003):

@@ -40,8 +40,8 @@ __all__ = [
     "open",
 ]
 
-# Nothing is loaded before it is asked for: the command and each worker process that runs a scorer
-# begin with this import.
+# Modules are loaded on first access, since the command line and each worker process that runs a
+# scorer start with this import.
 _ON_DEMAND = {
     "Abstain": "zerowait.types",
     "ConfigError": "zerowait.errors",

@@ -96,7 +96,7 @@ def test_a_configuration_names_its_cache(path, zerowait, tmp_path):
     config.write_text("components: {a: {scorer: qa_em}}\ncache: off\n")
     done = zerowait("cache", "stats", config)
     assert done.returncode == 2
-    assert "reward.yaml:2: cache says that there is no cache file" in done.stderr
+    assert "reward.yaml:2: cache has no cache file" in done.stderr
 
 
 @pytest.mark.parametrize("action", [["stats"], ["prune", "--older-than", "1d"], ["export"]])
@@ -375,8 +375,8 @@ def test_the_files_of_a_hub_of_several_shards_are_one_cache(tmp_path, zerowait):
     shards = [Shard(index, 2).file(whole) for index in range(2)]
     for number, file in enumerate([whole, *shards]):
         fill(file, {f"{number}{i}": entry(i, age_s=DAY_S) for i in range(2)})
-    said = zerowait("cache", "stats", whole)
-    assert [file.name in said.stdout for file in [whole, *shards]] == [True] * 3
+    output = zerowait("cache", "stats", whole)
+    assert [file.name in output.stdout for file in [whole, *shards]] == [True] * 3
     exported = zerowait("cache", "export", whole, out, "-q")
     assert len(out.read_text().splitlines()) == 6, exported.stderr
     dropped = zerowait("cache", "prune", whole, "--older-than", "1h", "-q")

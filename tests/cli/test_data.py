@@ -83,7 +83,7 @@ def test_articles_become_a_corpus_and_two_sets_of_questions(zerowait_process, tm
         ]
 
 
-def test_rows_that_cannot_be_used_are_left_out_and_counted_when_told_so(zerowait, tmp_path):
+def test_unusable_rows_are_left_out_and_counted_with_skip_unusable(zerowait, tmp_path):
     rows = [
         {"question": "?"},
         {"question": "Where?", "answer": "here"},
@@ -99,12 +99,12 @@ def test_rows_that_cannot_be_used_are_left_out_and_counted_when_told_so(zerowait
     assert json.loads((tmp_path / "o.jsonl").read_text())["extra_info"]["index"] == 0
 
 
-def test_questions_that_are_asked_twice_are_kept_and_told(zerowait, tmp_path):
+def test_repeated_questions_are_kept_and_reported(zerowait, tmp_path):
     rows = [{"question": q, "answer": "a"} for q in ("Who?", "Where?", "Who?", "Who?")]
     (tmp_path / "f.jsonl").write_text("\n".join(map(json.dumps, rows)))
     done = zerowait("data", "questions", "f.jsonl", "o.jsonl")
-    said = "2 rows ask what a row before asks, the first of them f.jsonl:3"
-    assert done.stdout.splitlines() == ["o.jsonl: 4 questions", said]
+    output = "2 rows repeat the question of an earlier row, the first f.jsonl:3"
+    assert done.stdout.splitlines() == ["o.jsonl: 4 questions", output]
 
 
 def test_no_more_rows_than_wanted_are_written(zerowait, tmp_path, hotpot):
@@ -130,7 +130,10 @@ def test_no_more_rows_than_wanted_are_written(zerowait, tmp_path, hotpot):
             "did you mean 'question'?",
         ),
         (["questions", "hotpot.json", "o.jsonl", "--limit=0"], "greater than or equal to 1"),
-        (["questions", "hotpot.json", "o.jsonl", "--keep=index"], "--keep index: is a name under"),
+        (
+            ["questions", "hotpot.json", "o.jsonl", "--keep=index"],
+            "--keep index: extra_info has another value",
+        ),
         (["corpus", "empty.jsonl", "o.jsonl"], "there would be no documents"),
         (["corpus", "hotpot.json", "o.parquet"], "has to end in .jsonl"),
     ],

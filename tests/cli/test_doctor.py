@@ -194,8 +194,8 @@ def test_judges_that_compare_or_predict_are_asked_what_they_can_answer(
     assert "judges.q " in tried.stderr
 
 
-def test_the_prompt_is_shown_as_the_judge_would_read_it_and_nobody_is_asked(zerowait, tmp_path):
-    """Also without the key, and with nobody at the address."""
+def test_the_prompt_is_shown_as_the_judge_would_read_it_and_nothing_is_sent(zerowait, tmp_path):
+    """Also without the key, and with no server at the address."""
     rubric = tmp_path / "mine.md"
     rubric.write_text(
         "## System\nBe strict.\n## User\n{{prompt}}\n{{response}}\n{{reply_format}}\n"

@@ -20,9 +20,9 @@ def test_a_fake_judge_says_what_it_was_asked_when_it_ends(start_zerowait):
         )
         urllib.request.urlopen(request).read()
     process.send_signal(signal.SIGINT)
-    said, complaints = process.communicate(timeout=60)
+    output, complaints = process.communicate(timeout=60)
     assert (process.returncode, complaints) == (0, "")
-    assert said.startswith("2 requests, 2 answered, 1 different, 1 asked again although answered")
+    assert output.startswith("2 requests, 2 answered, 1 different, 1 asked again although answered")
 
 
 def test_a_port_that_is_taken_is_one_clear_line_and_exit_code_2(zerowait_process):

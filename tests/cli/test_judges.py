@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from zerowait import Engine, Sample, Score
-from zerowait.cli.judges import described
+from zerowait.cli.judges import describe_judges
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.testing import FakeJudge
@@ -71,7 +71,7 @@ def test_every_kind_in_the_docs_runs_and_is_described_in_a_line(folder, name):
             re.sub(r"http://127.0.0.1:800\d(?:/v1)?", judge.url, snippet) + "cache: off\n"
         )
         config = load_config(path)
-        assert list(described(config, compile_plan(config))) == SAYS[name]
+        assert list(describe_judges(config, compile_plan(config))) == SAYS[name]
         reward = asyncio.run(score())
     assert [type(outcome) for outcome in reward.components.values()] == [Score]
 

@@ -91,5 +91,5 @@ def test_an_agent_that_never_searches_needs_no_retriever(project, search):
     check(project, search | {"retriever": {"url": "http://127.0.0.1:9/retrieve"}})
 
 
-def test_a_dry_run_asks_nobody(project):
+def test_a_dry_run_sends_no_query(project):
     check(project, {"retriever": {"url": "http://127.0.0.1:9/retrieve"}}, connect=False)

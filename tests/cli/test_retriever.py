@@ -57,7 +57,7 @@ def asked(url, query):
         return [document["id"] for document in json.load(reply)["result"][0]]
 
 
-def test_an_index_is_built_under_a_server_that_takes_it_when_told(tmp_path):
+def test_a_server_reloads_an_index_that_was_built_under_it_at_sighup(tmp_path):
     def build(*ids):
         lines = [json.dumps({"id": i, "contents": f"Lima {i} " + "x" * 50}) for i in ids]
         (tmp_path / "draft").write_text("\n".join(lines))
@@ -77,7 +77,7 @@ def test_an_index_is_built_under_a_server_that_takes_it_when_told(tmp_path):
         (tmp_path / "index" / "index.json").unlink()
         (tmp_path / "index" / "index.json").mkdir()  # neither a file nor nothing
         process.send_signal(signal.SIGHUP)
-        assert "was not opened anew" in process.stderr.readline()
+        assert "was not reloaded" in process.stderr.readline()
         assert asked(url, "Lima") == ["new"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerowait.cli.output import Output
-from zerowait.cli.rows import columns_of, encoded, read_rows, samples_of
+from zerowait.cli.output_file import check_output
+from zerowait.cli.row_files import columns_of, encode_json, read_rows
+from zerowait.cli.samples import samples_of
+from zerowait.cli.score import write_rewards
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Score
 
 ROW = {"prompt": "q", "response": "a"}
+SUFFIXES = (".jsonl", ".ndjson", ".parquet")
 
 
 def written(path, text):
@@ -61,7 +64,8 @@ def test_a_bad_row_is_named_by_its_line_with_what_is_wrong(tmp_path, name, text,
 
 def rewarded(tmp_path, rows, out="out.parquet"):
     data = written(tmp_path / "rows.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    Output(read_rows(data), tmp_path / out).write([Reward(1.0, {"a": Score(1.0)}) for _ in rows])
+    rewards = [Reward(1.0, {"a": Score(1.0)}) for _ in rows]
+    write_rewards(read_rows(data), rewards, tmp_path / out, arrow=columns_of(rows))
     return tmp_path / out
 
 
@@ -103,9 +107,10 @@ def test_columns_that_were_parquet_keep_their_types(tmp_path):
         }
     )
     pq.write_table(table, tmp_path / "rows.parquet")
-    output = Output(read_rows(tmp_path / "rows.parquet"), None)
-    output.write([Reward(None, {}, why="\ud800")])
-    found = pq.read_table(tmp_path / "rows.rewards.parquet")
+    file, out = read_rows(tmp_path / "rows.parquet"), tmp_path / "rows.rewards.parquet"
+    arrow = columns_of(file.rows, file.table)
+    write_rewards(file, [Reward(None, {}, why="\ud800")], out, arrow=arrow)
+    found = pq.read_table(out)
     assert found.schema.names[:5] == table.schema.names
     assert [found.schema.field(n).type for n in table.schema.names] == list(table.schema.types)
     assert found.column("reward_why").to_pylist() == ["?"]
@@ -127,27 +132,22 @@ def test_no_list_of_json_values_is_refused_as_a_column(values):
 
 def test_json_of_anything_is_json():
     value = {"big": 10**40, "odd": object, "half": "\ud800", 5: {1}}
-    assert json.loads(encoded(value))["big"] == 10**40
+    assert json.loads(encode_json(value))["big"] == 10**40
 
 
 @pytest.mark.parametrize(
     ("out", "says"),
     [
         ("rows.jsonl", "is the input itself"),
-        ("link.jsonl", "is the input itself"),
+        ("link.jsonl", "is a link, and would be replaced"),
         ("folder.jsonl", "is a folder"),
         ("nowhere/x.jsonl", "there is no folder"),
-        ("x.csv", "must end in .jsonl, .ndjson, .parquet"),
+        ("x.csv", "has to end in .jsonl or .ndjson or .parquet"),
     ],
 )
 def test_an_output_that_cannot_be_is_refused_before_anything_is_judged(tmp_path, out, says):
-    data = read_rows(written(tmp_path / "rows.jsonl", json.dumps(ROW)))
+    data = written(tmp_path / "rows.jsonl", json.dumps(ROW))
     (tmp_path / "link.jsonl").symlink_to(tmp_path / "rows.jsonl")
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(ConfigError, match=says):
-        Output(data, tmp_path / out)
-
-
-def test_the_default_output_of_json_is_jsonl(tmp_path):
-    data = read_rows(written(tmp_path / "rows.json", json.dumps([ROW])))
-    assert Output(data, None).path.name == "rows.rewards.jsonl"
+        check_output("--out", tmp_path / out, inputs=[data], suffixes=SUFFIXES)

@@ -2,6 +2,8 @@
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -9,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from zerowait.cli.output import Output
-from zerowait.cli.rows import read_rows as rows_in
-from zerowait.cli.summary import summary
+from zerowait.cli.row_files import columns_of
+from zerowait.cli.row_files import read_rows as rows_in
+from zerowait.cli.score import show_summary, write_rewards
 from zerowait.engine import Stats
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
 from zerowait.types import Reward
@@ -83,43 +85,67 @@ def test_an_abstention_is_null_with_its_reason_and_shows_in_the_exit_code(tmp_pa
     assert f"unparseable {len(lost)}" in done.stdout
 
 
-def kept_in(path):
-    """How many rewards an interrupted run has kept; the first line is about the task."""
-    return max(0, path.read_bytes().count(b"\n") - 1) if path.exists() else 0
+def interrupted_run(judge, start_zerowait, *arguments):
+    """How ``score`` ended that was interrupted once the judge had seen 100 requests."""
+    process = start_zerowait("score", *arguments, "-q")
+    while judge.seen.answered < 100:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    _, output = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in output
+    return output
 
 
-@pytest.mark.parametrize("cache", ["judgements.db", "off"])
-def test_interrupted_and_run_again_it_asks_for_each_distinct_request_once_in_total(
-    tmp_path, start_zerowait, zerowait, cache
+def test_interrupted_and_run_again_it_sends_each_distinct_request_once_in_total(
+    tmp_path, start_zerowait, zerowait
 ):
     data = write_rows(tmp_path / "rows.jsonl", questions(1024, distinct=512))
-    partial = tmp_path / ".rows.rewards.jsonl.partial"
     with FakeJudge(Script(latency=Latency(median_s=0.05))) as judge:
-        store = "off" if cache == "off" else {"path": str(tmp_path / cache)}
-        config = write_config(tmp_path / "reward.yaml", judge.url, cache=store)
-        first = start_zerowait("score", data, "-c", config, "-q")
-        while kept_in(partial) < 100:
-            assert first.poll() is None, first.communicate()
-            time.sleep(0.01)
-        first.send_signal(signal.SIGINT)
-        _, said = first.communicate(timeout=60)
-        assert first.returncode == 130
-        assert "Traceback" not in said
-        assert ("waiting for" in said) <= (cache != "off")  # nobody could use what they bring
-        assert said.endswith("interrupted; run the same command again to go on where it was\n")
-        assert not (tmp_path / "rows.rewards.jsonl").exists()
-        before, kept = judge.seen, kept_in(partial)
+        config = write_config(tmp_path / "reward.yaml", judge.url)
+        output = interrupted_run(judge, start_zerowait, data, "-c", config)
+        assert output.endswith(
+            "interrupted; run the same command again: the judges' replies until now are in the "
+            "cache\n"
+        )
+        assert not list(tmp_path.glob("*rewards*"))
         second = zerowait("score", data, "-c", config, "-q")
         seen = judge.seen
     assert second.returncode == 0, second.stderr
     assert len(read_rows(tmp_path / "rows.rewards.jsonl")) == 1024
-    assert seen.distinct_bodies == 512
-    if cache != "off":
-        assert seen.requests == 512
-        assert seen.repeats == 0
-    else:  # nothing is asked for a row that was kept
-        assert kept >= 100
-        assert seen.requests - before.requests <= 1024 - kept
+    assert (seen.distinct_bodies, seen.requests, seen.repeats) == (512, 512, 0)
+
+
+def test_an_interrupt_without_a_cache_says_that_nothing_was_kept(tmp_path, start_zerowait):
+    data = write_rows(tmp_path / "rows.jsonl", questions(512))
+    with FakeJudge(Script(latency=Latency(median_s=0.05))) as judge:
+        config = write_config(tmp_path / "reward.yaml", judge.url, cache="off")
+        output = interrupted_run(judge, start_zerowait, data, "-c", config)
+    assert output.endswith("nothing was kept, since the configuration has no cache\n")
+    assert "waiting for" not in output
+
+
+def test_a_full_disk_is_one_clear_line_and_leaves_no_draft(tmp_path):
+    """A limit on the size of files is a disk that is full, for one process alone."""
+    write_rows(tmp_path / "rows.jsonl", questions(400))
+    (tmp_path / "reward.yaml").write_text(RULE)
+    limited = (
+        "import resource, signal, sys;"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000));"
+        "from zerowait.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "score", "rows.jsonl", "-c", "reward.yaml", "-q"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "rows.rewards.jsonl cannot be written: File too large; make room" in done.stderr
+    assert not list(tmp_path.glob("*rewards*")) + list(tmp_path.glob(".*rewards*"))
 
 
 def test_parquet_in_parquet_out(tmp_path, zerowait_process):
@@ -154,10 +180,12 @@ def test_the_output_is_as_private_as_what_it_was_made_of(tmp_path, name):
     rewards = [Reward(value=1.0, components={}), Reward(value=0.0, components={})]
     out = tmp_path / name
     rows.chmod(0o600)
-    Output(rows_in(rows), out).write(rewards)
+    file = rows_in(rows)
+    arrow = columns_of(file.rows) if out.suffix == ".parquet" else None
+    write_rewards(file, rewards, out, arrow=arrow)
     assert out.stat().st_mode & 0o777 == 0o600
     out.chmod(0o640)
-    Output(rows_in(rows), out).write(rewards)
+    write_rewards(file, rewards, out, arrow=arrow)
     assert out.stat().st_mode & 0o777 == 0o640
 
 
@@ -229,8 +257,8 @@ def test_standard_output_that_cannot_be_written_is_one_clear_line(tmp_path, star
     (tmp_path / "reward.yaml").write_text(RULE)
     with Path("/dev/full").open("w") as full:
         process = start_zerowait("score", "rows.jsonl", "-c", "reward.yaml", stdout=full)
-        _, said = process.communicate(timeout=60)
-    assert (process.returncode, said) == (2, "zerowait: No space left on device\n")
+        _, output = process.communicate(timeout=60)
+    assert (process.returncode, output) == (2, "zerowait: No space left on device\n")
 
 
 def test_a_terminal_that_knows_ascii_only_gets_escapes(tmp_path, zerowait_process):
@@ -253,10 +281,10 @@ def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait_proce
 
 def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
     stats = Stats(hedges=3, store_failures=2)
-    assert summary("out.jsonl", [], stats) == 0
-    said = capsys.readouterr().out
-    assert "3 late and asked twice" in said
-    assert "warning: 2 reads or writes of the cache failed" in said
+    show_summary("out.jsonl", [], stats)
+    output = capsys.readouterr().out
+    assert "3 late and asked twice" in output
+    assert "warning: 2 reads or writes of the cache failed" in output
 
 
 BAD_ROWS = {

@@ -5,12 +5,13 @@ import json
 import pytest
 
 from zerowait.cli.preflight import check_recipe
-from zerowait.cli.train import _ended, begin_record
+from zerowait.cli.train import _outcome, begin_record
 from zerowait.errors import ConfigError
 from zerowait.testing import FakeJudge
+from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import _steps, compose_arguments, setup_of
 from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.launch.trainer_process import _steps
 
 RECIPE = """\
 name: test
@@ -183,21 +184,21 @@ def test_the_steps_that_are_asked_for_are_those_that_verl_will_make(
 
 @pytest.mark.parametrize(
     ("done", "says"),
-    [(4, "4 steps"), (2, "ended after step 2, and 4 were asked for"), (0, "told of no step")],
+    [(4, "4 steps"), (2, "ended after step 2, and 4 were asked for"), (0, "reports no step")],
 )
-def test_the_last_step_that_was_trained_is_told(done, says):
-    assert says in _ended(done, 4)
+def test_the_last_step_that_was_trained_is_reported(done, says):
+    assert says in _outcome(done, 4)
 
 
 def test_what_zerowait_says_in_the_trainers_processes_reaches_the_terminal():
-    said, written = [], []
+    output, written = [], []
     lines = [
         "(TaskRunnerV1 pid=7) WARNING:zerowait: a whole batch was sampled in vain\n",
         "step:1 - reward/mean:0.5\n",
         "File zerowait/verl/trainer/ticket_trainer.py\n",
     ]
-    assert list(_steps(lines, written.append, said.append)) == [1]
-    assert said == ["a whole batch was sampled in vain"]
+    assert list(_steps(lines, written.append, output.append)) == [1]
+    assert output == ["a whole batch was sampled in vain"]
     assert written == lines
 
 
@@ -226,7 +227,7 @@ def test_a_training_that_verl_resumes_goes_on_with_its_record(project, capsys):
     (record.parent / "latest_checkpointed_iteration.txt").write_text("4")
     begin_record(record.parent, command)
     assert record.read_text() == "early\n"
-    assert "goes on after step 4" in capsys.readouterr().out
+    assert "resumes after step 4" in capsys.readouterr().out
     begin_record(record.parent, [*command, "trainer.resume_mode=disable"])
     assert not record.exists()
     assert record.with_name("rewards.previous.jsonl").read_text() == "early\n"

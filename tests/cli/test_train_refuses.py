@@ -106,12 +106,12 @@ from zerowait.cli import app
 
 def ended(folder, overrides):
     os.chdir(folder)
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+    output = io.StringIO()
+    with contextlib.redirect_stderr(output), contextlib.redirect_stdout(output):
         try:
             app.run(["train", "recipe.yaml", *overrides])
         except SystemExit as end:
-            return end.code, said.getvalue()
+            return end.code, output.getvalue()
 
 tried = [ended(*case) for case in json.load(sys.stdin)]
 heavy = sorted({"ray", "torch", "transformers", "verl"} & set(sys.modules))
@@ -123,7 +123,7 @@ print(json.dumps({"tried": tried, "heavy": heavy}))
 def answers(tmp_path_factory):
     """How each of the cases ended, and what was imported meanwhile."""
     root = tmp_path_factory.mktemp("refused")
-    # it is found as the installed one would be, and whoever imports it is told apart at once
+    # it is found as the installed one would be, and its importer is recognised at once
     (root / "ray").mkdir()
     (root / "ray" / "__init__.py").write_text("raise SystemExit('ray was imported')\n")
     cases = []
@@ -157,7 +157,7 @@ def test_nothing_heavy_was_imported_for_any_of_them(answers):
 
 @pytest.mark.parametrize(("number", "says"), [(n, says) for n, (_, says) in enumerate(CASES)])
 def test_a_wrong_key_or_value_is_one_line_and_exit_code_2(answers, number, says):
-    code, said = answers["tried"][number]
-    assert says in said
-    assert len(said.strip().splitlines()) == 1
+    code, output = answers["tried"][number]
+    assert says in output
+    assert len(output.strip().splitlines()) == 1
     assert code == 2

@@ -4,20 +4,17 @@ import asyncio
 import io
 import os
 
-import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from zerowait.cli import app
-from zerowait.cli.partial import Partial
 from zerowait.cli.preflight import check_tokenizer
 from zerowait.errors import ConfigError, DataError
 from zerowait.hub import read_rewards
 from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
 from zerowait.search.wiki import read_articles
-from zerowait.types import Reward
 from zerowait.verl.launch.data_columns import check_data_file
 
 RULE = "components: {answer: {scorer: contains}}\n"
@@ -38,12 +35,12 @@ NO_TEXT = b'{"prompt": "\xff"}\n'
 
 
 @pytest.fixture
-def told(tmp_path, monkeypatch, capsys):
+def error_line(tmp_path, monkeypatch, capsys):
     """What a command says to its input, which must be one line with exit code 2."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("signal.signal", lambda *_: None)  # this process keeps its own handlers
 
-    def told(*arguments, **files):
+    def error_line(*arguments, **files):
         for name, content in files.items():
             path = tmp_path / name.replace("__", ".")
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -57,7 +54,7 @@ def told(tmp_path, monkeypatch, capsys):
         assert snapshot(tmp_path) == before
         return err
 
-    return told
+    return error_line
 
 
 def snapshot(folder):
@@ -76,16 +73,16 @@ SCORE = ("score", "d.jsonl", "-c", "r.yaml")
         (("--column", "response=a", "--column", "response=b"), "--column response=b: response is 'a' already"),
     ],
 )  # fmt: skip
-def test_no_output_takes_the_place_of_what_is_read(told, options, says):
+def test_no_output_takes_the_place_of_what_is_read(error_line, options, says):
     files = {"d__jsonl": ROW, "r__yaml": RULE, "r__jsonl": RULE}
-    assert says in told(*SCORE, *options, **files, j__yaml=JUDGE, anchors__jsonl=ANCHOR)
+    assert says in error_line(*SCORE, *options, **files, j__yaml=JUDGE, anchors__jsonl=ANCHOR)
 
 
 @pytest.mark.parametrize("target", ["c.db", "j.yaml", "c-0-of-2.db"])
-def test_an_export_never_takes_the_place_of_the_cache_or_its_configuration(told, target):
+def test_an_export_never_takes_the_place_of_the_cache_or_its_configuration(error_line, target):
     shards = {"c-0-of-2__db": "", "c-1-of-2__db": ""} if "of" in target else {"c__db": ""}
-    said = told("cache", "export", "j.yaml", target, j__yaml=JUDGE, **shards)
-    assert f"{target}: is what is exported, which would be lost" in said
+    error = error_line("cache", "export", "j.yaml", target, j__yaml=JUDGE, **shards)
+    assert f"{target}: is what is exported, which would be lost" in error
 
 
 @pytest.mark.parametrize(
@@ -98,8 +95,8 @@ def test_an_export_never_takes_the_place_of_the_cache_or_its_configuration(told,
         ('{"prompt": "NaN", "response": a}', "d.jsonl:1: is no JSON object: invalid character"),
     ],
 )  # fmt: skip
-def test_a_wrong_row_is_named_with_its_file_and_line(told, row, says):
-    assert says in told(*SCORE, d__jsonl=row + "\n", r__yaml=RULE)
+def test_a_wrong_row_is_named_with_its_file_and_line(error_line, row, says):
+    assert says in error_line(*SCORE, d__jsonl=row + "\n", r__yaml=RULE)
 
 
 @pytest.mark.parametrize(
@@ -113,8 +110,8 @@ def test_a_wrong_row_is_named_with_its_file_and_line(told, row, says):
         (("data", "wiki", "o", "--held-out", "-1"), "'--held-out'"),
     ],
 )  # fmt: skip
-def test_an_option_out_of_its_range_is_named(told, arguments, says):
-    assert says in told(*arguments, c__db="", c__jsonl=DOCUMENT, q__jsonl=QUESTION)
+def test_an_option_out_of_its_range_is_named(error_line, arguments, says):
+    assert says in error_line(*arguments, c__db="", c__jsonl=DOCUMENT, q__jsonl=QUESTION)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "link to nothing"])
@@ -127,7 +124,9 @@ def test_an_option_out_of_its_range_is_named(told, arguments, says):
         ("cache", "export", "c.db", "o.jsonl"),
     ],
 )
-def test_no_output_takes_the_place_of_a_device_a_pipe_or_a_link(told, tmp_path, kind, command):
+def test_no_output_takes_the_place_of_a_device_a_pipe_or_a_link(
+    error_line, tmp_path, kind, command
+):
     out = tmp_path / "o.jsonl"
     if kind == "pipe":
         os.mkfifo(out)
@@ -135,15 +134,15 @@ def test_no_output_takes_the_place_of_a_device_a_pipe_or_a_link(told, tmp_path, 
         (tmp_path / "elsewhere").write_text("kept")
         out.symlink_to("elsewhere" if kind == "link" else "nowhere")
     files = {"d__jsonl": ROW, "r__yaml": RULE, "q__jsonl": QUESTION, "c__jsonl": DOCUMENT}
-    said = told(*command, **files, c__db="")
-    assert "o.jsonl: is no regular file" in said if kind == "pipe" else "is a link" in said
+    error = error_line(*command, **files, c__db="")
+    assert "o.jsonl: is no regular file" in error if kind == "pipe" else "is a link" in error
     assert out.is_fifo() or out.is_symlink()
 
 
-def test_an_output_that_is_a_folder_is_called_by_its_own_name(told, tmp_path):
+def test_an_output_that_is_a_folder_is_called_by_its_own_name(error_line, tmp_path):
     (tmp_path / "o.jsonl").mkdir()
-    said = told("data", "questions", "q.jsonl", "o.jsonl", q__jsonl=QUESTION)
-    assert "o.jsonl: is a folder" in said
+    error = error_line("data", "questions", "q.jsonl", "o.jsonl", q__jsonl=QUESTION)
+    assert "o.jsonl: is a folder" in error
 
 
 @pytest.mark.parametrize("port", [-1, 65536, 80000])
@@ -160,11 +159,11 @@ def test_a_retrievers_port_is_not_cut_to_sixteen_bits(tmp_path, port):
 
 
 @pytest.mark.parametrize("corpus", ["nowhere.jsonl", "broken.jsonl"])
-def test_an_index_survives_a_build_that_cannot_begin(told, tmp_path, corpus):
+def test_an_index_survives_a_build_that_cannot_begin(error_line, tmp_path, corpus):
     (tmp_path / "c.jsonl").write_text(DOCUMENT)
     build_index(tmp_path / "c.jsonl", tmp_path / "i")
-    told("retriever", "build", corpus, "i", "--kind", "dense", "--encoder", "nowhere")
-    told("retriever", "build", corpus, "new")
+    error_line("retriever", "build", corpus, "i", "--kind", "dense", "--encoder", "nowhere")
+    error_line("retriever", "build", corpus, "new")
     with open_index(tmp_path / "i") as index:
         assert len(index) == 1
 
@@ -172,11 +171,11 @@ def test_an_index_survives_a_build_that_cannot_begin(told, tmp_path, corpus):
 @pytest.mark.parametrize(
     "fault", ["{stat: 429, share: 0.2}", "{status: 429, share: 2}", "[status]"]
 )
-def test_a_fault_that_is_none_is_answered_with_those_there_are(told, fault):
-    said = told("judge", "--fake", "--script", "s.yaml", s__yaml=f"faults: [{fault}]")
-    assert "s.yaml:1: faults[0] must be one fault's name with its options" in said
-    assert "known: " in said
-    assert "garbage" in said
+def test_a_fault_that_is_none_is_answered_with_those_there_are(error_line, fault):
+    error = error_line("judge", "--fake", "--script", "s.yaml", s__yaml=f"faults: [{fault}]")
+    assert "s.yaml:1: faults[0] must be one fault's name with its options" in error
+    assert "known: " in error
+    assert "garbage" in error
 
 
 def test_a_model_without_a_tokenizer_is_named_before_anything_is_loaded(tmp_path):
@@ -218,17 +217,3 @@ def test_text_that_is_not_utf_8_is_named_wherever_json_is_read(tmp_path):
     (tmp_path / "index.json").write_bytes(b'{"kind": "bm25", "corpus": "\xff"}')
     with pytest.raises(DataError, match="is not an index of zerowait"):
         open_index(tmp_path)
-
-
-@pytest.mark.parametrize("damage", [b'{"index": 1, "reward": {"why": "\xff"}}\n', b"[" * 200_000 + b"\n"])  # fmt: skip
-def test_what_was_kept_before_a_damaged_line_is_still_known(tmp_path, damage):
-    target = tmp_path / "o.jsonl"
-    with Partial(target, task="t") as partial:
-        partial.keep(0, Reward(value=1.0, components={}))
-    with partial.path.open("ab") as file:
-        file.write(damage)
-    with Partial(target, task="t") as partial:
-        assert set(partial.known) == {0}
-        partial.keep(1, Reward(value=0.5, components={}))
-    lines = partial.path.read_bytes().splitlines()
-    assert [msgspec.json.decode(line).get("index") for line in lines] == [None, 0, 1]

@@ -54,9 +54,9 @@ def command(*arguments, **variables):
 
 @pytest.fixture(scope="session")
 def assets(tmp_path_factory):
-    from zerowait.tiny_models.questions import make_tiny
+    from zerowait.tiny_models.arithmetic import make_arithmetic_policy
 
-    return make_tiny(tmp_path_factory.mktemp("tiny"))
+    return make_arithmetic_policy(tmp_path_factory.mktemp("tiny"))
 
 
 @pytest.fixture(scope="module")

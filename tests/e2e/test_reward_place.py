@@ -15,8 +15,8 @@ import yaml
 
 from zerowait.search.index import build_index
 from zerowait.testing import FakeJudge, Latency, Script
-from zerowait.tiny_models.questions import make_tiny
-from zerowait.tiny_models.search import make_tiny_search
+from zerowait.tiny_models.arithmetic import make_arithmetic_policy
+from zerowait.tiny_models.search import make_search_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -52,7 +52,7 @@ def recipe_of(name):
 @pytest.fixture(scope="module")
 def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("world")
-    made = make_tiny_search(folder)
+    made = make_search_policy(folder)
     build_index(Path(made.corpus), folder / "index")
     command = [*SERVE, str(folder / "index"), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as retriever:
@@ -120,7 +120,7 @@ def test_ppo_trains_on_what_the_record_says(tmp_path, recipes):
     with FakeJudge(Script(latency=Latency(median_s=0.05))) as judge:
         (asked,) = recipe["reward"]["judges"].values()
         asked["endpoints"] = [{"base_url": judge.url, "model": "fake"}]
-        done = trained(tmp_path, recipes, recipe, make_tiny(tmp_path / "tiny"))
+        done = trained(tmp_path, recipes, recipe, make_arithmetic_policy(tmp_path / "tiny"))
     recorded = sorted(r.reward.value for r in done.trained)
     given = sorted(
         sum(x for x, bit in zip(row["rewards"], row["mask"], strict=True) if bit)

@@ -16,7 +16,7 @@ import pytest
 from zerowait.hub import read_rewards
 from zerowait.search.index import build_index
 from zerowait.search.passages import FAILED, INVALID
-from zerowait.tiny_models.search import make_tiny_search
+from zerowait.tiny_models.search import make_search_policy
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 SERVE = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriever", "serve"]
@@ -85,7 +85,7 @@ def seen(run, over, sign):
 @pytest.fixture(scope="module")
 def world(tmp_path_factory, hold_port):
     folder = tmp_path_factory.mktemp("search")
-    made = make_tiny_search(folder)
+    made = make_search_policy(folder)
     build_index(Path(made.corpus), folder / "index")
     with hold_port() as port:
         retriever = RetrieverProcess(folder / "index", port)
@@ -144,9 +144,9 @@ def streaming(tmp_path_factory, world, recipes):
 def tickets(tmp_path_factory, world, recipes):
     folder = tmp_path_factory.mktemp("tickets")
     # nothing is remembered: an answered query that is asked again has to reach the retriever
-    patience = {"remember": 0, "timeout_s": 5, "deadline_s": 5}
+    limits = {"remember": 0, "timeout_s": 5, "deadline_s": 5}
     with an_outage(world.retriever, folder / "run"):
-        return train(folder, world, recipes, mode="zerowait", steps=4, **patience)
+        return train(folder, world, recipes, mode="zerowait", steps=4, **limits)
 
 
 @pytest.fixture(params=["streaming", "tickets"])

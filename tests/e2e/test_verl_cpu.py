@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from zerowait.verl.launch.launch_retry import started_again
+from zerowait.verl.launch.launch_retry import run_with_retries
+from zerowait.verl.launch.log import LOG
 from zerowait.verl.launch.overrides import arguments, base_overrides, environment, merged_overrides
-from zerowait.verl.launch.run import LOG
 from zerowait.verl.launch.training_setup import TrainingSetup
 
 HARD_LIMIT_S = 840
@@ -62,7 +62,7 @@ def train(folder, assets, *, overrides=None, **more):
 def run(folder, setup, composed, metrics):
     """What verl logged in a run that ended well."""
     output = folder / LOG
-    code = started_again(
+    code = run_with_retries(
         lambda: ended(output, setup, composed, metrics),
         folder=folder,
         has_begun=metrics.exists,

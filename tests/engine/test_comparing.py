@@ -11,7 +11,7 @@ from zerowait.client import Reply
 from zerowait.errors import ClosedError
 from zerowait.events import ResponsesCompared
 from zerowait.testing import virtually
-from zerowait.testing.orders import compared, order_text, preferred
+from zerowait.testing.comparisons import compared_responses, preference_order, ranking_text
 
 MANY = {"concurrency": 1000, "attempts": 1}
 
@@ -28,7 +28,7 @@ class Wire:
 
     async def send(self, request, *, timeout_s):
         messages = msgspec.json.decode(request.body)["messages"]
-        shown = compared(messages)
+        shown = compared_responses(messages)
         texts = [response.text for response in shown]
         self.asked.append(texts)
         self.users.append(messages[1]["content"])
@@ -39,7 +39,7 @@ class Wire:
             self.in_flight -= 1
         content = self.said(texts)
         if content is None:
-            content = order_text(preferred(shown, "better"))
+            content = ranking_text(preference_order(shown, "better"))
         if content == "fail":
             return Reply(400, {}, b"{}")
         answer = {"message": {"content": content}, "finish_reason": "stop"}
@@ -140,8 +140,8 @@ def test_a_judge_that_prefers_what_is_shown_first_makes_ties_that_are_reported()
     wire = Wire()
 
     async def send(request, *, timeout_s):
-        shown = compared(msgspec.json.decode(request.body)["messages"])
-        content = order_text(preferred(shown, "first"))
+        shown = compared_responses(msgspec.json.decode(request.body)["messages"])
+        content = ranking_text(preference_order(shown, "first"))
         body = msgspec.json.encode({"choices": [{"message": {"content": content}}]})
         return Reply(200, {}, body)
 

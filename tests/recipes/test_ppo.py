@@ -11,8 +11,8 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config
 from verl.trainer.ppo.utils import need_critic, need_reference_policy
 from verl.utils.config import omega_conf_to_dataclass, validate_config
 
+from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import compose_arguments, setup_of
 
 PPO = Path(__file__).parents[2] / "recipes" / "ppo"
 CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")

@@ -13,15 +13,15 @@ with warnings.catch_warnings():
 
 from zerowait.types import Reward
 from zerowait.verl.launch import composed_config as verl_config
+from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import compose_arguments, setup_of
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "search"
 
 
 def composed(name, device, tmp_path):
     recipe = load_recipe(RECIPES / name, output=tmp_path)
-    return verl_config.composed(compose_arguments(recipe, setup_of(recipe, device), {}))
+    return verl_config.compose_config(compose_arguments(recipe, setup_of(recipe, device), {}))
 
 
 @pytest.mark.parametrize(("name", "device"), [("recipe.yaml", "cpu"), ("gpu.yaml", "cuda")])

@@ -14,7 +14,7 @@ from zerowait.config import load_config
 from zerowait.config.source import read_yaml
 from zerowait.engine.plan import compile_plan
 from zerowait.testing import FakeJudge, Script, Status
-from zerowait.tiny_models.questions import NUMBERS, arithmetic_questions
+from zerowait.tiny_models.arithmetic import NUMBERS, arithmetic_questions
 from zerowait.verl import LengthPenaltyConfig
 from zerowait.verl.launch.recipe import load_recipe
 

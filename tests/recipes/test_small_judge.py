@@ -16,17 +16,17 @@ from hypothesis import strategies as st
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ClosedError, ConfigError
 from zerowait.judge import load_rubric, parse, request_for
-from zerowait.testing.asks import BadRequestError, parsed_request
+from zerowait.testing.judge_request import BadRequestError, parse_request
 from zerowait.tiny_models.judge import (
     JudgedQuestion,
     SmallJudge,
-    _JudgeApp,
+    _MicroBatcher,
     agreement,
     judged_question_in,
     news_in,
     pairs_of,
     serve_forever,
-    small_verdict_text,
+    verdict_text,
 )
 from zerowait.types import Sample
 
@@ -48,7 +48,7 @@ CAPITALS = {
 
 
 def overlap(pairs):
-    """A stand-in for the weights: the share of words that two texts have in common."""
+    """In place of the encoder: the share of words that two texts have in common."""
     words = [tuple(set(text.lower().strip(".").split()) for text in pair) for pair in pairs]
     return [len(a & b) / max(1, len(a | b)) for a, b in words]
 
@@ -62,7 +62,7 @@ def asked_by_us(sample, rule=TEN, rubric="reference"):
 
 
 def read(body):
-    return judged_question_in(parsed_request(body))
+    return judged_question_in(parse_request(body))
 
 
 def chat(content):
@@ -134,7 +134,7 @@ def test_every_verdict_is_one_that_our_parser_reads_on_the_scale_asked_for(agree
     ):
         read_back = read(asked_by_us(Sample("?", "a", "b"), rule))
         assert (read_back.low, read_back.high, read_back.whole) == (low, low + width, whole)
-        value = parse(small_verdict_text(read_back, agreed), rule).value
+        value = parse(verdict_text(read_back, agreed), rule).value
         assert math.isclose(value, low + agreed * width, abs_tol=0.5001 if whole else 0.001)
 
 
@@ -197,13 +197,13 @@ def test_concurrent_questions_are_compared_in_one_pass():
         return overlap(pairs)
 
     async def ask():
-        desk = _JudgeApp(counted)
+        batcher = _MicroBatcher(counted)
         async with asyncio.TaskGroup() as group:
             asking = [
-                group.create_task(desk.agreement(JudgedQuestion("a", [x]))) for x in "abcdefgh"
+                group.create_task(batcher.agreement(JudgedQuestion("a", [x]))) for x in "abcdefgh"
             ]
             await asyncio.sleep(0)
-            work = group.create_task(desk.work())
+            work = group.create_task(batcher.work())
             answers = [await task for task in asking]
             work.cancel()
         return answers
@@ -215,13 +215,13 @@ def test_concurrent_questions_are_compared_in_one_pass():
 
 def test_an_asker_who_leaves_takes_nobody_elses_answer():
     async def ask():
-        desk = _JudgeApp(overlap)
+        batcher = _MicroBatcher(overlap)
         async with asyncio.TaskGroup() as group:
-            leaving = group.create_task(desk.agreement(JudgedQuestion("a", ["a"])))
-            staying = group.create_task(desk.agreement(JudgedQuestion("b", ["b"])))
+            leaving = group.create_task(batcher.agreement(JudgedQuestion("a", ["a"])))
+            staying = group.create_task(batcher.agreement(JudgedQuestion("b", ["b"])))
             await asyncio.sleep(0)
             leaving.cancel()
-            work = group.create_task(desk.work())
+            work = group.create_task(batcher.work())
             answer = await staying
             work.cancel()
         return answer

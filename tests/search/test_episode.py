@@ -88,10 +88,10 @@ class Scripted:
 
     async def generate(self, context, most):
         self.contexts.append(list(context))
-        said = list(self.tokens.encode(self.turns.pop(0)))[:most]
-        self.sampled.append(said)
-        given = [-0.5 - i for i in range(len(said))] if self.log_probs else None
-        return Turn(said, given)
+        sampled = list(self.tokens.encode(self.turns.pop(0)))[:most]
+        self.sampled.append(sampled)
+        given = [-0.5 - i for i in range(len(sampled))] if self.log_probs else None
+        return Turn(sampled, given)
 
     async def retrieve(self, queries):
         self.asked.append(tuple(queries))
@@ -171,18 +171,18 @@ def test_a_search_inside_an_answer_is_part_of_the_answer_that_never_ended():
 
 
 @pytest.mark.parametrize(
-    "said",
+    "turn",
     ["", "I do not know", "<search>open", "<search> </search>", "<answer>no end", "</answer>"],
 )
-def test_a_turn_that_does_neither_is_told_so_and_the_episode_goes_on(said):
-    model = Scripted(said, "<answer>Lima</answer>")
+def test_an_invalid_turn_is_observed_as_invalid_and_the_episode_continues(turn):
+    model = Scripted(turn, "<answer>Lima</answer>")
     episode = model.run()
     assert episode.segments[1] == Segment(
         Author.ENVIRONMENT, tuple(model.tokens.encode(INVALID)), text=INVALID
     )
     assert episode.invalid_actions == 1
     assert episode.answer == "Lima"
-    assert set(episode.mask[len(said) : len(said) + len(INVALID)]) == {0}
+    assert set(episode.mask[len(turn) : len(turn) + len(INVALID)]) == {0}
 
 
 def test_the_message_about_an_invalid_action_holds_no_tag_that_a_rule_could_read():

@@ -9,7 +9,7 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.search import index as index_module
 from zerowait.search.corpus import Corpus
 from zerowait.search.index import build_index, open_index
-from zerowait.search.renewable import RenewableIndex
+from zerowait.search.reloadable_index import ReloadableIndex
 from zerowait.search.versions import next_version
 
 
@@ -42,7 +42,7 @@ def test_an_open_index_goes_on_while_another_takes_its_place(tmp_path):
     assert left == ["version-2"]
 
 
-def test_whoever_reads_the_manifest_while_it_changes_reads_the_old_one_whole(tmp_path):
+def test_a_manifest_that_is_read_while_it_changes_is_the_whole_old_one(tmp_path):
     corpus = write(tmp_path / "c.jsonl", "Lima")
     build_index(corpus, tmp_path / "index")
     with (tmp_path / "index" / "index.json").open("rb") as reading:
@@ -50,25 +50,25 @@ def test_whoever_reads_the_manifest_while_it_changes_reads_the_old_one_whole(tmp
         assert json.load(reading)["documents"] == 1
 
 
-def test_a_server_takes_the_new_index_when_told_and_keeps_the_old_when_there_is_none(tmp_path):
+def test_a_server_reloads_the_index_at_sighup_and_keeps_the_old_one_without_a_new_one(tmp_path):
     corpus = write(tmp_path / "c.jsonl", "Lima")
     build_index(corpus, tmp_path / "index")
-    serving = RenewableIndex(tmp_path / "index")
+    serving = ReloadableIndex(tmp_path / "index")
     write(corpus, "Oslo", "Bergen")
     build_index(corpus, tmp_path / "index")
     assert (found(serving, "Lima"), len(serving)) == (["Lima"], 1)
-    serving.renew()
+    serving.reload()
     assert (found(serving, "Oslo"), len(serving)) == (["Oslo"], 2)
     (tmp_path / "index" / "index.json").unlink()
     with pytest.raises(DataError, match="holds no index"):
-        serving.renew()
+        serving.reload()
     assert found(serving, "Bergen") == ["Bergen"]
     serving.close()
 
 
 def test_a_search_under_way_is_not_disturbed_by_a_renewal(tmp_path):
     build_index(write(tmp_path / "c.jsonl", "Lima"), tmp_path / "index")
-    serving = RenewableIndex(tmp_path / "index")
+    serving = ReloadableIndex(tmp_path / "index")
     came, may_go_on, answers = threading.Event(), threading.Event(), []
 
     class Slow(list):
@@ -80,7 +80,7 @@ def test_a_search_under_way_is_not_disturbed_by_a_renewal(tmp_path):
     searching = threading.Thread(target=lambda: answers.extend(serving.find(Slow(["Lima"]), 1)))
     searching.start()
     assert came.wait(60)
-    renewing = threading.Thread(target=serving.renew)
+    renewing = threading.Thread(target=serving.reload)
     renewing.start()
     may_go_on.set()
     searching.join(60)
@@ -154,7 +154,7 @@ def test_a_corpus_that_is_cut_short_under_a_server_is_an_error_and_not_its_end(t
     with open_index(tmp_path / "index") as index:
         with corpus.open("r+b") as file:
             file.truncate(100)
-        with pytest.raises(DataError, match="document 2000: the file was cut short since"):
+        with pytest.raises(DataError, match="document 2000: the file was truncated later"):
             index.find(["number1999"], 1)
 
 

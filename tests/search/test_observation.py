@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from zerowait.scorers.qa_em_format import sequence_fault
 from zerowait.search import Passage, Searcher, SearchSettings, Turn
 from zerowait.search.observation import plain_tokens
-from zerowait.search.passages import harmless_passage
+from zerowait.search.passages import escape_tags
 
 TAGS = [
     f"<{slash}{n}>" for n in ("search", "answer", "think", "information") for slash in ("", "/")
@@ -94,7 +94,7 @@ def test_no_combination_of_pieces_becomes_a_tag_or_control_token(pieces, name):
 
 @given(st.text("|<a \n", max_size=12), st.lists(st.text("|<a \n", max_size=4), max_size=4))
 def test_no_reserved_text_is_left_however_they_overlap(text, reserved):
-    left = harmless_passage(text, reserved=reserved)
+    left = escape_tags(text, reserved=reserved)
     assert not [word for word in reserved if len(word.strip()) > 1 and word in left]
 
 
@@ -102,7 +102,7 @@ def test_thousands_of_reserved_texts_are_all_broken_and_no_other():
     reserved = [f"<spare{n}>" for n in range(6000)] + ["[@BOS@]", "¤¤"]
     text = "<spare7><spare5999> <sparex> <spare6000> a[@BOS@]¤¤¤"
     left = "< spare7>< spare5999> <sparex> <spare6000> a[ @BOS@]¤ ¤ ¤"
-    assert harmless_passage(text, reserved=reserved) == left
+    assert escape_tags(text, reserved=reserved) == left
 
 
 def test_a_document_of_megabytes_is_not_encoded_for_the_few_tokens_there_is_room_for():

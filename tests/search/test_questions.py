@@ -1,4 +1,4 @@
-"""Rows of published data sets: what is read from each form, and what is said of one that is none."""
+"""Rows of published data sets: what is read from each form, and the error for a row that is none."""
 
 import math
 
@@ -118,7 +118,7 @@ def test_a_training_row_asks_in_the_words_that_the_agent_understands():
     assert row["extra_info"] == {"index": 4, "id": "5a7", "question": "Where is Lima?"}
 
 
-def test_a_prompt_is_kept_or_left_out_as_told():
+def test_a_prompt_is_kept_or_left_out_by_instructions():
     kept = training_row(read(VERL), index=0, source="x", instructions="keep")
     assert kept["prompt"] == VERL["prompt"]
     bare = training_row(read(VERL), index=0, source="x", instructions="none")
@@ -193,7 +193,7 @@ def test_each_form_of_a_document_is_read(row):
         ({"paragraphs": [{"title": "Lima"}]}, "f:1: 'paragraphs' has to be .*paragraph_text"),
         ({"context": [["Lima", None]]}, "'context' has to be"),
         ({"context": "Lima"}, r"a list of \[title, sentences\]"),
-        ({"context": {"title": ["Lima"], "sentences": []}}, "on the hub"),
+        ({"context": {"title": ["Lima"], "sentences": []}}, "as on Hugging Face"),
         ({"context": [["Lima", 3]]}, "'context' has to be"),
     ],
 )

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from zerowait.errors import ClosedError, ConfigError, DataError
 from zerowait.search import Failed, Passage, Retriever, RetrieverSettings, settings_from
 from zerowait.search.bm25 import open_bm25
-from zerowait.search.index import build_index, fused, open_index
-from zerowait.search.server import parsed_retrieval, serving_index
+from zerowait.search.index import build_index, open_index, reciprocal_rank_fusion
+from zerowait.search.server import parse_retrieve_request, serving_index
 from zerowait.search.wire import passages_in, reply_body
 from zerowait.testing import virtually
 
@@ -140,7 +140,7 @@ def test_a_search_r1_client_is_answered_in_both_forms(index, count, scores):
 
 
 @pytest.mark.parametrize(
-    ("body", "complaint"),
+    ("body", "error_text"),
     [
         (b"", "not a retrieve request"),
         (b"[]", "not a retrieve request"),
@@ -156,9 +156,9 @@ def test_a_search_r1_client_is_answered_in_both_forms(index, count, scores):
         (json.dumps({"queries": ["x"] * 20_000}).encode(), "20000 queries"),
     ],
 )
-def test_a_bad_request_is_refused_with_what_is_wrong(body, complaint):
-    with pytest.raises(ValueError, match=complaint):
-        parsed_retrieval(body)
+def test_a_bad_request_is_refused_with_what_is_wrong(body, error_text):
+    with pytest.raises(ValueError, match=error_text):
+        parse_retrieve_request(body)
 
 
 def test_the_server_says_how_it_is_and_refuses_with_400(index):
@@ -261,13 +261,13 @@ def test_a_server_that_hangs_is_a_failed_search_within_the_deadline():
     assert stats.failed == 1
 
 
-def test_nobody_at_the_address_is_a_failed_search():
+def test_an_address_without_a_server_is_a_failed_search():
     async def scenario(port):
         settings = RetrieverSettings(url=f"http://127.0.0.1:{port}/retrieve")
         async with Retriever(settings) as retriever:
             return await retriever.find(["q"])
 
-    with socket.socket() as ours:  # bound, so that nobody else takes it, and not listening
+    with socket.socket() as ours:  # bound, so that no other process takes it, and not listening
         ours.bind(("127.0.0.1", 0))
         [found], _ = virtually(scenario(ours.getsockname()[1]))
     assert "no connection" in found.why
@@ -347,7 +347,7 @@ def test_a_score_that_no_float_can_hold_is_no_score():
 @given(st.lists(st.permutations(range(6)), min_size=1, max_size=3))
 def test_fusing_keeps_what_all_rankings_agree_on(rankings):
     ranked = [[(row, 0.0) for row in ranking] for ranking in rankings]
-    order = [row for row, _ in fused(ranked)]
+    order = [row for row, _ in reciprocal_rank_fusion(ranked)]
     assert sorted(order) == list(range(6))
     for a in range(6):
         for b in range(6):
@@ -356,7 +356,7 @@ def test_fusing_keeps_what_all_rankings_agree_on(rankings):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "error_text"),
     [
         ("", "empty"),
         ("\n\n", "has no documents"),
@@ -366,9 +366,9 @@ def test_fusing_keeps_what_all_rankings_agree_on(rankings):
         ('{"id": 1, "contents": "a"}\n{"id": 2, "text": "b"}', "document 2: has no text under"),
     ],
 )
-def test_a_corpus_that_is_none_is_refused_by_line(tmp_path, text, complaint):
+def test_a_corpus_that_is_none_is_refused_by_line(tmp_path, text, error_text):
     (tmp_path / "c.jsonl").write_text(text)
-    with pytest.raises(DataError, match=complaint):
+    with pytest.raises(DataError, match=error_text):
         build_index(tmp_path / "c.jsonl", tmp_path / "index")
 
 

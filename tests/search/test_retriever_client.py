@@ -105,7 +105,7 @@ def test_a_query_whose_caller_left_before_it_did_is_not_asked():
     assert wire.seen == [["first"], ["stayed"]]
 
 
-def test_a_query_that_nobody_waits_for_any_more_is_remembered_if_it_had_left():
+def test_a_cancelled_query_that_had_been_sent_is_cached():
     async def scenario(retriever):
         left = asyncio.create_task(retriever.find(["q"]))
         await asyncio.sleep(0.1)
@@ -183,7 +183,7 @@ def test_a_request_that_hangs_is_given_up_at_its_timeout_and_asked_again():
         (Reply(500, {}, b'{"error": "document 7: is not JSON"}'), "status 500: document 7"),
         (Reply(422, {}, b'{"detail": [{"loc": ["topk"]}]}'), r"status 422: \[\{'loc': \['topk'\]"),
         (Reply(404, {}, b"Not Found"), "status 404: .* check retriever.url"),
-        (Reply(307, {"location": "/retrieve/"}, b""), "points to /retrieve/; set retriever.url"),
+        (Reply(307, {"location": "/retrieve/"}, b""), "redirects to /retrieve/; set retriever.url"),
         (Reply(200, {}, b"<html>"), "not JSON"),
         (Reply(200, {}, b"\xff"), "not JSON"),
         (Reply(200, {}, b'{"result": [[], []]}'), "answered 2 of 1 queries"),
@@ -208,7 +208,7 @@ def test_whatever_the_server_does_a_search_fails_in_words_and_in_time(reply, why
 
 
 def test_no_more_text_is_remembered_than_the_memory_can_hold(monkeypatch):
-    monkeypatch.setattr("zerowait.search.retriever._MOST_REMEMBERED_CHARS", 10)
+    monkeypatch.setattr("zerowait.search.retriever._MOST_CACHED_CHARS", 10)
 
     async def scenario(retriever):
         for query in ("aaa", "bbb", "aaa", "c" * 15, "bbb"):
@@ -262,18 +262,20 @@ def test_replies_that_make_no_sense_are_given_up_sooner_than_a_server_that_is_do
     assert (len(nonsense.seen), len(down.seen)) == (3, 8)
 
 
-def test_a_mistake_in_the_transport_is_a_failed_search_and_is_told():
+def test_a_bug_in_the_transport_is_a_failed_search_and_is_reported():
     async def scenario(retriever):
-        told = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        reported = []
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: reported.append(context)
+        )
         found = await retriever.find(["q"])
         await asyncio.sleep(1)
-        return found, [context["exception"] for context in told]
+        return found, [context["exception"] for context in reported]
 
     mistake = RuntimeError("a mistake")
-    (found, told), took_s = using(Wire(mistake), scenario)
+    (found, reported), took_s = using(Wire(mistake), scenario)
     assert found == [Failed("the request ended without an answer")]
-    assert told == [mistake]
+    assert reported == [mistake]
     assert took_s < 2
 
 
@@ -287,7 +289,7 @@ def test_a_query_that_utf8_cannot_carry_harms_no_other():
     assert texts(found) == [["T\na"], ["T\nhalf ?"], ["T\nb"]]
 
 
-def test_a_blank_query_finds_nothing_and_asks_nobody():
+def test_a_blank_query_finds_nothing_and_is_not_sent():
     async def scenario(retriever):
         return await retriever.find(["", " \n", "q"])
 
@@ -297,7 +299,7 @@ def test_a_blank_query_finds_nothing_and_asks_nobody():
     assert wire.seen == [["q"]]
 
 
-def test_a_server_that_does_not_heed_topk_is_cut_to_it():
+def test_a_reply_with_more_than_topk_passages_is_cut_to_topk():
     """Search-R1's servers in front of a search engine: no scores, no ids, as many as they like."""
 
     def web(queries):

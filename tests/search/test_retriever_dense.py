@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.errors import ConfigError
-from zerowait.search.dense import Dense, Encoder, EncoderSettings
+from zerowait.search.dense import DenseIndex, Encoder, EncoderSettings
 from zerowait.search.index import build_index, open_index
 
 torch = pytest.importorskip("torch")
@@ -74,7 +74,7 @@ def test_embeddings_are_mapped_from_disk_as_half_precision(encoder, corpus, tmp_
 
 
 def test_what_is_large_of_an_index_is_mapped_and_not_read(encoder, corpus, tmp_path, monkeypatch):
-    monkeypatch.setattr("zerowait.search.dense._COPIED_BYTES", 0)
+    monkeypatch.setattr("zerowait.search.dense._MOST_COPIED_BYTES", 0)
     build_index(corpus, tmp_path, kind="hybrid", encoder=encoder)
     with open_index(tmp_path):
         mapped = Path("/proc/self/maps").read_text()
@@ -88,9 +88,9 @@ def test_large_embeddings_are_searched_where_they_lie_and_in_parts(
     build_index(corpus, tmp_path, kind="dense", encoder=encoder)
     with open_index(tmp_path) as index:
         at_once = index.find(TEXTS, topk=5)
-    monkeypatch.setattr("zerowait.search.dense._COPIED_BYTES", 0)
-    monkeypatch.setattr("zerowait.search.dense._ROWS_AT_ONCE", 7)
-    monkeypatch.setattr("zerowait.search.dense._AT_ONCE", 3)
+    monkeypatch.setattr("zerowait.search.dense._MOST_COPIED_BYTES", 0)
+    monkeypatch.setattr("zerowait.search.dense._ROWS_PER_BLOCK", 7)
+    monkeypatch.setattr("zerowait.search.dense._ENCODER_BATCH", 3)
     with open_index(tmp_path) as index:
         in_parts = index.find(TEXTS, topk=5)
     assert [[p.id for p in ps] for ps in in_parts] == [[p.id for p in ps] for ps in at_once]
@@ -117,7 +117,7 @@ class GivenVectors:
     st.integers(1, 12),
 )
 def test_the_nearest_come_first_and_of_equals_the_first_in_the_corpus(rows, query, count):
-    dense = Dense(GivenVectors([query]), np.array(rows, dtype=np.float16))
+    dense = DenseIndex(GivenVectors([query]), np.array(rows, dtype=np.float16))
     scores = [sum(a * b for a, b in zip(row, query, strict=True)) for row in rows]
     expected = sorted(enumerate(scores), key=lambda one: (-one[1], one[0]))[:count]
     assert dense.best(["q"], count) == [expected]

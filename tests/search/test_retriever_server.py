@@ -159,7 +159,7 @@ def test_every_complaint_is_json_and_says_what_is_wrong(monkeypatch):
 
     *complaints, metrics = asked(Index(), scenario)
     assert [status for status, _ in complaints] == [405, 404, 413, 400]
-    assert all(said["error"] for _, said in complaints)
+    assert all(reply["error"] for _, reply in complaints)
     assert complaints[3][1] == {"error": "topk must be from 1 to 1000, not 0"}
     assert "\nzerowait_retriever_refused_total 3\n" in metrics
 
@@ -171,9 +171,9 @@ def test_a_server_with_too_much_to_do_asks_to_come_back_later(monkeypatch):
         reply = await session.post(url, json={"queries": ["a"]})
         return *await answer(reply), reply.headers["Retry-After"]
 
-    status, said, after = asked(Index(), scenario)
+    status, reply, after = asked(Index(), scenario)
     assert (status, after) == (503, "1")
-    assert "come back later" in said["error"]
+    assert "try again later" in reply["error"]
 
 
 def test_a_corpus_that_broke_is_a_500_that_names_the_document():
@@ -204,9 +204,9 @@ def test_more_text_than_is_good_is_a_413_before_it_is_read_and_harms_no_other(
         return [await answer(task.result()) for task in replies]
 
     with open_index(tmp_path / "index") as index:
-        (status, said), small, huge = asked(index, scenario)
+        (status, reply), small, huge = asked(index, scenario)
     assert status == 413
-    assert re.match("1 queries find . MiB of documents, more than .: ask for fewer", said["error"])
+    assert re.match("1 queries find . MiB of documents, more than .: ask for fewer", reply["error"])
     assert [len(reply["result"][0]) for _, reply in (small, huge)] == [1, 1]
 
 

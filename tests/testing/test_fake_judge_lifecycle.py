@@ -37,7 +37,7 @@ def test_closing_ends_the_requests_that_hang(client):
 
     with FakeJudge(HANGS) as judge:
         gots = asyncio.run(work(judge))
-    # aiohttp asks once more where a reused connection closes; there is nobody then
+    # aiohttp asks once more where a reused connection closes; no server listens then
     assert all(got.error for got in gots)
     assert judge.seen.in_flight == judge.seen.cancelled_by_client == 0
     assert threads() == []

@@ -1,4 +1,4 @@
-"""The face of chat completions: what it understands, and the form of its replies."""
+"""The chat completions API of the fake judge: accepted requests and the form of replies."""
 
 import asyncio
 import json

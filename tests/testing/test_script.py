@@ -23,7 +23,7 @@ from zerowait.testing import (
     verdict_for,
 )
 from zerowait.testing.draws import attempt_draws, body_key, content_draws, draws
-from zerowait.testing.faults import chosen
+from zerowait.testing.faults import choose_fault
 from zerowait.testing.verdicts import content_for, outside_content_for, wrong_content_for
 
 units = st.floats(0.0, 1.0, exclude_max=True)
@@ -33,7 +33,7 @@ digests = st.binary(min_size=32, max_size=32)
 def fate(script, text, nth=1, tokens=None):
     content = content_draws(script.seed, [{"role": "user", "content": text}])
     attempt = attempt_draws(script.seed, body_key(text.encode()), nth)
-    fault = chosen(script.faults, content=content, attempt=attempt, nth=nth, tokens=tokens)
+    fault = choose_fault(script.faults, content=content, attempt=attempt, nth=nth, tokens=tokens)
     return "" if fault is None else fault.name
 
 

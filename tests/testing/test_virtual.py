@@ -78,14 +78,14 @@ def test_timers_run_in_the_order_of_their_deadlines():
 
 
 def test_waiting_for_something_that_cannot_happen_is_a_deadlock_that_names_the_place():
-    async def wait_for_nobody():
+    async def wait_for_ever():
         await asyncio.Event().wait()
 
     async def work():
         await asyncio.sleep(5.0)
-        await wait_for_nobody()
+        await wait_for_ever()
 
-    with pytest.raises(DeadlockError, match=r"at 5.0 s(.|\n)*wait_for_nobody \(test_virtual.py:"):
+    with pytest.raises(DeadlockError, match=r"at 5.0 s(.|\n)*wait_for_ever \(test_virtual.py:"):
         virtually(work())
 
 

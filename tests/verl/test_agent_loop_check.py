@@ -11,7 +11,7 @@ from ray import cloudpickle
 from zerowait.errors import ConfigError
 from zerowait.verl.agent.manager import AgentLoopManager, AgentLoopRewardWorker
 from zerowait.verl.agent_loop_check import check_agent_loop
-from zerowait.verl.rewards.rows import MANAGER
+from zerowait.verl.rows import MANAGER
 
 
 def config(**agent):
@@ -53,7 +53,7 @@ def test_a_manager_of_ones_own_is_looked_at(monkeypatch):
     monkeypatch.setattr(module, "Stranger", Stranger, raising=False)
     name = f"{module.__name__}.Mine"
     check_agent_loop(config(default_agent_loop="mine", agent_loop_manager_class=name))
-    for wrong, says in (("Stranger", "not derived"), ("Nobody", "cannot be loaded")):
+    for wrong, says in (("Stranger", "not derived"), ("Missing", "cannot be loaded")):
         name = f"{module.__name__}.{wrong}"
         with pytest.raises(ConfigError, match=says):
             check_agent_loop(config(default_agent_loop="mine", agent_loop_manager_class=name))

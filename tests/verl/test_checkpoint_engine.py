@@ -15,7 +15,7 @@ from verl.checkpoint_engine.base import CheckpointEngineRegistry
 from zerowait.errors import ConfigError
 from zerowait.verl.trainer.checkpoint_engine import (
     GlooCheckpointEngine,
-    Host,
+    RendezvousHost,
     WeightGroup,
     WeightTransferError,
 )
@@ -28,7 +28,7 @@ import asyncio, hashlib, json, os, sys, warnings
 warnings.simplefilter("ignore")
 import torch
 from zerowait.verl.trainer.checkpoint_engine import GlooCheckpointEngine
-from zerowait.verl.trainer.checkpoint_engine import Meeting
+from zerowait.verl.trainer.checkpoint_engine import Rendezvous
 
 def fingerprint(tensor):
     data = tensor.reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -51,8 +51,8 @@ for line in sys.stdin:
     engine = GlooCheckpointEngine(order["bucket"], timeout_s=order["timeout_s"])
     try:
         assert engine.prepare() is None
-        meeting = Meeting(**order["meeting"])
-        engine.init_process_group(rank=order["rank"], world_size=order["size"], meeting=meeting)
+        rendezvous = Rendezvous(**order["rendezvous"])
+        engine.init_process_group(rank=order["rank"], world_size=order["size"], rendezvous=rendezvous)
         answer = asyncio.run(receive(engine, order["end"]))
     except Exception as error:
         answer = {"error": f"{type(error).__name__}: {error}"}
@@ -117,7 +117,7 @@ def update(trainer, rollouts, weights, *, end="all"):
     rollouts.order(
         bucket=BUCKET,
         timeout_s=LONG_S,
-        meeting=msgspec.to_builtins(metadata[0]),
+        rendezvous=msgspec.to_builtins(metadata[0]),
         rank=theirs["rank"][0],
         size=theirs["world_size"][0],
         end=end,
@@ -142,7 +142,7 @@ def all_kinds(seed):
 
 
 def large():
-    """More than the connection holds when nobody reads."""
+    """More than the connection holds when no one reads."""
     return {f"layer {at}": torch.full((1 << 20,), float(at)) for at in range(24)}
 
 
@@ -192,12 +192,12 @@ def test_a_rank_that_sends_nothing_takes_part_in_gathering_every_weight():
 
 
 def group(host, rank, timeout_s):
-    address = host.meeting.host
-    return WeightGroup(host.meeting, rank=rank, size=2, address=address, timeout_s=timeout_s)
+    address = host.rendezvous.host
+    return WeightGroup(host.rendezvous, rank=rank, size=2, address=address, timeout_s=timeout_s)
 
 
 def test_a_rollout_that_never_comes_ends_in_an_error():
-    host = Host("127.0.0.1", timeout_s=0.5)
+    host = RendezvousHost("127.0.0.1", timeout_s=0.5)
     with pytest.raises(
         WeightTransferError, match=r"the trainer did not meet .* \(deadline 0.5 s\)"
     ):
@@ -205,7 +205,7 @@ def test_a_rollout_that_never_comes_ends_in_an_error():
 
 
 def test_a_trainer_that_is_silent_ends_in_an_error_and_closes_the_group():
-    host = Host("127.0.0.1", timeout_s=LONG_S)
+    host = RendezvousHost("127.0.0.1", timeout_s=LONG_S)
     with ThreadPoolExecutor() as pool:
         joining = [pool.submit(group, host, rank, 1.0) for rank in (0, 1)]
         _trainer, rollout = (joined.result() for joined in joining)

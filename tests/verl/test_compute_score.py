@@ -26,10 +26,10 @@ def _alone(monkeypatch):
     """Without the environment of the machine, and closed afterwards."""
     for name in VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(scores, "_OPENED", {})
+    monkeypatch.setattr(scores, "_REWARDS", {})
     yield
-    for opened in scores._OPENED.values():
-        opened.close()
+    for rewards in scores._REWARDS.values():
+        rewards.close()
 
 
 @pytest.fixture
@@ -192,8 +192,8 @@ def test_a_missing_value_where_further_columns_belong_is_named():
 def test_the_key_of_a_judge_is_not_kept_among_the_names_of_what_is_open(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     compute_score(*ONE)
-    assert len(scores._OPENED) == 1
-    assert KEY not in repr(scores._OPENED.keys())
+    assert len(scores._REWARDS) == 1
+    assert KEY not in repr(scores._REWARDS.keys())
 
 
 def test_lists_of_different_lengths_and_no_response_at_all_are_errors():

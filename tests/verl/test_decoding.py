@@ -17,7 +17,7 @@ def request(prompt, *, seed=0, decode=None, **sampling):
 
 @pytest.fixture(params=[False, True], ids=["live columns", "fixed shapes"])
 def graphs(request):
-    """Both ways to decode; without a GPU, the shapes are those of a CUDA graph, but none is made."""
+    """Both decoders; without a GPU, the shapes are those of a CUDA graph, but none is made."""
     return request.param
 
 

@@ -89,7 +89,7 @@ def test_an_abort_hands_over_what_was_written_at_once(model, reject):
             await asyncio.sleep(0)
             assert await loop.abort(reject=reject) == 1 + reject
             assert waiting.finish == ("aborted" if reject else "")
-            loop.accept_again()
+            loop.accept_requests()
         assert running.finish == "aborted"
         assert 3 < len(running.token_ids) < 400
         assert len(running.log_probs) == len(running.token_ids)
@@ -104,7 +104,7 @@ def test_after_an_abort_requests_wait_for_the_resume(model):
         task = asyncio.create_task(loop.generate(request(PROMPTS[0])))
         await asyncio.sleep(0.02)
         assert not task.done()
-        loop.accept_again()
+        loop.accept_requests()
         assert len((await task).token_ids) == 6
 
     with_loop(model, work)
@@ -115,7 +115,7 @@ def test_after_a_rejecting_abort_requests_are_turned_away_until_the_resume(model
         await loop.abort(reject=True)
         turned_away = await loop.generate(request(PROMPTS[0]))
         assert (turned_away.finish, turned_away.token_ids) == ("aborted", [])
-        loop.accept_again()
+        loop.accept_requests()
         assert (await loop.generate(request(PROMPTS[0]))).finish == "length"
 
     with_loop(model, work)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.types import Sample
-from zerowait.verl.rewards.metrics import episode_info, episode_metrics
+from zerowait.verl.rewards.episode_metrics import episode_info, episode_metrics
 
 
 def went(*, searches=0, failed=0, invalid=0, stop="answered", seen=0):

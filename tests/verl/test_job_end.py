@@ -30,7 +30,7 @@ from importlib.machinery import ModuleSpec
 import ray
 from zerowait import Sample
 from zerowait.hub.ray import RayHub
-from zerowait.verl.rewards.job_end import close_at_exit
+from zerowait.verl.job_end import close_at_exit
 
 config, name, asked = sys.argv[1:]
 sys.modules["__main__"].__spec__ = ModuleSpec(name, None)

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from zerowait.verl.launch.log import Log
-from zerowait.verl.launch.run import run_trainer
+from zerowait.verl.launch.log import TrainerLog
+from zerowait.verl.launch.trainer_process import run_trainer
 
 
 def mode(path):
@@ -20,7 +20,7 @@ def open_umask():
 
 
 def test_a_line_is_in_the_file_at_once(tmp_path):
-    with Log(tmp_path / "log") as log:
+    with TrainerLog(tmp_path / "log") as log:
         log.write("step:1 \udc80\n")
         assert (tmp_path / "log").read_text() == "step:1 ?\n"
 
@@ -35,7 +35,7 @@ def test_a_full_disk_leaves_lines_out_and_the_next_one_says_so(tmp_path, monkeyp
         return write(file, text)
 
     monkeypatch.setattr(os, "write", wire)
-    with Log(tmp_path / "log") as log:
+    with TrainerLog(tmp_path / "log") as log:
         log.write("a\n")
         full[0] = True
         log.write("b\n")

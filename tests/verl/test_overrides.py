@@ -7,9 +7,9 @@ import verl
 from hydra import compose, initialize_config_dir
 
 from zerowait.errors import ConfigError
+from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.overrides import arguments, base_overrides, environment, merged_overrides
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import compose_arguments, setup_of
 from zerowait.verl.launch.training_setup import TrainingSetup
 
 CONFIG = str(Path(verl.__file__).parent / "trainer" / "config")
@@ -88,7 +88,7 @@ def test_rollouts_on_the_cpu_get_a_logical_device_of_their_own_and_weights_over_
     assert config.ray_kwargs.ray_init.num_gpus == 2
     assert rollout.checkpoint_engine.backend == "gloo"
     registers = rollout.checkpoint_engine.custom_backend_module
-    assert importlib.import_module(registers).BACKEND == "gloo"
+    assert importlib.import_module(registers).CHECKPOINT_BACKEND == "gloo"
     assert config.trainer.v1.separate_async.parameter_sync_step == 1
     assert config.actor_rollout_ref.actor.ppo_mini_batch_size == config.data.train_batch_size
 

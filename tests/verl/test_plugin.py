@@ -32,7 +32,7 @@ print(json.dumps({
 
 @pytest.mark.timeout(300)
 def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registries(monkeypatch):
-    """As in a Ray worker: verl imports the plug-in by its entry point, nobody else does."""
+    """As in a Ray worker: verl imports the plug-in by its entry point only."""
     for name, value in {"VERL_PLATFORM": "cpu", "WG_BACKEND": "ray", "RANK": "0"}.items():
         monkeypatch.setenv(name, value)
     done = subprocess.run(
@@ -103,7 +103,9 @@ def test_importing_verl_imports_no_more_of_it_with_the_plug_in_than_without(monk
     alone = said_by(LIGHT, VERL_USE_EXTERNAL_PLUGINS="none")
     assert "verl" in alone
     ours = {"zerowait", "zerowait.verl"}
-    ours |= {f"zerowait.verl.{name}" for name in ("job_end", "plugin", "role", "when_imported")}
+    ours |= {
+        f"zerowait.verl.{name}" for name in ("import_hook", "job_end", "plugin", "process_role")
+    }
     assert set(said_by(LIGHT, VERL_USE_EXTERNAL_PLUGINS="auto")) == {*alone, *ours}
 
 
@@ -118,25 +120,25 @@ def test_what_waits_for_its_registry_is_there_when_the_registry_is():
 
 
 @pytest.fixture
-def account(monkeypatch):
-    monkeypatch.setattr(plugin, "_ACCOUNT", {})
-    return plugin._ACCOUNT
+def registrations(monkeypatch):
+    monkeypatch.setattr(plugin, "_REGISTRATIONS", {})
+    return plugin._REGISTRATIONS
 
 
-def test_a_failed_registration_is_kept_and_not_raised(account):
+def test_a_failed_registration_is_kept_and_not_raised(registrations):
     def fail():
         raise ImportError("no module named x")
 
-    plugin._plan("thing", "json", fail, lambda: True)
-    assert (account["thing"].status, account["thing"].error) == (
+    plugin._schedule("thing", "json", fail, lambda: True)
+    assert (registrations["thing"].status, registrations["thing"].error) == (
         "failed",
         "ImportError: no module named x",
     )
 
 
-def test_what_is_not_needed_is_not_attempted(account):
-    plugin._plan("thing", "json", pytest.fail, lambda: False)
-    assert account["thing"].status == "skipped"
+def test_what_is_not_needed_is_not_attempted(registrations):
+    plugin._schedule("thing", "json", pytest.fail, lambda: False)
+    assert registrations["thing"].status == "skipped"
 
 
 def test_the_platform_answers_every_question_of_verls():

@@ -4,8 +4,8 @@ import pytest
 
 from zerowait.errors import ConfigError
 from zerowait.verl.estimators import ESTIMATORS
+from zerowait.verl.launch.command import refuse_ineffective_overrides
 from zerowait.verl.launch.recipe import load_recipe
-from zerowait.verl.launch.run import refuse_traps
 from zerowait.verl.launch.verl_names import LOGGERS
 
 RECIPE = {
@@ -107,9 +107,11 @@ def test_the_names_that_are_accepted_are_verls_own():
 def test_a_nan_is_no_value_for_verl(tmp_path, top_p):
     recipe = load_recipe(written(tmp_path, "verl", {"actor_rollout_ref.rollout": {"top_p": top_p}}))
     with pytest.raises(ConfigError, match=r"actor_rollout_ref\.rollout\.top_p must be a number"):
-        refuse_traps(recipe, {})
+        refuse_ineffective_overrides(recipe, {})
     with pytest.raises(ConfigError, match=r"algorithm\.gamma must be a number, not nan"):
-        refuse_traps(load_recipe(written(tmp_path, "seed", 1)), {"algorithm.gamma": "nan"})
+        refuse_ineffective_overrides(
+            load_recipe(written(tmp_path, "seed", 1)), {"algorithm.gamma": "nan"}
+        )
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_a_nan_is_no_value_for_verl(tmp_path, top_p):
 def test_a_value_that_is_given_in_two_spellings_is_refused(tmp_path, twice):
     recipe = load_recipe(written(tmp_path, "verl", twice))
     with pytest.raises(ConfigError, match=r"seed sets what '.*' has set already"):
-        refuse_traps(recipe, {})
+        refuse_ineffective_overrides(recipe, {})
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32, "x", True])

@@ -11,7 +11,7 @@ from zerowait.engine import combine
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import HubLostError, JudgementError
 from zerowait.types import Reward, Sample, Score
-from zerowait.verl.rewards.deadline import late_reward
+from zerowait.verl.rewards.deadline import timed_out_reward
 from zerowait.verl.rewards.redeemer import Redeemer
 
 ONE = Reward(1.0, {"answer": Score(1.0)})
@@ -60,11 +60,11 @@ def hub():
 
 @pytest.fixture
 def redeemer(hub):
-    async def opened():
+    async def open_hub():
         hub.append(Hub())
         return hub[0]
 
-    with Redeemer(opened, late=lambda sample: LATE) as running:
+    with Redeemer(open_hub, on_timeout=lambda sample: LATE) as running:
         yield running
 
 
@@ -91,7 +91,7 @@ def test_a_ticket_is_asked_for_once(redeemer, hub):
 
 
 def test_the_hub_is_told_how_many_of_a_group_are_fetched(redeemer, hub):
-    redeemer.begin([row("a"), row("b")], of={"train/a": 3})
+    redeemer.begin([row("a"), row("b")], sizes={"train/a": 3})
     hub[0].tell(a=ONE, b=ONE)
     redeemer.collect([row("a"), row("b")], within_s=30)
     assert hub[0].of == {"a": 3, "b": None}
@@ -111,7 +111,7 @@ def test_what_is_late_is_given_up_and_comes_too_late_afterwards(redeemer, hub):
     redeemer.collect([row("b")], within_s=30)
     assert redeemer.collect([row("a"), row("b")], within_s=0) == {"train/a": LATE, "train/b": ONE}
     hub[0].tell(a=ONE)
-    redeemer.wait_for_news(0.05)
+    redeemer.wait_for_change(0.05)
     assert redeemer.known([row("a")]) == {"train/a": LATE}
     assert redeemer.pending == 0
     assert hub[0].given_up.get(timeout=30) == "train/a"
@@ -127,14 +127,14 @@ def test_what_makes_a_reward_impossible_stops_whoever_waits(redeemer, hub, error
         redeemer.known([row("b")])
 
 
-def test_news_wake_the_one_who_waits_for_them(redeemer, hub):
+def test_a_reward_that_arrives_wakes_the_waiting_thread(redeemer, hub):
     others = [f"b{number}" for number in range(100)]
     redeemer.begin([row("a"), *map(row, others)])
     woken = threading.Event()
 
     def wait():
         while redeemer.known([row("a")]) is None:
-            redeemer.wait_for_news(60)
+            redeemer.wait_for_change(60)
         woken.set()
 
     waiting = threading.Thread(target=wait)
@@ -175,7 +175,7 @@ def test_a_hub_that_cannot_be_opened_is_the_callers_error():
         raise HubLostError("no hub")
 
     with pytest.raises(HubLostError, match="no hub"):
-        Redeemer(broken, late=lambda sample: LATE)
+        Redeemer(broken, on_timeout=lambda sample: LATE)
     assert set(threading.enumerate()) <= before
 
 
@@ -195,7 +195,7 @@ def config(on_failure):
     ],
 )
 def test_a_reward_that_is_late_abstains_and_is_never_a_number(on_failure, policy):
-    reward = late_reward(config(on_failure), row("a"), 30)
+    reward = timed_out_reward(config(on_failure), row("a"), 30)
     assert (reward.value, reward.policy) == (None, policy)
     assert reward.why == "reward: timeout: not known 30 s after the step needed it"
     assert list(reward.components) == ["answer", "style"]
@@ -204,7 +204,7 @@ def test_a_reward_that_is_late_abstains_and_is_never_a_number(on_failure, policy
 def test_a_late_reward_has_the_metrics_of_every_other():
     components = {"answer": {"scorer": "qa_em"}, "length": {"shape": "median_band"}}
     shaped = load_config({"components": components})
-    late = late_reward(shaped, row("a"), 30)
+    late = timed_out_reward(shaped, row("a"), 30)
     terms = compile_plan(shaped).terms
     known = combine({name: Score(1.0) for name in components}, terms, shaped.on_failure)
     assert late.metrics.keys() == known.metrics.keys()
@@ -214,4 +214,4 @@ def test_a_late_reward_has_the_metrics_of_every_other():
 
 def test_a_late_reward_whose_policy_is_raise_stops_the_training():
     with pytest.raises(JudgementError, match="a: reward: timeout"):
-        late_reward(config("raise"), row("a"), 30)
+        timed_out_reward(config("raise"), row("a"), 30)

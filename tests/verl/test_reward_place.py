@@ -1,4 +1,4 @@
-"""Where a reward stands in verl's tensors: on the last token that the model wrote, in every way in.
+"""Where a reward stands in verl's tensors: on the last token that the model wrote, in every writer in.
 
 Advantages and returns are verl's own, over rows with tokens of tools at the start, in the middle and
 at the end, and are compared with sums made by hand over the model's own tokens alone.
@@ -23,14 +23,16 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-    from zerowait.verl.agent.manager import on_own_tokens, placed
+    from zerowait.verl.agent.manager import move_to_model_tokens, with_reward_on_model_token
+from zerowait.search import SearchSettings
 from zerowait.types import Abstain, Reward, Sample, Score
-from zerowait.verl.batch.data import as_tensor, with_a_place
+from zerowait.verl.batch.data_proto import abstain_without_tokens, as_tensor
 from zerowait.verl.estimators import ESTIMATORS, not_run
+from zerowait.verl.response_mask import last_written, own_text
 from zerowait.verl.rewards.redeemer import Redeemer
-from zerowait.verl.rewards.response_mask import last_written, own_text
 from zerowait.verl.rewards.row_rewards import RowRewards
 from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.trainer.search_ceiling import SearchCeiling
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 RUN_BY_VERL = [name for name in ESTIMATORS if not_run(name) is None]
@@ -124,13 +126,14 @@ def redeemed(batch, rewards, config):
     """The trainer after its own hook, with the rewards by name."""
     trainer = bare(ZerowaitTrainer, config)
 
-    async def opened():
+    async def open_hub():
         return Hub(rewards)
 
-    with Redeemer(opened, late=lambda sample: None) as redeemer:
+    with Redeemer(open_hub, on_timeout=lambda sample: None) as redeemer:
         trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5)
         trainer._rows.read("train", batch.keys)
         trainer._shaped, trainer._settled, trainer._trained = True, {}, []
+        trainer._searches = SearchCeiling(SearchSettings())
         trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0]})
         trainer._compute_advantage(batch, {})
     return trainer
@@ -151,7 +154,7 @@ def output(mask, score, kind=AgentLoopOutput, **fields):
 def by_streaming(rows, queue, config, *, critic):
     """verl's own trainer, over the rows that verl makes of the outputs of our agent loops."""
     scores = {
-        key: placed(output(mask, rows.rewards[key])).as_dict()["rm_scores"]
+        key: with_reward_on_model_token(output(mask, rows.rewards[key])).as_dict()["rm_scores"]
         for key, mask in rows.masks.items()
     }
     batch = rows.put(queue, scores=scores, critic=critic)
@@ -245,7 +248,7 @@ def _whitened(rows):
     return {key: [(x - flat.mean()) * scale for x in row] for key, row in rows.items()}
 
 
-WAYS = {"tickets": by_tickets, "streaming": by_streaming, "batches": by_batches}
+WRITERS = {"tickets": by_tickets, "streaming": by_streaming, "batches": by_batches}
 CASES = [
     *((name, std, name == "gae") for name in RUN_BY_VERL for std in (True, False)),
     ("grpo", True, True),
@@ -253,16 +256,16 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("writer", WRITERS)
 @pytest.mark.parametrize(("estimator", "std", "critic"), CASES)
 def test_advantages_and_returns_are_those_of_the_models_own_tokens(
-    queue, way, estimator, std, critic
+    queue, writer, estimator, std, critic
 ):
     for seed in range(8):
         queue.rows.clear()
         queue.tags.clear()
         rows = Rows(seed)
-        WAYS[way](rows, queue, configuration(estimator, std=std), critic=critic)
+        WRITERS[writer](rows, queue, configuration(estimator, std=std), critic=critic)
         advantages, returns = by_hand(estimator, rows, std=std)
         for key, mask in rows.masks.items():
             row = queue.rows["train", key]
@@ -307,7 +310,7 @@ def test_of_several_outputs_one_without_own_tokens_leaves_the_others_their_rewar
 
 def test_a_batchs_response_without_a_token_of_the_models_abstains():
     data = padded([[1, 0], [0, 0]])
-    rewards = with_a_place(data, [judged(1.0), judged(2.0)])
+    rewards = abstain_without_tokens(data, [judged(1.0), judged(2.0)])
     assert [reward.value for reward in rewards] == [1.0, None]
     tensor = as_tensor(data, rewards)
     assert tensor[0].tolist() == [1.0, 0.0]
@@ -316,7 +319,7 @@ def test_a_batchs_response_without_a_token_of_the_models_abstains():
 
 def test_what_abstained_already_says_why_it_did():
     lost = Reward(None, {"a": Abstain("timeout")}, {}, "mask", "a: timeout: late")
-    assert with_a_place(padded([[0, 0]]), [lost]) == [lost]
+    assert abstain_without_tokens(padded([[0, 0]]), [lost]) == [lost]
 
 
 class Dense(AgentLoopOutput):
@@ -332,12 +335,14 @@ class Dense(AgentLoopOutput):
 
 
 def test_rewards_of_an_output_class_of_ones_own_stay_on_the_models_tokens():
-    one = placed(output([1, 0, 1, 0], 9.0, Dense, note="kept", extra_fields={"k": 1}))
+    one = with_reward_on_model_token(
+        output([1, 0, 1, 0], 9.0, Dense, note="kept", extra_fields={"k": 1})
+    )
     row = one.as_dict()
     assert row["rm_scores"].tolist() == [0.5, 0.0, 1.25, 0.0]
     assert (row["note"], row["extra_fields"]) == ("kept", {"k": 1})
     assert isinstance(one, Dense)
-    assert type(placed(one)) is type(one)
+    assert type(with_reward_on_model_token(one)) is type(one)
 
 
 @pytest.mark.parametrize("mask", LAYOUTS)
@@ -345,14 +350,14 @@ def test_a_row_keeps_its_sum_wherever_its_reward_moves(mask):
     bits = torch.tensor([int(bit) for bit in mask])
     scores = torch.zeros(len(mask))
     scores[-1] = 3.5
-    moved = on_own_tokens(scores, bits)
+    moved = move_to_model_tokens(scores, bits)
     assert float(moved.sum()) == 3.5
     assert not (moved * (1 - bits)).any()
 
 
 def test_a_reward_without_any_own_token_stays_where_verl_puts_it():
     scores = torch.tensor([0.0, 2.0])
-    assert on_own_tokens(scores, torch.tensor([0, 0])).tolist() == [0.0, 2.0]
+    assert move_to_model_tokens(scores, torch.tensor([0, 0])).tolist() == [0.0, 2.0]
 
 
 def test_stretches_on_two_sides_of_a_tools_text_make_no_word_together():

@@ -7,23 +7,23 @@ from hypothesis import strategies as st
 
 from zerowait.errors import ConfigError
 from zerowait.verl.cpu.rollout.sampling import (
-    Controls,
-    Defaults,
     Sampling,
+    SamplingDefaults,
+    SamplingTensors,
     draw,
     next_tokens,
     sampling_from,
 )
 
 CPU = torch.device("cpu")
-DEFAULTS = Defaults(max_tokens=16, room=40, stop_ids=frozenset({2}))
+DEFAULTS = SamplingDefaults(max_tokens=16, room=40, stop_ids=frozenset({2}))
 
 weights = st.lists(st.floats(-8, 8, width=32), min_size=2, max_size=24)
 uniforms = st.floats(0, 1, exclude_max=True)
 
 
 def picked(logits, sampling, uniform=0.5, **more):
-    controls = Controls([sampling], CPU)
+    controls = SamplingTensors([sampling], CPU)
     tokens, log_probs = next_tokens(
         torch.tensor([logits]), controls, torch.tensor([uniform], dtype=torch.float64), **more
     )
@@ -111,10 +111,12 @@ def test_a_row_draws_the_same_token_whichever_rows_are_beside_it():
         ]
     ]
     seen = [[1, 2], [3], [4], [5], [6, 7]]
-    together = next_tokens(logits, Controls(rows, CPU), numbers, seen=seen)
+    together = next_tokens(logits, SamplingTensors(rows, CPU), numbers, seen=seen)
     for row, sampling in enumerate(rows):
         one = slice(row, row + 1)
-        alone = next_tokens(logits[one], Controls([sampling], CPU), numbers[one], seen=seen[one])
+        alone = next_tokens(
+            logits[one], SamplingTensors([sampling], CPU), numbers[one], seen=seen[one]
+        )
         assert torch.equal(together[0][one], alone[0])
         assert torch.allclose(together[1][one], alone[1])
 

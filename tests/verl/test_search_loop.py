@@ -20,9 +20,9 @@ with warnings.catch_warnings():
 from zerowait.errors import ConfigError
 from zerowait.search.index import build_index, open_index
 from zerowait.search.server import serving_index
-from zerowait.tiny_models.questions import _tokenizer
+from zerowait.tiny_models.arithmetic import _tokenizer
 from zerowait.verl.agent.search_loop import SearchAgentLoop, _retriever, search_settings
-from zerowait.verl.rewards.rows import EPISODE, MODEL_TOKENS
+from zerowait.verl.rows import EPISODE, MODEL_TOKENS
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,8 @@ def index(tmp_path_factory):
     folder = tmp_path_factory.mktemp("index")
     (folder / "c.jsonl").write_text(json.dumps({"id": "1", "contents": "Lima\nLima is in Peru."}))
     build_index(folder / "c.jsonl", folder)
-    with open_index(folder) as opened:
-        yield opened
+    with open_index(folder) as index:
+        yield index
 
 
 class Server:
@@ -123,8 +123,8 @@ def test_a_document_cannot_open_a_message_in_the_policys_own_template(tokenizer,
     server = Server(tokenizer, "<search>Lima</search>", "<answer>Peru</answer>")
 
     async def scenario():
-        with open_index(tmp_path) as opened:
-            async with serving_index(opened, port=0) as url:
+        with open_index(tmp_path) as index:
+            async with serving_index(index, port=0) as url:
                 return await trajectory(tokenizer, server, retriever={"url": url}, max_turns=2)
 
     output = asyncio.run(scenario())

@@ -17,8 +17,8 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score, Skipped
-from zerowait.verl.rewards.metrics import all_priced, coverage, judge_metrics, reward_metrics
-from zerowait.verl.rewards.rows import RowInfo, extra_info
+from zerowait.verl.rewards.metrics import coverage, has_all_prices, judge_metrics, reward_metrics
+from zerowait.verl.rewards.reward_info import RowInfo, extra_info
 from zerowait.verl.rewards.settlement import RowTreatment, SettledSession
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
@@ -89,7 +89,7 @@ def test_verls_rows_show_what_a_reward_measured_under_the_same_keys():
 
 
 def test_a_step_in_which_nothing_was_judged_has_no_mean_and_says_so_under_the_same_keys():
-    """A line that only ends, or a 0.0 that nobody judged, would tell something else."""
+    """A line that only ends, or a 0.0 that no judge gave, would tell something else."""
     metrics = reward_metrics([LOST, LOST])
     assert metrics["reward/abstained"] == metrics["reward/judge/abstained"] == 1.0
     assert metrics.keys() == reward_metrics([judged(1.0, 2.0)]).keys()
@@ -157,7 +157,7 @@ def test_what_models_without_a_price_cost_is_unknown_and_not_nought():
 
 @pytest.mark.parametrize(("prices", "known"), [("{a: {input: 1, output: 2}}", False), (BOTH, True)])
 def test_the_cost_is_known_when_every_model_has_a_price(prices, known):
-    assert all_priced(load_config(yaml.safe_load(PRICED + prices))) is known
+    assert has_all_prices(load_config(yaml.safe_load(PRICED + prices))) is known
 
 
 def test_a_validation_says_how_much_of_it_was_judged():

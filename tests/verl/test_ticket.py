@@ -15,15 +15,10 @@ from zerowait.types import Sample
 from zerowait.verl import plugin
 from zerowait.verl.estimators import check_estimator, has_group_baseline
 from zerowait.verl.launch.recipe import Trainer
-from zerowait.verl.modes import BUILT_ON
-from zerowait.verl.rewards.tickets import (
-    check_ticketed,
-    gives_tickets,
-    settings_in,
-    ticket,
-    ticket_in,
-)
+from zerowait.verl.rewards.settings import check_ticketed, gives_tickets, settings_in
+from zerowait.verl.rewards.tickets import ticket, ticket_in
 from zerowait.verl.trainer.ticket_trainer import TicketTrainer
+from zerowait.verl.trainer_modes import BASE_MODES
 
 SAMPLE = Sample(
     [{"role": "user", "content": "2+2?"}],
@@ -160,7 +155,7 @@ def test_an_estimator_that_nobody_knows_is_taken_to_compare_siblings():
     assert not has_group_baseline("gae")
 
 
-@pytest.mark.parametrize("mode", ["sync", *BUILT_ON])
+@pytest.mark.parametrize("mode", ["sync", *BASE_MODES])
 def test_how_much_a_step_may_sample_is_read_where_training_can_be_stopped(mode):
     assert settings_in(config(mode, own={"config": "r.yaml"})).max_sampled_batches == 20
     own = {"config": "r.yaml", "max_sampled_batches": 3}

@@ -13,11 +13,13 @@ from verl.trainer.ppo import core_algos
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.errors import ConfigError, DataError, JudgementError
+from zerowait.search import SearchSettings
 from zerowait.types import Abstain, Reward, Sample, Score, Skipped
 from zerowait.verl.estimators import ESTIMATORS, has_group_baseline, not_run, whitens
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.row_rewards import RowRewards
 from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.trainer.search_ceiling import SearchCeiling
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 RUN_BY_VERL = [name for name in ESTIMATORS if not_run(name) is None]
@@ -140,15 +142,16 @@ def compute(step, *, max_abstained=1.0, quorum=0.5):
     hub = Hub(step.rewards)
     trainer = bare(ZerowaitTrainer, step.config)
 
-    async def opened():
+    async def open_hub():
         return hub
 
-    with Redeemer(opened, late=lambda sample: lost()) as redeemer:
+    with Redeemer(open_hub, on_timeout=lambda sample: lost()) as redeemer:
         rows = RowRewards(redeemer, redeem_s=30, max_abstained=max_abstained, quorum=quorum)
         real = [key for key in step.keys if not key.startswith("pad")]
         rows.read("train", real)
         trainer._rows, trainer.hub, trainer._shaped = rows, hub, True
         trainer._settled, trainer._trained = {}, []
+        trainer._searches = SearchCeiling(SearchSettings())
         trainer.actor_rollout_wg = SimpleNamespace(_dispatch_info={"actor": [0, 0]})
         trainer.metrics = {}
         trainer.done = trainer._compute_advantage(step.batch, trainer.metrics)
@@ -419,7 +422,7 @@ def test_two_tokens_are_enough_for_a_deviation(queue, estimator):
 
 
 def test_a_row_that_brought_its_own_reward_is_trained_on_as_it_is(queue):
-    """An agent loop may set the reward itself; then nobody is asked."""
+    """An agent loop may set the reward itself; then no judge is asked."""
     step = Step(queue, [[judged(1), judged(0)]], configuration(std=False))
     row = queue.rows["train", "u0_1_0"]
     row["extra_fields"] = {}
@@ -444,18 +447,20 @@ def test_a_reward_of_an_agent_loops_own_that_is_no_number_is_told_and_not_learne
 def updates(trainer):
     """How often the workers would have been told to learn."""
     made = []
-    batch = trainer._unless_masked(trainer.done, trainer.metrics, lambda b, m: made.append(b) or b)
+    batch = trainer._update_unless_empty(
+        trainer.done, trainer.metrics, lambda b, m: made.append(b) or b
+    )
     assert batch is trainer.done
     return len(made)
 
 
 def test_a_step_with_a_reward_that_an_agent_loop_brought_is_learned_from(queue):
-    """It has no ticket, and so no fate; all others are masked."""
+    """It has no ticket, and so no treatment; all others are masked."""
     step = Step(queue, [[judged(1), lost("mask"), lost("mask")]], configuration(), padding=1)
     queue.rows["train", "u0_0_0"]["extra_fields"] = {}
     trainer = compute(step)
     assert updates(trainer) == 1
-    assert trainer._silent(step.batch) == [False, True, True, True]
+    assert trainer._out_of_loss(step.batch) == [False, True, True, True]
 
 
 @pytest.mark.parametrize(("policy", "learned"), [("mask", 0), ("neutral", 1)])

@@ -14,7 +14,8 @@ from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Abstain, Reward, Sample, Score
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.row_rewards import RowRewards
-from zerowait.verl.rewards.tickets import TicketSettings, ticket
+from zerowait.verl.rewards.settings import RewardSettings
+from zerowait.verl.rewards.tickets import ticket
 from zerowait.verl.trainer.replay_buffer import with_tickets
 
 NEVER = object()
@@ -122,7 +123,7 @@ def verls_buffer(rollout, metric=None, batch=2, *, kind=ReplayBuffer):
 
 
 @pytest.fixture
-def opened():
+def open_buffer():
     """Makes buffers, and ends what they have open."""
     running = []
 
@@ -141,13 +142,13 @@ def opened():
         async def open_hub():
             return hub
 
-        redeemer = Redeemer(open_hub, late=lambda sample: LOST)
+        redeemer = Redeemer(open_hub, on_timeout=lambda sample: LOST)
         running.append(redeemer)
         rows = RowRewards(redeemer, redeem_s=redeem_s, max_abstained=max_abstained, quorum=0.5)
         made = with_tickets(
             verls_buffer(rollout, metric, batch, kind=kind),
             rows=rows,
-            settings=TicketSettings(config="", redeem_s=redeem_s, max_sampled_batches=sampled),
+            settings=RewardSettings(config="", redeem_s=redeem_s, max_sampled_batches=sampled),
             prompts=2,
             responses=2,
         )
@@ -160,7 +161,7 @@ def opened():
 
 
 def told(hub, count):
-    """So many tickets of which the hub was told that nobody will fetch them."""
+    """So many tickets of which the hub was told that they will not be redeemed."""
     return sorted(hub.given_up.get(timeout=30) for _ in range(count))
 
 
@@ -169,7 +170,7 @@ def await_rewards(buffer, queue, *uids, partition="train"):
     keys = [key for _, key in queue.tags if "_" in key and key.split("_")[0] in uids]
     buffer.rows.read(partition, keys)
     while not buffer.rows.known(keys):
-        buffer.redeemer.wait_for_news(0.05)
+        buffer.redeemer.wait_for_change(0.05)
 
 
 def values(buffer, batch):
@@ -177,17 +178,17 @@ def values(buffer, batch):
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, ReplayBufferAsync])
-def test_a_training_batch_passes_before_any_reward_is_known(queue, opened, kind):
+def test_a_training_batch_passes_before_any_reward_is_known(queue, open_buffer, kind):
     rollout = Rollout(queue)
     rollout.add([NEVER, NEVER], [NEVER, judged(1)])
-    buffer = opened(rollout, kind=kind)
+    buffer = open_buffer(rollout, kind=kind)
     batch, metrics = buffer.sample(1, "train", 2)
     assert len(batch) == 4
     assert metrics == {}
     assert buffer.redeemer.pending >= 3
 
 
-def test_a_batch_is_in_the_order_of_its_prompts_however_its_responses_ended(queue, opened):
+def test_a_batch_is_in_the_order_of_its_prompts_however_its_responses_ended(queue, open_buffer):
     """So that a run with the same seed has the same mini-batches and the same sums."""
     rollout = Rollout(queue)
     rollout.add([judged(v) for v in range(12)], order=[10, 2, 9, *range(2), *range(3, 9), 11])
@@ -195,26 +196,26 @@ def test_a_batch_is_in_the_order_of_its_prompts_however_its_responses_ended(queu
         queue.put([uid], "train", None, [{"is_prompt": True, "status": "running"}])
     rollout.numbers = iter([3, 1, 2])
     rollout.add(*[[judged(1), judged(2)]] * 3, order=[1, 0])
-    batch, _ = opened(rollout).sample(1, "train", 4)
+    batch, _ = open_buffer(rollout).sample(1, "train", 4)
     assert batch.keys == [
         *(f"g0_{session}_0" for session in range(12)),
         *(f"g{group}_{session}_0" for group in (1, 2, 3) for session in (0, 1)),
     ]
 
 
-def test_surplus_groups_are_the_last_prompts(queue, opened):
+def test_surplus_groups_are_the_last_prompts(queue, open_buffer):
     rollout = Rollout(queue)
     rollout.add(*[[judged(0), judged(at)] for at in (1, 2, 3, 4, 5)])
-    buffer = opened(rollout, "reward")
+    buffer = open_buffer(rollout, "reward")
     await_rewards(buffer, queue, *(f"g{at}" for at in range(5)))
     batch, _ = buffer.sample(1, "train", 2)
     assert values(rollout, batch) == [0, 0, 1, 2]
 
 
-def test_validation_has_its_rewards_when_it_is_sampled(queue, opened):
+def test_validation_has_its_rewards_when_it_is_sampled(queue, open_buffer):
     rollout = Rollout(queue)
     rollout.add([judged(1)], [LOST], partition="val")
-    buffer = opened(rollout)
+    buffer = open_buffer(rollout)
     batch, _ = buffer.sample(1, "val", 2)
     rows = [queue.rows["val", key] for key in batch.keys]
     assert [float(row["rm_scores"][-1]) for row in rows] == [1.0, 0.0]
@@ -226,23 +227,23 @@ def test_validation_has_its_rewards_when_it_is_sampled(queue, opened):
     assert [reward.value for reward in buffer.rows.validated()] == [1.0, None]
 
 
-def test_validation_waits_no_longer_than_it_was_told(queue, opened):
+def test_validation_waits_no_longer_than_it_was_told(queue, open_buffer):
     rollout = Rollout(queue)
     rollout.add([judged(1)], [NEVER], partition="val")
-    buffer = opened(rollout, redeem_s=0.2)
+    buffer = open_buffer(rollout, redeem_s=0.2)
     await_rewards(buffer, queue, "g0", partition="val")
     batch, _ = buffer.sample(1, "val", 2)
     assert {buffer.rows.reward(key).value for key in batch.keys} == {1.0, None}
 
 
 @pytest.mark.parametrize("metric", ["reward", "style"])
-def test_groups_without_a_signal_are_replaced_as_verl_does(queue, opened, metric):
+def test_groups_without_a_signal_are_replaced_as_verl_does(queue, open_buffer, metric):
     """The same rewards under verl's own streaming: the same groups, evictions and refills."""
     first = [[judged(0.1), judged(0.1)], [judged(0), judged(2)]]
     more = [[judged(3), judged(3)], [judged(4), judged(5)]]
     ours = Rollout(queue, more)
     ours.add(*first)
-    buffer = opened(ours, metric)
+    buffer = open_buffer(ours, metric)
     batch, metrics = buffer.sample(1, "train", 2)
     assert values(ours, batch) == [0, 2, 4, 5]
 
@@ -259,75 +260,77 @@ def test_groups_without_a_signal_are_replaced_as_verl_does(queue, opened, metric
 
 
 @pytest.mark.parametrize("metric", ["reward", "style"])
-def test_rewards_that_an_agent_loop_brings_along_are_filtered_by_verls_rule(queue, opened, metric):
+def test_rewards_that_an_agent_loop_brings_along_are_filtered_by_verls_rule(
+    queue, open_buffer, metric
+):
     """Such rows have no ticket, and were taken for rows without any value, one group after another."""
     same, different = [Own(1.0, style=2)] * 2, [Own(1.0, style=2), Own(0.0, style=3)]
     rollout = Rollout(queue, [different])
     rollout.add(same, different)
-    batch, metrics = opened(rollout, metric).sample(1, "train", 2)
+    batch, metrics = open_buffer(rollout, metric).sample(1, "train", 2)
     assert values(rollout, batch) == [0, 0, 1, 1]
     assert metrics["training/filter_groups/evicted_samples"] == 1
     assert rollout.refilled == 2
 
 
 @pytest.mark.parametrize("nothing", [None, float("nan")])
-def test_a_row_whose_agent_loop_has_no_number_has_no_say(queue, opened, nothing):
+def test_a_row_whose_agent_loop_has_no_number_has_no_say(queue, open_buffer, nothing):
     lost = Own(0.0, style=nothing)
     rollout = Rollout(queue, [[Own(0.0, style=1), lost, judged(4)]])
     rollout.add([Own(0.0, style=1), lost, Own(0.0, style=1)], [Own(0.0, style=1), lost])
-    batch, _ = opened(rollout, "style", batch=1).sample(1, "train", 1)
+    batch, _ = open_buffer(rollout, "style", batch=1).sample(1, "train", 1)
     assert values(rollout, batch) == [0, 0, 4]
 
 
 @pytest.mark.parametrize(("info", "says"), [({}, "and no 'style' beside"), ({"style": "x"}, "'x'")])
-def test_an_agent_loop_that_does_not_know_the_metric_is_told(queue, opened, info, says):
+def test_an_agent_loop_that_does_not_know_the_metric_is_told(queue, open_buffer, info, says):
     rollout = Rollout(queue, [[judged(0), judged(1)]])
     rollout.add([Own(0.0, **info), Own(1.0, **info)])
     with pytest.raises(DataError, match=says):
-        opened(rollout, "style", batch=1).sample(1, "train", 1)
+        open_buffer(rollout, "style", batch=1).sample(1, "train", 1)
 
 
-def test_an_abstained_row_has_no_say_in_whether_a_group_has_a_signal(queue, opened):
+def test_an_abstained_row_has_no_say_in_whether_a_group_has_a_signal(queue, open_buffer):
     """Its placeholder is 0, and a group of [1, 1, placeholder] looks as if it had one."""
     rollout = Rollout(queue, [[judged(1), judged(0)]])
     rollout.add([judged(1), judged(1), LOST], [judged(1), judged(0), LOST])
-    buffer = opened(rollout, "reward", batch=1)
+    buffer = open_buffer(rollout, "reward", batch=1)
     batch, metrics = buffer.sample(1, "train", 1)
     assert metrics["training/filter_groups/evicted_samples"] == 1
     assert [buffer.rows.reward(key).value for key in batch.keys] == [1.0, 0.0, None]
 
 
-def test_a_group_reduced_to_one_survivor_is_replaced(queue, opened):
+def test_a_group_reduced_to_one_survivor_is_replaced(queue, open_buffer):
     rollout = Rollout(queue, [[judged(1), judged(0)]])
     rollout.add([judged(1), LOST])
-    buffer = opened(rollout, "reward", batch=1)
+    buffer = open_buffer(rollout, "reward", batch=1)
     batch, _ = buffer.sample(1, "train", 1)
     assert values(rollout, batch) == [0, 1]
 
 
-def test_a_judge_that_is_down_stops_the_training_and_does_not_refill_for_ever(queue, opened):
+def test_a_judge_that_is_down_stops_the_training_and_does_not_refill_for_ever(queue, open_buffer):
     rollout = Rollout(queue, [[LOST, LOST]])
     rollout.add([LOST, LOST])
-    buffer = opened(rollout, "reward", batch=1, max_abstained=0.5)
+    buffer = open_buffer(rollout, "reward", batch=1, max_abstained=0.5)
     with pytest.raises(JudgementError, match=r"abstained, more than .*: style: timeout"):
         buffer.sample(1, "train", 1)
 
 
-def test_enough_groups_do_not_wait_for_one_whose_rewards_are_not_known(queue, opened):
+def test_enough_groups_do_not_wait_for_one_whose_rewards_are_not_known(queue, open_buffer):
     rollout = Rollout(queue, [[judged(1), judged(0)]])
     rollout.add([judged(0), judged(2)], [NEVER, judged(1)], [judged(3), judged(4)])
-    buffer = opened(rollout, "reward")
+    buffer = open_buffer(rollout, "reward")
     batch, _ = buffer.sample(1, "train", 2)
     assert values(rollout, batch) == [0, 2, 3, 4]
     assert buffer.redeemer.pending == 0
     assert queue.list()["train"].keys() == set(batch.keys)
 
 
-def test_asynchronous_steps_keep_for_later_what_is_not_known_or_left_over(queue, opened):
+def test_asynchronous_steps_keep_for_later_what_is_not_known_or_left_over(queue, open_buffer):
     rollout = Rollout(queue, [[judged(6), judged(7)]])
     rollout.add([NEVER, judged(1)], [judged(0), judged(2)], [judged(5), judged(5)])
     rollout.add([judged(3), judged(4)])
-    buffer = opened(rollout, "reward", batch=1, kind=ReplayBufferAsync)
+    buffer = open_buffer(rollout, "reward", batch=1, kind=ReplayBufferAsync)
     await_rewards(buffer, queue, "g1", "g2", "g3")
     batch, metrics = buffer.sample(1, "train", 1)
     assert values(rollout, batch) == [0, 2]
@@ -339,36 +342,36 @@ def test_asynchronous_steps_keep_for_later_what_is_not_known_or_left_over(queue,
     assert buffer.redeemer.pending == 1
 
 
-def test_validation_between_asynchronous_steps_leaves_their_rows_alone(queue, opened):
+def test_validation_between_asynchronous_steps_leaves_their_rows_alone(queue, open_buffer):
     rollout = Rollout(queue)
     rollout.add([NEVER, judged(1)])
     rollout.add([judged(1)], partition="val")
-    buffer = opened(rollout, "reward", batch=1, kind=ReplayBufferAsync)
-    with buffer.rows.apart():
+    buffer = open_buffer(rollout, "reward", batch=1, kind=ReplayBufferAsync)
+    with buffer.rows.validation():
         buffer.sample(1, "val", 1)
         assert buffer.redeemer.pending == 0
     assert queue.list()["train"].keys() == {"g0", "g0_0_0", "g0_1_0"}
 
 
 @pytest.mark.parametrize("metric", [None, "reward"])
-def test_the_hub_learns_at_once_which_siblings_will_not_come(queue, opened, metric):
+def test_the_hub_learns_at_once_which_siblings_will_not_come(queue, open_buffer, metric):
     """Or those that are here would wait for them, ten minutes by default."""
     rollout = Rollout(queue, [[judged(1), judged(0)]])
     rollout.add([judged(1), FAILED, judged(0), FAILED], [judged(0), judged(2)])
-    buffer = opened(rollout, metric)
+    buffer = open_buffer(rollout, metric)
     batch, _ = buffer.sample(1, "train", 2)
     buffer.rows.wait(batch.keys)
     assert buffer.hub.of == {"g0_0": 2, "g0_2": 2, "g1_0": None, "g1_1": None}
-    # what was handed in before its rollout failed is judged for nobody
+    # what was handed in before its rollout failed is given up
     assert told(buffer.hub, 2) == ["train/g0_1", "train/g0_3"]
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, ReplayBufferAsync])
-def test_a_group_that_verl_drops_unread_leaves_no_ticket_open(queue, opened, kind):
-    """Asynchronous modes evict failed groups, and nobody ever looks at what they handed in."""
+def test_a_group_that_verl_drops_unread_leaves_no_ticket_open(queue, open_buffer, kind):
+    """Asynchronous modes evict failed groups, and their tickets are never read."""
     rollout = Rollout(queue, [[judged(1), judged(0)]])
     rollout.add([judged(1), FAILED], [judged(0), judged(2)])
-    buffer = opened(rollout, kind=kind, batch=1)
+    buffer = open_buffer(rollout, kind=kind, batch=1)
     buffer._sync_metadata_from_transfer_queue()
     buffer._clear_groups("train", {"g0"})
     assert told(buffer.hub, 2) == ["train/g0_0", "train/g0_1"]
@@ -386,12 +389,12 @@ def test_a_sampler_of_the_users_own_is_refused():
 @pytest.mark.parametrize("value", [judged(0), judged(1)])
 @pytest.mark.parametrize("sampled", [1, 3])
 def test_a_step_whose_groups_never_differ_is_told_of_and_stopped(
-    queue, opened, caplog, sampled, value
+    queue, open_buffer, caplog, sampled, value
 ):
     """Two groups make a batch; with a paid judge every further one costs."""
     rollout = Rollout(queue, refill=[[value, value]])
     rollout.add([value, value], [value, value])
-    buffer = opened(rollout, "reward", sampled=sampled)
+    buffer = open_buffer(rollout, "reward", sampled=sampled)
     with pytest.raises(JudgementError, match=f"max_sampled_batches={sampled} "):
         buffer.sample(1, "train", 2)
     assert rollout.refilled <= 2 * 2 * sampled
@@ -399,11 +402,13 @@ def test_a_step_whose_groups_never_differ_is_told_of_and_stopped(
     assert len(told) == (sampled > 1)
 
 
-def test_a_step_that_is_filled_in_the_end_goes_on_and_the_next_counts_anew(queue, opened, caplog):
+def test_a_step_that_is_filled_in_the_end_goes_on_and_the_next_counts_anew(
+    queue, open_buffer, caplog
+):
     same, differ = [judged(1), judged(1)], [judged(1), judged(0)]
     rollout = Rollout(queue, refill=[same, differ, differ, differ, differ, differ, differ])
     rollout.add(same, differ)
-    buffer = opened(rollout, "reward", sampled=2)
+    buffer = open_buffer(rollout, "reward", sampled=2)
     for _ in range(2):
         batch, _ = buffer.sample(1, "train", 2)
         assert len({key.split("_")[0] for key in batch.keys}) == 2

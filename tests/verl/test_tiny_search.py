@@ -1,4 +1,4 @@
-"""The world of the tiny search agent: what its policy is taught, token by token."""
+"""The world of the tiny search agent: what its policy is labelled, token by token."""
 
 import random
 
@@ -10,7 +10,7 @@ from zerowait.tiny_models.search import (
     ANIMALS,
     HELD_OUT,
     NAMES,
-    _lessons,
+    _examples,
     document,
     search_tokenizer,
 )
@@ -23,8 +23,8 @@ def tokenizer():
 
 
 @pytest.fixture(scope="module")
-def lessons(tokenizer):
-    return next(_lessons(tokenizer, random.Random(0)))
+def examples(tokenizer):
+    return next(_examples(tokenizer, random.Random(0)))
 
 
 def test_a_name_is_one_token_in_a_question_and_one_in_a_search(tokenizer):
@@ -33,16 +33,18 @@ def test_a_name_is_one_token_in_a_question_and_one_in_a_search(tokenizer):
         assert len(tokens.encode(word)) == len(tokens.encode(f" {word}")) == 1
 
 
-def test_a_lesson_teaches_the_models_own_tokens_only(tokenizer, lessons):
-    for lesson in lessons:
-        taught = PolicyTokens(tokenizer).decode([lesson.tokens[place] for place in lesson.taught])
-        assert "information" not in taught
-        assert "keeps" not in taught
-        assert "<answer>" in taught
+def test_a_lesson_teaches_the_models_own_tokens_only(tokenizer, examples):
+    for example in examples:
+        labelled = PolicyTokens(tokenizer).decode(
+            [example.tokens[place] for place in example.labelled]
+        )
+        assert "information" not in labelled
+        assert "keeps" not in labelled
+        assert "<answer>" in labelled
 
 
-def test_an_animal_that_was_read_is_the_one_to_answer_with(tokenizer, lessons):
-    texts = [PolicyTokens(tokenizer).decode(lesson.tokens) for lesson in lessons]
+def test_an_animal_that_was_read_is_the_one_to_answer_with(tokenizer, examples):
+    texts = [PolicyTokens(tokenizer).decode(example.tokens) for example in examples]
     read = [text for text in texts if "<information>" in text]
     assert len(read) == _FORMS["search"] + _FORMS["told"]
     for text in read:
@@ -50,12 +52,14 @@ def test_an_animal_that_was_read_is_the_one_to_answer_with(tokenizer, lessons):
         assert f"keeps a {animal}." in text
 
 
-def test_the_choice_to_search_is_taught_in_a_fourth_of_the_episodes_that_choose(tokenizer, lessons):
+def test_the_choice_to_search_is_taught_in_a_fourth_of_the_episodes_that_choose(
+    tokenizer, examples
+):
     search = PolicyTokens(tokenizer).encode("search")[0]
     openings = [
-        lesson.tokens[lesson.taught[1]]
-        for lesson in lessons
-        if lesson.taught[1] == lesson.taught[0] + 1
+        example.tokens[example.labelled[1]]
+        for example in examples
+        if example.labelled[1] == example.labelled[0] + 1
     ]
     assert openings.count(search) / len(openings) == 0.25
 

@@ -1,4 +1,4 @@
-"""The command ``zerowait``."""
+"""The command line, ``zerowait`` or ``python -m zerowait``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
     finally:
         import signal
 
-        # What was begun is closed: Python would show where in its own end an interrupt found it
+        # Everything is closed by now: an interrupt while Python exits must not print a traceback
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

@@ -1,4 +1,4 @@
-"""The command line: what it offers, and how it ends."""
+"""The command line: its application, the exit codes, and the one line that each error becomes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
+import zerowait
+from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.errors import ConfigError, DataError, MissingExtraError, ZerowaitError
 
 WRONG_INPUT = 2
@@ -21,23 +23,55 @@ app = typer.Typer(
     help="Rewards for LLM reinforcement learning that GPUs never wait for.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
+def _print_version(version: bool) -> None:
+    if version:
+        print(f"zerowait {zerowait.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    *,
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_print_version, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Options of the command itself; each command adds its own."""
+
+
+@app.command("version")
+def _show_version(*, as_json: JsonOption = False) -> None:
+    """Print the version."""
+    if as_json:
+        print_json({"version": zerowait.__version__})
+    else:
+        print(zerowait.__version__)
+
+
 class InterruptedRunError(Exception):
-    """A command was interrupted; the message says how to go on."""
+    """A command was interrupted; the message says how to resume it."""
 
 
 def run(args: list[str] | None = None) -> NoReturn:
-    """Run the command with `args` (those of the process when None) and exit."""
+    """Run the command line and exit the process with its exit code.
+
+    Args:
+        args: the arguments; None takes those of the process.
+    """
     _open_standard_streams()
     _add_commands()
     signal.signal(signal.SIGTERM, _terminate)
-    _write_any_character()
+    _escape_unencodable()
     given = sys.argv[1:] if args is None else args
     try:
-        arguments = [_at_home(arg) for arg in given]
+        arguments = [_expand_home(arg) for arg in given]
         code: Any = app(arguments, prog_name="zerowait", standalone_mode=False)
         sys.stdout.flush()
     except (ConfigError, DataError, MissingExtraError) as error:
@@ -59,7 +93,10 @@ def run(args: list[str] | None = None) -> NoReturn:
 
 
 def _open_standard_streams() -> None:
-    """A daemon may be started without them; the next files to be opened would take their place."""
+    """Open the standard streams that are closed, as those of a daemon may be, on ``/dev/null``.
+
+    Otherwise the next files to be opened would get the descriptors 0 to 2.
+    """
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
@@ -69,22 +106,22 @@ def _open_standard_streams() -> None:
 
 
 def _terminate(_signal: int, _frame: object) -> NoReturn:
-    """Ends like an interrupt, so that whatever a command started is ended with it."""
+    """Handle SIGTERM like an interrupt, so that the processes a command started end with it."""
     raise KeyboardInterrupt
 
 
-def _write_any_character() -> None:
-    """A terminal that knows ASCII only gets the others as escapes, not as a traceback."""
+def _escape_unencodable() -> None:
+    """Print characters that the terminal's encoding lacks as escapes instead of raising."""
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
             reconfigure(errors="backslashreplace")
 
 
-def _at_home(arg: str) -> str:
-    """The argument with the home folder in it: shells leave the ~ of ``--out=~/x`` alone.
+def _expand_home(arg: str) -> str:
+    """The argument with ``~`` expanded, which shells do not do in ``--out=~/x``.
 
-    >>> _at_home("--out=~/x") == f"--out={Path.home()}/x"
+    >>> _expand_home("--out=~/x") == f"--out={Path.home()}/x"
     True
     """
     option, equals, value = arg.partition("=")
@@ -94,38 +131,40 @@ def _at_home(arg: str) -> str:
 
 
 def _end(problem: str, code: int) -> NoReturn:
+    """Print one line on standard error and exit."""
     print(f"zerowait: {problem}", file=sys.stderr)
     sys.exit(code)
 
 
 def _end_without_output(error: OSError) -> NoReturn:
-    """Ends when the system refused a file, or standard output itself."""
+    """Exit after an OSError of a file or of standard output."""
     try:
         sys.stdout.flush()
     except OSError:
-        # Python flushes once more at its end, and would complain in its own words
+        # Python flushes standard output once more at exit, and would print a traceback
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            sys.exit(1)  # the reader has seen enough, as in `zerowait ... | head`
+            sys.exit(1)  # the reading end of the pipe was closed, as by `zerowait ... | head`
     where = f"{error.filename}: " if error.filename is not None else ""
     _end(f"{where}{error.strerror or error}", WRONG_INPUT)
 
 
 def _end_with_usage(error: Exception) -> None:
-    """Ends when `error` is one of click's own, such as a wrong option, and says it in one line."""
-    # typer brings a click of its own, in a place that depends on its version
+    """Exit with one line when `error` is one of click's, such as an unknown option; else return."""
+    # typer vendors click in a module that depends on its version, so its classes cannot be named
     show, message = getattr(error, "show", None), getattr(error, "format_message", None)
     if show is None or message is None:
         return
     if type(error).__name__ == "NoArgsIsHelpError":
-        show()  # nothing was asked for: the help
+        show()  # the help, since there was no argument
         sys.exit(WRONG_INPUT)
     command = getattr(getattr(error, "ctx", None), "command_path", "zerowait")
-    said = " ".join(message().split()).removesuffix(".")
-    _end(f"{said}; {command} --help says what there is", WRONG_INPUT)
+    problem = " ".join(message().split()).removesuffix(".")
+    _end(f"{problem}; {command} --help lists what there is", WRONG_INPUT)
 
 
 def _add_commands() -> None:
+    """Import the modules that add their command to `app`."""
     from zerowait.cli import (  # noqa: F401
         cache,
         data,
@@ -137,5 +176,4 @@ def _add_commands() -> None:
         score,
         serve,
         train,
-        version,
     )

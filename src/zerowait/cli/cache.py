@@ -1,14 +1,12 @@
-"""``zerowait cache``: what a cache holds, pruning it, and moving its entries to another file."""
+"""``zerowait cache``: statistics of a cache of judge replies, pruning, export and import."""
 
 from __future__ import annotations
 
-import os
 import re
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import typer
 
@@ -18,15 +16,17 @@ from zerowait.cache.limits import file_bytes
 from zerowait.cache.open import limits_of
 from zerowait.cache.upkeep import Selection
 from zerowait.cli.app import app
+from zerowait.cli.json_output import JsonOption, print_json, refuse_json_beside
+from zerowait.cli.output_file import check_output, open_output
+from zerowait.cli.row_files import STANDARD_STREAM, file_name, open_input
 from zerowait.cli.tables import show
-from zerowait.cli.targets import refuse_special
 from zerowait.client import NANO_USD
 from zerowait.config import Cache, load_config
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError
 
 cache = typer.Typer(
-    help="Look into the cache of judged replies, prune it, copy it.", no_args_is_help=True
+    help="Show, prune, export and import the cache of judge replies.", no_args_is_help=True
 )
 app.add_typer(cache, name="cache")
 
@@ -43,38 +43,71 @@ QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress ba
 
 
 @cache.command("stats")
-def stats(where: Where) -> int:
-    """Show how many replies there are, of which judges and models, how big and how old.
-
-    And what was spent, where a budget is kept beside the cache.
-    """
+def stats(where: Where, *, as_json: JsonOption = False) -> int:
+    """Show the number, size and age of the replies of each judge and model, and budgets spent."""
     path, _ = _locate(where)
-    for file in _files(path):
-        _show_contents(file)
-    for budget in accounts(path.with_name(SPEND_FILE)):
-        print(
-            f"budget {budget.name}: ${budget.spent / NANO_USD:.4f} spent, "
-            f"${budget.reserved / NANO_USD:.4f} reserved"
-        )
+    files = [_contents(file) for file in _files(path)]
+    budgets = [
+        {
+            "name": budget.name,
+            "spent_usd": budget.spent / NANO_USD,
+            "reserved_usd": budget.reserved / NANO_USD,
+        }
+        for budget in accounts(path.with_name(SPEND_FILE))
+    ]
+    if as_json:
+        print_json({"files": files, "budgets": budgets})
+        return 0
+    for found in files:
+        _show_contents(found)
+    for budget in budgets:
+        spent, reserved = budget["spent_usd"], budget["reserved_usd"]
+        print(f"budget {budget['name']}: ${spent:.4f} spent, ${reserved:.4f} reserved")
     return 0
 
 
-def _show_contents(file: Path) -> None:
+def _contents(file: Path) -> dict[str, Any]:
     with upkeep.opened(file) as connection:
         found = upkeep.contents(connection)
-    print(
-        f"{file}: {found.entries} entries, {_size(found.used_bytes)} in use, "
-        f"file {_size(found.file_bytes)}"
-    )
-    rows = [("judge", "model", "entries", "bytes", "oldest", "newest")]
-    for share in found.shares:
-        ages = (_moment(share.oldest), _moment(share.newest))
-        rows.append((share.judge, share.model, str(share.entries), _size(share.size_bytes), *ages))
-    show(rows if found.shares else [])
+    return {
+        "path": str(file),
+        "entries": found.entries,
+        "used_bytes": found.used_bytes,
+        "file_bytes": found.file_bytes,
+        "models": [
+            {
+                "judge": share.judge,
+                "model": share.model,
+                "entries": share.entries,
+                "bytes": share.size_bytes,
+                "oldest_unix_s": share.oldest,
+                "newest_unix_s": share.newest,
+            }
+            for share in found.shares
+        ],
+    }
+
+
+def _show_contents(found: Mapping[str, Any]) -> None:
+    used, whole = _size(found["used_bytes"]), _size(found["file_bytes"])
+    print(f"{found['path']}: {found['entries']} entries, {used} in use, file {whole}")
+    rows = [
+        (
+            share["judge"],
+            share["model"],
+            str(share["entries"]),
+            _size(share["bytes"]),
+            _local_time(share["oldest_unix_s"]),
+            _local_time(share["newest_unix_s"]),
+        )
+        for share in found["models"]
+    ]
+    if rows:
+        show([("judge", "model", "entries", "bytes", "oldest", "newest"), *rows])
 
 
 @cache.command("prune")
-def prune(
+def prune(  # noqa: PLR0913 - typer reads options from parameters
     where: Where,
     *,
     older_than: Annotated[
@@ -83,13 +116,14 @@ def prune(
     judge: JudgeOption = None,
     model: ModelOption = None,
     max_bytes: Annotated[
-        str | None, typer.Option(help="Drop the oldest until this much is left: 500MB, 2GiB.")
+        str | None, typer.Option(help="Delete the oldest until this much is left: 500MB, 2GiB.")
     ] = None,
+    as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
-    """Drop entries, the oldest first; running jobs may go on using the file.
+    """Delete entries, the oldest first; running jobs may keep using the file.
 
-    Options narrow one another. Without any the limits of the configuration apply.
+    An entry must match all options. Without any, the limits of the configuration apply.
     """
     path, limits = _locate(where)
     rules = _rules(limits_of(limits))
@@ -100,15 +134,28 @@ def prune(
     if not rules:
         raise ConfigError("say what to prune: --older-than, --judge, --model or --max-bytes")
     files = _files(path)
-    for file in files:
-        _prune(file, rules, parts=len(files), quiet=quiet)
+    pruned = [_prune(file, rules, parts=len(files), quiet=quiet) for file in files]
+    if as_json:
+        print_json({"files": pruned})
+        return 0
+    for each in pruned:
+        size, left = _size(each["dropped_bytes"]), _size(each["file_bytes"])
+        print(f"{each['path']}: dropped {each['dropped_entries']} entries ({size}), file {left}")
     return 0
 
 
 def _prune(
     file: Path, rules: list[tuple[Selection, int | None]], *, parts: int, quiet: bool
-) -> None:
-    """Apply the rules to a file that is one of `parts`."""
+) -> dict[str, Any]:
+    """Apply the rules to one file of a cache; how much was deleted.
+
+    Args:
+        file: the file.
+        rules: which entries to delete, and the bytes that all files together may keep of them;
+            None deletes all of them.
+        parts: the number of files of the cache, which share the bytes equally.
+        quiet: no progress bar.
+    """
     entries = size_bytes = 0
     with upkeep.opened(file) as connection:
         for chosen, left in rules:
@@ -119,11 +166,16 @@ def _prune(
             entries += dropped[0]
             size_bytes += dropped[1]
         left_bytes = file_bytes(connection)
-    print(f"{file}: dropped {entries} entries ({_size(size_bytes)}), file {_size(left_bytes)}")
+    return {
+        "path": str(file),
+        "dropped_entries": entries,
+        "dropped_bytes": size_bytes,
+        "file_bytes": left_bytes,
+    }
 
 
 def _rules(limits: CacheLimits) -> list[tuple[Selection, int | None]]:
-    """What a configuration's limits drop: what is too old, then what is too much."""
+    """The limits of a configuration as rules for `_prune`: first by age, then by size."""
     rules: list[tuple[Selection, int | None]] = []
     if limits.max_age_s is not None:
         rules.append((Selection(before=time.time() - limits.max_age_s), None))
@@ -135,36 +187,38 @@ def _rules(limits: CacheLimits) -> list[tuple[Selection, int | None]]:
 @cache.command("export")
 def export(
     where: Where,
-    file: Annotated[Path, typer.Argument(help="The JSONL file to write.")],
+    file: Annotated[Path, typer.Argument(help="The JSONL file to write; - for standard output.")],
+    *,
     judge: JudgeOption = None,
     model: ModelOption = None,
+    as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
-    """Write entries as JSON, one a line; running jobs may go on using the cache."""
+    """Write entries as JSON Lines; running jobs may keep using the cache."""
+    refuse_json_beside(file, as_json=as_json)
     path, _ = _locate(where)
     for kept in (Path(where.partition("#")[0]).expanduser(), *_files(path)):
         if file.exists() and kept.exists() and file.samefile(kept):
             raise ConfigError(f"{file}: is what is exported, which would be lost")
-    refuse_special(str(file), file)
-    chosen = Selection(judge=judge, model=model)
+    check_output(str(file), file)
     _refuse_database(file)
-    partial = file.with_name(f".{file.name}.partial")
-    entries = 0
+    chosen = Selection(judge=judge, model=model)
     try:
-        with _private(partial) as out:
-            for part in _files(path):
-                entries += _export(part, out, chosen, quiet=quiet)
-        partial.replace(file)
+        with open_output(file, mode=0o600) as out:  # for its owner only, as the cache is
+            entries = sum(_export(part, out, chosen, quiet=quiet) for part in _files(path))
+    except BrokenPipeError:
+        raise
     except OSError as error:
         raise ConfigError(f"{file}: cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):  # where nothing can be written there is nothing
-            partial.unlink(missing_ok=True)
-    print(f"{file}: {entries} entries of {path}")
+    if as_json:
+        print_json({"file": str(file), "cache": str(path), "entries": entries})
+    elif file != STANDARD_STREAM:
+        print(f"{file}: {entries} entries of {path}")
     return 0
 
 
 def _export(file: Path, out: BinaryIO, chosen: Selection, *, quiet: bool) -> int:
+    """Write the chosen entries of one cache file; their number."""
     entries = 0
     with upkeep.opened(file) as connection:
         total = upkeep.count(connection, chosen)
@@ -179,77 +233,75 @@ def _export(file: Path, out: BinaryIO, chosen: Selection, *, quiet: bool) -> int
 @cache.command("import")
 def import_(
     where: Where,
-    file: Annotated[Path, typer.Argument(help="A JSONL file that export wrote.")],
+    file: Annotated[
+        Path, typer.Argument(help="A JSONL file that export wrote; - for standard input.")
+    ],
+    *,
+    as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> int:
-    """Add the entries of an export, where the cache has no newer ones.
+    """Add the entries of an export, unless the cache has a newer one for the same key.
 
-    Running jobs may go on using the cache. Interrupted, it can simply be run again.
+    Running jobs may keep using the cache. After an interrupt, run the same command again.
     """
     path, _ = _locate(where)
-    try:
-        total = file.stat().st_size
-        source = file.open("rb")
-    except OSError as error:
-        raise ConfigError(f"{file}: cannot be read: {error.strerror}") from None
+    total = file.stat().st_size if file.is_file() else 0
     with (
-        source,
+        open_input(file) as source,
         upkeep.opened(path, make=True) as connection,
-        Progress(total, shown=not quiet, what="reading bytes") as bar,
+        Progress(total, shown=not quiet and total > 0, what="reading bytes") as bar,
     ):
-        kept, passed = upkeep.import_lines(
-            connection, _lines(source), name=str(file), progress=bar.advance
+        imported, present = upkeep.import_lines(
+            connection, iter(source), name=file_name(file), progress=bar.advance
         )
-    print(f"{path}: {kept} entries imported, {passed} there already")
+    if as_json:
+        print_json({"cache": str(path), "imported": imported, "already_there": present})
+    else:
+        print(f"{path}: {imported} entries imported, {present} there already")
     return 0
 
 
 def _locate(where: str) -> tuple[Path, Cache]:
-    """The cache's file, and what the configuration says of it."""
+    """The cache's file, and its settings where `where` is a configuration.
+
+    Raises:
+        ConfigError: the cache is a Redis, or the configuration has none.
+    """
     name = where.partition("#")[0]
     if "://" in name:
-        raise ConfigError("only cache files can be looked into; Redis has tools of its own")
+        raise ConfigError(
+            "zerowait cache works on files; use the tools of Redis for a cache in Redis"
+        )
     if Path(name).suffix not in (".yaml", ".yml", ".json"):
         return Path(where).expanduser(), Cache()
     config = load_config(where)
     if config.cache.url is not None:
-        config.fail(("cache", "url"), "is a Redis, which has tools of its own; this is for files")
+        config.fail(
+            ("cache", "url"), "is a Redis: zerowait cache works on files; use the tools of Redis"
+        )
     if config.cache.path is None:
-        config.fail(("cache",), "says that there is no cache file")
+        config.fail(("cache",), "has no cache file")
     return Path(config.cache.path), config.cache
 
 
 def _files(path: Path) -> list[Path]:
-    """The cache's file, or those of the shards of a hub that is spread over several processes."""
+    """The files of a cache: one, or one for each shard of a hub with several processes."""
     return [file for _, file in shard_files(path)] or [path]
 
 
 def _refuse_database(file: Path) -> None:
-    """Keeps a slip from putting an export in the place of another cache, or of a ledger."""
+    """Raise a ConfigError where an export would overwrite a cache or the ledger of a budget."""
     try:
         with file.open("rb") as there:
             is_database = there.read(len(_SQLITE)) == _SQLITE
-    except OSError:  # it is not there, or the writing of it tells what is wrong
+    except OSError:  # it does not exist, or writing it will report what is wrong
         return
     if is_database:
         raise ConfigError(f"{file}: is a database, which would be lost")
 
 
-def _private(path: Path) -> BinaryIO:
-    """A new file for its owner only, as the cache is."""
-    try:
-        path.unlink(missing_ok=True)
-        return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
-    except OSError as error:
-        raise ConfigError(f"{path.parent}: cannot be written to: {error.strerror}") from None
-
-
-def _lines(source: BinaryIO) -> Iterator[bytes]:
-    yield from source
-
-
 def _seconds(text: str) -> float:
-    """The seconds of a span such as ``30d``."""
+    """The seconds in a duration such as ``30d``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhdw])", text.strip().lower())
     if match is None:
         raise ConfigError(f"--older-than {text}: write a number and s, m, h, d or w, such as 30d")
@@ -257,7 +309,7 @@ def _seconds(text: str) -> float:
 
 
 def _bytes(text: str) -> int:
-    """The bytes of a size such as ``500MB``."""
+    """The bytes in a size such as ``500MB``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?I?)B?", text.strip().upper())
     if match is None or match[2] not in _UNITS_BYTES:
         raise ConfigError(f"--max-bytes {text}: write a size such as 500MB or 2GiB")
@@ -268,7 +320,11 @@ def _bytes(text: str) -> int:
 
 
 def _size(count: int) -> str:
-    """The bytes for people."""
+    """A number of bytes for people.
+
+    >>> _size(999), _size(1_500_000)
+    ('999 B', '1.5 MB')
+    """
     size, unit = float(count), "B"
     for larger in ("kB", "MB", "GB", "TB"):
         if size < 1000:
@@ -277,7 +333,8 @@ def _size(count: int) -> str:
     return f"{count} B" if unit == "B" else f"{size:.1f} {unit}"
 
 
-def _moment(unix_s: float) -> str:
+def _local_time(unix_s: float) -> str:
+    """A Unix time in this machine's time zone; ``?`` where no calendar has it."""
     try:
         return time.strftime("%Y-%m-%d %H:%M", time.localtime(unix_s))
     except (OverflowError, ValueError, OSError):

@@ -1,27 +1,30 @@
-"""``zerowait doctor``: what is wrong with an installation, a configuration, or a verl plug-in."""
+"""``zerowait doctor``: checks of the installation, a configuration, and the plug-in in verl."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
-import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from zerowait.cli.app import app
-from zerowait.cli.asking import ask_judges, show_answers
-from zerowait.cli.judges import described
+from zerowait.cli.endpoint_check import ask_endpoints, show_answers
+from zerowait.cli.json_output import JsonOption, print_json, reserved_stdout
+from zerowait.cli.judges import describe_judges
 from zerowait.cli.preflight import check_reward
-from zerowait.cli.prompts import show_prompts
-from zerowait.cli.rows import first_group
+from zerowait.cli.prompts import judge_prompts, show_prompts
+from zerowait.cli.samples import first_group
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.types import Abstain
 
-doctor = typer.Typer(help="Say what is wrong, in one line each.", no_args_is_help=True)
+doctor = typer.Typer(
+    help="Check the installation, a configuration, judges, or verl.", no_args_is_help=True
+)
 app.add_typer(doctor, name="doctor")
 
 _VERL = "0.9."
@@ -29,11 +32,16 @@ _PACKAGES = ("zerowait", "aiohttp", "msgspec", "uvloop", "torch", "verl", "ray",
 
 
 @doctor.command("install")
-def install() -> int:
-    """Show what is installed."""
-    print(f"python {platform.python_version()} on {platform.system()} {platform.machine()}")
-    for name in _PACKAGES:
-        print(f"{name} {_version(name)}")
+def install(*, as_json: JsonOption = False) -> int:
+    """Show the versions of Python and of the packages that matter."""
+    packages = {name: _installed_version(name) for name in _PACKAGES}
+    python, system, machine = platform.python_version(), platform.system(), platform.machine()
+    if as_json:
+        print_json({"python": python, "system": system, "machine": machine, "packages": packages})
+        return 0
+    print(f"python {python} on {system} {machine}")
+    for name, found in packages.items():
+        print(f"{name} {found or 'not installed'}")
     return 0
 
 
@@ -41,30 +49,45 @@ def install() -> int:
 def config(
     file: Annotated[str, typer.Argument(help="reward.yaml, or recipe.yaml#reward.")],
     ask: Annotated[
-        bool, typer.Option(help="Also ask each endpoint of each judge one real question.")
+        bool, typer.Option(help="Also send one real question to each endpoint of each judge.")
     ] = False,
     show_prompt: Annotated[
-        bool, typer.Option("--show-prompt", help="Print what each judge would read, and end.")
+        bool, typer.Option("--show-prompt", help="Print each judge's requests instead of sending.")
     ] = False,
     data: Annotated[
         Path | None,
-        typer.Option(help="With --show-prompt: the first row of this file, with its siblings."),
+        typer.Option(help="With --show-prompt: about the first row of this file and its group."),
     ] = None,
+    as_json: JsonOption = False,
 ) -> int:
     """Check a reward configuration: every name, every key, every endpoint."""
     loaded = load_config(file)
     if show_prompt:
-        show_prompts(loaded, None if data is None else first_group(data))
+        prompts = judge_prompts(loaded, None if data is None else first_group(data))
+        if as_json:
+            print_json({"file": file, "prompts": prompts})
+        else:
+            show_prompts(prompts)
         return 0
     check_reward(loaded)
-    judges = len(loaded.judges) + len(loaded.panels)
-    print(f"{file}: {len(loaded.components)} components, {judges} judges: fine")
-    for line in described(loaded, compile_plan(loaded)):
-        print(line)
-    if not ask or not loaded.judges:
-        return 0
-    answers = ask_judges(loaded)
-    show_answers(answers)
+    lines = list(describe_judges(loaded, compile_plan(loaded)))
+    if not as_json:
+        judges = len(loaded.judges) + len(loaded.panels)
+        print(f"{file}: {len(loaded.components)} components, {judges} judges: fine")
+        print("\n".join(lines), end="\n" * bool(lines))
+    answers = ask_endpoints(loaded) if ask and loaded.judges else []
+    if as_json:
+        print_json(
+            {
+                "file": file,
+                "components": list(loaded.components),
+                "judges": [*loaded.judges, *loaded.panels],
+                "descriptions": lines,
+                "answers": [answer.as_json() for answer in answers],
+            }
+        )
+    elif answers:
+        show_answers(answers)
     return 1 if any(isinstance(answer.outcome, Abstain) for answer in answers) else 0
 
 
@@ -73,58 +96,97 @@ def verl(
     overrides: Annotated[
         list[str] | None, typer.Argument(help="The key=value overrides of your own command.")
     ] = None,
+    *,
+    as_json: JsonOption = False,
 ) -> int:
-    """Prove what verl loaded of us, and name what is wrong or missing in a command of your own."""
-    from zerowait.verl.launch.own_command import wrong_in
+    """Show what verl loaded of zerowait, and the traps in the overrides of your own command.
 
-    findings = wrong_in(overrides or [])
-    for finding in findings:
-        print(f"trap: {finding}")
-    failures = _plugin()
-    return 1 if findings or failures else 0
+    Exit code 0 when verl has all of it and there is no trap, else 1.
+    """
+    from zerowait.verl.launch.user_command import command_problems
+
+    traps = command_problems(overrides or [])
+    with reserved_stdout(reserved=as_json):
+        plugin = _check_plugin()
+    if as_json:
+        print_json({"traps": [str(trap) for trap in traps], **msgspec.structs.asdict(plugin)})
+    else:
+        for trap in traps:
+            print(f"trap: {trap}")
+        plugin.show()
+    return 1 if traps or plugin.failed else 0
 
 
-def _plugin() -> int:
-    """How many things keep verl from having us; prints each, and each registration."""
+class _PluginCheck(msgspec.Struct, kw_only=True):
+    """The state of zerowait's plug-in in the installed verl.
+
+    Args:
+        verl: the version; None where verl is not installed or not even tried.
+        path: the folder it is imported from.
+        problem: why the plug-in cannot be loaded; None where it can.
+        warning: what may go wrong though it is loaded.
+        registrations: each entry of ours in verl's registries, and whether it is there.
+    """
+
+    verl: str | None = None
+    path: str | None = None
+    problem: str | None = None
+    warning: str | None = None
+    registrations: list[Any] = []
+
+    @property
+    def failed(self) -> bool:
+        """Whether verl lacks any part of zerowait."""
+        return self.problem is not None or any(r.status == "failed" for r in self.registrations)
+
+    def show(self) -> None:
+        """Print one line for each finding."""
+        if self.verl is not None:
+            print(f"verl {self.verl} at {self.path}")
+        for line in (self.warning, self.problem):
+            if line is not None:
+                print(line)
+        for each in self.registrations:
+            print(f"{each.what}: {each.status} {each.error}".rstrip())
+
+
+def _check_plugin() -> _PluginCheck:
+    """Import verl and zerowait's plug-in, as each process of a training does."""
     external = os.environ.get("VERL_USE_EXTERNAL_PLUGINS", "auto")
     if external not in ("auto", "") and "zerowait" not in external.split(","):
-        print(f"trap: VERL_USE_EXTERNAL_PLUGINS={external} keeps verl from loading zerowait")
-        return 1
+        keeps = f"trap: VERL_USE_EXTERNAL_PLUGINS={external} keeps verl from loading zerowait"
+        return _PluginCheck(problem=keeps)
     os.environ.setdefault("VERL_PLATFORM", "cpu")
     try:
         import verl as host
     except ImportError as error:
-        print(f"verl cannot be imported ({error}): pip install 'zerowait[verl]'", file=sys.stderr)
-        return 1
+        return _PluginCheck(
+            problem=f"verl cannot be imported ({error}): pip install 'zerowait[verl]'"
+        )
     from zerowait.verl import plugin
 
-    found = _version("verl")
-    print(f"verl {found} at {Path(host.__file__ or '').parent}")
+    found = _installed_version("verl") or "of unknown version"
+    check = _PluginCheck(verl=found, path=str(Path(host.__file__ or "").parent))
     if not found.startswith(_VERL):
-        print(f"zerowait is made for and tested with verl {_VERL}x")
-    if not _entry_point():
-        print("the entry point verl.plugins/zerowait is not installed: pip install zerowait")
-        return 1
-    # each of verl's registries is imported by some of a run's processes only, and ours with it
+        check.warning = f"zerowait is made for and tested with verl {_VERL}x"
+    points = importlib.metadata.entry_points(group="verl.plugins")
+    if not any(point.name == "zerowait" for point in points):
+        check.problem = (
+            "the entry point verl.plugins/zerowait is not installed: pip install zerowait"
+        )
+        return check
+    # Each process of a training imports only some of verl's registries; here all are needed
     try:
         plugin.import_registries()
     except ImportError as error:
-        print(f"verl's trainer cannot be imported ({error}): pip install 'zerowait[verl]'")
-        return 1
-    failures = 0
-    for registration in plugin.registered():
-        failures += registration.status == "failed"
-        print(f"{registration.what}: {registration.status} {registration.error}".rstrip())
-    return failures
+        check.problem = f"verl's trainer cannot be imported ({error}): pip install 'zerowait[verl]'"
+        return check
+    check.registrations = list(plugin.registered())
+    return check
 
 
-def _entry_point() -> bool:
-    points = importlib.metadata.entry_points(group="verl.plugins")
-    return any(point.name == "zerowait" for point in points)
-
-
-def _version(name: str) -> str:
+def _installed_version(name: str) -> str | None:
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return None

@@ -1,4 +1,4 @@
-"""``zerowait doctor judge``: how a judge and its rubric fare against known exploits."""
+"""``zerowait doctor judge``: known exploits against a judge and its rubric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import typer
 
 from zerowait.cli.app import SOME_ABSTAINED
 from zerowait.cli.doctor import doctor
-from zerowait.cli.judges import COMPONENT, alone, judge_names
+from zerowait.cli.json_output import JsonOption, print_json
+from zerowait.cli.judges import COMPONENT, judge_names, single_judge_config
 from zerowait.cli.preflight import check_reward
 from zerowait.cli.tables import show
 from zerowait.client import worst_case_usd
@@ -38,7 +39,16 @@ _FOOLED = 1
 
 
 class _Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """One judge, the canaries it is asked about, and what they may cost; None without a price."""
+    """One judge and the canaries that it is asked about.
+
+    Args:
+        name: the judge's name.
+        config: a configuration of this judge alone.
+        rubric: name and version.
+        canaries: the questions.
+        bounds: lowest and highest verdict.
+        at_most_usd: highest cost in dollars, without retries; None where the model has no price.
+    """
 
     name: str
     config: RewardConfig
@@ -71,13 +81,13 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are parameters
     allow: Annotated[
         float, typer.Option(help="Share of exploits that may fool it before the exit code is 1.")
     ] = 0.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print every finding as JSON.")] = False,
+    as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> int:
-    """Ask the judges known exploits, right answers and wrong ones; say what fooled them.
+    """Send known exploits, right and wrong answers to the judges; show which exploits fooled them.
 
-    Exit code 0 when none was fooled beyond --allow, 1 when one was or could not tell right answers
-    from wrong ones, 3 when some verdicts were not reached, 2 when the input is wrong.
+    Exit code 0 when no judge was fooled beyond --allow, 1 when one was or rated wrong answers above
+    right ones, 3 when some verdicts are missing, 2 when the input is wrong.
     """
     for option, share in (("--margin", margin), ("--allow", allow)):
         if not 0 <= share <= 1:
@@ -93,12 +103,12 @@ def judge(  # noqa: PLR0913, PLR0917 - a command's options are parameters
         if not as_json:
             _show(found[trial.name])
     if as_json:
-        print(msgspec.json.encode(_as_json(found, exploits.version)).decode())
+        print_json(_as_json(found, exploits.version))
     return _exit_code(list(found.values()), allow)
 
 
 def _trial(config: RewardConfig, name: str, exploits: CanarySet) -> _Trial:
-    only = alone(config, name)
+    only = single_judge_config(config, name)
     check_reward(only)
     plan = compile_judges(only)
     procedure, rubric, bounds = plan.procedures[name], plan.rubrics[name], plan.bounds[name]
@@ -109,7 +119,7 @@ def _trial(config: RewardConfig, name: str, exploits: CanarySet) -> _Trial:
     if bounds is None:
         config.fail(
             ("judges", name, "verdict"),
-            "has a schema without minimum and maximum, so nobody can say which verdict is the best",
+            "has a schema without minimum and maximum, so its best verdict is not known",
         )
     words = only.judges[name].verdict.choice
     best = f"{bounds[1]:.15g}" if words is None else words[0]
@@ -127,7 +137,7 @@ def _trial(config: RewardConfig, name: str, exploits: CanarySet) -> _Trial:
 def _at_most_usd(
     config: RewardConfig, name: str, procedure: Procedure, canaries: Sequence[Canary]
 ) -> float | None:
-    """What asking costs at most in dollars, without retries; None without a price."""
+    """Highest cost of the canaries in dollars, without retries; None without a price."""
     judge_ = config.judges[name]
     price = config.prices.get(judge_.endpoints[0].model)
     if price is None:
@@ -161,7 +171,7 @@ def _show(found: Examination) -> None:
         for first in failed[:1]
     )
     if failed and len(failed) == len(found.findings):
-        print(f"no verdict at all, so that nothing is known of this judge; {abstained}")
+        print(f"no verdict at all, so nothing is known about this judge; {abstained}")
         return
     rows = [("what", "asked", "fooled", "abstained", "mean verdict")]
     for kind in found.summaries():

@@ -1,4 +1,4 @@
-"""``zerowait judge``: a judge to test against: a fake one with faults, or a small real one."""
+"""``zerowait judge``: serve a judge for tests: a fake one with faults, or a small real model."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ import typer
 from zerowait.cli.app import app
 from zerowait.errors import ConfigError
 
-_Ready: TypeAlias = Callable[[str], None]
+_OnReady: TypeAlias = Callable[[str], None]
 _WEIGHTS = ("minilm", "smollm2")
 
 
 @app.command()
 def judge(
     fake: Annotated[
-        bool, typer.Option("--fake", help="Answers by script, faults included.")
+        bool, typer.Option("--fake", help="A fake judge: verdicts, latency and faults by script.")
     ] = False,
     script: Annotated[
         Path | None, typer.Option("--script", help="YAML of latency, capacity and faults.")
     ] = None,
     weights: Annotated[
-        str | None, typer.Option("--weights", help="A real one: minilm or smollm2.")
+        str | None, typer.Option("--weights", help="A real model: minilm or smollm2.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes any free port.")] = 8001,
 ) -> int:
-    """Serve a judge behind the OpenAI chat completions contract until interrupted."""
+    """Serve a judge with OpenAI's chat completions API until interrupted."""
     if fake == (weights is not None):
         raise ConfigError("give either --fake or --weights minilm|smollm2")
     if script is not None and not fake:
@@ -51,7 +51,7 @@ def judge(
         try:
             asyncio.run(serving)
         except OSError as error:
-            if listens:  # then it is no port that was refused: standard output, for one
+            if listens:  # not an error of the port: standard output may be closed, for one
                 raise
             raise ConfigError(
                 f"--port {port}: no judge can listen at {host}:{port}: {_reason(error)}"
@@ -59,7 +59,7 @@ def judge(
     return 0
 
 
-async def _fake(script: Path | None, host: str, port: int, ready: _Ready) -> None:
+async def _fake(script: Path | None, host: str, port: int, ready: _OnReady) -> None:
     from zerowait.testing import Script, load_script, serve_forever
 
     loaded = Script() if script is None else load_script(script)
@@ -72,13 +72,13 @@ async def _fake(script: Path | None, host: str, port: int, ready: _Ready) -> Non
     )
 
 
-async def _real(weights: str, host: str, port: int, ready: _Ready) -> None:
+async def _real(weights: str, host: str, port: int, ready: _OnReady) -> None:
     from zerowait.tiny_models.judge import serve_forever
 
     await serve_forever(weights=weights, host=host, port=port, ready=ready)
 
 
 def _reason(error: OSError) -> str:
-    """The system's words; asyncio's repeat the address, and a resolver's number is negative."""
+    """The system's message, since asyncio's repeats the address; resolver errors have their own."""
     number = error.errno or 0
     return os.strerror(number) if number > 0 else str(error.strerror or error)

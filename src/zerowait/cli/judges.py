@@ -1,4 +1,4 @@
-"""The judges of a configuration in words, one line each."""
+"""The judges of a configuration: their names, one line about each, a configuration of one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMPONENT = "verdict"
 
 
 def judge_names(config: RewardConfig, wanted: str | None) -> list[str]:
-    """The judge that is `wanted`, or all of them.
+    """The name `wanted`, checked, or the names of all judges for None.
 
     Raises:
         ConfigError: there is no such judge, or none at all.
@@ -41,16 +41,18 @@ def judge_names(config: RewardConfig, wanted: str | None) -> list[str]:
     return [wanted]
 
 
-def alone(config: RewardConfig, name: str, *, endpoint: int | None = None) -> RewardConfig:
+def single_judge_config(
+    config: RewardConfig, name: str, *, endpoint: int | None = None
+) -> RewardConfig:
     """A configuration whose only component, `COMPONENT`, is the verdict of the judge `name`.
 
-    Nothing comes from a cache or goes there, no gate is in the way, and a failure is an abstention.
-    Traffic limits, prices and the budget stay.
+    It has no cache and no gates, and a failure is an abstention. Traffic limits, prices and the
+    budget are unchanged.
 
     Args:
-        config: the whole.
+        config: the whole configuration.
         name: of the judge.
-        endpoint: ask only this one, by its index.
+        endpoint: index of the only endpoint to use; None uses all.
     """
     judge = msgspec.structs.replace(config.judges[name], anchors=None)
     if endpoint is not None:
@@ -65,8 +67,8 @@ def alone(config: RewardConfig, name: str, *, endpoint: int | None = None) -> Re
     )
 
 
-def described(config: RewardConfig, plan: Plan) -> Iterator[str]:
-    """One line for each judge and panel: what is asked, how often, and what becomes of it."""
+def describe_judges(config: RewardConfig, plan: Plan) -> Iterator[str]:
+    """One line for each judge and panel: rubric, range of the verdict, votes, calls a sample."""
     calls: dict[str, int] = {}
     for name, judge in config.judges.items():
         procedure = plan.judges.procedures[name]
@@ -120,7 +122,7 @@ def _compared(comparison: Comparison) -> str:
 
 
 def _cost(procedure: Procedure) -> str:
-    """How many calls it takes; n is the number of different responses of a group."""
+    """The number of calls; n is the number of distinct responses in a group."""
     comparison = procedure.comparison
     if comparison is None or comparison.against == "reference":
         return f"{_times(procedure.calls)} a sample"

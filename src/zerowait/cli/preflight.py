@@ -1,4 +1,4 @@
-"""What is checked before any model is loaded, each with one clear line."""
+"""Checks before a training, with one line for each error: names, keys, judges, data, model."""
 
 from __future__ import annotations
 
@@ -27,53 +27,19 @@ from zerowait.verl.launch.steps import steps_of
 from zerowait.verl.rewards.filter_metric import check_filter_metric
 from zerowait.verl.rewards.streaming_rules import refuse_lone_comparison, refuse_unstreamable
 
-_PATIENCE_S: Final = 5.0
-_QUERY: Final = "test"
-
-
-def check_retriever(recipe: Recipe, overrides: Mapping[str, Any]) -> None:
-    """Raise a ConfigError when a recipe's agent searches, and the retriever answers no query.
-
-    On a cluster that runs already the rollouts are elsewhere, and so may be the retriever.
-    """
-    search = recipe.search
-    if search is None or not (search.do_search and search.max_turns):
-        return
-    if recipe.resources.ray_address is not None:
-        return
-    url = overrides.get("search.retriever.url", search.retriever.url)
-    patience_s = min(_PATIENCE_S, search.retriever.deadline_s)
-    try:
-        settings = msgspec.structs.replace(
-            search.retriever, url=str(url), deadline_s=patience_s, timeout_s=patience_s
-        )
-    except ValueError as error:
-        raise ConfigError(f"search.retriever: {error}") from None
-    found = asyncio.run(_asked(settings))
-    if isinstance(found, Failed):
-        raise ConfigError(
-            f"search.retriever.url {url} answers no search: {found.why}; "
-            "zerowait retriever serve INDEX starts one"
-        )
-
-
-async def _asked(settings: RetrieverSettings) -> Any:
-    async with Retriever(settings) as retriever:
-        [found] = await retriever.find([_QUERY])
-        return found
-
-
-_CONNECT_S = 5.0
-_TOKENIZERS = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken.json")
+_CONNECT_S: Final = 5.0
+_RETRIEVER_S: Final = 5.0
+_RETRIEVER_QUERY: Final = "test"
+_TOKENIZERS: Final = ("tokenizer*", "vocab*", "*.model", "*.tiktoken", "tekken.json")
 
 
 def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> None:
-    """Raise one clear error for whatever would fail later, before any model is loaded.
+    """Raise a ConfigError or DataError for what would otherwise fail after models are loaded.
 
     Args:
         recipe: the recipe.
-        extra: overrides of verl's configuration from the command line; they win.
-        connect: whether keys have to be set and judges to be reached.
+        extra: overrides of verl's configuration from the command line, which have priority.
+        connect: whether API keys must be set, and judges and the retriever must be reachable.
     """
     if not recipe.trainer.gives_tickets:
         refuse_unstreamable(recipe.reward, redraws=recipe.trainer.mode != "sync")
@@ -108,9 +74,12 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
 def check_reward(
     config: RewardConfig, environ: Mapping[str, str] | None = None, *, connect: bool = True
 ) -> None:
-    """Raise a ConfigError unless every name resolves, every key is set and every judge answers.
+    """Raise a ConfigError unless names resolve, API keys are set and judges accept connections.
 
-    Without `connect` only names have to resolve.
+    Args:
+        config: the configuration of the rewards.
+        environ: environment variables with the keys; None takes those of the process.
+        connect: False checks names only.
     """
     compile_plan(config)
     if not connect:
@@ -129,7 +98,7 @@ def check_reward(
 
 
 def unreachable(url: str) -> str | None:
-    """Why no connection to the URL's host and port can be made; None when one can."""
+    """Why the host and port of a URL accept no connection; None when they do."""
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
@@ -139,8 +108,40 @@ def unreachable(url: str) -> str | None:
     return None
 
 
+def check_retriever(recipe: Recipe, overrides: Mapping[str, Any]) -> None:
+    """Raise a ConfigError when a recipe's agent searches and its retriever does not answer.
+
+    Skipped for a running Ray cluster, whose nodes may reach a retriever that this machine cannot.
+    """
+    search = recipe.search
+    if search is None or not (search.do_search and search.max_turns):
+        return
+    if recipe.resources.ray_address is not None:
+        return
+    url = overrides.get("search.retriever.url", search.retriever.url)
+    timeout_s = min(_RETRIEVER_S, search.retriever.deadline_s)
+    try:
+        settings = msgspec.structs.replace(
+            search.retriever, url=str(url), deadline_s=timeout_s, timeout_s=timeout_s
+        )
+    except ValueError as error:
+        raise ConfigError(f"search.retriever: {error}") from None
+    found = asyncio.run(_test_search(settings))
+    if isinstance(found, Failed):
+        raise ConfigError(
+            f"search.retriever.url {url} answers no search: {found.why}; "
+            "zerowait retriever serve INDEX starts one"
+        )
+
+
+async def _test_search(settings: RetrieverSettings) -> Any:
+    async with Retriever(settings) as retriever:
+        [found] = await retriever.find([_RETRIEVER_QUERY])
+        return found
+
+
 def check_model(path: Path, text: str) -> None:
-    """Raise a ConfigError when a model's folder is none; a hub's name is left to the trainer."""
+    """Raise a ConfigError when a model's folder has no model; hub names are not checked."""
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise ConfigError(f"model.path {text}: there is no config.json in {path}")
@@ -151,14 +152,14 @@ def check_model(path: Path, text: str) -> None:
 
 
 def check_tokenizer(path: Path, text: str) -> None:
-    """Raise a ConfigError when a model's folder has no file that a tokenizer could be read from."""
+    """Raise a ConfigError when a model's folder has no tokenizer file."""
     names = [file.name for file in path.iterdir()] if path.is_dir() else ["tokenizer.json"]
     if not any(fnmatch(name, pattern) for name in names for pattern in _TOKENIZERS):
         raise ConfigError(f"model.path {text}: there is no tokenizer (tokenizer.json) in {path}")
 
 
 def _files(recipe: Recipe, own: list[str], override: Any) -> list[Path]:
-    """The files of this machine; relative ones of an override start where the command runs."""
+    """Data files of this machine; paths of an override are relative to the working directory."""
     if override is None:
         return [recipe.path(file) for file in own]
     return [Path(name).expanduser() for name in _names(own, override) if "://" not in name]
@@ -172,9 +173,9 @@ def _names(own: list[str], override: Any) -> list[str]:
 
 
 def _responses(recipe: Recipe, overrides: Mapping[str, Any]) -> int:
-    """To each prompt in training; what is no number is left to verl's own check."""
-    told = overrides.get("actor_rollout_ref.rollout.n", recipe.rollout.n)
-    number = read(told) if isinstance(told, str) else told
+    """Responses per prompt in training; an override that is no number is left to verl's check."""
+    given = overrides.get("actor_rollout_ref.rollout.n", recipe.rollout.n)
+    number = read(given) if isinstance(given, str) else given
     return number if isinstance(number, int) else recipe.rollout.n
 
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from zerowait.cli.app import app
+from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.cli.tables import show
 from zerowait.observe import alarms, by_step, comparison, read_report, traffic, write_page
 
@@ -16,9 +17,22 @@ from zerowait.observe import alarms, by_step, comparison, read_report, traffic, 
 def report(
     folder: Annotated[Path, typer.Argument(help="The run's folder, with its rewards.jsonl.")],
     page: Annotated[bool, typer.Option(help="Also write report.html and rewards.png.")] = True,
+    as_json: JsonOption = False,
 ) -> int:
-    """Show what a run learned, what its judge was asked, and what was waited for."""
+    """Show the rewards of a run by step, its judges' traffic, and how long the trainer waited."""
     loaded = read_report(folder)
+    if as_json:
+        written = str(write_page(loaded)) if page else None
+        print_json(
+            {
+                "folder": str(folder),
+                "training": loaded.training,
+                "validation": loaded.validation,
+                "stats": loaded.stats,
+                "page": written,
+            }
+        )
+        return 0
     for rows in (by_step(loaded), comparison(loaded), traffic(loaded), alarms(loaded)):
         show(rows)
     if page:

@@ -1,4 +1,4 @@
-"""``zerowait serve``: one hub for every trainer of this machine, or of others with a token."""
+"""``zerowait serve``: a reward server for trainers of this machine, or of others with a token."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         str, typer.Option("--config", "-c", help="reward.yaml, or recipe.yaml#reward.")
     ],
     host: Annotated[
-        str, typer.Option(help="Where it listens; beyond this machine only with a token.")
+        str, typer.Option(help="Address to listen on; other than loopback only with a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="0 takes any free port.")] = 8002,
     token_env: Annotated[
-        str | None, typer.Option(help="The environment variable that holds the token.")
+        str | None, typer.Option(help="Environment variable with the token.")
     ] = None,
     record: Annotated[
         Path | None, typer.Option(help="Folder for rewards.jsonl and stats.jsonl.")
     ] = None,
     on_abstain: Annotated[
-        str, typer.Option(help="What /get_reward answers for an abstention: error or a number.")
+        str, typer.Option(help="Answer of /get_reward for an abstention: error or a number.")
     ] = "error",
-    body_s: Annotated[float, typer.Option(help="The longest wait for its body.")] = 120,
-    deadline_s: Annotated[float, typer.Option(help="The longest that a request may take.")] = 1800,
-    drain_s: Annotated[float, typer.Option(help="How long an interrupt waits for requests.")] = 30,
-    max_body_mb: Annotated[float, typer.Option(help="The longest request, in MiB.")] = 64,
+    body_s: Annotated[float, typer.Option(help="Seconds for reading a body.")] = 120,
+    deadline_s: Annotated[float, typer.Option(help="Seconds for answering a request.")] = 1800,
+    drain_s: Annotated[float, typer.Option(help="Seconds for requests in flight.")] = 30,
+    max_body_mb: Annotated[float, typer.Option(help="Largest request in MiB.")] = 64,
 ) -> int:
     """Serve rewards over HTTP until interrupted: /v1/score, /get_reward, /metrics, /healthz."""
     from zerowait.engine.collector import collect_rarely
@@ -57,7 +57,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     )
     collect_rarely()
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(serve_forever(config, settings, record=record, on_ready=_ready))
+        runner.run(serve_forever(config, settings, record=record, on_ready=_print_url))
     return 0
 
 
@@ -85,5 +85,5 @@ def _number(on_abstain: str) -> float | None:
         raise ConfigError(f"--on-abstain {on_abstain}: must be error or a number") from None
 
 
-def _ready(url: str) -> None:
+def _print_url(url: str) -> None:
     print(f"rewards are served at {url}", flush=True)

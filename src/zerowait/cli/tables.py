@@ -18,7 +18,7 @@ def show(rows: Sequence[Sequence[str]]) -> None:
         table.add_column(cell, justify="left" if index == 0 else "right", no_wrap=True)
     for row in rows[1:]:
         table.add_row(*row)
-    width = None if sys.stdout.isatty() else 200
-    console = Console(width=width)
+    # A pipe has no width; 200 columns keep rich from cutting cells for `zerowait ... | less -S`
+    console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table)
     console.print()

@@ -1,4 +1,4 @@
-"""``zerowait train``: verl's own trainer with our rewards, from one recipe."""
+"""``zerowait train``: run verl's trainer with zerowait's rewards from one recipe."""
 
 from __future__ import annotations
 
@@ -17,22 +17,21 @@ from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
 from zerowait.hub.resume import archive_record, rewind_record
-from zerowait.verl.launch.composed_config import check_overrides, composed
-from zerowait.verl.launch.launch_retry import started_again
+from zerowait.verl.launch.command import (
+    compose_arguments,
+    device_of,
+    has_driver,
+    refuse_ineffective_overrides,
+    setup_of,
+)
+from zerowait.verl.launch.composed_config import check_overrides, compose_yaml
+from zerowait.verl.launch.launch_retry import run_with_retries
+from zerowait.verl.launch.log import tail
 from zerowait.verl.launch.overrides import environment
 from zerowait.verl.launch.recipe import Recipe, load_recipe, parse_override
 from zerowait.verl.launch.resume import resumed_step, validates_first
-from zerowait.verl.launch.run import (
-    compose_arguments,
-    device_of,
-    dry_run,
-    has_driver,
-    refuse_traps,
-    run_trainer,
-    setup_of,
-    tail,
-)
 from zerowait.verl.launch.steps import steps_of
+from zerowait.verl.launch.trainer_process import run_trainer
 from zerowait.verl.launch.weight_socket import weight_socket
 
 _OPTIONS: Final = ("--dry-run", "--output", "--seed", "--help")
@@ -48,24 +47,24 @@ def train(
         bool, typer.Option("--dry-run", help="Print verl's composed configuration and stop.")
     ] = False,
     output: Annotated[Path | None, typer.Option(help="The run's folder.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Instead of the recipe's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Overrides the recipe's seed.")] = None,
 ) -> int:
-    """Train with GRPO (or any other estimator of verl) as RECIPE says.
+    """Train with GRPO or another estimator of verl, as configured in RECIPE.
 
-    The same command on a CPU, on one GPU and on a Ray cluster.
-    Exit code 2 when something is wrong before the start, 1 when the training failed.
+    The same command runs on a CPU, on one GPU and on a Ray cluster.
+    Exit code 2 for an error before the start, 1 when the training failed.
     """
     _refuse_options(overrides or [])
     extra = dict(parse_override(text) for text in overrides or [])
     loaded = load_recipe(recipe, output=output, seed=seed)
     _needs_verl()
-    refuse_traps(loaded, extra)
+    refuse_ineffective_overrides(loaded, extra)
     check_configuration(loaded, extra)
     check_recipe(loaded, extra, connect=not only_print)
     setup = setup_of(loaded, device_of(loaded, runs_here=not only_print))
     command = compose_arguments(loaded, setup, extra)
     if only_print:
-        print(dry_run(composed(command)))
+        print(compose_yaml(command))
         return 0
     folder = Path(loaded.output)
     steps = steps_of(loaded, extra)
@@ -75,50 +74,50 @@ def train(
     ):
         begin_record(folder, command)
         done = 0
-        told: list[str] = []
+        messages: list[str] = []
 
-        def say(word: str) -> None:
-            told.append(word)
-            _tell(word)
+        def show(message: str) -> None:
+            messages.append(message)
+            _print_message(message)
 
         def on_step(step: int) -> None:
             nonlocal done
             bar.advance(max(0, step - done))
             done = max(done, step)
 
-        code = started_again(
+        code = run_with_retries(
             lambda: run_trainer(
-                command, env=environment(setup), folder=folder, on_step=on_step, tell=say
+                command, env=environment(setup), folder=folder, on_step=on_step, tell=show
             ),
             folder=folder,
             has_begun=lambda: done > 0,
-            tell=_tell,
+            tell=_print_message,
         )
     if code != 0:
         print(tail(folder), file=sys.stderr)
-        for word in told[-1:]:  # again, where it is read: below the end of the log
-            _tell(word)
+        for message in messages[-1:]:  # repeated below the end of the log, where it is read
+            _print_message(message)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
         return 1
-    print(f"{folder}: {_ended(done, steps)}; zerowait report {folder}")
+    print(f"{folder}: {_outcome(done, steps)}; zerowait report {folder}")
     return 0
 
 
-def _tell(word: str) -> None:
-    print(f"zerowait: {word}", file=sys.stderr)
+def _print_message(message: str) -> None:
+    print(f"zerowait: {message}", file=sys.stderr)
 
 
-def _ended(done: int, steps: int) -> str:
-    """What was trained, by the last step that verl's console told of."""
+def _outcome(done: int, steps: int) -> str:
+    """How far the training came, by the last step on verl's console."""
     if done >= steps:
         return f"{done} steps"
     if done:
         return f"ended after step {done}, and {steps} were asked for: the data or the epochs ended"
-    return "verl ended, and its console told of no step that it trained in this run"
+    return "verl ended, and its console reports no step of this run"
 
 
 def _refuse_options(overrides: Sequence[str]) -> None:
-    """A key of verl's configuration never begins with a dash, so it is a slip in an option."""
+    """Raise a ConfigError for an unknown option, since no key of verl begins with a dash."""
     for text in overrides:
         if text.startswith("-"):
             hint = did_you_mean(text.partition("=")[0], _OPTIONS)
@@ -126,10 +125,9 @@ def _refuse_options(overrides: Sequence[str]) -> None:
 
 
 def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> None:
-    """Raise one clear error for an override of verl's configuration that verl could not take.
+    """Raise a ConfigError for an override that does not fit verl's configuration.
 
-    What the overrides have to fit is the same on every device, so that nobody has to wait for
-    torch to find one.
+    The configuration has the same keys on every device, so torch need not be loaded to find one.
     """
     device = recipe.resources.device
     if device == "auto":
@@ -138,6 +136,7 @@ def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> None:
 
 
 def _needs_verl() -> None:
+    """Raise unless verl is installed and will load zerowait as its plug-in."""
     if find_spec("verl") is None or find_spec("ray") is None:
         raise MissingExtraError("Training", extra="verl")
     if not any(point.name == "zerowait" for point in entry_points(group="verl.plugins")):
@@ -154,10 +153,10 @@ def _needs_verl() -> None:
 
 
 def begin_record(folder: Path, command: list[str]) -> None:
-    """Goes on with the record of the run that verl goes on with, or begins another."""
+    """Continue the record of the run that verl resumes, or begin a new one."""
     done = resumed_step(command)
     if done is None:
         archive_record(folder)
     else:
-        print(f"{folder}: goes on after step {done}")
+        print(f"{folder}: resumes after step {done}")
         rewind_record(folder, step=done, validates=validates_first(command))

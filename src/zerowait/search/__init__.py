@@ -1,4 +1,4 @@
-"""A search agent in the manner of Search-R1, true to the tokens that were sampled.
+"""A search agent in the manner of Search-R1, trained on exactly the tokens that were sampled.
 
 Reference:
     Jin et al. 2025, Search-R1 (arXiv:2503.09516).

@@ -1,4 +1,4 @@
-"""What a turn of the model asks for: a search, an answer, or nothing that can be done.
+"""The action in a turn of the model: a search, an answer, or an invalid one.
 
 Reference:
     Jin et al. 2025, Search-R1 (arXiv:2503.09516), section 3.2.
@@ -22,7 +22,12 @@ _ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
 
 
 class Action(msgspec.Struct, frozen=True):
-    """What a turn asks for; `text` is the query or the answer, without surrounding white space."""
+    """The action of one turn.
+
+    Args:
+        kind: ``invalid`` where the turn has neither a whole search nor a whole answer.
+        text: the query or the answer, without surrounding white space.
+    """
 
     kind: Literal["search", "answer", "invalid"]
     text: str = ""
@@ -44,26 +49,26 @@ def cut(text: str) -> str:
 
 
 def action_in(text: str) -> Action:
-    """The first complete search or answer in `text`; a search for nothing is no action.
+    """The first complete search or answer in `text`; an empty search is invalid.
 
     >>> action_in("<think>hm</think><search> capital of Peru </search>")
     Action(kind='search', text='capital of Peru')
     >>> action_in("<search> </search>").kind, action_in("<answer>Lima").kind
     ('invalid', 'invalid')
     """
-    found = _ACTION.search(text)
-    if found is None:
+    match = _ACTION.search(text)
+    if match is None:
         return Action("invalid")
-    said = found[2].strip()
-    if found[1] == "answer":
-        return Action("answer", said)
-    return Action("search", said) if said else Action("invalid")
+    inner = match[2].strip()
+    if match[1] == "answer":
+        return Action("answer", inner)
+    return Action("search", inner) if inner else Action("invalid")
 
 
 def queries_in(text: str, most: int) -> tuple[str, ...]:
-    r"""The queries of one search, one a line, without repeats and at most `most`.
+    r"""The queries of one search, one per line, without repeats, at most `most`.
 
-    With ``most=1`` the text is one query, line breaks and all.
+    With ``most=1`` the whole text is one query; line breaks become spaces.
 
     >>> queries_in("capital of Peru\n\ncapital of Chile\ncapital of Peru", most=3)
     ('capital of Peru', 'capital of Chile')
@@ -76,10 +81,14 @@ def queries_in(text: str, most: int) -> tuple[str, ...]:
 
 
 def kept_tokens(tokens: Sequence[int], decode: Decode) -> int:
-    """How many of the sampled `tokens` belong to the turn: the fewest that write all of `cut`.
+    """Number of the sampled `tokens` that belong to the turn: the fewest that contain all of `cut`.
 
-    The last of them may write a little more than the closing tag. It stays whole: tokens are kept
-    as they were sampled, and never encoded anew.
+    The last of them may contain characters behind the closing tag. It is kept whole, since the
+    policy is trained on the tokens that were sampled and text is never encoded again.
+
+    Args:
+        tokens: of one turn, as sampled.
+        decode: the tokenizer's, special tokens included.
     """
     text = decode(tokens)
     kept = cut(text)

@@ -1,4 +1,4 @@
-"""Which documents share the query's rarer words: BM25 over an index that is mapped from disk.
+"""BM25 ranking over an index that is memory-mapped from disk.
 
 Reference:
     Robertson & Zaragoza 2009, "The probabilistic relevance framework: BM25 and beyond";
@@ -13,25 +13,25 @@ from pathlib import Path
 from typing import Any
 
 from zerowait.errors import DataError, MissingExtraError
-from zerowait.search.corpus import Corpus, Progress, silent
-from zerowait.search.words import words_asked, words_of
+from zerowait.search.corpus import Corpus, Progress, no_progress
+from zerowait.search.terms import document_terms, query_terms
 
 FOLDER = "bm25"
 
 
-class Bm25:
-    """An open index, searched by one thread at a time.
+class Bm25Index:
+    """An open BM25 index, searched by one thread at a time.
 
-    The library would make an array as long as the corpus for each query, and look at all of it.
-    Here one such array is kept, and only those of its cells are touched, and cleared again, whose
-    documents share a word with the query: 21 million documents cost no more than their matches.
+    For each query the bm25s library allocates an array as long as the corpus and scans all of it.
+    Here one such array is reused, and only the cells of documents that share a term with the query
+    are written and cleared again, so that the cost grows with the matches, not with the corpus.
     """
 
     def __init__(self, index: Any) -> None:
         import numpy as np
 
         self._words: Mapping[str, int] = index.vocab_dict
-        # plain views: a slice of a numpy.memmap takes several times as long
+        # Plain array views, since slicing a numpy.memmap takes several times as long
         self._starts = index.scores["indptr"].tolist()
         self._rows = np.asarray(index.scores["indices"])
         self._gains = np.asarray(index.scores["data"])
@@ -42,7 +42,7 @@ class Bm25:
 
         Documents with equal scores come in the order of the corpus.
         """
-        return [self._best(words_asked(query), count) for query in queries]
+        return [self._best(query_terms(query), count) for query in queries]
 
     def _best(self, tokens: list[str], count: int) -> list[tuple[int, float]]:
         import numpy as np
@@ -56,7 +56,7 @@ class Bm25:
         touched = np.concatenate([self._rows[span] for span in spans])
         scores = self._scores[touched]
         self._scores[touched] = 0.0
-        most = count * len(spans)  # a document stands there once for each of its words
+        most = count * len(spans)  # `touched` has a document once for each of its terms
         if len(touched) > most:
             good = scores >= np.partition(scores, -most)[-most]
             touched, scores = touched[good], scores[good]
@@ -66,10 +66,15 @@ class Bm25:
         return list(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
 
 
-def build_bm25(corpus: Corpus, folder: Path, *, progress: Progress = silent) -> None:
-    """Write the index of `corpus` into `folder`.
+def build_bm25(corpus: Corpus, folder: Path, *, progress: Progress = no_progress) -> None:
+    """Write the BM25 index of `corpus` into `folder`.
 
-    The documents are read one by one; what is held of each is 4 bytes a word.
+    The documents are read one by one; 4 bytes for each of their terms are held in memory.
+
+    Args:
+        corpus: the documents.
+        folder: of the index; gets a folder ``bm25``.
+        progress: called with the share that is done.
 
     Raises:
         MissingExtraError: bm25s is not installed.
@@ -80,7 +85,7 @@ def build_bm25(corpus: Corpus, folder: Path, *, progress: Progress = silent) -> 
     vocabulary: dict[str, int] = {}
     documents = []
     for number, passage in enumerate(corpus, start=1):
-        words = words_of(passage.contents)
+        words = document_terms(passage.contents)
         documents.append(array("i", [vocabulary.setdefault(w, len(vocabulary)) for w in words]))
         if number % 1024 == 0:
             progress(0.6 * number / len(corpus))
@@ -92,13 +97,13 @@ def build_bm25(corpus: Corpus, folder: Path, *, progress: Progress = silent) -> 
     progress(1.0)
 
 
-def open_bm25(folder: Path) -> Bm25:
-    """The index in `folder`, mapped from disk.
+def open_bm25(folder: Path) -> Bm25Index:
+    """The BM25 index in `folder`, memory-mapped.
 
     Raises:
         MissingExtraError: bm25s is not installed.
     """
-    return Bm25(_library().BM25.load(str(folder / FOLDER), mmap=True, show_progress=False))
+    return Bm25Index(_library().BM25.load(str(folder / FOLDER), mmap=True, show_progress=False))
 
 
 def _library() -> Any:

@@ -1,4 +1,4 @@
-"""Documents on disk: one JSON object a line, read where they lie."""
+"""A corpus on disk: one JSON document a line, read by its offset when it is needed."""
 
 from __future__ import annotations
 
@@ -18,33 +18,36 @@ Progress = Callable[[float], None]
 """Called with the share that is done, in [0, 1]."""
 
 
-def silent(share: float) -> None:
-    """Progress that nobody watches."""
+def no_progress(share: float) -> None:
+    """Ignore the progress."""
 
 
 class Corpus:
     r"""A JSONL file of ``{"id": ..., "contents": "Title\ntext"}``, as Search-R1 has it.
 
-    A document is read when it is asked for; only where each line starts is kept, 8 bytes a
-    document. The file is not mapped, since whoever cuts a mapped file short ends the process.
+    A document is read on access; only the offset of each line is kept, 8 bytes a document. The
+    file is not memory-mapped, since truncating a mapped file kills the process that reads it.
 
     Args:
         path: the file.
-        offsets: where each document starts; found by reading the file once when None.
-        progress: of that reading.
+        offsets: the byte offset of each document, shape (documents,); None reads the file once
+            to find them.
+        progress: called with the share of the file that was read.
 
     Raises:
-        DataError: the file is not there, or empty, or a line is not a document; names the line.
+        DataError: the file does not exist or is empty, or a line is no document; names the line.
     """
 
-    def __init__(self, path: Path, *, offsets: Any = None, progress: Progress = silent) -> None:
+    def __init__(
+        self, path: Path, *, offsets: Any = None, progress: Progress = no_progress
+    ) -> None:
         if not path.is_file() or path.stat().st_size == 0:
             raise DataError(f"{path}: there is no such file, or it is empty")
         self.path = path
         self._file = path.open("rb", buffering=0)
         try:
             self._size = os.fstat(self._file.fileno()).st_size
-            self.offsets = _starts(path, self._size, progress) if offsets is None else offsets
+            self.offsets = _line_offsets(path, self._size, progress) if offsets is None else offsets
         except BaseException:
             self.close()
             raise
@@ -61,23 +64,23 @@ class Corpus:
         self.close()
 
     def close(self) -> None:
-        """Let the file go. Idempotent."""
+        """Close the file. Idempotent."""
         self._file.close()
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self.offsets)
 
     def __getitem__(self, row: int) -> Passage:
-        """The document in line `row` of those that are not blank, the first being 0."""
+        """The document at index `row`, counted from 0; blank lines do not count."""
         size = self.size(row)
         line = os.pread(self._file.fileno(), size, int(self.offsets[row]))
         if len(line) != size:
-            raise DataError(f"{self.path}, document {row + 1}: the file was cut short since")
-        return _document(self.path, row, line)
+            raise DataError(f"{self.path}, document {row + 1}: the file was truncated later")
+        return _parse_document(self.path, row, line)
 
     def size(self, row: int) -> int:
-        """How many bytes the document takes in the file."""
+        """The number of bytes of the document in the file."""
         end = self.offsets[row + 1] if row + 1 < len(self.offsets) else self._size
         return int(end) - int(self.offsets[row])
 
@@ -86,26 +89,27 @@ class Corpus:
         return (self[row] for row in range(len(self)))
 
 
-def _starts(path: Path, size: int, progress: Progress) -> Any:
+def _line_offsets(path: Path, size: int, progress: Progress) -> Any:
+    """The byte offset of each document as int64, shape (documents,); checks every line."""
     import numpy as np
 
-    starts = array("q")
+    offsets = array("q")
     at = 0
     with path.open("rb") as lines:
         for line in lines:
             if line.strip():
-                _document(path, len(starts), line)
-                starts.append(at)
+                _parse_document(path, len(offsets), line)
+                offsets.append(at)
             at += len(line)
-            if len(starts) % 4096 == 0:
+            if len(offsets) % 4096 == 0:
                 progress(min(1.0, at / size))
-    if not starts:
+    if not offsets:
         raise DataError(f"{path}: has no documents")
     progress(1.0)
-    return np.array(starts, dtype=np.int64)
+    return np.array(offsets, dtype=np.int64)
 
 
-def _document(path: Path, row: int, line: bytes) -> Passage:
+def _parse_document(path: Path, row: int, line: bytes) -> Passage:
     try:
         fields = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""Which documents mean the same as the query: cosine similarity of sentence embeddings.
+"""Dense retrieval: exact search by cosine similarity of sentence embeddings.
 
 Reference:
     Reimers & Gurevych 2019, Sentence-BERT (arXiv:1908.10084), mean pooling;
@@ -14,23 +14,23 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import ConfigError, MissingExtraError
-from zerowait.search.corpus import Corpus, Progress, silent
+from zerowait.search.corpus import Corpus, Progress, no_progress
 
 FILE: Final = "embeddings.npy"
-_AT_ONCE: Final = 64
-_BUILT_AT_ONCE: Final = 512
-_ROWS_AT_ONCE: Final = 65_536
-_COPIED_BYTES: Final = 2**28
+_ENCODER_BATCH: Final = 64
+_BUILD_BATCH: Final = 512
+_ROWS_PER_BLOCK: Final = 65_536
+_MOST_COPIED_BYTES: Final = 2**28
 
 
 class EncoderSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which model embeds, and how it is asked.
+    """The embedding model and its inputs.
 
     Args:
         path: a folder in Hugging Face format.
-        query_prefix, passage_prefix: written before each text; E5 wants ``query: ``.
-        max_tokens: of one text; the rest is not read.
-        device: where it runs; None for a GPU if there is one.
+        query_prefix, passage_prefix: prepended to each text; E5 needs ``query: ``.
+        max_tokens: of one text; longer texts are truncated.
+        device: of torch; None takes a GPU if there is one.
     """
 
     path: str
@@ -41,11 +41,11 @@ class EncoderSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Encoder:
-    """Texts to unit vectors, by the mean of a transformer's last states.
+    """Sentence encoder: unit vectors by mean pooling of a transformer's last hidden states.
 
     Raises:
         MissingExtraError: torch or transformers is not installed.
-        ConfigError: there is no model in that folder.
+        ConfigError: the folder does not exist.
     """
 
     def __init__(self, settings: EncoderSettings) -> None:
@@ -61,33 +61,33 @@ class Encoder:
         self._torch = torch
         chosen = "cuda" if torch.cuda.is_available() else "cpu"
         self._device = settings.device or chosen
-        logging.disable_progress_bar()  # of the loading, which takes a moment
+        logging.disable_progress_bar()  # of loading the weights
         self._tokenizer = AutoTokenizer.from_pretrained(settings.path)
         self._model = AutoModel.from_pretrained(settings.path).to(self._device).eval()
 
     def queries(self, texts: Sequence[str]) -> Any:
         """Unit vectors of shape (texts, dimension), float32."""
-        return self._encoded([self._settings.query_prefix + text for text in texts])
+        return self._encode([self._settings.query_prefix + text for text in texts])
 
     def passages(self, texts: Sequence[str]) -> Any:
-        """As `queries`, for texts that are searched."""
-        return self._encoded([self._settings.passage_prefix + text for text in texts])
+        """Unit vectors of documents, of shape (texts, dimension), float32."""
+        return self._encode([self._settings.passage_prefix + text for text in texts])
 
-    def _encoded(self, texts: list[str]) -> Any:
-        """Texts of one length together, so that little is computed for padding."""
+    def _encode(self, texts: list[str]) -> Any:
+        """Encode in batches of similar length, so that little is computed for padding."""
         import numpy as np
 
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
         vectors: Any = None
-        for start in range(0, len(order), _AT_ONCE):
-            rows = order[start : start + _AT_ONCE]
-            part = self._together([texts[row] for row in rows])
+        for start in range(0, len(order), _ENCODER_BATCH):
+            rows = order[start : start + _ENCODER_BATCH]
+            part = self._encode_batch([texts[row] for row in rows])
             if vectors is None:
                 vectors = np.empty((len(texts), part.shape[1]), dtype=np.float32)
             vectors[rows] = part
         return vectors
 
-    def _together(self, texts: list[str]) -> Any:
+    def _encode_batch(self, texts: list[str]) -> Any:
         torch = self._torch
         batch = self._tokenizer(
             texts,
@@ -103,20 +103,20 @@ class Encoder:
         return torch.nn.functional.normalize(mean, dim=-1).cpu().numpy()
 
 
-class Dense:
-    """An open index: exact search over embeddings that are mapped from disk.
+class DenseIndex:
+    """An open dense index: exact search over memory-mapped embeddings.
 
     Args:
         encoder: of the queries.
-        embeddings: unit vectors of shape (documents, dimension), float16; copied as float32 where
-            that takes little memory.
+        embeddings: unit vectors of shape (documents, dimension), float16; copied into memory as
+            float32 up to 256 MiB.
     """
 
     def __init__(self, encoder: Encoder, embeddings: Any) -> None:
         import numpy as np
 
         self._encoder = encoder
-        small = embeddings.size * 4 <= _COPIED_BYTES
+        small = embeddings.size * 4 <= _MOST_COPIED_BYTES
         self._embeddings = embeddings.astype(np.float32) if small else embeddings
 
     def best(self, queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
@@ -125,16 +125,16 @@ class Dense:
             return []
         vectors = self._encoder.queries(queries)
         found: list[list[tuple[int, float]]] = []
-        for start in range(0, len(vectors), _AT_ONCE):
-            found += self._nearest(vectors[start : start + _AT_ONCE], count)
+        for start in range(0, len(vectors), _ENCODER_BATCH):
+            found += self._nearest(vectors[start : start + _ENCODER_BATCH], count)
         return found
 
     def _nearest(self, vectors: Any, count: int) -> list[list[tuple[int, float]]]:
         import numpy as np
 
         best: list[list[tuple[int, float]]] = [[] for _ in vectors]
-        for start in range(0, len(self._embeddings), _ROWS_AT_ONCE):
-            part = self._embeddings[start : start + _ROWS_AT_ONCE].astype(np.float32, copy=False)
+        for start in range(0, len(self._embeddings), _ROWS_PER_BLOCK):
+            part = self._embeddings[start : start + _ROWS_PER_BLOCK].astype(np.float32, copy=False)
             for at, near in enumerate(vectors @ part.T):
                 here = [(start + row, score) for row, score in _top(near, count)]
                 best[at] = sorted(best[at] + here, key=lambda one: (-one[1], one[0]))[:count]
@@ -142,14 +142,21 @@ class Dense:
 
 
 def build_dense(
-    corpus: Corpus, folder: Path, encoder: Encoder, *, progress: Progress = silent
+    corpus: Corpus, folder: Path, encoder: Encoder, *, progress: Progress = no_progress
 ) -> None:
-    """Write the embeddings of `corpus` into `folder`, as float16."""
+    """Write the embeddings of `corpus` into `folder`, float16 of shape (documents, dimension).
+
+    Args:
+        corpus: the documents.
+        folder: of the index.
+        encoder: of the documents.
+        progress: called with the share that is done.
+    """
     import numpy as np
 
     written: Any = None
-    for start in range(0, len(corpus), _BUILT_AT_ONCE):
-        rows = range(start, min(start + _BUILT_AT_ONCE, len(corpus)))
+    for start in range(0, len(corpus), _BUILD_BATCH):
+        rows = range(start, min(start + _BUILD_BATCH, len(corpus)))
         vectors = encoder.passages([corpus[row].contents for row in rows])
         if written is None:
             shape = (len(corpus), vectors.shape[1])
@@ -161,15 +168,20 @@ def build_dense(
     written.flush()
 
 
-def open_dense(folder: Path, encoder: Encoder) -> Dense:
-    """The embeddings in `folder`, mapped from disk."""
+def open_dense(folder: Path, encoder: Encoder) -> DenseIndex:
+    """The dense index in `folder`, with its embeddings memory-mapped."""
     import numpy as np
 
-    return Dense(encoder, np.asarray(np.load(folder / FILE, mmap_mode="r")))
+    return DenseIndex(encoder, np.asarray(np.load(folder / FILE, mmap_mode="r")))
 
 
 def _top(scores: Any, count: int) -> list[tuple[int, float]]:
-    """The `count` highest of `scores` as (row, score), highest first; of equals the first row."""
+    """The `count` highest of `scores` as (row, score), highest first; ties by row.
+
+    Args:
+        scores: shape (documents,).
+        count: at most so many.
+    """
     import numpy as np
 
     rows = np.arange(len(scores))

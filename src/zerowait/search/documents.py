@@ -1,4 +1,4 @@
-"""Documents of published corpora and data sets, in the one form that the retriever indexes."""
+"""Documents from the rows of published corpora and data sets, in the form the retriever indexes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Document(msgspec.Struct, frozen=True):
 
     @property
     def contents(self) -> str:
-        r"""Both as a corpus has them: the title is the first line.
+        r"""Title and text as a corpus stores them: the title is the first line.
 
         >>> Document("Lima", "Lima is in Peru.").contents
         'Lima\nLima is in Peru.'
@@ -33,14 +33,14 @@ def documents_in(row: Mapping[str, Any], *, where: str) -> Iterator[Document]:
 
     A row is a passage (``title`` and ``text``, or Search-R1's ``contents``), or a question of
     HotpotQA, 2WikiMultihopQA, MuSiQue or SQuAD with its paragraphs, in the form of the original
-    files or of the hub's.
+    files or as on Hugging Face.
 
     Args:
         row: of the file.
-        where: how errors call it.
+        where: the row's name in errors.
 
     Raises:
-        DataError: there is no text in it; names what the row has instead.
+        DataError: it has no text; the message names the columns it has.
 
     >>> row = {"context": [["Lima", ["Lima is in Peru.", " It is large."]]]}
     >>> [document.contents for document in documents_in(row, where="row 1")]
@@ -85,7 +85,7 @@ def distinct(documents: Iterable[Document]) -> Iterator[Document]:
 
 def _paragraphs(paragraphs: Any, where: str) -> Iterator[Document]:
     try:
-        if isinstance(paragraphs, Mapping):  # the hub's form: a list of titles, a list of texts
+        if isinstance(paragraphs, Mapping):  # as on Hugging Face: a list of titles, a list of texts
             texts = paragraphs.get("sentences", paragraphs.get("content"))
             pairs = list(zip(paragraphs["title"], texts or (), strict=True))
         else:
@@ -96,7 +96,7 @@ def _paragraphs(paragraphs: Any, where: str) -> Iterator[Document]:
     except (KeyError, TypeError, ValueError):
         raise DataError(
             f"{where} has to be a list of [title, sentences], as in HotpotQA's files, "
-            "{'title': [...], 'sentences': [...]}, as on the hub, or a list of "
+            "{'title': [...], 'sentences': [...]}, as on Hugging Face, or a list of "
             "{'title': ..., 'paragraph_text': ...}, as in MuSiQue's"
         ) from None
 

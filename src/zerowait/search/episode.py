@@ -1,4 +1,4 @@
-"""What happened when the model answered one question: tokens, each with its author."""
+"""An episode of a search agent: the tokens of one question's turns, each with its author."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 
 class Author(StrEnum):
-    """Who wrote a stretch of tokens: only the model's own are trained on."""
+    """Author of a segment of tokens; only the model's own are trained on."""
 
     MODEL = "model"
     ENVIRONMENT = "environment"
@@ -18,8 +18,9 @@ class Author(StrEnum):
 class StopReason(StrEnum):
     """Why an episode ended.
 
-    ``answered``: with an answer. ``turn_limit``: the last turn brought none. ``out_of_tokens``: the
-    response is as long as it may be. ``aborted``: the rollout engine ended the turn.
+    ``answered``: the model gave an answer. ``turn_limit``: the last turn had no answer.
+    ``out_of_tokens``: the response has its maximal length. ``aborted``: the rollout engine aborted
+    the turn.
     """
 
     ANSWERED = "answered"
@@ -29,14 +30,14 @@ class StopReason(StrEnum):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """A stretch of tokens by one author.
+    """Consecutive tokens of one author.
 
     Args:
-        author: who wrote it.
+        author: the model or the environment.
         tokens: as sampled, or as an observation was encoded.
         log_probs: one for each token of the model; empty for the environment, and where the
             rollout engine gives none.
-        text: what the tokens say.
+        text: the decoded tokens.
     """
 
     author: Author
@@ -54,17 +55,17 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
-    """One question's episode. Masks, counts and log-probabilities all follow from `segments`.
+    """The episode of one question; masks, counts and log-probabilities derive from `segments`.
 
     Args:
         prompt: the tokens before the first turn.
-        segments: turns of the model and what the environment wrote after them, in order.
+        segments: turns of the model and the observations after them, in order.
         stop: why it ended.
-        answer: what the model answered; None without an answer.
-        searches: how often it searched.
-        failed_searches: how many of those the retriever did not answer.
-        invalid_actions: turns, before the last, in which it did neither.
-        forged: turns in which it wrote one of the environment's markers itself.
+        answer: of the model; None without one.
+        searches: number of searches.
+        failed_searches: searches in which the retriever failed.
+        invalid_actions: turns before the last with neither a search nor an answer.
+        forged: turns in which the model wrote a marker of the environment.
         failures: why searches failed, each reason once.
     """
 
@@ -99,12 +100,12 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def model_tokens(self) -> int:
-        """How many tokens the model wrote: what a length term may count."""
+        """The number of tokens that the model wrote: the length that a length penalty may use."""
         return sum(len(segment.tokens) for segment in self.turns())
 
     @property
     def model_text(self) -> str:
-        """What the model wrote, without what it was given."""
+        """The text that the model wrote, without observations."""
         return "".join(segment.text for segment in self.turns())
 
     def turns(self) -> Iterator[Segment]:

@@ -1,4 +1,4 @@
-"""An index on disk: built once, opened at once, searched by words, by meaning, or by both."""
+"""A search index on disk: BM25, dense, or a fusion of both."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 
 from zerowait.errors import ConfigError, DataError, MissingExtraError
 from zerowait.search.bm25 import build_bm25, open_bm25
-from zerowait.search.corpus import Corpus, Progress, silent
+from zerowait.search.corpus import Corpus, Progress, no_progress
 from zerowait.search.dense import Encoder, EncoderSettings, build_dense, open_dense
 from zerowait.search.passages import Passage
 from zerowait.search.versions import next_version, publish
@@ -24,19 +24,25 @@ _MANIFEST = "index.json"
 _OFFSETS = "offsets.npy"
 _VERSION = 2
 _RANK_CONSTANT = 60
-_DEPTH = 10
+_FUSION_DEPTH = 10
 _LARGEST_FIND_BYTES = 256 * 2**20
 
 
 class TooMuchFoundError(DataError):
-    """Queries together find more text than is good for the memory; says how much."""
+    """The passages of one request are larger together than 256 MiB."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index folder holds; written last, so that a broken build is no index.
+    """Contents of an index folder; written last, so that an interrupted build is no index.
 
     Args:
-        files: the folder in the index folder where everything else is.
+        kind: how the index ranks.
+        files: name of the folder inside the index folder that holds all other files.
+        corpus: path of the indexed file.
+        corpus_bytes: its size, by which a changed file is noticed.
+        documents: their number.
+        encoder: of a dense or hybrid index.
+        version: of this format.
     """
 
     kind: Kind
@@ -48,24 +54,24 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     version: int = _VERSION
 
 
-class _Versioned(msgspec.Struct):
+class _ManifestVersion(msgspec.Struct):
     version: int
 
 
 class Ranking(Protocol):
-    """Something that ranks the documents of a corpus."""
+    """A ranking of the documents of a corpus."""
 
     def best(self, queries: Sequence[str], count: int) -> list[list[tuple[int, float]]]:
         """For each query the `count` best documents as (row, score), best first."""
 
 
 class Index:
-    """Finds passages. One thread may search at a time.
+    """An open index; one thread may search at a time.
 
     Args:
         corpus: the documents.
-        rankings: one, or several that are fused by rank.
-        kind: which.
+        rankings: one, or several to be fused.
+        kind: ``bm25``, ``dense`` or ``hybrid``.
     """
 
     def __init__(self, corpus: Corpus, rankings: Sequence[Ranking], *, kind: Kind) -> None:
@@ -85,23 +91,27 @@ class Index:
         self.close()
 
     def close(self) -> None:
-        """Let the files go. Idempotent."""
+        """Close the files. Idempotent."""
         self._corpus.close()
 
     def __len__(self) -> int:
-        """How many documents there are."""
+        """The number of documents."""
         return len(self._corpus)
 
     def find(self, queries: Sequence[str], topk: int) -> list[list[Passage]]:
         """For each query the best passages with their scores, at most `topk`, best first.
 
-        A blank query finds nothing: an agent writes such, and must not fail its whole batch.
+        A blank query finds nothing instead of failing, since agents write such queries.
+
+        Args:
+            queries: to search for.
+            topk: passages for each query.
 
         Raises:
             TooMuchFoundError: the passages are larger than 256 MiB together.
         """
         asked = [query for query in queries if query.strip()]
-        found = self._ranked(asked, topk) if asked else []
+        found = self._rank(asked, topk) if asked else []
         self._check_size(found)
         ranked = iter(found)
         return [
@@ -110,7 +120,7 @@ class Index:
         ]
 
     def _check_size(self, found: Sequence[Sequence[tuple[int, float]]]) -> None:
-        """Before a document is read: any number of large ones may have been found."""
+        """Raise before the documents are read, where they would not fit into memory."""
         size = sum(self._corpus.size(row) for ranking in found for row, _ in ranking)
         if size > _LARGEST_FIND_BYTES:
             raise TooMuchFoundError(
@@ -118,25 +128,27 @@ class Index:
                 f"{_LARGEST_FIND_BYTES // 2**20}: ask for fewer passages, or fewer queries at once"
             )
 
-    def _ranked(self, queries: Sequence[str], topk: int) -> list[list[tuple[int, float]]]:
+    def _rank(self, queries: Sequence[str], topk: int) -> list[list[tuple[int, float]]]:
         if len(self._rankings) == 1:
             return self._rankings[0].best(queries, topk)
-        depth = max(topk, _DEPTH) * _DEPTH
+        depth = max(topk, _FUSION_DEPTH) * _FUSION_DEPTH
         found = [ranking.best(queries, depth) for ranking in self._rankings]
-        return [fused(lists)[:topk] for lists in zip(*found, strict=True)]
+        return [reciprocal_rank_fusion(lists)[:topk] for lists in zip(*found, strict=True)]
 
     def _passage(self, row: int, score: float) -> Passage:
         passage = self._corpus[row]
         return Passage(passage.contents, passage.id, score)
 
 
-def fused(rankings: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, float]]:
-    """Several rankings as one: each adds ``1 / (60 + rank)`` to a document's score.
+def reciprocal_rank_fusion(
+    rankings: Sequence[Sequence[tuple[int, float]]],
+) -> list[tuple[int, float]]:
+    """Reciprocal rank fusion: each ranking adds ``1 / (60 + rank)`` to a document's score.
 
     Reference:
         Cormack et al. 2009, "Reciprocal rank fusion outperforms Condorcet".
 
-    >>> [row for row, _ in fused([[(7, 9.0), (8, 5.0)], [(8, 0.7), (9, 0.6)]])]
+    >>> [row for row, _ in reciprocal_rank_fusion([[(7, 9.0), (8, 5.0)], [(8, 0.7), (9, 0.6)]])]
     [8, 7, 9]
     """
     scores: dict[int, float] = defaultdict(float)
@@ -146,10 +158,10 @@ def fused(rankings: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int, fl
     return sorted(scores.items(), key=lambda item: (-item[1], item[0]))
 
 
-def need(kind: Kind) -> None:
-    """Raise a MissingExtraError unless what an index of this kind is made with is installed."""
-    words, meaning = ("numpy", "bm25s"), ("numpy", "torch", "transformers")
-    packages = {"bm25": words, "dense": meaning, "hybrid": (*words, *meaning)}[kind]
+def check_extras(kind: Kind) -> None:
+    """Raise a MissingExtraError unless the packages for an index of this kind are installed."""
+    sparse, dense = ("numpy", "bm25s"), ("numpy", "torch", "transformers")
+    packages = {"bm25": sparse, "dense": dense, "hybrid": (*sparse, *dense)}[kind]
     if any(find_spec(package) is None for package in packages):
         extras = {"bm25": "search", "dense": "search-dense", "hybrid": "search,search-dense"}
         raise MissingExtraError(f"a {kind} index", extra=extras[kind])
@@ -161,30 +173,30 @@ def build_index(
     *,
     kind: Kind = "bm25",
     encoder: EncoderSettings | None = None,
-    progress: Callable[[str], Progress] = lambda _: silent,
+    progress: Callable[[str], Progress] = lambda _: no_progress,
 ) -> Manifest:
-    """Index the documents of `corpus` into `folder`, in the place of what was there.
+    """Build the index of `corpus` in `folder`, replacing an earlier one; its manifest.
 
-    What was there counts until the new index is complete, and a server that has it open keeps it.
+    The earlier index is valid until the new one is complete; a server keeps its open one.
 
     Args:
-        corpus: a JSONL file; it stays where it is, and has to.
+        corpus: a JSONL file; the index refers to it, so it must not be moved or changed.
         folder: for the index.
         kind: ``bm25``, ``dense`` or ``hybrid``.
-        encoder: embeds, for the latter two.
-        progress: called with each stage's name; returns what is told of it.
+        encoder: the embedding model for ``dense`` and ``hybrid``.
+        progress: called with each stage's name; returns the callback for that stage's share.
 
     Raises:
         DataError: the corpus is not readable.
-        ConfigError: a kind that embeds has no encoder, or another build is under way.
-        MissingExtraError: what the kind is made with is not installed.
+        ConfigError: a dense or hybrid index has no encoder, or another build is running.
+        MissingExtraError: a package that this kind needs is not installed.
     """
     if kind != "bm25" and encoder is None:
         raise ConfigError(f"a {kind} index needs an encoder: give --encoder FOLDER")
-    need(kind)
+    check_extras(kind)
     import numpy as np
 
-    # both are there before anything is written
+    # Loaded before anything is written, since a wrong encoder must not cost the earlier index
     embedder = Encoder(encoder) if kind != "bm25" and encoder is not None else None
     with (
         Corpus(corpus.resolve(), progress=progress("reading")) as documents,
@@ -208,29 +220,29 @@ def build_index(
 
 
 def open_index(folder: Path) -> Index:
-    """The index in `folder`, with everything large mapped from disk.
+    """The index in `folder`, with its large files memory-mapped.
 
     Raises:
         DataError: there is none, or its corpus was moved or changed.
     """
     while True:
-        manifest = manifest_of(folder)
+        manifest = read_manifest(folder)
         try:
-            return _opened(folder, manifest)
+            return _open(folder, manifest)
         except FileNotFoundError as error:
-            if manifest_of(folder) == manifest:  # else a build took its place meanwhile
+            if read_manifest(folder) == manifest:  # else a new build has replaced it: open that
                 raise DataError(f"{folder}: lacks {error.filename}; build it again") from None
 
 
-def _opened(folder: Path, manifest: Manifest) -> Index:
-    need(manifest.kind)
+def _open(folder: Path, manifest: Manifest) -> Index:
+    check_extras(manifest.kind)
     import numpy as np
 
     path = Path(manifest.corpus)
     if not path.is_file() or path.stat().st_size != manifest.corpus_bytes:
         raise DataError(f"{path}: the indexed corpus was moved or changed; build {folder} again")
     files = folder / manifest.files
-    # a plain view of what is mapped: one cell of a numpy.memmap takes several microseconds
+    # A plain view, since reading one cell of a numpy.memmap takes several microseconds
     offsets: Any = np.asarray(np.load(files / _OFFSETS, mmap_mode="r"))
     rankings: list[Ranking] = []
     if manifest.kind != "dense":
@@ -240,18 +252,18 @@ def _opened(folder: Path, manifest: Manifest) -> Index:
     return Index(Corpus(path, offsets=offsets), rankings, kind=manifest.kind)
 
 
-def manifest_of(folder: Path) -> Manifest:
-    """What the index in `folder` says of itself.
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of the index in `folder`.
 
     Raises:
         DataError: there is none, or another version of zerowait wrote it.
     """
     try:
-        said = (folder / _MANIFEST).read_bytes()
-        version = msgspec.json.decode(said, type=_Versioned).version
+        content = (folder / _MANIFEST).read_bytes()
+        version = msgspec.json.decode(content, type=_ManifestVersion).version
         if version != _VERSION:
             raise DataError(f"{folder}: was built by another version of zerowait; build it again")
-        return msgspec.json.decode(said, type=Manifest)
+        return msgspec.json.decode(content, type=Manifest)
     except FileNotFoundError:
         raise DataError(
             f"{folder}: holds no index; build one with zerowait retriever build"

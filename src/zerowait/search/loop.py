@@ -1,4 +1,4 @@
-"""The episode loop: the model writes a turn, the environment answers, until there is an answer."""
+"""The episode loop of a search agent: turn, observation, turn, until there is an answer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ from zerowait.errors import ConfigError
 from zerowait.search.actions import Action, action_in, cut, kept_tokens, queries_in
 from zerowait.search.episode import Author, Episode, Segment, StopReason
 from zerowait.search.observation import Tokens, plain_tokens
-from zerowait.search.passages import INVALID, Failed, Passage, observed
+from zerowait.search.passages import INVALID, Failed, Passage, observation_text
 from zerowait.search.settings import SearchSettings
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """What the rollout engine sampled: tokens, and their log-probabilities where it gives them."""
+    """One sampled turn.
+
+    Args:
+        tokens: as the rollout engine sampled them.
+        log_probs: one for each token; None where the engine gives none.
+        aborted: whether the engine aborted the turn.
+    """
 
     tokens: Sequence[int]
     log_probs: Sequence[float] | None = None
@@ -23,23 +29,23 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 Generate = Callable[[Sequence[int], int], Awaitable[Turn]]
-"""The next turn after the given tokens, at most so many long."""
+"""Samples the next turn after the given tokens, with at most so many tokens."""
 
 Retrieve = Callable[[Sequence[str]], Awaitable[Sequence[Sequence[Passage] | Failed]]]
-"""What was found for each query; raises nothing of its own."""
+"""The passages for each query, or why the search failed; raises no exception of its own."""
 
 
 class Searcher:
-    """Runs episodes. Keeps nothing between them, so that many may run at once.
+    """Runs episodes; it has no state between them, so that many may run at once.
 
     Args:
-        settings: how an episode goes.
+        settings: limits of turns, searches and tokens, and the markers of observations.
         generate: samples a turn of the model.
-        retrieve: searches.
+        retrieve: searches for passages.
         tokens: the policy's tokenizer.
-        end_ids: the tokens with which the model ends a message. One that ends a turn after which
-            the episode goes on is dropped, as the tokens behind a closing tag are.
-        control: tokens that what was found must not contain, each with its text.
+        end_ids: the tokens that end a message. At the end of a turn that is not the last they are
+            dropped, like the tokens behind a closing tag.
+        control: tokens that an observation must not contain, each with its text.
 
     Raises:
         ConfigError: the markers alone are longer than an observation may be.
@@ -76,28 +82,28 @@ class Searcher:
         """The episode that follows `prompt`.
 
         Args:
-            prompt: the tokens of the question, in whatever template.
-            room: most tokens of the whole response, observations included; at least 1.
+            prompt: the tokens of the question in its chat template.
+            room: maximal tokens of the whole response, observations included; at least 1.
         """
-        state = _State(tuple(prompt), room)
+        state = _EpisodeState(tuple(prompt), room)
         searching = self._settings.max_turns if self._settings.do_search else 0
         for _ in range(searching):
             action, stop = await self._turn(state, last=False)
             stop = stop or await self._observe(state, action)
             if stop is not None:
-                return state.ended(stop)
+                return state.finish(stop)
         _, stop = await self._turn(state, last=True)
-        return state.ended(stop or StopReason.TURN_LIMIT)
+        return state.finish(stop or StopReason.TURN_LIMIT)
 
-    async def _turn(self, state: _State, *, last: bool) -> tuple[Action, StopReason | None]:
-        """What the next turn asks for, and why the episode ends with it, if it does."""
+    async def _turn(self, state: _EpisodeState, *, last: bool) -> tuple[Action, StopReason | None]:
+        """Sample the next turn; its action, and the stop reason if the episode ends with it."""
         most = min(self._settings.max_turn_length, state.left)
         sampled = await self._generate(state.context, most)
         count = kept_tokens(sampled.tokens, self._tokens.decode)
         action = action_in(cut(self._tokens.decode(sampled.tokens[:count])))
-        goes_on = not (last or action.kind == "answer" or sampled.aborted)
-        if goes_on:
-            count = self._without_end(sampled.tokens, count)
+        continues = not (last or action.kind == "answer" or sampled.aborted)
+        if continues:
+            count = self._without_end_tokens(sampled.tokens, count)
         turn = self._segment(sampled, count)
         state.add(turn)
         state.forged += any(marker in turn.text for marker in self._markers)
@@ -108,13 +114,14 @@ class Searcher:
             return action, StopReason.ABORTED
         return action, None if state.left else StopReason.OUT_OF_TOKENS
 
-    async def _observe(self, state: _State, action: Action) -> StopReason | None:
+    async def _observe(self, state: _EpisodeState, action: Action) -> StopReason | None:
+        """Append the observation after an action; the stop reason if no tokens are left."""
         most = min(self._settings.max_obs_length, state.left)
         if action.kind == "search":
             room = most - len(self._start) - len(self._end)
             if room < 1:
                 return StopReason.OUT_OF_TOKENS
-            found = self._plain(await self._found(state, action), room)
+            found = self._plain_tokens(await self._search(state, action), room)
             tokens = (*self._start, *found, *self._end)
         else:
             state.invalid_actions += 1
@@ -123,21 +130,21 @@ class Searcher:
         state.add(Segment(Author.ENVIRONMENT, tokens, text=text))
         return None if state.left else StopReason.OUT_OF_TOKENS
 
-    async def _found(self, state: _State, action: Action) -> str:
+    async def _search(self, state: _EpisodeState, action: Action) -> str:
         queries = queries_in(action.text, self._settings.queries_per_search)
         results = await self._retrieve(queries)
         state.searches += 1
         whys = [result.why for result in results if isinstance(result, Failed)]
         state.failed_searches += bool(whys)
         state.failures |= dict.fromkeys(whys)
-        return observed(queries, results, reserved=self._reserved)
+        return observation_text(queries, results, reserved=self._reserved)
 
-    def _plain(self, text: str, most: int) -> tuple[int, ...]:
+    def _plain_tokens(self, text: str, most: int) -> tuple[int, ...]:
         return plain_tokens(
             text, self._tokens, most=most, reserved=self._reserved, control=self._control
         )
 
-    def _without_end(self, tokens: Sequence[int], count: int) -> int:
+    def _without_end_tokens(self, tokens: Sequence[int], count: int) -> int:
         while count and tokens[count - 1] in self._end_ids:
             count -= 1
         return count
@@ -148,8 +155,8 @@ class Searcher:
         return Segment(Author.MODEL, tokens, log_probs, self._tokens.decode(tokens))
 
 
-class _State:
-    """An episode in the making."""
+class _EpisodeState:
+    """Mutable state of a running episode."""
 
     def __init__(self, prompt: tuple[int, ...], room: int) -> None:
         self._prompt = prompt
@@ -168,7 +175,7 @@ class _State:
         self.context.extend(segment.tokens)
         self.left -= len(segment.tokens)
 
-    def ended(self, stop: StopReason) -> Episode:
+    def finish(self, stop: StopReason) -> Episode:
         return Episode(
             prompt=self._prompt,
             segments=tuple(self._segments),

@@ -1,11 +1,11 @@
-"""What the environment says, in tokens: plain text for whichever tokenizer reads it."""
+"""Observations as tokens that contain no control token and no tag."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from zerowait.search.passages import harmless_passage
+from zerowait.search.passages import escape_tags
 
 _TRIES: Final = 3
 _CHARS_PER_TOKEN: Final = 64
@@ -13,7 +13,7 @@ _WITHOUT_BRACKETS: Final = str.maketrans(dict.fromkeys("<>[]{}|", " "))
 
 
 class Tokens(Protocol):
-    """Text to tokens and back, special tokens shown."""
+    """A tokenizer: text to tokens and back, special tokens included."""
 
     def encode(self, text: str, /) -> Sequence[int]:
         """The tokens of `text`, nothing added before or after."""
@@ -30,25 +30,25 @@ def plain_tokens(
     reserved: Sequence[str] = (),
     control: frozenset[int] = frozenset(),
 ) -> tuple[int, ...]:
-    """At most `most` tokens of `text`, of which none is a control token and none writes a tag.
+    """At most `most` tokens of `text`, without control tokens and without tags.
 
-    What a tokenizer makes of a text is read again as the model will read it, because it may write
-    other characters than it was given: small letters, compatibility forms, no invisible ones.
+    The tokens are decoded and checked again, because tokenizers normalize: they may lower-case,
+    compose characters and drop invisible ones, which can turn harmless text into a tag.
 
     Args:
-        text: from anybody.
+        text: untrusted.
         tokens: the policy's tokenizer.
-        most: how many tokens there is room for.
-        reserved: texts that must not stand in it.
-        control: tokens that must not be among them.
+        most: maximal number of tokens.
+        reserved: texts that must not occur.
+        control: tokens that must not occur.
     """
     text = text[: most * _CHARS_PER_TOKEN]  # a document of megabytes is not encoded for 500 tokens
     for _ in range(_TRIES):
-        text = harmless_passage(text, reserved=reserved)
+        text = escape_tags(text, reserved=reserved)
         found = [token for token in tokens.encode(text) if token not in control]
-        said = tokens.decode(found)
-        if harmless_passage(said, reserved=reserved) == said:
+        decoded = tokens.decode(found)
+        if escape_tags(decoded, reserved=reserved) == decoded:
             return tuple(found[:most])
-        text = said
+        text = decoded
     bare = tokens.encode(text.translate(_WITHOUT_BRACKETS))
     return tuple([token for token in bare if token not in control][:most])

@@ -1,4 +1,4 @@
-"""What a search agent is told before its question."""
+"""Prompt of a search agent: instructions and question."""
 
 from __future__ import annotations
 

@@ -16,22 +16,22 @@ from zerowait.types import Message
 Instructions: TypeAlias = Literal["search", "none", "keep"]
 
 OWN_EXTRA: Final = ("index", "id", "question", "split", "group_size")
-"""What ``extra_info`` holds of every row, from here or from the training's data set."""
+"""Keys of ``extra_info`` that `training_row` or the training data set writes itself."""
 
 _WHOLE_BELOW: Final = 1e15
 _QUESTION = ("question", "query")
 _ANSWERS = ("golden_answers", "answers", "answer")
 _ID = ("id", "_id", "question_id")
-# How a mapping keeps its answers: Search-R1's gold, TriviaQA's, SQuAD's.
-_WITHIN = ("target", "aliases", "value", "text")
+# Keys under which a mapping has its answers: Search-R1's gold, TriviaQA's, SQuAD's
+_ANSWER_KEYS = ("target", "aliases", "value", "text")
 
 
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a file keeps what a question has; None looks under the usual names.
+    """Column names of a file; None tries the usual names.
 
     Args:
         question, answers, id: names of columns.
-        keep: further columns that go along into ``extra_info``.
+        keep: further columns, copied into ``extra_info``.
     """
 
     question: str | None = None
@@ -44,12 +44,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A question with its accepted answers.
 
     Args:
-        text: empty where only `prompt` is known.
+        text: empty where the row has only `prompt`.
         answers: at least one.
-        id: as the file names it; empty where it does not.
-        source: the file's own ``data_source``; empty where it has none.
-        prompt: the file's own chat messages, if it has some.
-        extra: the columns that were to be kept.
+        id: of the file; empty where it has none.
+        source: ``data_source`` of the file; empty where it has none.
+        prompt: chat messages of the file, if it has some.
+        extra: the kept columns.
     """
 
     text: str
@@ -60,14 +60,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
 
 
-def unnested(row: Mapping[str, Any], *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The questions of a row of SQuAD's own files, each with its place; any other row as it is.
+def flatten_squad(row: Mapping[str, Any], *, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """One row for each question of a SQuAD file, with its place; any other row unchanged.
 
-    There they stand under ``qas`` of a paragraph, which stands in an article, all of which stand
-    under ``data``. A question gets the article's title and the paragraph's text with it.
+    SQuAD nests: ``data`` holds articles, these ``paragraphs``, and these ``qas``. A question's row
+    gets the article's title and the paragraph's text.
 
     >>> article = {"title": "Peru", "paragraphs": [{"context": "...", "qas": [{"question": "?"}]}]}
-    >>> [row for _, row in unnested({"data": [article]}, where="f.json")]
+    >>> [row for _, row in flatten_squad({"data": [article]}, where="f.json")]
     [{'title': 'Peru', 'context': '...', 'question': '?'}]
     """
     articles = row.get("data") if _all_have(row.get("data"), "paragraphs") else [row]
@@ -98,12 +98,12 @@ def question_in(row: Mapping[str, Any], columns: Columns, *, where: str) -> Ques
     Args:
         row: with columns such as ``question`` and ``golden_answers`` (or ``answer``, or
             ``reward_model.ground_truth``).
-        columns: other names.
-        where: how errors call the row.
+        columns: names of the columns.
+        where: the row's name in errors.
 
     Raises:
-        DataError: there is no question or no answer, or a column holds something else; names the
-            column, and what it has or the row has instead.
+        DataError: there is no question or no answer, or a column has another type; the message
+            names the column and its value.
 
     >>> row = {"question": "Who wrote Emma?", "golden_answers": ["Jane Austen"]}
     >>> question_in(row, Columns(), where="row 1").answers
@@ -113,11 +113,11 @@ def question_in(row: Mapping[str, Any], columns: Columns, *, where: str) -> Ques
     nested = given if isinstance(given, Mapping) else {}
     prompt = row.get("prompt")
     messages = tuple(prompt) if isinstance(prompt, list) else ()
-    key, text = _found(row, columns.question, _QUESTION, where=where, what="question")
+    key, text = _column_value(row, columns.question, _QUESTION, where=where, what="question")
     if text is None and columns.question is None:
         key, text = "extra_info.question", nested.get("question")
     if text is None and not messages:
-        raise _missing(row, "question", columns.question, _QUESTION, where)
+        raise _missing_error(row, "question", columns.question, _QUESTION, where)
     if text is not None and (not isinstance(text, str) or not text.strip()):
         raise DataError(
             f"{where}: the question under {key!r} is {_short(text)}, and has to be text"
@@ -128,22 +128,22 @@ def question_in(row: Mapping[str, Any], columns: Columns, *, where: str) -> Ques
         id=_id_in(row, columns, where),
         source=_source_in(row, where),
         prompt=messages,
-        extra={name: _kept(row, name, where) for name in columns.keep},
+        extra={name: _kept_value(row, name, where) for name in columns.keep},
     )
 
 
 def training_row(
     question: Question, *, index: int, source: str, instructions: Instructions, where: str = ""
 ) -> dict[str, Any]:
-    """The row that `zerowait.verl.dataset.RewardDataset` and verl's own data set take.
+    """The row for training, as `zerowait.verl.dataset.RewardDataset` and verl's data set read it.
 
     Args:
         question: the question.
         index: the row's number, unique in its file.
         source: ``data_source`` where the question has none of its own.
-        instructions: ``search`` asks in the words of `search_prompt`, ``none`` gives the question
-            alone, ``keep`` takes the file's own messages.
-        where: how errors call the row.
+        instructions: ``search`` uses `search_prompt`, ``none`` the question alone, ``keep`` the
+            file's own messages.
+        where: the row's name in errors.
 
     Raises:
         DataError: the wanted prompt cannot be made from what the row has.
@@ -177,13 +177,13 @@ def training_row(
 
 
 def _answers_in(row: Mapping[str, Any], columns: Columns, where: str) -> tuple[str, ...]:
-    key, found = _found(row, columns.answers, _ANSWERS, where=where, what="answers")
+    key, found = _column_value(row, columns.answers, _ANSWERS, where=where, what="answers")
     if found is None and columns.answers is None:
         reward_model = row.get("reward_model")
         key = "reward_model.ground_truth"
         found = reward_model.get("ground_truth") if isinstance(reward_model, Mapping) else None
     if found is None:
-        raise _missing(row, "answer", columns.answers, _ANSWERS, where)
+        raise _missing_error(row, "answer", columns.answers, _ANSWERS, where)
     texts = _texts(found, f"{where}: the answer under {key!r}")
     answers = tuple(dict.fromkeys(text.strip() for text in texts if text.strip()))
     if not answers:
@@ -192,7 +192,11 @@ def _answers_in(row: Mapping[str, Any], columns: Columns, where: str) -> tuple[s
 
 
 def _texts(found: Any, where: str) -> list[str]:
-    """The texts in `found`; what is missing or empty has none, and what is no text is an error."""
+    """All texts in a nested value; none for a missing one.
+
+    Raises:
+        DataError: a value is no text and no number.
+    """
     if isinstance(found, str):
         return [found]
     if _is_missing(found):
@@ -200,11 +204,11 @@ def _texts(found: Any, where: str) -> list[str]:
     if isinstance(found, int | float) and not isinstance(found, bool):
         return [_number(found, where)]
     if isinstance(found, Mapping):
-        known = [name for name in _WITHIN if name in found]
+        known = [name for name in _ANSWER_KEYS if name in found]
         if found and not known:
             raise DataError(
-                f"{where} is {_short(found)}, which has none of {', '.join(_WITHIN)}"
-                f"{did_you_mean(_WITHIN[0], found)}"
+                f"{where} is {_short(found)}, which has none of {', '.join(_ANSWER_KEYS)}"
+                f"{did_you_mean(_ANSWER_KEYS[0], found)}"
             )
         return [text for name in known for text in _texts(found[name], f"{where}[{name!r}]")]
     if isinstance(found, Sequence):
@@ -214,7 +218,7 @@ def _texts(found: Any, where: str) -> list[str]:
 
 
 def _number(found: float, where: str) -> str:
-    """As people write it: tables turn a column of whole numbers with gaps into 2.0 and NaN."""
+    """The number as people write it: 2 for 2.0, which a table makes of an integer beside gaps."""
     if isinstance(found, float) and not math.isfinite(found):
         raise DataError(f"{where} is {found}, which is no answer")
     whole = isinstance(found, float) and found.is_integer() and abs(found) < _WHOLE_BELOW
@@ -227,8 +231,8 @@ def _is_missing(found: Any) -> bool:
 
 def _check_messages(prompt: Sequence[Any], where: str) -> None:
     for at, message in enumerate(prompt):
-        says = message if isinstance(message, Mapping) else {}
-        if not isinstance(says.get("role"), str) or says.get("content") is None:
+        fields = message if isinstance(message, Mapping) else {}
+        if not isinstance(fields.get("role"), str) or fields.get("content") is None:
             raise DataError(
                 f"{where}: 'prompt'[{at}] is {_short(message)}, and has to be a chat message such "
                 'as {"role": "user", "content": "..."}'
@@ -236,7 +240,7 @@ def _check_messages(prompt: Sequence[Any], where: str) -> None:
 
 
 def _id_in(row: Mapping[str, Any], columns: Columns, where: str) -> str:
-    key, found = _found(row, columns.id, _ID, where=where, what="id")
+    key, found = _column_value(row, columns.id, _ID, where=where, what="id")
     if found is None:
         return ""
     if not isinstance(found, str | int):
@@ -253,13 +257,20 @@ def _source_in(row: Mapping[str, Any], where: str) -> str:
     return source
 
 
-def _found(
+def _column_value(
     row: Mapping[str, Any], named: str | None, usual: Sequence[str], *, where: str, what: str
 ) -> tuple[str, Any]:
-    """The column that has it and what it has; None where it is missing.
+    """Name and value of the first usual column that has a value; the value is None without any.
+
+    Args:
+        row: of the file.
+        named: the column to use instead of the usual ones.
+        usual: names to try.
+        where: the row's name in errors.
+        what: what the column should hold, for errors.
 
     Raises:
-        DataError: there is no column of the name that was given.
+        DataError: there is no column `named`.
     """
     if named is not None and named not in row:
         hint = did_you_mean(named, row)
@@ -268,13 +279,13 @@ def _found(
     return next(((n, row[n]) for n in names if not _is_missing(row.get(n))), (names[0], None))
 
 
-def _kept(row: Mapping[str, Any], name: str, where: str) -> Any:
+def _kept_value(row: Mapping[str, Any], name: str, where: str) -> Any:
     if name not in row:
         raise DataError(f"{where}: has no column {name!r} to keep{did_you_mean(name, row)}")
     return row[name]
 
 
-def _missing(
+def _missing_error(
     row: Mapping[str, Any], what: str, named: str | None, usual: Sequence[str], where: str
 ) -> DataError:
     empty = next((name for name in ((named,) if named else usual) if name in row), None)

@@ -1,4 +1,4 @@
-"""The client of a ``/retrieve`` server: batched, shared, remembered, and never late for ever."""
+"""Client of a ``/retrieve`` server: batching, single flight, an LRU cache, and a deadline."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from zerowait.cache import Sent, SingleFlight
 from zerowait.client import HttpTransport, Transport
 from zerowait.errors import ClosedError
 from zerowait.search.passages import Failed, Passage
-from zerowait.search.posts import PostedSearch, Posts
+from zerowait.search.query_sender import QueryResult, QuerySender
 from zerowait.search.settings import RetrieverSettings
 
-_MOST_REMEMBERED_CHARS: Final = 64 * 2**20
-"""What is remembered may be whole books; each rollout worker of a job has a memory of its own."""
+_MOST_CACHED_CHARS: Final = 64 * 2**20
+"""Limit of the LRU cache: passages may be whole books, and each rollout worker has a cache."""
 
 
 class RetrieverStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked so far.
+    """Counters of a retriever client.
 
     Args:
-        queries: asked for, repeats included.
-        remembered: of those, answered from memory.
-        shared: of those, answered by a query that was on its way already.
-        failed: of those, not answered.
-        requests: sent, resends included.
+        queries: all queries, repeats included.
+        remembered: of these, answered from the LRU cache.
+        shared: of these, answered by an equal query in flight (single flight).
+        failed: of these, without an answer.
+        requests: HTTP requests, retries included.
     """
 
     queries: int = 0
@@ -44,13 +44,13 @@ class RetrieverStats(msgspec.Struct, frozen=True, kw_only=True):
 class Retriever:
     """Finds passages; opened and closed with ``async with``, on one event loop.
 
-    Queries that come while requests are under way gather, and leave together in the next one.
-    A query that is on its way is not sent again, and one that was answered comes from memory.
+    Queries are batched into requests; equal queries in flight share one answer (single flight), and
+    answered queries come from an LRU cache.
 
     Args:
-        settings: where, and how patiently.
-        transport: how requests travel; `HttpTransport` when None. Closed with this.
-        jitter: the source of randomness for waits.
+        settings: URL, deadlines, concurrency, batch size and cache size.
+        transport: sends requests; `HttpTransport` when None. Closed with the retriever.
+        jitter: random source of the waits before retries.
     """
 
     def __init__(
@@ -61,10 +61,10 @@ class Retriever:
         jitter: Random | None = None,
     ) -> None:
         self._settings = settings
-        self._posts = Posts(settings, transport or HttpTransport(), jitter or Random())
-        self._flights: SingleFlight[PostedSearch] = SingleFlight()
-        self._memory: OrderedDict[str, Sequence[Passage]] = OrderedDict()
-        self._remembered_chars = 0
+        self._sender = QuerySender(settings, transport or HttpTransport(), jitter or Random())
+        self._single_flight: SingleFlight[QueryResult] = SingleFlight()
+        self._cache: OrderedDict[str, Sequence[Passage]] = OrderedDict()
+        self._cached_chars = 0
         self._queries = self._remembered = self._shared = self._failed = 0
         self._closed = False
 
@@ -80,26 +80,26 @@ class Retriever:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """End every request; who waits gets a failure. Idempotent."""
+        """Cancel every request; open queries get a failure. Idempotent."""
         self._closed = True
-        await self._flights.aclose()
-        await self._posts.aclose()
+        await self._single_flight.aclose()
+        await self._sender.aclose()
 
     @property
     def stats(self) -> RetrieverStats:
-        """What was asked so far."""
+        """The counters so far."""
         return RetrieverStats(
             queries=self._queries,
             remembered=self._remembered,
             shared=self._shared,
             failed=self._failed,
-            requests=self._posts.requests,
+            requests=self._sender.requests,
         )
 
-    async def find(self, queries: Sequence[str]) -> list[PostedSearch]:
-        """The passages for each query, or why there are none; within ``deadline_s``.
+    async def find(self, queries: Sequence[str]) -> list[QueryResult]:
+        """The passages for each query, or why the search failed; within ``deadline_s``.
 
-        For a blank query there are none, and nobody is asked.
+        A blank query has no passages and is not sent.
 
         Raises:
             ClosedError: it was closed before.
@@ -107,29 +107,29 @@ class Retriever:
         if self._closed:
             raise ClosedError("the retriever's client was closed")
         if len(queries) == 1:
-            return [await self._one(queries[0])]
+            return [await self._find_one(queries[0])]
         async with asyncio.TaskGroup() as tasks:
-            found = [tasks.create_task(self._one(query)) for query in queries]
+            found = [tasks.create_task(self._find_one(query)) for query in queries]
         return [task.result() for task in found]
 
-    async def _one(self, query: str) -> PostedSearch:
+    async def _find_one(self, query: str) -> QueryResult:
         self._queries += 1
         if not query.strip():
             return ()
-        known = self._memory.get(query)
+        known = self._cache.get(query)
         if known is not None:
-            self._memory.move_to_end(query)
+            self._cache.move_to_end(query)
             self._remembered += 1
             return known
-        found = await self._asked(query)
+        found = await self._ask(query)
         self._failed += isinstance(found, Failed)
         return found
 
-    async def _asked(self, query: str) -> PostedSearch:
+    async def _ask(self, query: str) -> QueryResult:
         deadline_s = self._settings.deadline_s
         try:
             async with asyncio.timeout(deadline_s):
-                found, joined = await self._flights.run(query, partial(self._flight, query))
+                found, joined = await self._single_flight.run(query, partial(self._send, query))
         except TimeoutError:
             return Failed(f"no answer within {deadline_s:g} s")
         except ClosedError:
@@ -137,21 +137,20 @@ class Retriever:
         self._shared += joined
         return found
 
-    async def _flight(self, query: str, sent: Sent) -> PostedSearch:
-        found = await self._posts.ask(query, sent)
+    async def _send(self, query: str, sent: Sent) -> QueryResult:
+        found = await self._sender.ask(query, sent)
         if not isinstance(found, Failed):
-            self._remember(query, found)
+            self._store(query, found)
         return found
 
-    def _remember(self, query: str, found: Sequence[Passage]) -> None:
-        self._memory[query] = found
-        self._remembered_chars += _chars(found)
-        while self._memory and (
-            len(self._memory) > self._settings.remember
-            or self._remembered_chars > _MOST_REMEMBERED_CHARS
+    def _store(self, query: str, found: Sequence[Passage]) -> None:
+        self._cache[query] = found
+        self._cached_chars += _chars(found)
+        while self._cache and (
+            len(self._cache) > self._settings.remember or self._cached_chars > _MOST_CACHED_CHARS
         ):
-            _, forgotten = self._memory.popitem(last=False)
-            self._remembered_chars -= _chars(forgotten)
+            _, evicted = self._cache.popitem(last=False)
+            self._cached_chars -= _chars(evicted)
 
 
 def _chars(passages: Sequence[Passage]) -> int:

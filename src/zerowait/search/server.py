@@ -1,4 +1,4 @@
-"""``POST /retrieve`` over an index, in the form that Search-R1's clients and servers speak."""
+"""HTTP server with ``POST /retrieve`` over an index, compatible with Search-R1."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from zerowait.errors import ConfigError, DataError
-from zerowait.search.batches import Batches, Searched
+from zerowait.search.batcher import SearchBatcher, SearchIndex
 from zerowait.search.index import TooMuchFoundError
 from zerowait.search.wire import RetrieveRequest, reply_body
 
@@ -27,34 +27,34 @@ _DECODER: Final = msgspec.json.Decoder(RetrieveRequest)
 _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class _Service:
-    """Answers from one index."""
+class _RetrievalService:
+    """HTTP handlers over one index."""
 
-    def __init__(self, index: Searched, topk: int) -> None:
+    def __init__(self, index: SearchIndex, topk: int) -> None:
         self._index = index
         self._topk = topk
         self._counts: Counter[str] = Counter()
-        self.batches = Batches(index)
+        self.batches = SearchBatcher(index)
 
     async def retrieve(self, request: web.Request) -> web.Response:
         self._counts["requests"] += 1
         declared, most = request.content_length or 0, request.client_max_size
-        if declared > most:  # before it is read
+        if declared > most:  # refused without reading it
             raise web.HTTPRequestEntityTooLarge(max_size=most, actual_size=declared)
         if self.batches.waiting >= _MOST_WAITING:
             self._counts["turned_away"] += 1
             raise web.HTTPServiceUnavailable(
-                text=f"{self.batches.waiting} queries are waiting already; come back later",
+                text=f"{self.batches.waiting} queries are waiting already; try again later",
                 headers={"Retry-After": "1"},
             )
         try:
-            asked = parsed_retrieval(await request.read())
+            wanted = parse_retrieve_request(await request.read())
         except ValueError as error:
             raise web.HTTPBadRequest(text=str(error)) from None
-        self._counts["queries"] += len(asked.queries)
-        topk = self._topk if asked.topk is None else asked.topk
-        found = await self.batches.find(asked.queries, topk)
-        return _json(reply_body(found, scores=asked.return_scores))
+        self._counts["queries"] += len(wanted.queries)
+        topk = self._topk if wanted.topk is None else wanted.topk
+        found = await self.batches.find(wanted.queries, topk)
+        return _json(reply_body(found, scores=wanted.return_scores))
 
     async def healthz(self, _: web.Request) -> web.Response:
         state = {"status": "ok", "kind": self._index.kind, "documents": len(self._index)}
@@ -68,7 +68,7 @@ class _Service:
             ("turned_away_total", "counter", "Of these, 503.", self._counts["turned_away"]),
             ("failed_total", "counter", "Of these, answered 500.", self._counts["failed"]),
             ("queries_total", "counter", "Queries in these.", self._counts["queries"]),
-            ("searches_total", "counter", "Batches searched.", batches.searches),
+            ("searches_total", "counter", "SearchBatcher searched.", batches.searches),
             ("busy_seconds_total", "counter", "Time spent searching.", f"{batches.busy_s:.6f}"),
             ("waiting", "gauge", "Queries that wait for a search.", batches.waiting),
             ("documents", "gauge", "Documents in the index.", len(self._index)),
@@ -80,8 +80,8 @@ class _Service:
         return web.Response(text="\n".join([*lines, ""]), content_type="text/plain")
 
     @web.middleware
-    async def in_json(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Every complaint as ``{"error": ...}``, and counted where it is about a retrieval."""
+    async def errors_as_json(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        """Middleware: an error becomes ``{"error": text}``, and is counted for ``/retrieve``."""
         try:
             return await handler(request)
         except web.HTTPException as error:
@@ -96,55 +96,55 @@ class _Service:
         return _json(msgspec.json.encode({"error": text}), status=status, headers=headers)
 
 
-def parsed_retrieval(body: bytes) -> RetrieveRequest:
+def parse_retrieve_request(body: bytes) -> RetrieveRequest:
     """The request in `body`.
 
     Raises:
-        ValueError: it is none, or asks for more than is good; says what.
+        ValueError: it is no retrieve request, or exceeds a limit; the message says which.
     """
     try:
-        asked = _DECODER.decode(body)
+        wanted = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"the body is not a retrieve request: {error}") from None
-    if len(asked.queries) > _MOST_QUERIES:
-        raise ValueError(f"{len(asked.queries)} queries in one request; at most {_MOST_QUERIES}")
-    if asked.topk is not None and not 1 <= asked.topk <= _MOST_PASSAGES:
-        raise ValueError(f"topk must be from 1 to {_MOST_PASSAGES}, not {asked.topk}")
-    for number, query in enumerate(asked.queries):
+    if len(wanted.queries) > _MOST_QUERIES:
+        raise ValueError(f"{len(wanted.queries)} queries in one request; at most {_MOST_QUERIES}")
+    if wanted.topk is not None and not 1 <= wanted.topk <= _MOST_PASSAGES:
+        raise ValueError(f"topk must be from 1 to {_MOST_PASSAGES}, not {wanted.topk}")
+    for number, query in enumerate(wanted.queries):
         if len(query) > _LONGEST_QUERY_CHARS:
             raise ValueError(
                 f"queries[{number}] has {len(query)} characters; at most {_LONGEST_QUERY_CHARS}"
             )
-    return asked
+    return wanted
 
 
 @asynccontextmanager
 async def serving_index(
-    index: Searched,
+    index: SearchIndex,
     *,
     host: str = "127.0.0.1",
     port: int = 8000,
     topk: int = 3,
     drain_s: float = 10.0,
 ) -> AsyncIterator[str]:
-    """The URL of ``/retrieve`` while the context lasts.
+    """Serve the index while the context lasts; the URL of ``/retrieve``.
 
     Args:
-        index: what is searched; stays open.
-        host: the address it listens on.
+        index: to search; it is not closed.
+        host: the address to listen on.
         port: 0 takes a free one.
-        topk: passages for a request that names no number.
-        drain_s: how long requests that are under way may go on when the context ends.
+        topk: passages for a request without ``topk``, from 1 to 1000.
+        drain_s: seconds that requests in flight may take when the context ends.
 
     Raises:
-        ConfigError: the address cannot be listened on, or `port` or `topk` is not possible.
+        ConfigError: the address cannot be bound, or `port` or `topk` is out of range.
     """
     if not 1 <= topk <= _MOST_PASSAGES:
         raise ConfigError(f"topk must be from 1 to {_MOST_PASSAGES}, not {topk}")
-    if not 0 <= port < 2**16:  # the system would take its last 16 bits
+    if not 0 <= port < 2**16:  # the system would use its lowest 16 bits
         raise ConfigError(f"port must be from 0 to 65535, not {port}")
-    service = _Service(index, topk)
-    app = web.Application(client_max_size=_LARGEST_BODY_BYTES, middlewares=[service.in_json])
+    service = _RetrievalService(index, topk)
+    app = web.Application(client_max_size=_LARGEST_BODY_BYTES, middlewares=[service.errors_as_json])
     app.add_routes(
         [
             web.post(_PATH, service.retrieve),
@@ -152,7 +152,7 @@ async def serving_index(
             web.get("/metrics", service.metrics),
         ]
     )
-    # cancelled when the client leaves, so that nothing is searched for nobody
+    # A handler is cancelled when its client disconnects, so that its queries leave the queue
     runner = web.AppRunner(
         app, access_log=None, handler_cancellation=True, shutdown_timeout=drain_s
     )

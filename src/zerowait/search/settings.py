@@ -1,4 +1,4 @@
-"""How a search agent works: frozen values that are valid or do not exist."""
+"""Settings of the search agent and its retriever, checked at construction."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ def _check_url(url: str) -> None:
 
 
 class RetrieverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where passages come from, and how patiently they are waited for.
+    """Address, deadlines and limits of the retriever client.
 
     Args:
-        url: the full address of a Search-R1 style ``/retrieve``.
+        url: the full URL of a ``/retrieve`` in the form of Search-R1.
         topk: passages for each query.
-        timeout_s: for one request, from its send.
-        deadline_s: for one query, retries and waiting included.
-        concurrency: requests in flight at once. What comes while all are under way waits for the
-            next to return, so about latency / concurrency at the most, and leaves together.
-        batch: most queries in one request.
-        remember: how many answered queries are kept in memory, with 64 million characters at most;
-            0 for none.
+        timeout_s: seconds for one request.
+        deadline_s: seconds for one query, retries and queueing included.
+        concurrency: maximal requests in flight. Further queries are queued until a request returns
+            and then sent together.
+        batch: maximal queries in one request.
+        remember: number of answered queries in the LRU cache, with at most 64 million characters;
+            0 for no cache.
     """
 
     url: str = _URL
@@ -64,18 +64,18 @@ class RetrieverSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an episode goes.
+    """Limits of an episode, and the markers of observations.
 
     Args:
-        do_search: False answers no search: every turn is the last.
+        do_search: False executes no search: the first turn is the last.
         max_turns: turns that may search; one more follows, in which a search is not executed.
-        max_turn_length: most tokens of one turn of the model.
-        max_obs_length: most tokens of one observation, its markers included.
+        max_turn_length: maximal tokens of one turn of the model.
+        max_obs_length: maximal tokens of one observation, its markers included.
         queries_per_search: above 1, each line of a search is a query, up to this many.
-        max_failed: the largest share of a step's searches that may fail, in (0, 1]; where a step
-            and the one after it have more, the trainer modes ``zerowait...`` stop; 1 never stops.
-        start_marker, end_marker: what stands around the passages in the response's text.
-        retriever: where passages come from.
+        max_failed: maximal share of failed searches in a step, in (0, 1]; after two steps in a row
+            above it the trainer modes ``zerowait...`` stop; 1 never stops.
+        start_marker, end_marker: texts around the passages in the response.
+        retriever: the retriever client's settings.
     """
 
     do_search: bool = True
@@ -99,7 +99,7 @@ class SearchSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def settings_from(given: Mapping[str, Any]) -> SearchSettings:
-    """The settings that a mapping of plain values says.
+    """The settings in a mapping of plain values.
 
     Raises:
         ConfigError: a key is unknown (names the nearest one), or a value is not possible.

@@ -1,8 +1,8 @@
-"""An index folder holds versions of an index; its manifest says which one counts.
+"""Versions of an index in its folder; the manifest names the current one.
 
-A server has the files of its version mapped. They are never written to again: a build writes
-beside them, takes their place by renaming one small file, and removes their names. What is mapped
-stays readable until the server lets it go.
+A server memory-maps the files of its version, which are never changed: a build writes a new
+version, renames the manifest into place and unlinks the old version. Mapped files stay readable
+until the server closes them.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _VERSION: Final = re.compile(r"version-([0-9]+)")
 
 @contextmanager
 def next_version(folder: Path) -> Iterator[Path]:
-    """A new folder in `folder` for the files of one build; removed if the build fails.
+    """A new version folder in `folder` for the files of one build; removed if the build fails.
 
     Raises:
-        ConfigError: another build of this folder is under way.
+        ConfigError: another build of this folder is running.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".building").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise ConfigError(f"{folder}: another build of it is under way") from None
+            raise ConfigError(f"{folder}: another build of it is running") from None
         version = folder / f"version-{max([0, *_versions(folder).values()]) + 1}"
         version.mkdir()
         try:
@@ -43,11 +43,17 @@ def next_version(folder: Path) -> Iterator[Path]:
             raise
 
 
-def publish(version: Path, manifest: Path, said: bytes) -> None:
-    """Let `manifest` say `said`, all at once, and remove every version but `version`."""
+def publish(version: Path, manifest: Path, content: bytes) -> None:
+    """Replace the manifest atomically and remove every other version.
+
+    Args:
+        version: the folder with the new files.
+        manifest: the file that names the current version.
+        content: of the new manifest.
+    """
     draft = version / manifest.name
     with draft.open("wb") as file:
-        file.write(said)
+        file.write(content)
         file.flush()
         os.fsync(file.fileno())
     draft.replace(manifest)

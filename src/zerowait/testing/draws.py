@@ -1,4 +1,4 @@
-"""Numbers that are random to look at and the same on every run: slices of a sha-256."""
+"""Reproducible random numbers: slices of a sha-256 digest."""
 
 from __future__ import annotations
 
@@ -38,17 +38,23 @@ def body_key(body: bytes) -> bytes:
 
 
 def attempt_draws(seed: int, key: bytes, attempt: int) -> Draws:
-    """What chance has in store for the `attempt`-th time (from 1) that a body is asked."""
+    """The random numbers of one attempt.
+
+    Args:
+        seed: of the script.
+        key: of the request's body.
+        attempt: number of this attempt of the body, from 1.
+    """
     return draws(hashlib.sha256(b"%d attempt %d " % (seed, attempt) + key).digest())
 
 
 def content_draws(seed: int, messages: Sequence[Mapping[str, Any]]) -> Draws:
-    """What chance has in store for these messages, however often and in whatever body they come."""
+    """The random numbers of these messages, equal for every attempt and every body with them."""
     return draws(content_digest(seed, messages))
 
 
 def content_digest(seed: int, messages: Sequence[Mapping[str, Any]]) -> bytes:
-    """The sha-256 of roles and contents; no other field of a message counts."""
+    """The sha-256 of roles and contents; other fields of a message are ignored."""
     digest = hashlib.sha256(b"%d content " % seed)
     for message in messages:
         content = message.get("content")
@@ -56,7 +62,7 @@ def content_digest(seed: int, messages: Sequence[Mapping[str, Any]]) -> bytes:
             text = content.encode("utf-8", "surrogatepass")
         else:
             text = msgspec.json.encode(content, order="deterministic")
-        # the length keeps two messages from looking like one
+        # The length separates messages, so that two never hash like one
         digest.update(b"%s %d " % (str(message.get("role", "")).encode(), len(text)))
         digest.update(text)
     return digest.digest()

@@ -1,7 +1,7 @@
-"""A judge that is none: a real HTTP server with the faces of OpenAI's chat and responses APIs.
+"""Fake judge: a real HTTP server with OpenAI's chat completions and responses APIs.
 
-It answers, is slow, turns requests away and breaks in every way its script says, the same on every
-run, and counts what it saw, so that a test can look at the truth from the other side of the wire.
+Its script decides latency, capacity and faults, the same on every run. It counts requests, so that
+tests can check what really arrived.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from types import TracebackType
 from typing import Any, Self
 
 from zerowait.errors import ClosedError
-from zerowait.testing.face import JudgeApp, listening
-from zerowait.testing.plan import Hold, PlannedReply
+from zerowait.testing.app import JudgeApp, listening
+from zerowait.testing.reply_plan import AnswerFunction, HoldFunction
+from zerowait.testing.request_log import RequestLog, Seen
 from zerowait.testing.script import Script
-from zerowait.testing.tally import RequestLog, Seen
 
-_PLAIN = Script()
+_DEFAULT_SCRIPT = Script()
 
 
 class FakeJudge:
-    """A fake judge on a thread and a loop of its own; ``with`` or ``async with``, once.
+    """A fake judge server on its own thread; entered once, with ``with`` or ``async with``.
 
     Args:
-        script: what it does; two judges with one script send the same bytes for the same requests.
-        answer: the content of a reply, from the request's decoded body; in place of the script's
-            verdict. It is called on the judge's thread and must not block. What it raises is
+        script: its behaviour; two judges with one script send equal bytes for equal requests.
+        answer: function from a request's decoded body to the content of its reply, instead of the
+            script's verdict. It runs on the judge's thread and must not block. Its exceptions are
             answered with 500 and raised again when the judge is closed.
-        hold: awaited with a request's decoded body before its latency begins, on the judge's loop,
-            so that a test can keep answers back until the state that it looks at is reached. What
-            it raises is treated likewise.
-        api_key: any other key, sent as ``Authorization: Bearer`` or ``api-key``, gets a 401.
-        host: the address it listens on.
+        hold: coroutine function, awaited on the judge's loop with a request's decoded body before
+            its latency begins, so that a test can delay replies until it has reached some state.
+            Its exceptions are treated likewise.
+        api_key: the only accepted key, in ``Authorization: Bearer`` or ``api-key``; others get 401.
+        host: the address to listen on.
         port: 0 takes a free one.
 
-    It answers at every path that ends with ``/chat/completions`` or ``/responses``, alike for the
-    same question in either API.
+    It answers at every path that ends with ``/chat/completions`` or ``/responses``, with the same
+    verdict for the same question.
 
     >>> import urllib.request
     >>> with FakeJudge(Script(seed=7)) as judge:
@@ -51,23 +51,23 @@ class FakeJudge:
 
     def __init__(
         self,
-        script: Script = _PLAIN,
+        script: Script = _DEFAULT_SCRIPT,
         *,
-        answer: PlannedReply | None = None,
-        hold: Hold | None = None,
+        answer: AnswerFunction | None = None,
+        hold: HoldFunction | None = None,
         api_key: str | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
-        self._tally = RequestLog()
-        self._face = JudgeApp(script, self._tally, answer=answer, hold=hold, api_key=api_key)
+        self._log = RequestLog()
+        self._app = JudgeApp(script, self._log, answer=answer, hold=hold, api_key=api_key)
         self._address = host, port
         self._thread = threading.Thread(target=self._run, name="zerowait-fake-judge")
         self._port: Future[int] = Future()
         self._stop: Future[None] = Future()
         self._ended: Future[None] = Future()
         for future in (self._port, self._ended):
-            # a waiting coroutine that is cancelled must not cancel what the thread will set
+            # A cancelled waiter must not cancel the future that the thread will resolve
             future.set_running_or_notify_cancel()
 
     @property
@@ -83,8 +83,8 @@ class FakeJudge:
 
     @property
     def seen(self) -> Seen:
-        """What it has seen so far; may be read from any thread and after the end."""
-        return self._tally.snapshot()
+        """Counts of requests so far; readable from any thread and after the end."""
+        return self._log.snapshot()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -109,7 +109,7 @@ class FakeJudge:
         try:
             await asyncio.wrap_future(self._port)
         except BaseException:
-            self._tell_to_stop()
+            self._request_stop()
             raise
         return self
 
@@ -119,24 +119,24 @@ class FakeJudge:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._tell_to_stop()
+        self._request_stop()
         await asyncio.wrap_future(self._ended)
         self._thread.join()
         self._raise_crash(unless=error)
 
     def close(self) -> None:
-        """End it before the end of its block; nobody is answered any more. May be called again."""
-        self._tell_to_stop()
+        """Stop the server before the end of its block. Idempotent."""
+        self._request_stop()
         if self._thread.ident is not None:
             self._thread.join()
 
-    def _tell_to_stop(self) -> None:
+    def _request_stop(self) -> None:
         with suppress(InvalidStateError):
             self._stop.set_result(None)
 
     def _raise_crash(self, *, unless: BaseException | None) -> None:
-        if unless is None and self._face.crash is not None:
-            raise self._face.crash
+        if unless is None and self._app.crash is not None:
+            raise self._app.crash
 
     def _run(self) -> None:
         try:
@@ -147,7 +147,7 @@ class FakeJudge:
 
     async def _serve(self) -> None:
         try:
-            async with listening(self._face, *self._address) as port:
+            async with listening(self._app, *self._address) as port:
                 self._port.set_result(port)
                 await asyncio.wrap_future(self._stop)
         except OSError as error:
@@ -164,40 +164,41 @@ async def serve_forever(
     api_key: str | None = None,
     on_ready: Callable[[str], Any] | None = None,
 ) -> Seen:
-    """What a fake judge saw that ran on the current loop until SIGINT, SIGTERM or cancellation.
+    """Run a fake judge on the current loop until SIGINT, SIGTERM or cancellation; its counts.
 
     Args:
-        script: what it does.
-        host: the address it listens on.
+        script: its behaviour.
+        host: the address to listen on.
         port: 0 takes a free one.
-        api_key: any other key is answered with 401.
+        api_key: the only accepted key; others get 401.
         on_ready: called with the base URL once it listens.
 
     Raises:
         OSError: the port cannot be bound.
     """
-    tally = RequestLog()
-    face = JudgeApp(script, tally, answer=None, api_key=api_key)
-    async with listening(face, host, port) as bound:
-        with _told_to_end() as told:
+    log = RequestLog()
+    app = JudgeApp(script, log, answer=None, api_key=api_key)
+    async with listening(app, host, port) as bound:
+        with _shutdown_event() as stop:
             if on_ready is not None:
                 on_ready(f"http://{_host_in_url(host)}:{bound}/v1")
-            await told.wait()
-    return tally.snapshot()
+            await stop.wait()
+    return log.snapshot()
 
 
 @contextmanager
-def _told_to_end() -> Iterator[asyncio.Event]:
-    """An event that is set when the process is told to end."""
+def _shutdown_event() -> Iterator[asyncio.Event]:
+    """An event that SIGINT and SIGTERM set."""
     loop = asyncio.get_running_loop()
-    told = asyncio.Event()
+    stop = asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
-    # not on Windows and not off the main thread; there the runner cancels us, or nobody does
+    # Windows and threads other than the main one have no signal handlers; only a cancellation
+    # ends the server there
     with suppress(NotImplementedError, RuntimeError, ValueError):
         for number in signals:
-            loop.add_signal_handler(number, told.set)
+            loop.add_signal_handler(number, stop.set)
     try:
-        yield told
+        yield stop
     finally:
         with suppress(NotImplementedError, RuntimeError, ValueError):
             for number in signals:

@@ -1,4 +1,4 @@
-"""What can go wrong at a judge, as values: which fault, how often, and how stubborn it is."""
+"""Faults of a fake judge: what goes wrong, in which share of requests, and whether retries help."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import msgspec
 from zerowait.testing.draws import Draws
 
 Part: TypeAlias = Literal["nothing", "headers", "half"]
-"""How much of the reply the client gets before the connection breaks or goes silent."""
+"""Part of the reply that the client gets before the connection breaks or hangs."""
 
 
 class Fault(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="fault"
 ):
-    """One way to go wrong.
+    """Base of all faults.
 
     Args:
-        share: of the attempts, or of the questions with `always`, in (0, 1].
-        always: chosen once by the messages' content, so that asking again does not help, not even
-            in another body; else chosen anew at each attempt, so that a retry can succeed.
-        first: only a body's first so many attempts; None for all.
+        share: of attempts, or of questions with `always`, in (0, 1].
+        always: chosen once by the messages' content, so that no retry helps, not even with another
+            body; else chosen anew for each attempt, so that a retry can succeed.
+        first: limits the fault to a body's first so many attempts; None for all.
     """
 
     share: float = 1.0
@@ -31,7 +31,7 @@ class Fault(
 
     @property
     def name(self) -> str:
-        """What scripts and counts call it, such as ``truncated_json``."""
+        """Its name in scripts and counts, such as ``truncated_json``."""
         return str(self.__struct_config__.tag)
 
     def __post_init__(self) -> None:
@@ -42,15 +42,15 @@ class Fault(
 
 
 class Status(Fault, frozen=True, kw_only=True, tag="status"):
-    """An error reply with this HTTP status; 429 comes at once, others when the reply was due.
+    """An error reply with this HTTP status; 429 is sent at once, others after the latency.
 
-    With `always` it is the request's own: a prompt that one server finds too large, or that crashes
-    it, is refused each time while others are answered. Without, each attempt has its own chance.
+    With `always` it depends on the request, such as a prompt that is too large: every attempt fails
+    while other requests are answered.
 
     Args:
         status: from 400 to 599.
         retry_after_s: sent as ``Retry-After``; None for none.
-        message: the error's words; empty: those that OpenAI has for this status.
+        message: of the error; empty takes OpenAI's message for this status.
     """
 
     status: int
@@ -64,14 +64,19 @@ class Status(Fault, frozen=True, kw_only=True, tag="status"):
 
 
 class Reset(Fault, frozen=True, kw_only=True, tag="reset"):
-    """The connection breaks after a part of the reply; `graceful` closes it, else it is reset."""
+    """The connection breaks after a part of the reply.
+
+    Args:
+        sent: the part.
+        graceful: closes the connection instead of resetting it.
+    """
 
     sent: Part = "half"
     graceful: bool = False
 
 
 class Hang(Fault, frozen=True, kw_only=True, tag="hang"):
-    """After a part of the reply nothing more comes, until the client goes away."""
+    """The reply stops after a part of it and the connection stays open."""
 
     sent: Part = "nothing"
 
@@ -88,8 +93,8 @@ class Empty(Fault, frozen=True, kw_only=True, tag="empty"):
     """``content`` is empty, blank or null, and ``finish_reason`` is ``stop``.
 
     Args:
-        tokens: the ``completion_tokens`` that it names: with 0 nothing was generated, as where a
-            server dropped the request; with more the judge itself wrote nothing.
+        tokens: the reported ``completion_tokens``: 0 as from a server that dropped the request,
+            more as from a model that wrote nothing.
     """
 
     tokens: int = 0
@@ -101,12 +106,11 @@ class Empty(Fault, frozen=True, kw_only=True, tag="empty"):
 
 
 class Ending(Fault, frozen=True, kw_only=True, tag="ending"):
-    """``finish_reason`` is a word of a reply that did not end by itself, with status 200.
+    """Status 200 with a ``finish_reason`` of an incomplete reply.
 
     Args:
         word: such as ``abort`` or ``error``.
-        content: none, or what looks like a verdict and is another than the right one; ``mixed``
-            is now one and now the other.
+        content: ``none``, ``verdict`` for a wrong verdict, or ``mixed`` for either.
     """
 
     word: str = "abort"
@@ -114,11 +118,11 @@ class Ending(Fault, frozen=True, kw_only=True, tag="ending"):
 
 
 class ErrorInBody(Fault, frozen=True, kw_only=True, tag="error_in_body"):
-    """Status 200, and the body tells of an error, as relays do.
+    """Status 200 with an error in the body, as API relays send it.
 
     Args:
         code: the error's ``code``: a status such as 429, or a word such as ``server_error``.
-        message: its words.
+        message: of the error.
     """
 
     code: int | str = 429
@@ -126,24 +130,24 @@ class ErrorInBody(Fault, frozen=True, kw_only=True, tag="error_in_body"):
 
 
 class Moderation(Fault, frozen=True, kw_only=True, tag="moderation"):
-    """The provider's filter turns the request away because of its text, in its words."""
+    """The provider's content filter rejects the request, in the form of that provider."""
 
     always: bool = True
     form: Literal["azure", "deepseek", "dashscope", "openrouter", "mixed"] = "mixed"
 
 
 class Exhausted(Fault, frozen=True, kw_only=True, tag="exhausted"):
-    """The account has no quota or money left: OpenAI's 429, DeepSeek's 402, Anthropic's 400."""
+    """The account has no quota or credit left: OpenAI's 429, DeepSeek's 402, Anthropic's 400."""
 
     form: Literal["openai", "deepseek", "anthropic"] = "openai"
 
 
 class Length(Fault, frozen=True, kw_only=True, tag="length"):
-    """``finish_reason`` is ``length``; what there is of the content may look like a verdict.
+    """``finish_reason`` is ``length``; the truncated content may look like a verdict.
 
     Args:
-        cured_at: a request that allows at least so many tokens gets its verdict; None: never.
-        thinking: the tokens went into ``reasoning_content``, and ``content`` is null.
+        cured_at: requests with at least so many maximal tokens get a verdict; None: none does.
+        thinking: the tokens are in ``reasoning_content``, and ``content`` is null.
     """
 
     always: bool = True
@@ -159,13 +163,13 @@ class Refusal(Fault, frozen=True, kw_only=True, tag="refusal"):
 
 
 class Garbage(Fault, frozen=True, kw_only=True, tag="garbage"):
-    """Text without a verdict in it."""
+    """Text without a verdict."""
 
     always: bool = True
 
 
 class OutOfRange(Fault, frozen=True, kw_only=True, tag="out_of_range"):
-    """A verdict in the right form that the rule does not allow: 11 of 1..10, a word not offered."""
+    """A verdict outside the rule, such as 11 of 1 to 10, or a word that is no choice."""
 
     always: bool = True
 
@@ -193,7 +197,7 @@ FAULTS: dict[str, type[AnyFault]] = {
 
 
 def check_shares(faults: Sequence[AnyFault]) -> None:
-    """Raise ValueError when the shares of one sort add up to more than everything."""
+    """Raise ValueError when the shares of one kind, always or per attempt, exceed 1."""
     for always in (True, False):
         total = sum(fault.share for fault in faults if fault.always is always)
         if total > 1 + 1e-9:
@@ -201,18 +205,18 @@ def check_shares(faults: Sequence[AnyFault]) -> None:
             raise ValueError(f"the shares of the faults that are {sort} add up to {total:g} > 1")
 
 
-def chosen(
+def choose_fault(
     faults: Sequence[AnyFault], *, content: Draws, attempt: Draws, nth: int, tokens: int | None
 ) -> AnyFault | None:
-    """The fault that this attempt meets, or None.
+    """The fault of this attempt, or None.
 
-    Each fault owns a slice of [0, 1) as wide as its share. The stubborn ones come first.
+    Each fault owns a slice of [0, 1) as wide as its share. Faults with `always` come first.
 
     Args:
         faults: those of the script, in its order.
         content: draws of the messages' content.
         attempt: draws of this attempt.
-        nth: number of this attempt of this body, from 1.
+        nth: number of this attempt of the body, from 1.
         tokens: the ``max_tokens`` of the request.
     """
     for always, point in ((True, content.fault), (False, attempt.fault)):

@@ -1,4 +1,4 @@
-"""The parts of a judge's request that stand between marker lines."""
+"""The parts between marker lines in a judge's request: prompt, reference and response."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ MARKED_PART: Final = re.compile(
     r"<<<END (?P=name) (?P=code)>>>$",
     re.DOTALL | re.MULTILINE,
 )
-_INVISIBLE = "\u200b"  # breaks up control tokens inside the marked parts
+_INVISIBLE = "\u200b"  # breaks control tokens inside the marked parts
 
 
 def marked_parts(texts: Sequence[str]) -> dict[str, str]:
-    """The marked parts by ``prompt``, ``reference`` and ``response``, as far as there are any.
+    """The marked parts by name: ``prompt``, ``reference`` and ``response``, those that exist.
 
-    What stands inside one is never taken for another.
+    Markers inside a part are text, not parts.
     """
     names = {"PROMPT": "prompt", "GROUND_TRUTH": "reference", "RESPONSE": "response"}
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""What the fake judge puts on the wire, besides completions: errors and pages."""
+"""HTTP replies of the fake judge other than completions: errors and the list of models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from zerowait.testing.faults import Exhausted
 from zerowait.testing.script import Script
 
 CREATED = 1_767_225_600  # a fixed date: two judges with one script send the same bytes
-_MEANING = {
+_DEFAULT_MESSAGES = {
     429: "Rate limit reached. Please try again later.",
     500: "The server had an error while processing your request.",
     502: "Bad gateway.",
@@ -20,17 +20,17 @@ _MEANING = {
 
 
 class FakeReply(msgspec.Struct, frozen=True, kw_only=True):
-    """What goes over the wire, and how.
+    """An HTTP reply and how it is sent.
 
     Args:
-        body: the JSON, whole or not.
+        body: the JSON, possibly truncated.
         status: the HTTP status.
-        headers: besides those that every reply has.
-        latency_s: from the request to the reply, in seconds.
-        fault: name of the fault in it; empty when it is right.
-        sent: how much of it the client gets.
-        then: what becomes of the connection afterwards.
-        verdict: whether it carries the verdict that was asked for.
+        headers: in addition to those of every reply.
+        latency_s: seconds from the request to the reply.
+        fault: name of its fault; empty without one.
+        sent: the part that is sent.
+        then: what happens to the connection afterwards.
+        verdict: whether it has the right verdict.
     """
 
     body: bytes
@@ -43,16 +43,23 @@ class FakeReply(msgspec.Struct, frozen=True, kw_only=True):
     verdict: bool = False
 
 
-def failed_reply(
+def error_reply(
     status: int, why: str = "", *, headers: dict[str, str] | None = None, fault: str = ""
 ) -> FakeReply:
-    """An error reply in the form of OpenAI's."""
+    """An error reply in the form of OpenAI.
+
+    Args:
+        status: the HTTP status.
+        why: the message; empty takes OpenAI's.
+        headers: such as Retry-After.
+        fault: name of the fault that it is.
+    """
     if status == 429:
         kind = "rate_limit_error"
     else:
         kind = "invalid_request_error" if status < 500 else "server_error"
     error = {
-        "message": why or _MEANING.get(status, "The request failed."),
+        "message": why or _DEFAULT_MESSAGES.get(status, "The request failed."),
         "type": kind,
         "param": None,
         "code": "rate_limit_exceeded" if status == 429 else None,
@@ -61,7 +68,7 @@ def failed_reply(
     return FakeReply(body=body, status=status, headers=headers or {}, fault=fault)
 
 
-_MODERATED: Final = {
+_MODERATION_REPLIES: Final = {
     "azure": (
         400,
         {
@@ -110,7 +117,7 @@ _MODERATED: Final = {
         },
     ),
 }
-_UNPAID: Final = {
+_EXHAUSTED_REPLIES: Final = {
     "openai": (
         429,
         {
@@ -147,17 +154,17 @@ _UNPAID: Final = {
 }
 
 
-def moderated(form: str, content: Draws) -> FakeReply:
-    """A request turned away for its text, in one provider's words or in those of any."""
+def moderation_reply(form: str, content: Draws) -> FakeReply:
+    """A rejection by a content filter, in the form of one provider, or of any for ``mixed``."""
     if form == "mixed":
-        form = pick(content.variant, tuple(_MODERATED))
-    status, body = _MODERATED[form]
+        form = pick(content.variant, tuple(_MODERATION_REPLIES))
+    status, body = _MODERATION_REPLIES[form]
     return FakeReply(body=msgspec.json.encode(body), status=status)
 
 
-def unpaid(fault: Exhausted) -> FakeReply:
-    """A request turned away because nobody paid."""
-    status, body = _UNPAID[fault.form]
+def exhausted_reply(fault: Exhausted) -> FakeReply:
+    """A rejection because the account has no credit left."""
+    status, body = _EXHAUSTED_REPLIES[fault.form]
     return FakeReply(body=msgspec.json.encode(body), status=status)
 
 

@@ -1,4 +1,4 @@
-"""The script of a fake judge: how fast it is, how much it bears, and what goes wrong."""
+"""The script of a fake judge: verdicts, latency, capacity and faults."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import msgspec
 
 from zerowait.config import Source, VerdictRule, build, read_yaml
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.testing.comparisons import Prefers
 from zerowait.testing.draws import Draws
 from zerowait.testing.faults import FAULTS, AnyFault, check_shares
-from zerowait.testing.orders import Prefers
 
 _NORMAL = NormalDist()
-_HALF_STEP = 2.0**-54  # keeps a draw of exactly 0 out of functions that have a pole there
+_HALF_STEP = 2.0**-54  # keeps a draw of 0 from functions with a pole there
 
 
 def _not_negative(name: str, value: float) -> None:
@@ -27,15 +27,15 @@ def _not_negative(name: str, value: float) -> None:
 
 
 class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How long an answer takes, in seconds.
+    """Distribution of the latency of replies, in seconds.
 
     Args:
-        median_s: half of the answers are faster.
-        sigma: of the log-normal distribution around it; 0 makes it constant.
+        median_s: the median.
+        sigma: of a log-normal distribution; 0 makes the latency constant.
         tail: exponent of a Pareto distribution instead; smaller is heavier.
-        stall_share: of the answers take `stall_s` instead.
-        stall_s: how long a stalled answer takes.
-        longest_s: no answer takes longer.
+        stall_share: share of replies that take `stall_s`.
+        stall_s: latency of a stalled reply.
+        longest_s: upper bound of every latency.
     """
 
     median_s: float = 0.0
@@ -54,7 +54,7 @@ class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError("tail must be greater than 0 and excludes sigma")
 
     def of(self, attempt: Draws) -> float:
-        """The latency that an attempt's draws stand for, in seconds.
+        """The latency of an attempt with these draws, in seconds.
 
         >>> Latency(0.2).of(Draws(0.0, 0.5, 0.5, 0.0))
         0.2
@@ -72,7 +72,13 @@ class Latency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A new capacity from `at_s` seconds after the first request; None leaves a value as it is."""
+    """A change of the capacity.
+
+    Args:
+        at_s: seconds after the first request.
+        concurrency: new value; None keeps the current one.
+        knee: likewise.
+    """
 
     at_s: float
     concurrency: int | None = None
@@ -80,16 +86,16 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Capacity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much the judge bears; None means without limit.
+    """Capacity of the judge; None means no limit.
 
     Args:
-        concurrency: requests it works on at once; one more gets 429.
-        rpm: requests per minute, in a bucket that refills evenly; beyond it 429 with Retry-After.
+        concurrency: maximal requests in flight; further ones get 429.
+        rpm: requests per minute, in a token bucket; beyond it 429 with Retry-After.
         tpm: tokens per minute (prompt and ``max_tokens``), likewise.
-        burst_s: how many seconds of `rpm` and `tpm` the buckets hold.
-        knee: with more requests at once than this, all get slower in proportion.
+        burst_s: seconds of `rpm` and `tpm` that the buckets hold.
+        knee: requests in flight above which latency grows in proportion.
         retry_after_s: the ``Retry-After`` of a 429 for `concurrency`; None for none.
-        changes: what becomes of `concurrency` and `knee` in the course of time.
+        changes: of `concurrency` and `knee` over time.
     """
 
     concurrency: int | None = None
@@ -110,32 +116,32 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             raise ValueError("changes must be in the order of at_s")
 
 
-AS_ASKED = VerdictRule(integer=(1, 10))
-"""The verdict of a script that does not name one; known by its identity."""
+DEFAULT_VERDICT = VerdictRule(integer=(1, 10))
+"""Default of ``Script.verdict``, compared by identity: the verdict has the requested format."""
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that a fake judge does; two judges with one script answer alike.
+    """Behaviour of a fake judge; two judges with one script give equal answers.
 
     Args:
-        seed: of everything that looks like chance.
-        verdict: what it answers: a value of this rule, chosen by the messages' content. By default
-            in the form that the request asks for (a range, a choice, criteria, a JSON schema), and
-            a whole number from 1 to 10 where it does not say.
-        prefers: what it answers where responses are compared: ``better`` is who has the greater
-            last number in it; ``first`` and ``last`` go by the place and by nothing else.
+        seed: of every random choice.
+        verdict: the allowed verdicts; one is chosen by the messages' content. The default takes the
+            format that the request asks for (a range, a choice, criteria, a JSON schema), and a
+            whole number from 1 to 10 where it asks for none.
+        prefers: the order of compared responses: ``better`` by the last number in each, ``first``
+            and ``last`` by position alone.
         reply: the content around the verdict, such as ``{"score": {verdict}}``.
-        obeys: it gives the verdict that the judged response asks for; without one the best to a
-            response that holds the reference, and the worst to any other.
-        latency: how long an answer takes.
-        capacity: how much it bears.
+        obeys: follow prompt injections: the verdict that the judged response demands; without one
+            the best for a response that contains the reference, else the worst.
+        latency: of replies.
+        capacity: limits, beyond which requests get 429 or slow down.
         faults: what goes wrong; see `zerowait.testing.faults`.
-        model: the model it says it is; None: whatever it was asked for.
+        model: the reported model; None reports the requested one.
         fingerprint: its ``system_fingerprint``.
     """
 
     seed: int = 0
-    verdict: VerdictRule = AS_ASKED
+    verdict: VerdictRule = DEFAULT_VERDICT
     prefers: Prefers = "better"
     reply: str = "{verdict}"
     obeys: bool = False
@@ -161,7 +167,7 @@ def load_script(script: str | Path | Mapping[str, Any]) -> Script:
     """The script in a YAML file or a mapping.
 
     Raises:
-        ConfigError: names the file, the line, the key and the nearest right one.
+        ConfigError: a key or value is wrong; names the file, the line and the nearest right key.
 
     >>> load_script({"seed": 7, "faults": [{"status": {"status": 503, "share": 0.1}}]}).faults
     (Status(share=0.1, always=False, first=None, status=503, retry_after_s=None, message=''),)

@@ -1,4 +1,4 @@
-"""What the fake judge says: the right verdict of some messages, and everything but that."""
+"""Verdict texts of the fake judge: right, wrong and outside the allowed range."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zerowait.config import VerdictRule
+from zerowait.testing.comparisons import compared_responses, preference_order, ranking_text
 from zerowait.testing.draws import Draws, content_draws, pick
-from zerowait.testing.forms import AskedForm, asked_form, instance
-from zerowait.testing.orders import compared, order_text, preferred
-from zerowait.testing.script import AS_ASKED, Script
+from zerowait.testing.requested_format import RequestedFormat, requested_format
+from zerowait.testing.schema_instance import schema_instance
+from zerowait.testing.script import DEFAULT_VERDICT, Script
 
 PROSE = (
     "Lorem ipsum dolor sit amet, consectetur adipiscing elit.",
@@ -22,27 +23,33 @@ REFUSALS = (
     "I'm sorry, but I can't help with that.",
     "I cannot assist with evaluating this content.",
 )
-_ANY = AskedForm()
+_UNSPECIFIED = RequestedFormat()
 EMPTY = ("", " \n", None)
 
 
 def verdict_for(script: Script, messages: Sequence[Mapping[str, Any]]) -> str:
-    """The content with which a judge of this script answers `messages` when nothing goes wrong.
+    """The content of the fault-free reply of a judge with this script to `messages`.
 
     >>> verdict_for(Script(seed=7), [{"role": "user", "content": "2+2=4"}])
     '6'
     """
-    asked, form = as_asked(script, messages, {})
-    return verdict_words_for(asked, messages, content_draws(script.seed, messages), form).right
+    asked, form = script_for_request(script, messages, {})
+    return verdict_texts(asked, messages, content_draws(script.seed, messages), form).right
 
 
-def as_asked(
+def script_for_request(
     script: Script, messages: Sequence[Mapping[str, Any]], body: Mapping[str, Any]
-) -> tuple[Script, AskedForm]:
-    """The script with the verdict that a request asks for, where it names none of its own."""
-    if script.verdict is not AS_ASKED:
-        return script, AskedForm()
-    form = asked_form(messages, body)
+) -> tuple[Script, RequestedFormat]:
+    """The script with the verdict format of the request, where the script has none of its own.
+
+    Args:
+        script: of the judge.
+        messages: of the request.
+        body: the decoded request.
+    """
+    if script.verdict is not DEFAULT_VERDICT:
+        return script, RequestedFormat()
+    form = requested_format(messages, body)
     if form.rule is not None:
         script = msgspec.structs.replace(script, verdict=form.rule)
     if form.is_object and script.reply == "{verdict}":
@@ -51,12 +58,12 @@ def as_asked(
     return script, form
 
 
-class VerdictWords(NamedTuple):
-    """Contents of the form that a request asks for.
+class VerdictTexts(NamedTuple):
+    """Contents in the format that a request asks for.
 
     Args:
-        right: with the verdict of this judge.
-        wrong: with another one.
+        right: with the right verdict.
+        wrong: with a wrong one.
         outside: with one that the request does not allow.
     """
 
@@ -65,50 +72,54 @@ class VerdictWords(NamedTuple):
     outside: str
 
 
-def verdict_words_for(
+def verdict_texts(
     script: Script,
     messages: Sequence[Mapping[str, Any]],
     content: Draws,
-    form: AskedForm = _ANY,
-) -> VerdictWords:
-    """What may be said to `messages`; a request that compares responses is answered with an order.
+    form: RequestedFormat = _UNSPECIFIED,
+) -> VerdictTexts:
+    """The verdict texts for a request; an order of labels where it compares responses.
 
     Args:
-        script: the judge's.
+        script: of the judge.
         messages: of the request.
         content: the draws of the messages' content.
-        form: that the request asks for; a verdict that the script names counts before it.
+        form: the format that the request asks for; the script's own verdict has priority.
     """
-    shown = compared(messages)
-    if shown:
-        labels = preferred(shown, script.prefers)
-        right, wrong = order_text(labels), order_text(labels[::-1])
-        return VerdictWords(
-            *(_around(script, text) for text in (right, wrong, "Verdict: all of them"))
+    responses = compared_responses(messages)
+    if responses:
+        labels = preference_order(responses, script.prefers)
+        right, wrong = ranking_text(labels), ranking_text(labels[::-1])
+        return VerdictTexts(
+            *(_in_reply_format(script, text) for text in (right, wrong, "Verdict: all of them"))
         )
     if form.schema is not None:
-        return _fitting(form.schema, content)
+        return _schema_texts(form.schema, content)
     if form.criteria:
-        return VerdictWords(*(_lines(form.criteria, each) for each in _each(script, form, content)))
-    return VerdictWords(
+        return VerdictTexts(
+            *(_lines(form.criteria, each) for each in _criterion_verdicts(script, form, content))
+        )
+    return VerdictTexts(
         content_for(script, content),
         wrong_content_for(script, content),
         outside_content_for(script, content),
     )
 
 
-def _fitting(schema: Any, content: Draws) -> VerdictWords:
-    """Objects that fit a schema, and one whose numbers are too great for it."""
+def _schema_texts(schema: Any, content: Draws) -> VerdictTexts:
+    """Two objects that fit a schema, and one whose numbers are too great for it."""
     values = (
-        instance(schema, content.first),
-        instance(schema, (content.first + 0.5) % 1.0),
-        instance(schema, content.first, outside=True),
+        schema_instance(schema, content.first),
+        schema_instance(schema, (content.first + 0.5) % 1.0),
+        schema_instance(schema, content.first, outside=True),
     )
-    return VerdictWords(*(msgspec.json.encode(value).decode() for value in values))
+    return VerdictTexts(*(msgspec.json.encode(value).decode() for value in values))
 
 
-def _each(script: Script, form: AskedForm, content: Draws) -> Iterator[Iterator[str]]:
-    """The verdicts of the criteria: right, wrong, and not allowed."""
+def _criterion_verdicts(
+    script: Script, form: RequestedFormat, content: Draws
+) -> Iterator[Iterator[str]]:
+    """The verdicts of all criteria: right ones, wrong ones, and ones that are not allowed."""
     points = [(content.first + 0.3 * n) % 1.0 for n in range(len(form.criteria))]
     rule = script.verdict
     right = [verdict_text(rule, point) for point in points]
@@ -119,28 +130,35 @@ def _each(script: Script, form: AskedForm, content: Draws) -> Iterator[Iterator[
 
 
 def _lines(names: Sequence[str], verdicts: Iterator[str]) -> str:
-    return "\n".join(f"{name}: {said}" for name, said in zip(names, verdicts, strict=True))
+    return "\n".join(f"{name}: {verdict}" for name, verdict in zip(names, verdicts, strict=True))
 
 
 def content_for(script: Script, content: Draws) -> str:
-    """The right content, from the draws of the messages' content."""
-    return _around(script, verdict_text(script.verdict, content.first))
+    """The content with the right verdict, chosen by the draws of the messages' content."""
+    return _in_reply_format(script, verdict_text(script.verdict, content.first))
 
 
 def wrong_content_for(script: Script, content: Draws) -> str:
-    """Content of the right form with another verdict than the right one."""
+    """The content with a wrong verdict in the right format."""
     right = verdict_text(script.verdict, content.first)
-    # half a turn away: another value in every range that has two
-    return _around(script, verdict_text(script.verdict, (content.first + 0.5) % 1.0, but=right))
+    # Half the range away, which is another value in every range with at least two
+    return _in_reply_format(
+        script, verdict_text(script.verdict, (content.first + 0.5) % 1.0, but=right)
+    )
 
 
 def outside_content_for(script: Script, content: Draws) -> str:
-    """Content of the right form with a verdict that the rule does not allow."""
-    return _around(script, _outside(script.verdict, content.second))
+    """The content with a verdict in the right format that the rule does not allow."""
+    return _in_reply_format(script, _outside(script.verdict, content.second))
 
 
 def verdict_text(rule: VerdictRule, point: float, *, but: str | None = None) -> str:
-    """The verdict at `point` in [0, 1) of the rule's values, never `but`.
+    """The verdict at a position in the rule's values.
+
+    Args:
+        rule: the allowed verdicts.
+        point: the position, in [0, 1).
+        but: a choice that is left out.
 
     >>> verdict_text(VerdictRule(integer=(1, 10)), 0.99)
     '10'
@@ -164,5 +182,5 @@ def _outside(rule: VerdictRule, point: float) -> str:
     return str(high + by) if point < 0.75 else str(low - by)
 
 
-def _around(script: Script, verdict: str) -> str:
+def _in_reply_format(script: Script, verdict: str) -> str:
     return script.reply.replace("{verdict}", verdict)

@@ -1,4 +1,4 @@
-"""Time that jumps: a coroutine that sleeps for an hour is done at once, an hour later.
+"""Virtual clock for tests: a coroutine that sleeps for an hour returns at once.
 
 Only the loop's clock is virtual (``asyncio.get_running_loop().time()`` and all that builds on it:
 ``sleep``, ``timeout``, ``wait_for``, ``call_later``). ``time.monotonic`` is not.
@@ -19,7 +19,7 @@ Ts = TypeVarTuple("Ts")
 
 
 class DeadlockError(ZerowaitError):
-    """Nobody can go on, or nobody came to an end; the message says where every task waits."""
+    """All tasks wait with nothing scheduled, or the limit is over; names each task's await."""
 
 
 def virtually(
@@ -27,14 +27,14 @@ def virtually(
 ) -> tuple[T, float]:
     """The result of `coroutine` and the virtual seconds it took; no real waiting.
 
-    The clock starts at 0 and jumps to the next deadline whenever everybody sleeps. While a thread
-    started by the loop works (``asyncio.to_thread``, ``run_in_executor``), the clock stands still;
+    The clock starts at 0 and jumps to the next deadline whenever all tasks wait. While a thread
+    started by the loop runs (``asyncio.to_thread``, ``run_in_executor``), the clock stands still;
     a deadline that falls due meanwhile is waited for in real time. Other threads, processes and
     sockets are invisible to the loop: give them `patience_s`.
 
     Args:
-        coroutine: what to run, on a loop of its own.
-        patience_s: real seconds to wait for others to wake the loop, before each jump.
+        coroutine: runs on a new loop.
+        patience_s: real seconds before each jump in which threads or sockets may wake the loop.
         limit_s: virtual seconds after which the coroutine counts as endless.
 
     Raises:
@@ -72,7 +72,7 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
         self._patience_s = patience_s
         self._limit_s = limit_s
         self._threads = 0
-        super().__init__(_Jumping(self))
+        super().__init__(_JumpingSelector(self))
 
     def time(self) -> float:
         return self._now_s
@@ -105,17 +105,18 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
     def _jump(self, by_s: float | None) -> None:
         if by_s is None:
             raise DeadlockError(
-                f"nothing is ready and nothing is scheduled at {self._now_s} s{_waiting(self)}"
+                f"nothing is ready and nothing is scheduled at {self._now_s} s"
+                f"{_waiting_tasks(self)}"
             )
         self._now_s += by_s
         if self._now_s > self._limit_s:
             over_s = self._limit_s
             self._limit_s += self._now_s  # so that the cancelled tasks can still clean up
-            raise DeadlockError(f"not done after {over_s} virtual seconds{_waiting(self)}")
+            raise DeadlockError(f"not done after {over_s} virtual seconds{_waiting_tasks(self)}")
 
 
-class _Jumping(selectors.DefaultSelector):
-    """Reports what is ready; instead of sleeping, it moves the loop's clock."""
+class _JumpingSelector(selectors.DefaultSelector):
+    """A selector that advances the loop's clock instead of sleeping."""
 
     def __init__(self, loop: _VirtualLoop) -> None:
         super().__init__()
@@ -130,7 +131,7 @@ class _Jumping(selectors.DefaultSelector):
         return ready
 
 
-def _waiting(loop: asyncio.AbstractEventLoop) -> str:
+def _waiting_tasks(loop: asyncio.AbstractEventLoop) -> str:
     tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
     return "".join(f"\n  {task.get_name()} waits in {_where(task)}" for task in tasks)
 

@@ -1,1 +1,4 @@
-"""Tiny policies, judges and encoders for tests, recipes and the quickstart on a CPU."""
+"""Tiny policies and a small judge for tests, recipes and the quickstart, all on a CPU.
+
+The reward engine imports nothing from here.
+"""

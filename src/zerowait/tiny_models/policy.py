@@ -1,4 +1,4 @@
-"""What tiny policies are made of: a tokenizer, a Qwen2 of a hundred thousand weights, lessons."""
+"""Build a tiny policy: tokenizer, a Qwen2 of 100,000 parameters, and its supervised training."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ _TEMPLATE = (
     "{{ message['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
-_ENOUGH = 0.9
-_FORGET = 0.2
+_TARGET = 0.9
+_SMOOTHING = 0.2
 
 
-class Tiny(msgspec.Struct, frozen=True):
-    """Where the pieces are: a model folder and two data files, as text for verl."""
+class TinyFiles(msgspec.Struct, frozen=True):
+    """Paths of a policy's model folder and its two data files, as text for verl."""
 
     model: str
     train: str
     validation: str
 
 
-class Lesson(msgspec.Struct, frozen=True):
-    """One text to learn from.
+class SftExample(msgspec.Struct, frozen=True):
+    """One supervised example.
 
     Args:
         tokens: prompt and response.
-        taught: the places of the tokens that the policy is to write itself.
-        crux: the places of those that it has to know before the lessons are over.
+        labelled: positions of the tokens with a label, which the policy is to write itself.
+        decisive: positions of the tokens whose probability ends the training.
     """
 
     tokens: tuple[int, ...]
-    taught: tuple[int, ...]
-    crux: tuple[int, ...]
+    labelled: tuple[int, ...]
+    decisive: tuple[int, ...]
 
 
-def taught_policy(
-    tokenizer: Any, lessons: Iterable[Sequence[Lesson]], *, seed: int, spread: float = 0.02
+def train_policy(
+    tokenizer: Any, batches: Iterable[Sequence[SftExample]], *, seed: int, spread: float = 0.02
 ) -> Any:
-    """A Qwen2 that has learned from `lessons`, batch by batch, until it knew what matters in them.
+    """A Qwen2 after supervised training until its decisive tokens are likely.
 
     Args:
-        tokenizer: of `tokenizer_for`.
-        lessons: batches; no more of them are asked for than are needed.
+        tokenizer: from `tokenizer_for`.
+        batches: of examples; only as many are taken as are needed.
         seed: of the weights.
-        spread: standard deviation of the weights at first; at so small a width, 0.1 learns to copy
-            from a prompt several times faster than the usual 0.02.
+        spread: standard deviation of the initial weights; at this width, 0.1 learns to copy from
+            the prompt several times faster than the usual 0.02.
     """
     model = _model(tokenizer, seed=seed, spread=spread)
     with _one_thread():
-        _teach(model, lessons)
+        _train(model, batches)
     return model
 
 
@@ -67,13 +67,21 @@ def save_tiny(
     *,
     train: Sequence[dict[str, Any]],
     validation: Sequence[dict[str, Any]],
-) -> Tiny:
-    """Write a policy and the rows of its two data files into `folder`, which is made."""
+) -> TinyFiles:
+    """Write a policy and its two data files into a folder.
+
+    Args:
+        folder: is created.
+        model: of transformers.
+        tokenizer: of transformers.
+        train: rows to train on, in verl's columns.
+        validation: rows to validate on.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     target = folder / "model"
     model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-    return Tiny(
+    return TinyFiles(
         model=str(target),
         train=_write_rows(folder / "train.jsonl", train),
         validation=_write_rows(folder / "validation.jsonl", validation),
@@ -81,7 +89,14 @@ def save_tiny(
 
 
 def question_row(text: str, answer: str, *, index: int, source: str) -> dict[str, Any]:
-    """A row in verl's columns."""
+    """A row in verl's columns.
+
+    Args:
+        text: the question.
+        answer: the ground truth.
+        index: of the row.
+        source: the data source, such as ``tiny/neighbours``.
+    """
     return {
         "data_source": source,
         "prompt": [{"role": "user", "content": text}],
@@ -92,11 +107,11 @@ def question_row(text: str, answer: str, *, index: int, source: str) -> dict[str
 
 
 def tokenizer_for(texts: Iterable[str], *, vocabulary: int) -> Any:
-    """A byte-level BPE with a chat template, trained on `texts`: it can write any other text too.
+    """A byte-level BPE tokenizer with a chat template; it can encode any text.
 
     Args:
-        texts: what is to be short in tokens.
-        vocabulary: most tokens.
+        texts: to train it on; they become short in tokens.
+        vocabulary: largest number of tokens.
     """
     from tokenizers import (  # type: ignore[import-untyped]
         Tokenizer,
@@ -124,7 +139,7 @@ def tokenizer_for(texts: Iterable[str], *, vocabulary: int) -> Any:
 
 
 def prompt_tokens(tokenizer: Any, text: str) -> list[int]:
-    """The tokens of a question in the chat template, up to where the answer begins."""
+    """The tokens of a question in the chat template, with the generation prompt."""
     tokens: list[int] = tokenizer.apply_chat_template(
         [{"role": "user", "content": text}],
         add_generation_prompt=True,
@@ -162,40 +177,43 @@ def _model(tokenizer: Any, *, seed: int, spread: float) -> Any:
         return Qwen2ForCausalLM(config)
 
 
-def _teach(model: Any, lessons: Iterable[Sequence[Lesson]]) -> None:
-    """Supervised lessons until the tokens that matter have a probability of `_ENOUGH`."""
+def _train(model: Any, batches: Iterable[Sequence[SftExample]]) -> None:
+    """Train until the moving average of the decisive tokens' probability reaches `_TARGET`.
+
+    Each batch is padded to tensors of shape (examples, longest).
+    """
     import torch
 
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    known = 0.0
+    average = 0.0
     model.train()
-    for lesson in lessons:
-        length = max(len(text.tokens) for text in lesson)
-        ids = torch.full((len(lesson), length), model.config.pad_token_id)
+    for batch in batches:
+        length = max(len(example.tokens) for example in batch)
+        ids = torch.full((len(batch), length), model.config.pad_token_id)
         mask = torch.zeros_like(ids)
         labels = torch.full_like(ids, -100)
-        for row, text in enumerate(lesson):
-            tokens = torch.tensor(text.tokens)
+        for row, example in enumerate(batch):
+            tokens = torch.tensor(example.tokens)
             ids[row, : len(tokens)] = tokens
             mask[row, : len(tokens)] = 1
-            labels[row, list(text.taught)] = tokens[list(text.taught)]
+            labels[row, list(example.labelled)] = tokens[list(example.labelled)]
         output = model(input_ids=ids, attention_mask=mask, labels=labels)
         output.loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        crux = [(row, place) for row, text in enumerate(lesson) for place in text.crux]
-        rows, places = torch.tensor(crux).T
-        chances = output.logits.detach()[rows, places - 1].softmax(-1)
-        share = chances[torch.arange(len(crux)), ids[rows, places]].mean()
-        known += _FORGET * (float(share) - known)
-        if known >= _ENOUGH:
+        decisive = [(row, place) for row, example in enumerate(batch) for place in example.decisive]
+        rows, places = torch.tensor(decisive).T
+        probabilities = output.logits.detach()[rows, places - 1].softmax(-1)
+        share = probabilities[torch.arange(len(decisive)), ids[rows, places]].mean()
+        average += _SMOOTHING * (float(share) - average)
+        if average >= _TARGET:
             break
     model.eval()
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """At this size threads spend their time waiting for each other."""
+    """Use one torch thread: at this size several threads mostly wait for each other."""
     import torch
 
     before = torch.get_num_threads()

@@ -1,9 +1,8 @@
-"""A policy that may look things up, and a world in which it has to: to train in a minute or two.
+"""Tiny search policy with questions that only its corpus answers: RL takes a minute or two.
 
-Everybody keeps an animal, which only the corpus knows: the questions do not tell, and the lessons
-make the animals up. The policy was taught, for some seconds, to guess or to search, at random, and
-to answer with what it has read. A rule that reads ``<answer>`` gives a guess one point in eight
-and a search nearly all, so what there is to learn from rewards is to search.
+Each keeper has an animal that only the corpus names; the supervised examples use random animals.
+They make the policy guess or search at random, and answer with what it has read. A rule that reads
+``<answer>`` scores a guess 1/8 on average and a search almost 1, so RL learns to search.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ import msgspec
 
 from zerowait.search import Episode, Passage, Searcher, SearchSettings, Turn
 from zerowait.search.documents import Document
-from zerowait.search.passages import FAILED, INVALID, observed
+from zerowait.search.passages import FAILED, INVALID, observation_text
 from zerowait.tiny_models.policy import (
-    Lesson,
-    Tiny,
+    SftExample,
+    TinyFiles,
     prompt_tokens,
     question_row,
     save_tiny,
-    taught_policy,
     tokenizer_for,
+    train_policy,
 )
 from zerowait.verl.agent.policy_tokens import PolicyTokens
 
@@ -39,25 +38,25 @@ ANIMALS = ("badger", "crow", "donkey", "ferret", "goose", "lizard", "otter", "pa
 LOOKUP_SOURCE = "tiny/keepers"
 HELD_OUT = 6
 SETTINGS = SearchSettings(max_turns=1, max_turn_length=16, max_obs_length=64)
-"""How an episode goes in this world; retriever.topk is 1."""
+"""The search settings of these questions; retriever.topk is 1."""
 
 _VOCABULARY = 512
-_LESSONS = 400
-_Form: TypeAlias = Literal["guess", "search", "told"]
-_FORMS: dict[_Form, int] = {"guess": 6, "search": 2, "told": 16}
-"""Episodes of a batch. One in four searches of its own accord; in the others that do, the choice is
-not taught, only what follows it."""
+_BATCHES = 400
+_Form: TypeAlias = Literal["guess", "search", "given"]
+_FORMS: dict[_Form, int] = {"guess": 6, "search": 2, "given": 16}
+"""Episodes in a batch, by form. Of those with a labelled choice, one in four searches; in ``given``
+episodes the choice to search has no label, only what follows it."""
 
 
-class TinySearch(msgspec.Struct, frozen=True):
-    """Where the pieces are: policy and questions, and the corpus to be indexed."""
+class SearchFiles(msgspec.Struct, frozen=True):
+    """Paths of the policy with its data files, and of the corpus to be indexed."""
 
-    policy: Tiny
+    policy: TinyFiles
     corpus: str
 
 
 def question(name: str) -> str:
-    """What is asked about a keeper.
+    """The question about a keeper.
 
     >>> question("Ada")
     'Which animal does Ada keep?'
@@ -66,20 +65,20 @@ def question(name: str) -> str:
 
 
 def document(name: str, animal: str) -> Document:
-    """The one document about a keeper."""
+    """The document about a keeper."""
     return Document(name, f"{name} keeps a {animal}.")
 
 
-def make_tiny_search(folder: str | Path, *, rows: int = 256, seed: int = 0) -> TinySearch:
-    """A policy that guesses more often than it searches, with its world, in `folder`.
+def make_search_policy(folder: str | Path, *, rows: int = 256, seed: int = 0) -> SearchFiles:
+    """Make a policy that guesses more often than it searches, its data and corpus, in `folder`.
 
-    Takes about ten seconds, most of it teaching. No keeper of the validation file is in the
-    training file.
+    Takes about ten seconds. No keeper is in both data files.
 
     Args:
-        folder: is made; what is in it under the same names is replaced.
-        rows: of the training file; the validation file has each held-out keeper once.
-        seed: of the animals, the rows' order, the weights and the lessons.
+        folder: is created; files of the same names are replaced.
+        rows: number of rows in the training file; the validation file has each held-out keeper
+            once.
+        seed: of the animals, the rows' order, the weights and the supervised examples.
     """
     draw = random.Random(seed)
     home = Path(folder)
@@ -91,7 +90,7 @@ def make_tiny_search(folder: str | Path, *, rows: int = 256, seed: int = 0) -> T
     corpus.write_text("\n".join(lines) + "\n")
     held_out, known = NAMES[-HELD_OUT:], NAMES[:-HELD_OUT]
     tokenizer = search_tokenizer()
-    model = taught_policy(tokenizer, _lessons(tokenizer, draw), seed=seed, spread=0.1)
+    model = train_policy(tokenizer, _examples(tokenizer, draw), seed=seed, spread=0.1)
     policy = save_tiny(
         home,
         model,
@@ -99,7 +98,7 @@ def make_tiny_search(folder: str | Path, *, rows: int = 256, seed: int = 0) -> T
         train=_rows([draw.choice(known) for _ in range(rows)], keeps),
         validation=_rows(held_out, keeps),
     )
-    return TinySearch(policy=policy, corpus=str(corpus))
+    return SearchFiles(policy=policy, corpus=str(corpus))
 
 
 def search_tokenizer() -> Any:
@@ -108,7 +107,7 @@ def search_tokenizer() -> Any:
     for number, name in enumerate(NAMES):
         animal = ANIMALS[number % len(ANIMALS)]
         texts += [question(name), f"<search>{name}</search>", f"<answer>{animal}</answer>"]
-        texts += [observed([name], [[_passage(name, animal)]])] * 2
+        texts += [observation_text([name], [[_passage(name, animal)]])] * 2
     return tokenizer_for(texts, vocabulary=_VOCABULARY)
 
 
@@ -123,39 +122,39 @@ def _passage(name: str, animal: str) -> Passage:
     return Passage(document(name, animal).contents)
 
 
-def _lessons(tokenizer: Any, draw: random.Random) -> Iterator[list[Lesson]]:
-    """Episodes with made-up animals; the name in a search and the animal that was read matter."""
-    for _ in range(_LESSONS):
+def _examples(tokenizer: Any, draw: random.Random) -> Iterator[list[SftExample]]:
+    """Batches of episodes with random animals; searched names and read animals are decisive."""
+    for _ in range(_BATCHES):
         yield asyncio.run(_batch(tokenizer, draw))
 
 
-async def _batch(tokenizer: Any, draw: random.Random) -> list[Lesson]:
+async def _batch(tokenizer: Any, draw: random.Random) -> list[SftExample]:
     return [
-        await _lesson(tokenizer, draw.choice(NAMES), draw.choice(ANIMALS), form=form)
+        await _example(tokenizer, draw.choice(NAMES), draw.choice(ANIMALS), form=form)
         for form, count in _FORMS.items()
         for _ in range(count)
     ]
 
 
-async def _lesson(tokenizer: Any, name: str, animal: str, *, form: _Form) -> Lesson:
+async def _example(tokenizer: Any, name: str, animal: str, *, form: _Form) -> SftExample:
     searches = form != "guess"
     turns = [f"<search>{name}</search>"] * searches + [f"<answer>{animal}</answer>"]
     episode = await _episode(tokenizer, question(name), turns, found=_passage(name, animal))
     start = len(episode.prompt)
     tokens = (*episode.prompt, *episode.response)
-    choice = start + 1  # behind the <: whether to search
-    taught = tuple(
-        start + place
-        for place, written in enumerate(episode.mask)
-        if written and not (form == "told" and start + place == choice)
+    choice = start + 1  # the token after "<" decides whether to search
+    labelled = tuple(
+        start + position
+        for position, written in enumerate(episode.mask)
+        if written and not (form == "given" and start + position == choice)
     )
     words = {PolicyTokens(tokenizer).encode(word)[0] for word in (name, animal)}
-    crux = tuple(place for place in taught if searches and tokens[place] in words)
-    return Lesson(tokens, taught, crux)
+    decisive = tuple(position for position in labelled if searches and tokens[position] in words)
+    return SftExample(tokens, labelled, decisive)
 
 
 async def _episode(tokenizer: Any, asked: str, turns: Sequence[str], *, found: Passage) -> Episode:
-    """The episode in which the model writes `turns`: tokens come just as they will in training."""
+    """The episode in which the model writes `turns`, with the tokens that training will have."""
     tokens = PolicyTokens(tokenizer)
     left = iter(turns)
 

@@ -1,7 +1,7 @@
-"""zerowait inside verl: a plug-in, never a fork.
+"""zerowait for verl, as a plug-in.
 
-Importing this package loads neither verl, Ray nor torch. verl itself finds `zerowait.verl.plugin`
-through the ``verl.plugins`` entry point, in every process of a run.
+Importing this package loads neither verl, Ray nor torch. verl imports `zerowait.verl.plugin`
+through the entry point ``verl.plugins``, in every process of a run.
 """
 
 from importlib import import_module
@@ -31,10 +31,10 @@ _FUNCTIONS = ("acompute_score", "compute_score")
 
 
 def __getattr__(name: str) -> Any:
-    """What users import from here; the plug-in, which every process of a run loads, needs none."""
+    """Import a public name at its first use: verl loads this package in every process of a run."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # the functions apart, because importing them reads the environment
+    # the functions have a module of their own, because importing it reads the environment
     module = "zerowait.verl.batch.scores" if name in _FUNCTIONS else "zerowait.verl.batch"
     value = getattr(import_module(module), name)
     globals()[name] = value

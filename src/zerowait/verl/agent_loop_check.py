@@ -1,33 +1,33 @@
-"""Whether rewards will stand on, and be given for, tokens that the model wrote."""
+"""Check that rewards will be given for, and placed on, the tokens that the model wrote."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
 from zerowait.errors import ConfigError
-from zerowait.verl.rewards.rows import MANAGER
+from zerowait.verl.rows import MANAGER
 
 _KEY: Final = "actor_rollout_ref.rollout.agent.agent_loop_manager_class"
-_LAST_IS_THE_MODELS: Final = "single_turn_agent"
+_SINGLE_TURN: Final = "single_turn_agent"
 _OURS: Final = "search"
 
 
 def check_agent_loop(config: Any) -> None:
-    """Raise a ConfigError for an agent loop whose responses others may write in, without a mask.
+    """Raise a ConfigError for an agent loop that calls tools, unless our manager handles its masks.
 
-    verl's own worker puts the reward on the last token, whoever wrote it, where estimators such as
-    ``gae`` and ``reinforce_plus_plus`` multiply it away, and gives the reward manager the text of
-    tools as if it were the model's.
+    verl's own worker puts the reward on the last token even if a tool wrote it, where estimators
+    such as ``gae`` and ``reinforce_plus_plus`` multiply it by 0, and passes the text of tools to
+    the reward manager as if the model had written it.
 
     Args:
         config: verl's whole configuration.
     """
     agent = config.actor_rollout_ref.rollout.get("agent") or {}
-    loop = str(agent.get("default_agent_loop") or _LAST_IS_THE_MODELS)
-    if loop in (_LAST_IS_THE_MODELS, _OURS):
+    loop = str(agent.get("default_agent_loop") or _SINGLE_TURN)
+    if loop in (_SINGLE_TURN, _OURS):
         return
     manager = agent.get("agent_loop_manager_class")
-    if manager and (str(manager) == MANAGER or _is_ours(str(manager))):
+    if manager and (str(manager) == MANAGER or _is_our_manager(str(manager))):
         return
     found = f"{manager} is not derived from it" if manager else "it is not set"
     raise ConfigError(
@@ -37,7 +37,7 @@ def check_agent_loop(config: Any) -> None:
     )
 
 
-def _is_ours(name: str) -> bool:
+def _is_our_manager(name: str) -> bool:
     from verl.utils.import_utils import load_class_from_fqn
 
     from zerowait.verl.agent.manager import AgentLoopManager

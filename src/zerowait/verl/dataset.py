@@ -1,11 +1,11 @@
-"""verl's data set with the stamps that rewards need: split and group size.
+"""verl's data set, with the split and group size that rewards need in every row.
 
-What verl 0.9.1 does, as read and run:
+How verl 0.9.1 works:
 
 * ``PPOTrainer._init_dataloader`` builds two objects of this class, first with ``data.train_files``,
   then with ``data.val_files``, from the same ``data`` section: nothing else tells the two apart.
 * A row has no identity of its own. The trainer gives every fetched row a fresh ``uid`` (a UUID) for
-  training and for validation alike; it reaches the reward manager in ``non_tensor_batch["uid"]``
+  training and validation alike; it reaches the reward manager in ``non_tensor_batch["uid"]``
   beside ``session_id`` (0 to n - 1) and ``global_steps``, so that (split, uid) names a group and
   (split, uid, session_id) a response.
 * The manager is told neither whether it scores validation nor how many responses a prompt has.
@@ -24,7 +24,7 @@ from verl.utils.dataset.rl_dataset import RLHFDataset
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.verl.launch.data_columns import check_data_file
-from zerowait.verl.rewards.rows import mapping_in
+from zerowait.verl.rows import mapping_in
 
 TRAIN, VALIDATION = "train", "validation"
 _MAPPINGS = ("extra_info", "reward_model")
@@ -35,18 +35,24 @@ _SIZE_OF = {
 
 
 class RewardDataset(RLHFDataset):
-    """Rows whose ``extra_info`` says ``split``, ``group_size`` and a unique ``index``.
+    """Rows whose ``extra_info`` has ``split``, ``group_size`` and a unique ``index``.
 
-    Chosen with ``data.custom_cls.path=pkg://zerowait.verl.dataset`` and
-    ``data.custom_cls.name=RewardDataset``. The files' own ``split``, if there is one, is replaced:
-    what matters to a reward is what the row is used for. The files' own ``index`` is kept where it
-    is unique; where it is not, as in several files that each count from 0, rows are counted anew
-    and it is found under ``file_index``.
+    Selected with ``data.custom_cls.path=pkg://zerowait.verl.dataset`` and
+    ``data.custom_cls.name=RewardDataset``. ``split`` says what the row is used for, and replaces a
+    ``split`` in the files. The files' ``index`` is kept if it is unique; otherwise, as with several
+    files that each count from 0, rows are numbered and the old one becomes ``file_index``.
 
-    Prompts that are longer than ``data.max_prompt_length`` in tokens are left out with
-    ``data.filter_overlong_prompts=True``. Without it they are an error under ``data.truncation``
-    ``error``, verl's default, and lose their beginning under ``left``: verl 0.9.1 itself would
-    always do that, and only warn.
+    Prompts longer than ``data.max_prompt_length`` tokens are left out with
+    ``data.filter_overlong_prompts=True``. Otherwise they raise with ``data.truncation=error``,
+    verl's default, and lose their beginning with ``left``; verl 0.9.1 itself always cuts them, and
+    only warns.
+
+    Args:
+        data_files: ``data.train_files`` or ``data.val_files``.
+        tokenizer: the policy's.
+        config: the section ``data``, in its place in verl's whole configuration.
+        *args: further arguments of verl's data set.
+        **kwargs: as `args`.
 
     Raises:
         DataError: a file lacks messages or a ground truth, a prompt is too long, or all are.
@@ -68,10 +74,10 @@ class RewardDataset(RLHFDataset):
         self.group_size = group_size_of(self.split, config)
         super().__init__(data_files, tokenizer, config, *args, **kwargs)
         self._check_lengths(_paths(data_files))
-        self._counts_anew = not _unique(self._own_indices())
+        self._renumbered = not _unique(self._file_indices())
 
     def _read_files_and_tokenize(self) -> None:
-        """As verl's; columns that hold mappings as JSON text are read as mappings."""
+        """Read the files as verl does, and decode columns that hold mappings as JSON text."""
         super()._read_files_and_tokenize()
         texts = {
             name
@@ -83,20 +89,20 @@ class RewardDataset(RLHFDataset):
 
     def __getitem__(self, item: int) -> dict[str, Any]:
         row: dict[str, Any] = super().__getitem__(item)
-        given = row["extra_info"]
-        own = given.get("index")
-        row["index"] = item if self._counts_anew else own
+        extra_info = row["extra_info"]
+        file_index = extra_info.get("index")
+        row["index"] = item if self._renumbered else file_index
         row["extra_info"] = {
-            **given,
-            **({"file_index": own} if self._counts_anew and own is not None else {}),
+            **extra_info,
+            **({"file_index": file_index} if self._renumbered and file_index is not None else {}),
             "index": row["index"],
             "split": self.split,
-            # verl's own column for a prompt that is to have another number of responses
+            # verl's column for a prompt that gets another number of responses
             "group_size": int(row.get("__rollout_n__", self.group_size)),
         }
         return row
 
-    def _own_indices(self) -> list[Any]:
+    def _file_indices(self) -> list[Any]:
         if "extra_info" not in self.dataframe.column_names:
             return []
         return [(info or {}).get("index") for info in self.dataframe["extra_info"]]
@@ -132,7 +138,7 @@ class RewardDataset(RLHFDataset):
 
 
 def _read(rows: dict[str, list[Any]], *, names: set[str]) -> dict[str, list[Any]]:
-    """These rows of a data frame, with the JSON in the columns `names` read."""
+    """Rows of a data frame, with the JSON text in the columns `names` decoded."""
     return {
         name: [mapping_in(value) for value in column] if name in names else column
         for name, column in rows.items()
@@ -144,10 +150,14 @@ def _unique(indices: list[Any]) -> bool:
 
 
 def split_of(data_files: Any, config: Any) -> str:
-    """``train`` or ``validation``, by which of the configuration's files `data_files` are.
+    """``train`` or ``validation``.
+
+    Args:
+        data_files: the files of a data set.
+        config: the section ``data``, which names both splits' files.
 
     Raises:
-        ConfigError: they are both, or neither.
+        ConfigError: `data_files` are the files of both splits, or of neither.
     """
     matching = [
         split
@@ -157,7 +167,7 @@ def split_of(data_files: Any, config: Any) -> str:
     if len(matching) == 1:
         return matching[0]
     if matching and isinstance(data_files, ListConfig):
-        # The same files in both places: the list itself knows where in the configuration it is.
+        # The same files for both splits: the list knows its own place in the configuration.
         return VALIDATION if data_files._key() == "val_files" else TRAIN  # noqa: SLF001
     raise ConfigError(
         "data.train_files and data.val_files name the same files: write both as lists, such as "
@@ -168,7 +178,7 @@ def split_of(data_files: Any, config: Any) -> str:
 
 
 def group_size_of(split: str, config: Any) -> int:
-    """How many responses each prompt of `split` gets.
+    """Number of responses to each prompt of `split`.
 
     Args:
         split: ``train`` or ``validation``.

@@ -1,4 +1,4 @@
-"""verl 0.9.1's advantage estimators, and which of them its trainer can run; needs no verl."""
+"""verl 0.9.1's advantage estimators and what each needs. Imports no verl."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _UNRUNNABLE: Final = {
     "remax": ("the rewards of greedy responses, which are not sampled there", "rloo"),
     "tir_optimal_token_baseline": _NO_SQUARES,
 }
-"""What verl's trainer (``trainer.use_v1``) does not give them, and the nearest that it runs."""
+"""Estimators that verl's trainer (``trainer.use_v1``) cannot run: what they lack, what to take."""
 
 
 def estimator_in(config: Any) -> str:
-    """The estimator that verl's whole configuration chooses, by name."""
+    """The name of the estimator in verl's whole configuration."""
     chosen = config.algorithm.adv_estimator
     return str(getattr(chosen, "value", chosen))  # verl's own type, or its name
 
 
 def not_run(estimator: str) -> tuple[str, str] | None:
-    """Why verl 0.9.1's trainer cannot run an estimator, and what to do; None for the others.
+    """Why verl 0.9.1's trainer cannot run this estimator, and what to use; None if it can.
 
     >>> not_run("remax")[1]
     'take rloo, the nearest that it runs'
@@ -55,7 +55,7 @@ def not_run(estimator: str) -> tuple[str, str] | None:
 
 
 def check_estimator(config: Any) -> None:
-    """Raise a ConfigError for an estimator that would end training at its first advantage."""
+    """Raise a ConfigError for an estimator with which verl's trainer fails at its first step."""
     if not config.trainer.get("use_v1", True):
         return
     estimator = estimator_in(config)
@@ -65,7 +65,7 @@ def check_estimator(config: Any) -> None:
 
 
 def has_group_baseline(estimator: str) -> bool:
-    """Whether the estimator compares a row with its siblings; one that we do not know does.
+    """Whether the estimator compares the responses of a group; True for an unknown estimator.
 
     >>> has_group_baseline("grpo"), has_group_baseline("gae")
     (True, False)
@@ -74,16 +74,16 @@ def has_group_baseline(estimator: str) -> bool:
 
 
 def needs_two_responses(estimator: str) -> bool:
-    """Whether the estimator needs two responses of each group, and raises where there is one.
+    """Whether the estimator raises for a group of one response.
 
-    >>> pairs("grpo_passk"), pairs("grpo")
+    >>> needs_two_responses("grpo_passk"), needs_two_responses("grpo")
     (True, False)
     """
     return estimator == "grpo_passk"
 
 
 def whitens(estimator: str) -> bool:
-    """Whether the estimator divides by a deviation over all tokens, which two have to be there for.
+    """Whether the estimator divides by a deviation over all tokens, which needs two of them.
 
     >>> whitens("gae"), whitens("grpo")
     (True, False)

@@ -1,9 +1,9 @@
-"""The ``verl.plugins`` entry point: importing this module registers all we bring.
+"""The entry point ``verl.plugins``: importing this module registers zerowait's parts with verl.
 
-verl imports it inside ``import verl``, in every process (vLLM's among them), calls nothing in it,
-and hides whatever it raises. So it never raises, and imports nothing of verl's: what belongs to one
-of verl's registries is put there once somebody imports the registry. It keeps account: `registered`
-says what became of each, and ``zerowait doctor verl`` shows it.
+verl imports it during ``import verl``, in every process (vLLM's among them), calls nothing in it,
+and hides its exceptions. So it never raises and imports nothing of verl's: each part is registered
+when the module that holds its registry is imported. `registered` lists the results, which
+``zerowait doctor verl`` shows.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any, Final
 
 import msgspec
 
+from zerowait.verl.import_hook import on_import
+from zerowait.verl.job_end import close_at_exit
 from zerowait.verl.process_role import in_training_worker
-from zerowait.verl.rewards.job_end import close_at_exit
-from zerowait.verl.when_imported import when_imported
 
 REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
@@ -27,14 +27,14 @@ AGENT_LOOP = "search"
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one thing that the plug-in registers.
+    """The result of registering one part of the plug-in.
 
     Args:
         what: kind and name, such as ``rollout transformers``.
-        where: the module of verl's whose registry it belongs to.
-        status: ``registered``, now or when that module is imported, ``skipped`` because this
+        where: verl's module that holds the registry.
+        status: ``registered`` (now, or when that module is imported), ``skipped`` because this
             process does not need it, or ``failed``.
-        error: type and text of the exception, when it failed.
+        error: type and text of the exception, if it failed.
     """
 
     what: str
@@ -44,17 +44,17 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def registered() -> tuple[Registration, ...]:
-    """What was registered in this process, or will be when its registry is there; and why not."""
-    return tuple(_ACCOUNT.values())
+    """The results of all registrations in this process."""
+    return tuple(_REGISTRATIONS.values())
 
 
 def import_registries() -> None:
-    """Import whatever a registration waits for, so that the account is complete.
+    """Import verl's registries, so that no registration is still waiting for one.
 
     Raises:
         ImportError: a module of verl's cannot be imported.
     """
-    for _, module, _, needed in _ENTRIES:
+    for _, module, _, needed in _PARTS:
         if needed():
             importlib.import_module(module)
 
@@ -86,7 +86,7 @@ def _load_replica() -> Any:
 
 
 def _register_agent_loop() -> None:
-    """By name: verl imports it in the process that runs it."""
+    """Registered by name; verl imports it in the process that runs it."""
     from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 
     _agent_loop_registry[AGENT_LOOP] = {
@@ -95,7 +95,7 @@ def _register_agent_loop() -> None:
 
 
 def _importing(module: str) -> Callable[[], None]:
-    """A registration that a module of ours makes when it is imported."""
+    """The import of one of our modules, which registers its classes itself."""
 
     def register() -> None:
         importlib.import_module(module)
@@ -108,12 +108,12 @@ def _on_cpu() -> bool:
 
 
 def _trains_on_cpu() -> bool:
-    """The engine is heavy to import, and only a training worker asks for it."""
+    """For the engine: heavy to import, and only used in training workers."""
     return _on_cpu() and in_training_worker()
 
 
 def _may_score_or_roll_out() -> bool:
-    """Both are heavy to import, and a training worker never asks for either."""
+    """For what is heavy to import and never used in training workers."""
     return not in_training_worker()
 
 
@@ -122,25 +122,27 @@ def _always() -> bool:
 
 
 def _attempt(what: str, where: str, register: Callable[[], None]) -> None:
-    """Register, and put down what became of it."""
+    """Register one part and store the result."""
     try:
         register()
-    except Exception as error:  # noqa: BLE001 - verl would hide it; the account must not
+    except Exception as error:  # noqa: BLE001 - verl would hide it; the result must show it
         text = f"{type(error).__name__}: {error}"
-        _ACCOUNT[what] = Registration(what=what, where=where, status="failed", error=text)
+        _REGISTRATIONS[what] = Registration(what=what, where=where, status="failed", error=text)
     else:
-        _ACCOUNT[what] = Registration(what=what, where=where, status="registered")
+        _REGISTRATIONS[what] = Registration(what=what, where=where, status="registered")
 
 
-def _plan(what: str, module: str, register: Callable[[], None], needed: Callable[[], bool]) -> None:
-    """Register once `module` has been imported, if this process has a use for it."""
+def _schedule(
+    what: str, module: str, register: Callable[[], None], needed: Callable[[], bool]
+) -> None:
+    """Register a part when `module` is imported, if this process needs the part."""
     status = "registered" if needed() else "skipped"
-    _ACCOUNT[what] = Registration(what=what, where=module, status=status)
+    _REGISTRATIONS[what] = Registration(what=what, where=module, status=status)
     if status == "registered":
-        when_imported(module, partial(_attempt, what, module, register))
+        on_import(module, partial(_attempt, what, module, register))
 
 
-_ENTRIES: Final = (
+_PARTS: Final = (
     (
         f"platform {PLATFORM}",
         "verl.plugin.platform.platform_manager",
@@ -179,9 +181,9 @@ _ENTRIES: Final = (
         _may_score_or_roll_out,
     ),
 )
-"""What, the module of verl's that it waits for, how it is registered, and who needs it."""
-_ACCOUNT: dict[str, Registration] = {}
+"""Name, verl's module that holds the registry, how to register, and whether it is needed here."""
+_REGISTRATIONS: dict[str, Registration] = {}
 
-for entry in _ENTRIES:
-    _plan(*entry)
+for entry in _PARTS:
+    _schedule(*entry)
 close_at_exit()

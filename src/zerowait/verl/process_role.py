@@ -1,4 +1,4 @@
-"""What this process is for, as verl's own environment variables and names tell."""
+"""Which role this process has in a verl run, by verl's environment variables and actor names."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 
 
 def in_training_worker() -> bool:
-    """Whether this process is a member of one of verl's Ray worker groups."""
+    """Whether this process is a worker of one of verl's Ray worker groups (training)."""
     return os.environ.get("WG_BACKEND") == "ray" and "RANK" in os.environ
 
 
 def in_reward_worker() -> bool:
-    """Whether this process is one of the actors in which verl's reward managers run."""
+    """Whether this process is one of the Ray actors that run verl's reward managers."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return False

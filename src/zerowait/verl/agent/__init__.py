@@ -1,1 +1,1 @@
-"""verl's agent loop `search`."""
+"""Agent loops for verl: ``search``, and the manager that places rewards on model tokens."""

@@ -1,4 +1,4 @@
-"""A policy's tokenizer as episodes want it."""
+"""A policy's tokenizer in the form that search episodes need."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 class PolicyTokens:
-    """A tokenizer of transformers with every special token shown and none added.
+    """Encodes and decodes with special tokens kept and none added.
 
     Args:
-        tokenizer: what verl or ``AutoTokenizer`` made.
+        tokenizer: of transformers, from verl or ``AutoTokenizer``.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
 
     def encode(self, text: str, /) -> list[int]:
-        """The tokens of `text`, nothing before or after them."""
+        """The tokens of `text`, without a token before or after them."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return ids
 
@@ -30,11 +30,11 @@ class PolicyTokens:
 
 @lru_cache(maxsize=8)  # a tokenizer may have thousands, and each trajectory asks
 def control_tokens(tokenizer: Any) -> dict[int, str]:
-    """The tokens that no text of others may write, each with its own text.
+    """Control tokens, which the text of a tool must not produce, each with its text.
 
-    Special ones, and those that were added to the vocabulary with a sign in them, as
-    ``<tool_call>``; runs of white space and words that were added are text, and so is what stands
-    for an unknown word, unless it also ends or begins a text.
+    They are the special tokens, and added tokens with punctuation in them such as ``<tool_call>``.
+    Added words and runs of white space are ordinary text, and so is the token for unknown words,
+    unless it also begins, ends or pads a text.
     """
     found = {
         int(token): added.content
@@ -51,15 +51,15 @@ def control_tokens(tokenizer: Any) -> dict[int, str]:
 
 @lru_cache(maxsize=8)
 def message_ends(tokenizer: Any) -> frozenset[int]:
-    """The special tokens: one at the end of a turn ends the message."""
+    """The special tokens; one at the end of a turn ends the message."""
     special = {int(token) for token, one in _added(tokenizer).items() if one.special}
     return frozenset(special | set(map(int, tokenizer.all_special_ids)))
 
 
 def _added(tokenizer: Any) -> Mapping[int, Any]:
-    """The tokens that were added to the vocabulary; Mistral's own tokenizer does not tell them.
+    """The tokens that were added to the vocabulary.
 
-    It makes control tokens of no text.
+    Mistral's own tokenizer does not list them, and never makes control tokens from text.
     """
     try:
         added: Mapping[int, Any] = tokenizer.added_tokens_decoder

@@ -1,4 +1,4 @@
-"""verl's agent loop ``search``: episodes of `zerowait.search` as trajectories of verl.
+"""verl's agent loop ``search``: runs episodes of `zerowait.search` as verl trajectories.
 
 Selected with ``actor_rollout_ref.rollout.agent.default_agent_loop=search`` and configured with a
 section of its own (see `zerowait.search.SearchSettings`)::
@@ -6,7 +6,7 @@ section of its own (see `zerowait.search.SearchSettings`)::
     +search.max_turns=2
     +search.retriever.url=http://127.0.0.1:8000/retrieve
 
-The markers may also be given where Search-R1 has them, as
+The markers may also be set with Search-R1's keys,
 ``+algorithm.state_masking.start_state_marker`` and ``end_state_marker``.
 """
 
@@ -37,25 +37,25 @@ from zerowait.search import (
     Turn,
     settings_from,
 )
-from zerowait.verl.agent.manager import placed
+from zerowait.verl.agent.manager import with_reward_on_model_token
 from zerowait.verl.agent.policy_tokens import PolicyTokens, control_tokens, message_ends
-from zerowait.verl.agent.turn_reports import TurnReports, was_aborted
-from zerowait.verl.rewards.rows import EPISODE, MODEL_TOKENS, WHOLE
+from zerowait.verl.agent.turn_metadata import TurnMetadata, was_aborted
+from zerowait.verl.rows import EPISODE, MODEL_TOKENS, WHOLE
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}
 
-# verl makes an agent loop anew for every trajectory; what they share belongs to the worker's loop
-# and ends with its process.
+# verl creates an agent loop for every trajectory; the retriever's client is shared by all that run
+# on one event loop.
 _RETRIEVERS: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[RetrieverSettings, Retriever]] = (
     WeakKeyDictionary()
 )
 
 
 def search_settings(config: Any) -> SearchSettings:
-    """The settings in verl's whole configuration.
+    """The search settings in verl's whole configuration.
 
     Raises:
-        ConfigError: a key is unknown, a value is not possible, or a marker is given twice.
+        ConfigError: a key is unknown, a value is invalid, or a marker is set twice.
     """
     given = dict(_plain(OmegaConf.select(config, "search")))
     masking = _plain(OmegaConf.select(config, "algorithm.state_masking"))
@@ -70,11 +70,11 @@ def search_settings(config: Any) -> SearchSettings:
     return settings_from(given)
 
 
-def account(episode: Episode) -> dict[str, Any]:
-    """How an episode went, in plain values: what a scorer finds under ``extra["episode"]``.
+def episode_summary(episode: Episode) -> dict[str, Any]:
+    """The summary of an episode in plain values, which scorers find under ``extra["episode"]``.
 
-    ``authors`` says in order who wrote how many tokens of the response: ``[["model", 12],
-    ["environment", 40], ...]``. ``failures`` says why searches failed, each reason once.
+    ``authors`` lists the authors of the response's tokens in order: ``[["model", 12],
+    ["environment", 40], ...]``. ``failures`` lists the reasons for failed searches, each once.
     """
     return {
         "turns": sum(1 for _ in episode.turns()),
@@ -89,11 +89,11 @@ def account(episode: Episode) -> dict[str, Any]:
 
 
 class SearchAgentLoop(AgentLoopBase):
-    """One trajectory: the model thinks, searches and answers; only its own tokens are trained on.
+    """One trajectory in which the model thinks, searches and answers.
 
-    What the environment wrote has mask 0 and log-probability 0.0. ``extra_fields`` says how many
-    tokens the model wrote, so that length terms count no others, and how the episode went, which
-    goes into the sample that is rewarded.
+    Tokens of the environment have mask 0 and log-probability 0.0. ``extra_fields`` holds the number
+    of tokens that the model wrote, for length penalties, and the summary of the episode, for the
+    sample that is scored.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -102,10 +102,15 @@ class SearchAgentLoop(AgentLoopBase):
         self._spent_s = {"generate": 0.0, "search": 0.0}
 
     async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput:
-        """The trajectory for one row of the data."""
+        """Run the trajectory for one row of the data.
+
+        Args:
+            sampling_params: verl's, passed to the rollout engine.
+            **kwargs: the row's columns; ``raw_prompt`` is the list of chat messages.
+        """
         prompt = await self.ct_build_initial_tokens(list(kwargs["raw_prompt"]))
         request_id = uuid4().hex
-        reports = TurnReports()
+        metadata = TurnMetadata()
 
         async def generate(context: Sequence[int], most: int) -> Turn:
             began = time.monotonic()
@@ -115,13 +120,13 @@ class SearchAgentLoop(AgentLoopBase):
                 sampling_params={**sampling_params, **self._stop(), "max_tokens": most},
             )
             self._spent_s["generate"] += time.monotonic() - began
-            reports.add(output)
+            metadata.add(output)
             return Turn(output.token_ids, output.log_probs or None, was_aborted(output))
 
         episode = await self._searcher(generate).episode(
             prompt, room=self.rollout_config.response_length
         )
-        return self._output(episode, reports)
+        return self._output(episode, metadata)
 
     def _searcher(self, generate: Any) -> Searcher:
         return Searcher(
@@ -141,47 +146,47 @@ class SearchAgentLoop(AgentLoopBase):
             self._spent_s["search"] += time.monotonic() - began
 
     def _stop(self) -> dict[str, Any]:
-        """How the engine is told to stop behind a closing tag, and to keep the tag's tokens."""
+        """Sampling parameters that make the engine stop after a closing tag and keep the tag."""
         kept = (
             "no_stop_trim" if self.rollout_config.name == "sglang" else "include_stop_str_in_output"
         )
         return {"stop": list(STOP_TEXTS), kept: True}
 
-    def _output(self, episode: Episode, reports: TurnReports) -> AgentLoopOutput:
+    def _output(self, episode: Episode, metadata: TurnMetadata) -> AgentLoopOutput:
         output = AgentLoopOutput(
             prompt_ids=list(episode.prompt),
             response_ids=episode.response,
             response_mask=episode.mask,
             response_logprobs=episode.log_probs,
-            routed_experts=_up_to(reports.routed_experts, episode),
+            routed_experts=_up_to(metadata.routed_experts, episode),
             num_turns=1 + len(episode.segments),
             metrics=AgentLoopMetrics(
                 generate_sequences=self._spent_s["generate"],
                 tool_calls=self._spent_s["search"],
-                num_preempted=reports.num_preempted,
+                num_preempted=metadata.num_preempted,
             ),
             extra_fields={
-                **reports.fields,
+                **metadata.fields,
                 MODEL_TOKENS: episode.model_tokens,
-                EPISODE: account(episode),
-                WHOLE: True,  # what was found cannot write tags or control tokens
-                # what verl's own loops always have
+                EPISODE: episode_summary(episode),
+                WHOLE: True,  # retrieved text cannot contain tags or control tokens
+                # keys that verl's own loops always have
                 "turn_scores": [],
                 "tool_rewards": [],
             },
         )
-        return placed(output)
+        return with_reward_on_model_token(output)
 
 
 def _up_to(routed_experts: Any, episode: Episode) -> Any:
-    """Without those of tokens behind a closing tag, which are not kept."""
+    """The routed experts without those of tokens after a closing tag, which are dropped."""
     if routed_experts is None:
         return None
     return routed_experts[: len(episode.prompt) + len(episode.response)]
 
 
 def _retriever(settings: RetrieverSettings) -> Retriever:
-    """The running loop's client for these settings."""
+    """The running event loop's client for these settings."""
     shared = _RETRIEVERS.setdefault(asyncio.get_running_loop(), {})
     if settings not in shared:
         shared[settings] = Retriever(settings)

@@ -1,7 +1,7 @@
-"""Rewards behind the faces that verl's users call themselves: batches, functions, settings.
+"""Batch APIs for verl's users: a reward manager for whole batches, and a client for one judge.
 
-They are thin: each makes a reward configuration and hands it to the engine. Importing this loads
-neither verl, Ray nor torch.
+Each builds a reward configuration and passes it to the engine. Importing this loads neither verl,
+Ray nor torch.
 """
 
 from zerowait.verl.batch.manager import LengthPenaltyRewardManager

@@ -1,4 +1,4 @@
-"""The reward that the environment describes: a rule, or a monitor that reads the reasoning."""
+"""A reward configuration from environment variables: a rule, or a monitor of the reasoning."""
 
 from __future__ import annotations
 
@@ -31,10 +31,14 @@ _NO = frozenset({"", "0", "false", "no", "off"})
 
 
 def reward_in(environ: Mapping[str, str], *, on_failure: Any = "neutral") -> dict[str, Any]:
-    """What a ``reward.yaml`` with the same meaning holds.
+    """The content of the ``reward.yaml`` that these environment variables stand for.
 
-    Without ``TRAIN_WITH_MONITOR`` a response is worth what the rule for its data source says. With
-    it, it is worth what the monitor's prediction says, and the rule is recorded beside it.
+    Without ``TRAIN_WITH_MONITOR`` the reward is the score of the rule for the data source. With it,
+    the reward follows from the monitor's prediction, and the rule is only recorded.
+
+    Args:
+        environ: environment variables.
+        on_failure: the failure policy.
 
     Raises:
         ConfigError: a variable is missing or is not what it has to be; names it.
@@ -93,9 +97,9 @@ def _number(environ: Mapping[str, str], name: str, default: float) -> float:
 
 
 def _share(environ: Mapping[str, str]) -> float | None:
-    """The share of samples whose property holds, as the user says it.
+    """The share of samples whose property is true, in (0, 1), as given by the user.
 
-    It is not counted from batches: a reward would depend on the others in its batch.
+    It is not counted from batches, or a reward would depend on the others in its batch.
     """
     text = environ.get(REBALANCE, "").strip().lower()
     if text in _NO:

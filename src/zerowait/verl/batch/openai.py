@@ -1,4 +1,4 @@
-"""The quality judge by itself, from synchronous and from asynchronous code."""
+"""Clients of the quality judge alone, for synchronous and for asynchronous code."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any, Self
 from zerowait.engine import Engine
 from zerowait.errors import ClosedError
 from zerowait.types import Reward, Sample
-from zerowait.verl.batch.opened import LazyRewards
+from zerowait.verl.batch.lazy_rewards import LazyRewards
 from zerowait.verl.batch.settings import LengthPenaltyConfig
 
 
 class AsyncOpenAIManager:
-    """Asks the judge about batches in the background; opened at first use, ``with`` closes it.
+    """Judges batches in the background; opens at the first use, ``with`` closes it.
 
     Args:
-        config: a `LengthPenaltyConfig` or what makes one; its length penalty and gate are not used.
+        config: a `LengthPenaltyConfig`, or the mapping to make one; its length penalty and gate are
+            not used.
 
     Raises:
         ConfigError: something in the settings is wrong, or the judge's key is missing.
@@ -27,23 +28,23 @@ class AsyncOpenAIManager:
 
     def __init__(self, config: LengthPenaltyConfig | Mapping[str, Any] | None = None) -> None:
         self.config = LengthPenaltyConfig.of(config)
-        self._opened = LazyRewards(self.config.quality(), deadline_s=self.config.deadline_s)
+        self._rewards = LazyRewards(self.config.quality(), deadline_s=self.config.deadline_s)
 
     def initialize(self) -> None:
-        """Open it now and not with the first batch. Idempotent."""
-        self._opened.open()
+        """Open the engine now and not at the first batch. Idempotent."""
+        self._rewards.open()
 
     def shutdown(self) -> None:
-        """Close it: futures that are not done are cancelled. Idempotent."""
-        self._opened.close()
+        """Close the engine; open futures are cancelled. Idempotent."""
+        self._rewards.close()
 
     def submit(self, batch: Sequence[Sample]) -> Future[list[Reward]]:
-        """A future of each sample's reward, in order; returns at once.
+        """A future of the batch's rewards, in order; returns at once.
 
-        A reward's value is `reward_coefficient` times the judge's score, or None where the judge
-        did not give one by `deadline_s` and the failure policy makes no number of that.
+        A reward's value is `reward_coefficient` times the judge's score; None where there is no
+        score after `deadline_s` seconds and the failure policy gives no number.
         """
-        return self._opened.submit_all(batch)
+        return self._rewards.submit_all(batch)
 
     def __enter__(self) -> Self:
         self.initialize()
@@ -59,7 +60,7 @@ class AsyncOpenAIManager:
 
 
 class AsyncOpenAIWorker:
-    """The same on the running event loop; ``async with`` opens and closes it.
+    """Judges batches on the running event loop; ``async with`` opens and closes it.
 
     Args:
         config: as for `AsyncOpenAIManager`.
@@ -74,17 +75,17 @@ class AsyncOpenAIWorker:
         self._open = False
 
     async def initialize(self) -> None:
-        """Open it. Idempotent."""
+        """Open the engine. Idempotent."""
         if not self._open:
             await self._engine.__aenter__()
             self._open = True
 
     async def shutdown(self) -> None:
-        """Close it for good. Idempotent."""
+        """Close the engine; it cannot be opened again. Idempotent."""
         await self._engine.aclose()
 
     async def process(self, batch: Sequence[Sample]) -> list[Reward]:
-        """Each sample's reward, in order, as `AsyncOpenAIManager.submit` promises it.
+        """The batch's rewards, in order; values as in `AsyncOpenAIManager.submit`.
 
         Raises:
             ClosedError: it is not open.

@@ -1,7 +1,7 @@
-"""Reward functions in verl's two conventions: one response, or lists of them.
+"""``compute_score`` in verl's two conventions: for one response, or for lists of responses.
 
-What they ask is in the environment, or in a ``reward.yaml`` that they are given. Importing this
-module checks the environment, because a trainer does so when it starts and not with its first
+The reward is configured by environment variables or by a ``reward.yaml``. Importing this module
+checks the environment, so that a mistake is seen when the trainer starts and not at its first
 batch.
 """
 
@@ -18,17 +18,17 @@ import msgspec
 from zerowait.config import load_config
 from zerowait.errors import ConfigError, DataError, JudgementError
 from zerowait.types import Reward, Sample
-from zerowait.verl.batch.data import logged
+from zerowait.verl.batch.data_proto import logged
 from zerowait.verl.batch.environment import VARIABLES, reward_in
-from zerowait.verl.batch.opened import LazyRewards
+from zerowait.verl.batch.lazy_rewards import LazyRewards
 from zerowait.verl.process_role import in_reward_worker
-from zerowait.verl.rewards.rows import WHOLE, plain_values
 from zerowait.verl.rewards.streaming_rules import refuse_without_number
+from zerowait.verl.rows import WHOLE, plain_values
 
 ScoredRow: TypeAlias = dict[str, Any]
 _DEADLINE_S: Final = 300.0
-_OPENED: Final[dict[bytes, LazyRewards]] = {}
-"""One for each configuration that this process was asked for."""
+_REWARDS: Final[dict[bytes, LazyRewards]] = {}
+"""By hash of the configuration; shared by all calls in this process."""
 
 
 def compute_score(  # noqa: PLR0913 - verl's two conventions
@@ -44,28 +44,28 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
     config: str | Mapping[str, Any] | None = None,
     on_failure: Any = None,
 ) -> ScoredRow | list[ScoredRow]:
-    """What a response is worth, or, for lists, what each of them is.
+    """The score of one response as a mapping, or a list of mappings for lists of responses.
 
-    A row is a mapping with the same keys whatever happened: ``score`` (None where a judgement was
-    not reached and `on_failure` makes no number of that), ``abstained`` (1 then), why, and each
-    component with what it measured.
+    Every mapping has the same keys: ``score`` (None where a judgement failed and `on_failure` gives
+    no number for it), ``abstained`` (1.0 then, else 0.0), ``abstained_why``, and each component
+    with its metrics.
 
     Args:
         solution_str: one response.
         ground_truth: what its rule compares it with.
-        data_source: selects its rule.
-        extra_info: further columns; ``prompt`` or ``question`` in it is shown to judges.
-        solution_strs: many responses, instead; further lists belong to it.
+        data_source: selects the rule.
+        extra_info: further columns; judges are shown its ``prompt`` or ``question``.
+        solution_strs: many responses, in place of `solution_str`; the other lists go with it.
         ground_truths: as `ground_truth`, one for each.
         data_sources: as `data_source`, one for each.
         extra_infos: as `extra_info`, one for each.
-        config: a ``reward.yaml`` or what it holds; None: what the environment says (see
+        config: path of a ``reward.yaml``, or its content; None reads the environment variables (see
             ``docs/integrations/length-penalty.md``).
-        on_failure: the failure policy, where the environment says the rest; None is ``neutral``.
+        on_failure: the failure policy when `config` is None; None is ``neutral``.
 
     Raises:
-        ConfigError: the configuration is wrong, or compares the responses of a group; or verl's
-            own reward managers ask, and a failure would leave a row without a number.
+        ConfigError: the configuration is wrong, or compares the responses of a group; or one of
+            verl's own reward managers calls, and a failure would leave a row without a number.
         DataError: the lists are not of one length, are no lists, or come with an argument of the
             other convention; `extra_info` is no mapping; or there is no response.
         JudgementError: a judgement failed and its policy is ``raise``.
@@ -73,12 +73,12 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
     >>> compute_score("#### 4", "4", "openai/gsm8k", {})["score"]
     1.0
     """
-    opened = _opened(config, on_failure)
+    rewards = _rewards_for(config, on_failure)
     if solution_strs is not None:
         _refuse_mixture(solution_str, ground_truth, data_source, extra_info)
         samples = _listed(solution_strs, ground_truths, data_sources, extra_infos)
-        return [_row(reward) for reward in opened.score(samples)]
-    return _row(opened.one(_sample(solution_str, ground_truth, data_source, extra_info)))
+        return [_row(reward) for reward in rewards.score(samples)]
+    return _row(rewards.one(_sample(solution_str, ground_truth, data_source, extra_info)))
 
 
 async def acompute_score(  # noqa: PLR0913 - verl's two conventions
@@ -94,25 +94,26 @@ async def acompute_score(  # noqa: PLR0913 - verl's two conventions
     config: str | Mapping[str, Any] | None = None,
     on_failure: Any = None,
 ) -> ScoredRow | list[ScoredRow]:
-    """The same as `compute_score`, awaited: verl's own managers then wait for many at a time."""
-    opened = _opened(config, on_failure)
+    """As `compute_score`, for callers with an event loop: verl then awaits many rows at a time."""
+    rewards = _rewards_for(config, on_failure)
     if solution_strs is not None:
         _refuse_mixture(solution_str, ground_truth, data_source, extra_info)
         samples = _listed(solution_strs, ground_truths, data_sources, extra_infos)
-        rewards = await asyncio.wrap_future(opened.submit_all(samples))
-        return [_row(reward) for reward in rewards]
+        scored = await asyncio.wrap_future(rewards.submit_all(samples))
+        return [_row(reward) for reward in scored]
     sample = _sample(solution_str, ground_truth, data_source, extra_info)
-    return _row(await asyncio.wrap_future(opened.open().submit(sample)))
+    return _row(await asyncio.wrap_future(rewards.open().submit(sample)))
 
 
-def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> LazyRewards:
-    """Thousands of calls share what the first of them opened."""
+def _rewards_for(config: str | Mapping[str, Any] | None, on_failure: Any) -> LazyRewards:
+    """The rewards for this configuration, which all calls of this process share."""
     if config is not None and on_failure is not None:
         raise ConfigError("on_failure belongs into config, where there is one")
     environ = _environment()
-    told = msgspec.json.encode(plain_values([config, on_failure, environ]), order="deterministic")
-    key = hashlib.sha256(told).digest()  # it may hold an API key, and lives as long as the process
-    found = _OPENED.get(key)
+    text = msgspec.json.encode(plain_values([config, on_failure, environ]), order="deterministic")
+    # hashed, because the text may hold an API key and the dictionary lives as long as the process
+    key = hashlib.sha256(text).digest()
+    found = _REWARDS.get(key)
     if found is not None:
         return found
     given = config
@@ -120,7 +121,7 @@ def _opened(config: str | Mapping[str, Any] | None, on_failure: Any) -> LazyRewa
         given = reward_in(environ, on_failure="neutral" if on_failure is None else on_failure)
     if in_reward_worker():
         refuse_without_number(load_config(given))
-    return _OPENED.setdefault(key, _prepared(given))
+    return _REWARDS.setdefault(key, _prepared(given))
 
 
 def _environment() -> dict[str, str]:
@@ -128,18 +129,18 @@ def _environment() -> dict[str, str]:
 
 
 def _prepared(given: str | Mapping[str, Any]) -> LazyRewards:
-    opened = LazyRewards(given, deadline_s=_DEADLINE_S)
-    if opened.plan.waits_for_siblings:
+    rewards = LazyRewards(given, deadline_s=_DEADLINE_S)
+    if rewards.plan.waits_for_siblings:
         raise ConfigError(
-            f"the component {opened.plan.waits_for_siblings!r} compares the responses of a group, "
+            f"the component {rewards.plan.waits_for_siblings!r} compares the responses of a group, "
             "and compute_score is not told which belong together: use the reward manager zerowait, "
             "or LengthPenaltyRewardManager"
         )
-    return opened
+    return rewards
 
 
 def _refuse_mixture(response: Any, gold: Any, source: Any, extra: Any) -> None:
-    """Raises where lists come with what belongs to one response, which none of them would get."""
+    """Raise a DataError for arguments of the one-response convention beside lists."""
     single = {
         "solution_str": response,
         "ground_truth": gold,
@@ -176,17 +177,17 @@ def _listed(
 def _sample(response: Any, gold: Any, source: Any, extra: Mapping[str, Any] | None) -> Sample:
     if response is None:
         raise DataError("there is no response: give solution_str, or solution_strs")
-    told = plain_values({} if extra is None else extra)
-    if not isinstance(told, dict):
-        raise DataError(f"extra_info has to be a mapping or None, not {type(told).__name__}")
+    columns = plain_values({} if extra is None else extra)
+    if not isinstance(columns, dict):
+        raise DataError(f"extra_info has to be a mapping or None, not {type(columns).__name__}")
     if in_reward_worker():
-        _refuse_turns_of_others(told)
-    prompt = told.get("prompt") or told.get("question") or ""
-    return Sample(prompt, response, plain_values(gold), str(source or ""), extra=told)
+        _refuse_tool_text(columns)
+    prompt = columns.get("prompt") or columns.get("question") or ""
+    return Sample(prompt, response, plain_values(gold), str(source or ""), extra=columns)
 
 
-def _refuse_turns_of_others(extra: Mapping[str, Any]) -> None:
-    """Raises where verl's own manager decoded what tools wrote as if it were the model's."""
+def _refuse_tool_text(extra: Mapping[str, Any]) -> None:
+    """Raise a DataError where verl's own manager passes tool output as if the model wrote it."""
     turns = extra.get("num_turns")
     if turns is not None and int(turns) > 2 and not extra.get(WHOLE):
         raise DataError(
@@ -197,12 +198,11 @@ def _refuse_turns_of_others(extra: Mapping[str, Any]) -> None:
 
 
 def _row(reward: Reward) -> ScoredRow:
-    if (
-        reward.value is None and in_reward_worker()
-    ):  # a sum that no float holds, whatever was chosen
+    # no failure policy applies to a sum that is too large for a float
+    if reward.value is None and in_reward_worker():
         raise JudgementError(f"{reward.why}; verl's own reward managers need a number")
-    told = logged(reward)
-    return {"score": told.pop("judged_reward"), **told}
+    columns = logged(reward)
+    return {"score": columns.pop("judged_reward"), **columns}
 
 
 _prepared(reward_in(_environment(), on_failure="neutral"))

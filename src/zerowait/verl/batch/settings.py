@@ -1,4 +1,4 @@
-"""The settings of the length penalty with a quality judge, and the reward they stand for."""
+"""`LengthPenaltyConfig`: rule, quality judge and length penalty as one set of settings."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class LengthPenaltyConfig:
     Made of keyword arguments, of a mapping, or of an OmegaConf mapping; keywords win.
 
     Args:
-        enable: whether the length penalty counts; off, lengths and medians are still recorded.
-        penalty_scale, max_penalty: factor of the penalty, and its greatest value.
-        peak_ratio, outer_ratio: half the width of the free band around the group's median, and
-            where the full penalty begins, both relative to the median.
+        enable: whether the length penalty counts; without it lengths and medians are still
+            recorded.
+        penalty_scale, max_penalty: factor of the penalty, and its largest value.
+        peak_ratio, outer_ratio: half the width of the band around the group's median that has no
+            penalty, and where the full penalty begins, both relative to the median.
         enable_openai_reward: whether a judge is asked for the quality of a response.
         api_key: of the judge, never shown; None: the variable ``OPENAI_API_KEY``.
         model_name: what the judge's endpoint calls its model.
@@ -44,13 +45,14 @@ class LengthPenaltyConfig:
         reward_coefficient: factor of the judge's score of 1 to 10.
         use_async_io: judge a batch's responses at the same time; False: one call at a time, in
             the calling thread.
-        max_concurrent_requests: calls in flight; ``auto`` finds what the endpoint bears.
-        num_async_workers: accepted and without effect; there are no worker processes any more.
-        gate: which responses are judged.
+        max_concurrent_requests: calls in flight; ``auto`` adapts to the endpoint.
+        num_async_workers: deprecated, without effect: there are no worker processes.
+        gate: the condition under which a response is judged.
         rubric: a built-in rubric's name, or a path to one.
-        deadline_s: how long a batch may take; what is not known then abstains with ``timeout``.
-        on_failure: what an abstention means, as in a ``reward.yaml``.
-        cache: where judgements are kept, as in a ``reward.yaml``; None: its default; ``off``.
+        deadline_s: seconds that a batch may take; after that its open judgements abstain with
+            ``timeout``.
+        on_failure: the failure policy, as in a ``reward.yaml``.
+        cache: the cache of judgements, as in a ``reward.yaml``; None for its default, or ``off``.
 
     Raises:
         ConfigError: a key does not exist (names the nearest) or a value does not fit.
@@ -110,13 +112,13 @@ did you mean 'penalty_scale'?
         return given if isinstance(given, LengthPenaltyConfig) else cls(given)
 
     def reward(self, rule: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The same settings as a ``reward.yaml`` has them: for `zerowait.open`, or for a trainer.
+        """The content of the equivalent ``reward.yaml``, for `zerowait.open` or a trainer.
 
         Args:
-            rule: the component that scores a response; None: the rule for its data source.
+            rule: the component that scores a response; None uses the rule for its data source.
 
         Raises:
-            ConfigError: the key from the environment would go to an endpoint that nobody named.
+            ConfigError: the API key from the environment would go to the default endpoint.
         """
         scale = self.penalty_scale if self.enable else 0.0
         components: dict[str, Any] = {RULE: dict(rule or {"scorer": "by_data_source"})}
@@ -126,7 +128,7 @@ did you mean 'penalty_scale'?
         return self._with_judge(components, judged=self.enable_openai_reward)
 
     def quality(self) -> dict[str, Any]:
-        """The judge's part of `reward` alone, asked about every response."""
+        """As `reward`, with the judge alone, which judges every response."""
         return self._with_judge({JUDGE: self._judged()}, judged=True)
 
     def _band(self) -> dict[str, float]:

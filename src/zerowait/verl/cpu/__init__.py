@@ -1,1 +1,1 @@
-"""Training on a CPU: verl's platform, engines and rollout without a GPU."""
+"""verl on a CPU: platform, training engines and a rollout server."""

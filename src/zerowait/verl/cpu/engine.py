@@ -1,9 +1,8 @@
-"""verl's FSDP2 engines on the CPU, for actor, reference model and critic: importing registers them.
+"""verl's FSDP2 engines on a CPU, for actor, reference model and critic. Importing registers them.
 
-Two things have to differ. verl keeps the reference model in pinned host memory and moves it to the
-accelerator layer by layer; on a CPU there is nothing to move and no pinned memory, so the
-reference model is sharded exactly as the actor is. And verl loads a critic with the flash-attn
-package only, which needs a GPU.
+They differ twice from verl's. verl keeps the reference model in pinned host memory and moves
+it to the accelerator layer by layer; a CPU has no pinned memory, so the reference model is sharded
+as the actor is. And verl only loads a critic with the flash-attn package, which needs a GPU.
 """
 
 from __future__ import annotations
@@ -19,24 +18,24 @@ DEVICE = "cpu"
 
 
 class CpuEngine(FSDPEngineWithLMHead):
-    """Shards every model without an offload policy."""
+    """FSDP2 engine that shards every model without an offload policy."""
 
     engine_config: Any
 
     def _build_fsdp_module(self, module: Any) -> Any:
-        given = self.engine_config
-        self.engine_config = dataclasses.replace(given, forward_only=False, offload_policy=False)
+        original = self.engine_config
+        self.engine_config = dataclasses.replace(original, forward_only=False, offload_policy=False)
         try:
             return super()._build_fsdp_module(module)
         finally:
-            self.engine_config = given
+            self.engine_config = original
 
 
 class CpuCritic(CpuEngine, FSDPEngineWithValueHead):
-    """A policy's layers with a head of one value per token, in the configured attention.
+    """Critic: the policy's layers with a head of one value per token.
 
-    verl's way to load any model but a critic takes the class that the model's configuration names,
-    so the configuration names one that gives a number per token.
+    It is loaded as verl loads any other model, by the class in the model's configuration, which is
+    set to a token classifier with one label.
     """
 
     model_config: Any
@@ -46,7 +45,7 @@ class CpuCritic(CpuEngine, FSDPEngineWithValueHead):
         architecture: str = files.architectures[0]
         family, _, _ = architecture.partition("For")
         files.architectures = [f"{family}ForTokenClassification"]
-        # one value per token; a value must not depend on which units were dropped
+        # one value per token, without dropout: a value must be repeatable
         files.num_labels, files.classifier_dropout, files.hidden_dropout = 1, 0.0, 0.0
         self.model_config.model_type = "language_model"
         try:

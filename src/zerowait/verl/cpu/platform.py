@@ -1,4 +1,4 @@
-"""The CPU as one of verl's platforms: chosen by ``VERL_PLATFORM=cpu``, never on its own."""
+"""The CPU as a verl platform, selected by ``VERL_PLATFORM=cpu`` only."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from zerowait.verl.process_role import in_training_worker
 
 
 class CpuPlatform(PlatformBase):
-    """verl's questions about its accelerator, answered for a CPU.
+    """verl's platform interface for a CPU.
 
-    A device is a logical one: Ray is told that the node has so many GPUs
-    (``ray_kwargs.ray_init.num_gpus``), because verl counts no other resource, and each training
-    worker takes one of them.
+    Devices are logical: ``ray_kwargs.ray_init.num_gpus`` gives Ray that many GPUs, because verl
+    counts no other resource, and each training worker takes one.
     """
 
     @property
     def device_name(self) -> str:
-        """The device type in torch's words."""
+        """Torch's device type."""
         return "cpu"
 
     @property
     def vendor_name(self) -> str:
-        """The platform's own name."""
+        """The platform's name."""
         return "cpu"
 
     @property
     def device_module(self) -> ModuleType:
-        """The stand-in for ``torch.cuda``."""
+        """The module in place of ``torch.cuda``."""
         return cpu_device
 
     def is_available(self) -> bool:
-        """Whether it can be used: always."""
+        """True: a CPU can always be used."""
         return True
 
     def is_platform_available(self, use_smi_check: bool = False) -> bool:  # noqa: FBT001, FBT002
-        """Whether verl may choose it unasked: never, or machines with a GPU would be left idle."""
+        """False: verl must not select it by itself, or a machine's GPU would not be used."""
         del use_smi_check
         return False
 
@@ -52,74 +51,74 @@ class CpuPlatform(PlatformBase):
         return torch.device("cpu")
 
     def device_count(self) -> int:
-        """How many devices a process sees."""
+        """Number of devices that a process sees: 1."""
         return 1
 
     def set_device(self, device_index: int) -> None:
-        """There is only one."""
+        """Does nothing: there is one device."""
 
     def synchronize(self, device_index: int | None = None) -> None:
-        """Nothing runs behind our back."""
+        """Does nothing: nothing runs asynchronously."""
 
     def manual_seed(self, seed: int) -> None:
-        """Seed torch's random numbers."""
+        """Seed torch's random number generator."""
         torch.manual_seed(seed)
 
     def manual_seed_all(self, seed: int) -> None:
-        """Seed torch's random numbers."""
+        """Seed torch's random number generator."""
         torch.manual_seed(seed)
 
     def set_allocator_settings(self, settings: str) -> None:
-        """The CPU's allocator has none."""
+        """Does nothing: the allocator has no settings."""
 
     def empty_cache(self) -> None:
-        """Nothing is kept."""
+        """Does nothing: the allocator has no cache."""
 
     def get_device_capability(self, device_index: int = 0) -> tuple[int | None, int | None]:
-        """A CUDA notion, absent here."""
+        """(None, None): a CPU has no compute capability."""
         del device_index
         return None, None
 
     def communication_backend_name(self) -> str:
-        """``gloo``; a training worker is a member of its process group afterwards.
+        """``gloo``; a training worker joins its process group as a side effect.
 
-        verl asks for the name to write ``cpu:gloo,<device>:<name>``, and torch refuses a list that
-        names the CPU twice. But verl uses a group that is there already, and this is the last
-        question before it would make one.
+        verl would create the group with ``cpu:gloo,<device>:<name>``, and torch refuses a list that
+        names the CPU twice. verl uses a group that exists already, and this is its last call before
+        it would create one.
         """
         _join_process_group()
         return "gloo"
 
     def visible_devices_envvar(self) -> str:
-        """The variable that Ray sets for the logical devices."""
+        """The environment variable that Ray sets for the logical devices."""
         return "CUDA_VISIBLE_DEVICES"
 
     @contextmanager
     def nvtx_range(self, msg: str) -> Iterator[None]:
-        """No ranges are recorded."""
+        """Does nothing: no ranges are recorded."""
         del msg
         yield
 
     def profiler_start(self) -> None:
-        """No device profiler."""
+        """Does nothing: there is no device profiler."""
 
     def profiler_stop(self) -> None:
-        """No device profiler."""
+        """Does nothing: there is no device profiler."""
 
     def ray_resource_name(self) -> str:
-        """The only resource that verl counts."""
+        """The Ray resource that verl counts."""
         return "GPU"
 
     def ray_noset_envvars(self) -> list[str]:
-        """Ray may set the device variable as it likes: nothing reads it."""
+        """Empty: nothing reads the device variable that Ray sets."""
         return []
 
     def is_ipc_supported(self) -> bool:
-        """Whether device memory can be shared between processes."""
+        """False: there is no device memory to share between processes."""
         return False
 
     def cudart(self) -> Any:
-        """No CUDA runtime."""
+        """None: there is no CUDA runtime."""
         return None
 
 

@@ -1,9 +1,9 @@
-"""verl's whole configuration, composed and checked before anything is started.
+"""Compose verl's whole configuration and check its overrides before anything is started.
 
 Hydra composes it from verl's YAML files and the overrides, which takes half a second and imports
-neither verl nor torch nor Ray. What it checks is whether a key exists. A value of the wrong type
-would be found by verl, after minutes, at the place that computes with it: so types are compared
-here with those of verl's own values, and names with the names that verl knows.
+neither verl nor torch nor Ray. Hydra only checks that keys exist; verl itself fails on a value of
+the wrong type after minutes, where it is used. So types are compared here with those of verl's own
+values, and names with the names that verl knows.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from zerowait.errors import ConfigError, did_you_mean
 from zerowait.verl.launch.hydra_syntax import flattened, plain_key
 from zerowait.verl.launch.recipe import Recipe
 from zerowait.verl.launch.verl_names import (
-    ALSO,
     BOOL,
     CHOICES,
     COUNTS,
     FLOAT,
+    FURTHER_KINDS,
     INT,
     LIST,
     LOGGERS,
     MAPPING,
-    NEVER_MADE,
+    NOT_INSTANTIATED,
     NULL,
     REGISTRIES,
     TEXT,
@@ -45,15 +45,15 @@ _LOOSE: Final = {
     TEXT: frozenset({NULL}),
     LIST: frozenset({TEXT, NULL}),
 }
-"""What verl takes as well where its YAML has a value of a kind."""
+"""Further kinds that verl accepts for a key, by the kind of the value in verl's YAML."""
 _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
-def composed(command: Sequence[str]) -> Any:
-    """The configuration with these overrides, an OmegaConf mapping.
+def compose_config(command: Sequence[str]) -> Any:
+    """Verl's whole configuration with these overrides, an OmegaConf mapping.
 
     Raises:
-        HydraException, OmegaConfBaseException: an override does not fit.
+        HydraException, OmegaConfBaseException: an override is invalid.
     """
     from hydra import compose, initialize_config_dir
 
@@ -62,19 +62,25 @@ def composed(command: Sequence[str]) -> Any:
         return compose(_ROOT, overrides=list(command))
 
 
+def compose_yaml(command: Sequence[str]) -> str:
+    """Verl's whole configuration with these overrides, as YAML."""
+    from omegaconf import OmegaConf
+
+    text: str = OmegaConf.to_yaml(compose_config(command))
+    return text
+
+
 def check_overrides(
     command: Sequence[str], extra: Mapping[str, str], recipe: Recipe | None = None
 ) -> None:
-    """Raise one clear error unless verl has each override's key, and its value the right type.
+    """Raise a ConfigError for the first override with an unknown key or a value of the wrong type.
+
+    The message is one line with the nearest valid name, and for the recipe with file and line.
 
     Args:
-        command: the trainer's whole command line, the user's overrides in it.
-        extra: those from the command line; they win.
-        recipe: whose ``verl:`` the others come from.
-
-    Raises:
-        ConfigError: in one line, with the nearest right name; for those of the recipe with the
-            file and the line.
+        command: the trainer's whole command line, which includes the user's overrides.
+        extra: the user's overrides from the command line.
+        recipe: the recipe with the user's other overrides under ``verl:``.
     """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -84,11 +90,11 @@ def check_overrides(
         check.syntax(argument)
     groups = [argument for argument in check.given if check.is_group(argument)]
     try:
-        plain = composed([*check.own, *groups])
+        plain = compose_config([*check.own, *groups])
     except (HydraException, OmegaConfBaseException) as error:
         check.refuse_group(groups, error)
     try:
-        whole = composed(command)
+        whole = compose_config(command)
     except (HydraException, OmegaConfBaseException):
         check.refuse_key(plain)
     changed = [
@@ -103,7 +109,7 @@ def check_overrides(
 
 
 class _Check:
-    """One command line, and where each part of it was written."""
+    """The checks of one command line, with the source of each override for messages."""
 
     def __init__(
         self, command: Sequence[str], extra: Mapping[str, str], recipe: Recipe | None
@@ -111,22 +117,22 @@ class _Check:
         self._recipe = recipe
         self._extra = {plain_key(key) for key in extra}
         self._verl: Mapping[str, Any] = {} if recipe is None else recipe.verl
-        theirs = self._extra | {plain_key(key) for key in self._verl}
-        self.given = [argument for argument in command if _key(argument) in theirs]
-        self.own = [argument for argument in command if _key(argument) not in theirs]
+        user_keys = self._extra | {plain_key(key) for key in self._verl}
+        self.given = [argument for argument in command if _key(argument) in user_keys]
+        self.own = [argument for argument in command if _key(argument) not in user_keys]
 
     def fail(self, key: str, problem: str) -> NoReturn:
-        """Raise the error for a plain dotted key, with the recipe's line if it is from there."""
+        """Raise a ConfigError for a dotted key, with the recipe's line if it was set there."""
         if self._recipe is not None and not any(
             key == given or key.startswith(f"{given}.") for given in self._extra
         ):
-            path = _written_at(self._verl, key)
+            path = _recipe_path(self._verl, key)
             place = self._recipe.source.message(("verl", *path), "").split(": ", 1)[0]
             raise ConfigError(f"{place}: verl: {key} {problem}")
         raise ConfigError(f"{key} {problem}")
 
     def syntax(self, argument: str) -> None:
-        """Refuse what Hydra cannot read, and several values for one key."""
+        """Refuse an override that Hydra cannot parse, or that has several values."""
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
 
@@ -147,14 +153,14 @@ class _Check:
             )
 
     def is_group(self, argument: str) -> bool:
-        """Whether the argument chooses one of verl's files, such as ``model_engine=megatron``."""
+        """Whether the argument selects a file of a config group (``model_engine=megatron``)."""
         group = plain_key(argument.partition("=")[0]).partition("@")[0]
         return "@" in argument.partition("=")[0] or (
             "." not in group and (verl_folder() / "trainer" / "config" / group).is_dir()
         )
 
     def refuse_group(self, groups: Sequence[str], error: Exception) -> NoReturn:
-        """Raise the error for a choice that is none of verl's files."""
+        """Raise a ConfigError for an unknown choice of a config group."""
         for argument in groups:
             key, _, choice = argument.partition("=")
             group = plain_key(key).partition("@")[0]
@@ -166,7 +172,7 @@ class _Check:
         raise ConfigError(f"verl's configuration: {_first_line(error)}") from None
 
     def refuse_key(self, plain: Any) -> NoReturn:
-        """Raise the error for the first override with which verl's files do not compose."""
+        """Raise a ConfigError for the first override with which verl's files do not compose."""
         from hydra.errors import HydraException
         from omegaconf.errors import OmegaConfBaseException
 
@@ -178,7 +184,7 @@ class _Check:
         for argument in self.given:
             done.append(argument)
             try:
-                composed(done)
+                compose_config(done)
             except (HydraException, OmegaConfBaseException) as error:
                 self.fail(_key(argument), f"does not fit ({argument}): {_first_line(error)}")
         raise ConfigError("verl's configuration does not compose")
@@ -203,19 +209,19 @@ class _Check:
             inside = f"{inside}.{part}" if inside else part
 
     def values(self, argument: str, plain: Any, whole: Any) -> None:
-        """Refuse values of another type than verl's own, and names that verl does not know."""
+        """Refuse a value of another type than verl's own, and a name that verl does not know."""
         for key, _ in _leaves(argument):
             value = self._resolved(key, whole)
             expected = _expected(key, plain, whole)
             self._field(key, whole)
             if expected and not _fits(value, expected):
-                self.fail(key, f"must be {_words(expected)}, not {_shown(value, expected)}")
+                self.fail(key, f"must be {_kind_names(expected)}, not {_shown(value, expected)}")
             if key in COUNTS and isinstance(value, int) and value < 1:
                 self.fail(key, f"must be at least 1, not {value}")
             self._choice(key, value, whole)
 
     def section(self, key: str, plain: Any, whole: Any) -> None:
-        """Refuse a value in the place of a section, and a section in the place of a value."""
+        """Refuse a value for a section, and a section for a value."""
         from omegaconf import DictConfig
 
         own, given = _select(plain, key), _select(whole, key)
@@ -224,7 +230,7 @@ class _Check:
         if isinstance(given, DictConfig) and own is not None and not isinstance(own, DictConfig):
             expected = _expected(key, plain, whole)
             if expected and MAPPING not in expected:
-                self.fail(key, f"must be {_words(expected)}, not a mapping")
+                self.fail(key, f"must be {_kind_names(expected)}, not a mapping")
 
     def _resolved(self, key: str, whole: Any) -> Any:
         from omegaconf import OmegaConf
@@ -236,7 +242,7 @@ class _Check:
             self.fail(key, f"refers to what is not there: {_first_line(error)}")
 
     def _field(self, key: str, whole: Any) -> None:
-        """Refuse a key that the object which verl makes of its section does not take."""
+        """Refuse a key that the dataclass of its section does not have."""
         from omegaconf import DictConfig
 
         parts = key.split(".")
@@ -249,7 +255,7 @@ class _Check:
             if target is None:
                 continue
             fields = declared_fields(str(target))
-            if inside.startswith(NEVER_MADE) or fields is None or parts[depth] in fields:
+            if inside.startswith(NOT_INSTANTIATED) or fields is None or parts[depth] in fields:
                 return
             known = sorted(set(fields) - {"_target_"})
             self.fail(
@@ -264,8 +270,8 @@ class _Check:
             for name in [value] if isinstance(value, str) else value or ():
                 if name not in LOGGERS:
                     self.fail(key, f"must list verl's, not {name!r}{did_you_mean(name, LOGGERS)}")
-        known = CHOICES.get(key) or _insisted(key, whole)
-        if known is None and not _somebody_registers({*self._extra, *flattened(self._verl)}):
+        known = CHOICES.get(key) or _asserted_choices(key, whole)
+        if known is None and not _has_other_registrations({*self._extra, *flattened(self._verl)}):
             known = REGISTRIES.get(key)
         if known and value is not None and value not in known:
             near = did_you_mean(str(value), known)
@@ -281,8 +287,8 @@ def _leaves(argument: str) -> Iterator[tuple[str, Any]]:
     yield from flattened({spelled: value}).items()
 
 
-def _written_at(tree: Any, key: str) -> tuple[str, ...]:
-    """The keys in a recipe's ``verl:`` under which a dotted key was written."""
+def _recipe_path(tree: Any, key: str) -> tuple[str, ...]:
+    """The nested keys of a recipe's ``verl:`` that spell a dotted key."""
     if not isinstance(tree, Mapping):
         return ()
     for spelled, inner in tree.items():
@@ -290,12 +296,12 @@ def _written_at(tree: Any, key: str) -> tuple[str, ...]:
         if key == plain:
             return (str(spelled),)
         if key.startswith(f"{plain}."):
-            return (str(spelled), *_written_at(inner, key.removeprefix(f"{plain}.")))
+            return (str(spelled), *_recipe_path(inner, key.removeprefix(f"{plain}.")))
     return ()
 
 
-def _somebody_registers(given: set[str]) -> bool:
-    """Whether something else than verl and zerowait may have brought names of its own."""
+def _has_other_registrations(given: set[str]) -> bool:
+    """Whether other code than verl and zerowait may have registered names."""
     return bool(
         os.environ.get("VERL_USE_EXTERNAL_MODULES")
         or "actor_rollout_ref.model.external_lib" in given
@@ -321,7 +327,7 @@ def _value(node: Any, part: str) -> Any:
 
 
 def _nearest(part: str, inside: str, node: Any, plain: Any) -> str:
-    """The nearest key of the section; failing that, keys of this name elsewhere."""
+    """A hint at the nearest key of the section, or at keys of this name elsewhere."""
     hint = did_you_mean(part, [str(key) for key in node if key != "_target_"])
     if "did you mean" in hint:
         return hint
@@ -343,7 +349,7 @@ def _all_keys(node: Any, inside: str = "") -> Iterator[str]:
 
 
 def _target(key: str, whole: Any) -> tuple[str | None, str]:
-    """The class that verl makes of the section of a key, and the key's name in it."""
+    """The dataclass of the key's section (None if there is none), and the key's name in it."""
     from omegaconf import DictConfig
 
     inside, _, name = key.rpartition(".")
@@ -352,19 +358,19 @@ def _target(key: str, whole: Any) -> tuple[str | None, str]:
     return (None if target is None else str(target)), name
 
 
-def _insisted(key: str, whole: Any) -> tuple[str, ...] | None:
+def _asserted_choices(key: str, whole: Any) -> tuple[str, ...] | None:
     target, name = _target(key, whole)
     return declared_choices(target).get(name) if target else None
 
 
 def _expected(key: str, plain: Any, whole: Any) -> frozenset[str]:
-    """What a value may be, as its section's dataclass or verl's own value says; empty: anything."""
+    """The kinds that a value may have, by dataclass or verl's own value; empty allows any."""
     own = _select(plain, key)
     target, name = _target(key, whole)
     kinds = ((declared_fields(target) if target else None) or {}).get(name)
     if kinds is not None:
         return kinds if own is not None else kinds | {NULL}
-    return ALSO.get(key, frozenset()) | _kinds_of(own)
+    return FURTHER_KINDS.get(key, frozenset()) | _kinds_of(own)
 
 
 def _kinds_of(own: Any) -> frozenset[str]:
@@ -386,7 +392,7 @@ def _fits(value: Any, expected: frozenset[str]) -> bool:
     return kind in expected
 
 
-def _words(expected: frozenset[str]) -> str:
+def _kind_names(expected: frozenset[str]) -> str:
     kinds = (INT, FLOAT, BOOL, TEXT, LIST, MAPPING)
     return " or ".join(kind for kind in kinds if kind in expected)
 

@@ -1,4 +1,4 @@
-"""Whether a data file has what training needs, before anything heavy is started."""
+"""Check a data file's columns and rows before anything heavy is started."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 import msgspec
 
 from zerowait.errors import DataError, MissingExtraError, did_you_mean
-from zerowait.verl.rewards.rows import extra_in, mapping_in
+from zerowait.verl.rows import extra_in, mapping_in
 
 _ROWS_AT_A_TIME = 1024
 
 
 def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> int:
-    """The number of rows, when every one of them has chat messages and a ground truth.
+    """The number of rows of a valid file: each row has chat messages and a ground truth.
 
     Args:
         path: a Parquet or JSONL file in verl's columns.
         prompt_key: the column of chat messages.
 
     Raises:
-        DataError: names the file, and the column or row that is not what it has to be.
+        DataError: names the file, and the column or row that is wrong.
         MissingExtraError: reading Parquet needs pyarrow.
     """
     file = Path(path)

@@ -1,7 +1,7 @@
-"""Values in the syntax of Hydra's command line, both ways.
+"""Write and read values in the syntax of Hydra's command line.
 
-The grammar is https://hydra.cc/docs/1.3/advanced/override_grammar/basic/: text is quoted, the keys
-of mappings are not, and their special characters stand behind a backslash.
+Grammar: https://hydra.cc/docs/1.3/advanced/override_grammar/basic/. Text is quoted; keys of
+mappings are not, and their special characters are escaped with a backslash.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _SPECIAL = re.compile(r"[ \t\\()\[\]{}:=,]")
 
 
 def written(value: object) -> str:
-    """A value as Hydra reads it on a command line.
+    """A value as text for Hydra's command line.
 
     Raises:
-        ConfigError: a mapping has a key that Hydra's syntax has no form for.
+        ConfigError: a mapping has a key that Hydra's syntax cannot express.
 
     >>> written({"a": [1, "x"], "c": {"d": None}})
     '{a:[1,"x"],c:{d:null}}'
@@ -32,7 +32,7 @@ def written(value: object) -> str:
 
 
 def read(text: str) -> Any:
-    """The value that Hydra reads in `text`; the text itself where it would complain.
+    """The value that Hydra reads from `text`; the text itself if Hydra rejects it.
 
     >>> read("{reward_manager: batch}")
     {'reward_manager': 'batch'}
@@ -40,7 +40,7 @@ def read(text: str) -> Any:
     try:
         from hydra.core.override_parser.overrides_parser import OverridesParser
         from hydra.errors import HydraException
-    except ImportError:  # without verl nothing is started with it
+    except ImportError:  # Hydra comes with verl, without which nothing is started
         return text
     try:
         override = OverridesParser.create().parse_override(f"key={text}")
@@ -50,7 +50,7 @@ def read(text: str) -> Any:
 
 
 def flattened(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """The values by their whole dotted keys, without Hydra's marks; a later one wins.
+    """The values by full dotted key, without Hydra's prefixes; a later one wins.
 
     >>> flattened({"+a": {"b": 1, "c.d": 2}, "a.b": 3, "++e": "{f: 4}"})
     {'a.b': 3, 'a.c.d': 2, 'e.f': 4}
@@ -59,7 +59,7 @@ def flattened(overrides: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def given_twice(overrides: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Two spellings in `overrides` that set one value, in their order; None: there are none.
+    """The first two spellings in `overrides` that set the same value; None if there are none.
 
     >>> given_twice({"a": {"b": 1}, "c": 2, "+a.b": 3})
     ('a', '+a.b')
@@ -74,7 +74,7 @@ def given_twice(overrides: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def plain_key(key: str) -> str:
-    """The key without Hydra's marks: + adds, ++ adds or changes, ~ deletes."""
+    """The key without Hydra's prefix: + adds, ++ adds or changes, ~ deletes."""
     return key.lstrip("+~")
 
 

@@ -1,9 +1,9 @@
-"""Keys that verl 0.9.1 accepts and then ignores, or that take rewards past our manager.
+"""Find overrides that verl 0.9.1 accepts and ignores, or that bypass zerowait's rewards.
 
 verl's default trainer reads rewards from ``reward.*`` only. The keys of earlier releases are still
-in its schema, so that Hydra accepts them, and nothing reads them
-(``verl/trainer/main_ppo.py`` never calls ``migrate_legacy_reward_impl``). Other keys choose what
-verl calls for a reward, or the data set that stamps its rows; every spelling of them is looked at.
+in its schema, so that Hydra accepts them, but nothing reads them (``verl/trainer/main_ppo.py``
+never calls ``migrate_legacy_reward_impl``). Other keys select what verl calls for a reward, or the
+data set that adds split and group size to its rows; all spellings of a key are found.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import msgspec
 
 from zerowait.verl.estimators import not_run
 from zerowait.verl.launch.hydra_syntax import flattened, plain_key, read
-from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.trainer_modes import BASE_MODES
 
 
 class ConfigFinding(msgspec.Struct, frozen=True):
-    """A key that does not do what it says, and what to write instead."""
+    """A key without the expected effect, and what to write instead."""
 
     key: str
     problem: str
@@ -90,7 +90,10 @@ _OURS: Final = ("reward.reward_manager", "reward.zerowait", "data.custom_cls")
 
 
 def examine(overrides: Mapping[str, Any]) -> list[ConfigFinding]:
-    """What is wrong with these overrides of verl's configuration, in their order.
+    """The ineffective overrides among these, in their order.
+
+    Args:
+        overrides: values by Hydra key.
 
     >>> print(examine({"reward_model.reward_manager": "batch"})[0])
     reward_model.reward_manager is accepted and ignored by verl 0.9.1; write \
@@ -115,14 +118,14 @@ reward.reward_manager.name=zerowait
             problem = "does not reach grpo_vectorized in verl 0.9.1, which divides all the same"
             findings.append(ConfigFinding(f"{norm}=False", problem, "take grpo"))
     sampler = plain.get(f"{_SAMPLER}.path")
-    if plain.get("trainer.v1.trainer_mode") in BUILT_ON and str(sampler).lower() not in _NONE:
+    if plain.get("trainer.v1.trainer_mode") in BASE_MODES and str(sampler).lower() not in _NONE:
         problem = "takes the place of the replay buffer that redeems tickets"
         findings.append(ConfigFinding(f"{_SAMPLER}.path={sampler}", problem, "leave it out"))
     return findings
 
 
 def bypasses(overrides: Mapping[str, Any]) -> bool:
-    """Whether verl would never call the reward manager."""
+    """Whether verl takes all rewards from a reward model and never calls the reward manager."""
     plain = flattened(overrides)
     enabled = str(plain.get("reward.reward_model.enable", False)).lower() == "true"
     function = plain.get("reward.custom_reward_function.path")
@@ -148,7 +151,7 @@ def _examine(key: str, value: Any) -> ConfigFinding | None:
 
 
 def _bypass(key: str, value: Any) -> ConfigFinding | None:
-    """What chooses another manager, function or data set than ours."""
+    """A finding for a key that selects another manager, function or data set than zerowait's."""
     text = "null" if value is None else str(value)
     problem, instead = "", "leave it out"
     match key:

@@ -1,4 +1,4 @@
-"""The trainer's output in a file that its owner alone may read."""
+"""The log file of verl's trainer, readable by its owner only, and what a full disk does to it."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-_NO_ROOM: Final = re.compile(
+LOG: Final = "train.log"
+_DISK_FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_DISK_FULL_TEXT: Final = re.compile(
     r"\[Errno (?:28|122|27)\].*|No space left on device.*|Disk quota exceeded.*|File too large.*"
-    r"|PytorchStreamWriter failed writing file.*"  # torch's words for it, in a checkpoint
+    r"|PytorchStreamWriter failed writing file.*"  # torch's message when a checkpoint fails
 )
-_ROOM: Final = 2**20
+_MIB: Final = 2**20
 
 
-class Log:
-    """A file for lines, each handed to the system at once.
+class TrainerLog:
+    """A log file of lines, each written to the system at once.
 
-    A line that finds no room is left out, and the next one that does says so: a full disk must not
-    end a training whose checkpoints may still be saved after somebody made room.
+    A line that cannot be written is left out, and the next line that can be says how many are
+    missing: a full disk must not end a training whose checkpoints may still be saved after space
+    was freed.
 
     Args:
-        path: the file; an earlier run's is replaced.
+        path: the file; the log of an earlier run is replaced.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._no_room = ""
         # 0600: verl prints prompts and responses
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         os.fchmod(self._file, 0o600)
-        self._left_out = 0
-        self._why = ""
+        self._missing_lines = 0
+        self._write_error = ""
+        self._disk_full = ""
 
     def __enter__(self) -> Self:
         return self
@@ -48,34 +50,43 @@ class Log:
         os.close(self._file)
 
     def write(self, line: str) -> None:
-        """Append `line`, or count it as left out."""
-        found = _NO_ROOM.search(line)
+        """Append `line`; count it as missing if it cannot be written."""
+        found = _DISK_FULL_TEXT.search(line)
         if found:
-            self._no_room = found[0].strip()
+            self._disk_full = found[0].strip()
         gap = ""
-        if self._left_out:
-            gap = f"\nzerowait: {self._left_out} lines are missing here: {self._why}\n"
+        if self._missing_lines:
+            gap = f"\nzerowait: {self._missing_lines} lines are missing here: {self._write_error}\n"
         rest = f"{gap}{line}".encode("utf-8", "replace")
         try:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError as error:
-            self._left_out += 1
-            self._why = error.strerror or str(error)
-            if error.errno in _FULL and not self._no_room:
-                self._no_room = f"{self._why}: {str(self._path)!r}"
+            self._missing_lines += 1
+            self._write_error = error.strerror or str(error)
+            if error.errno in _DISK_FULL_ERRNOS and not self._disk_full:
+                self._disk_full = f"{self._write_error}: {str(self._path)!r}"
         else:
-            self._left_out = 0
+            self._missing_lines = 0
 
-    def no_room(self) -> str | None:
-        """What could not be written because a disk or a quota is full; None: no sign of it.
+    def disk_full(self) -> str | None:
+        """What could not be written because a disk or a quota is full; None without a sign of it.
 
-        It may be a checkpoint, verl's or Ray's own files, or this log, which would have said so.
+        That may be a checkpoint, a file of verl's or Ray's, or this log.
         """
         folder = self._path.parent
         disk = os.statvfs(folder)
-        free = disk.f_bavail * disk.f_frsize
-        if not self._no_room and free >= _ROOM:
+        free_bytes = disk.f_bavail * disk.f_frsize
+        if not self._disk_full and free_bytes >= _MIB:
             return None
-        what = self._no_room or "No space left on device"
-        return f"{what}; {folder} has {free / _ROOM:.0f} MiB free"
+        what = self._disk_full or "No space left on device"
+        return f"{what}; {folder} has {free_bytes / _MIB:.0f} MiB free"
+
+
+def tail(folder: Path, lines: int = 40) -> str:
+    """The last `lines` lines of the trainer's log in `folder`; empty without a log."""
+    try:
+        text = (folder / LOG).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])

@@ -1,6 +1,6 @@
-"""verl's configuration for a CPU, and for GPUs without flash-attention, as overrides of its own.
+"""Hydra overrides of verl's configuration for a `TrainingSetup`, on a CPU or on GPUs.
 
-Nothing else has to be said to ``verl.trainer.main_ppo``::
+They are all that ``verl.trainer.main_ppo`` needs::
 
     env $(environment) python -m verl.trainer.main_ppo $(arguments(base_overrides(setup)))
 """
@@ -21,10 +21,10 @@ _RAY_CPUS = 16
 
 
 def environment(setup: TrainingSetup) -> dict[str, str]:
-    """The variables of the process that runs the trainer, before it imports verl.
+    """The environment variables of the trainer's process.
 
-    OpenMP's threads must sleep while they wait: verl's processes share the cores, and spinning
-    threads of one stop the others.
+    On a CPU, OpenMP's threads must sleep while they wait: verl's processes share the cores, and
+    threads that spin in one process stop the others.
     """
     variables = {
         "TOKENIZERS_PARALLELISM": "false",
@@ -41,15 +41,15 @@ def environment(setup: TrainingSetup) -> dict[str, str]:
 
 
 def threads(setup: TrainingSetup) -> int:
-    """Threads for each of the processes that compute."""
+    """Number of threads for each process that computes."""
     return max(1, len(os.sched_getaffinity(0)) // (setup.devices + setup.rollout_devices))
 
 
 def base_overrides(setup: TrainingSetup) -> dict[str, object]:
-    """Values by verl's Hydra keys; a key that verl's own files do not name starts with +.
+    """The overrides by Hydra key; a key that verl's own files do not have starts with +.
 
     Raises:
-        ConfigError: the estimator needs what is not there.
+        ConfigError: the estimator needs a critic, which verl cannot load without flash-attn.
     """
     return {
         **_data(setup),
@@ -73,9 +73,9 @@ def arguments(overrides: Mapping[str, object]) -> list[str]:
 
 
 def merged_overrides(base: Mapping[str, object], over: Mapping[str, object]) -> dict[str, object]:
-    """`base` with the values of `over`; a key is the same with and without its leading +.
+    """`base` updated with `over`; a key is the same with and without its leading +.
 
-    >>> merged({"+a": 1, "b": 2}, {"a": 3})
+    >>> merged_overrides({"+a": 1, "b": 2}, {"a": 3})
     {'+a': 3, 'b': 2}
     """
     spelled = {key.lstrip("+"): key for key in base}
@@ -138,7 +138,7 @@ def _actor(setup: TrainingSetup) -> dict[str, object]:
 
 
 def _critic(setup: TrainingSetup) -> dict[str, object]:
-    """Only the estimator that needs values has a critic: it starts from the policy's files."""
+    """Overrides of the critic, which only ``gae`` has; it starts from the policy's weights."""
     if setup.estimator != "gae":
         return {}
     overrides = {
@@ -162,7 +162,7 @@ def _critic(setup: TrainingSetup) -> dict[str, object]:
 
 
 def _precision(setup: TrainingSetup, *engines: str) -> dict[str, object]:
-    """Float32 where it is wanted: verl's default computes in bfloat16 on every device."""
+    """Overrides for float32; verl's default is bfloat16 on every device."""
     if setup.bfloat16:
         return {}
     kinds = ("param_dtype", "reduce_dtype", "buffer_dtype")
@@ -189,7 +189,7 @@ def _rollout(setup: TrainingSetup) -> dict[str, object]:
 
 
 def _separate(setup: TrainingSetup) -> dict[str, object]:
-    """Rollouts on devices of their own, and how new weights get to them."""
+    """Overrides for rollouts on devices of their own and the transfer of weights to them."""
     if not setup.rollout_devices:
         return {}
     rollout = "actor_rollout_ref.rollout"

@@ -1,4 +1,4 @@
-"""A training recipe: model, data, rollout, algorithm, reward and resources in one YAML."""
+"""``recipe.yaml``: model, data, rollout, algorithm, reward and resources of one training."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
 from zerowait.verl.estimators import ESTIMATORS, not_run
 from zerowait.verl.launch.verl_names import LOGGERS
-from zerowait.verl.modes import BUILT_ON, SEPARATE, STOPPED_WHEN_SAMPLING
-from zerowait.verl.rewards.limits import MAX_ABSTAINED, MAX_SAMPLED_BATCHES, REDEEM_S, check_limits
+from zerowait.verl.rewards.settings import (
+    MAX_ABSTAINED,
+    MAX_SAMPLED_BATCHES,
+    REDEEM_S,
+    check_limits,
+)
+from zerowait.verl.trainer_modes import BASE_MODES, SEPARATE_MODES, STOPPABLE_MODES
 
-_MOST = 10**9  # of whatever is counted: beyond it is a slip of the keyboard
+_MOST = 10**9  # a larger count is a typing error
 
 
 def _count(name: str, value: int, *, least: int = 1) -> None:
@@ -27,12 +32,12 @@ def _count(name: str, value: int, *, least: int = 1) -> None:
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The policy: a folder in Hugging Face format, or a name on a hub.
+    """The policy.
 
     Args:
-        path: of the folder, or the name.
-        flash_attention: train with the flash-attn package, which has to be installed where the
-            GPUs are. A critic on GPUs needs it.
+        path: a folder in Hugging Face format, or a model's name on the Hugging Face Hub.
+        flash_attention: train with the flash-attn package, which must be installed on the machines
+            with GPUs. A critic on GPUs needs it.
     """
 
     path: str
@@ -40,11 +45,13 @@ class Model(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Data(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Questions: Parquet or JSONL files in verl's columns.
+    """The prompts: Parquet or JSONL files in verl's columns.
 
     Args:
+        train: files to train on.
+        validation: files to validate on.
         batch: prompts per step.
-        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses end there.
+        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses are cut.
         prompt_key: the column of chat messages.
     """
 
@@ -67,8 +74,10 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How responses are sampled.
 
     Args:
-        engine: ``transformers`` is ours and runs anywhere; ``vllm`` and ``sglang`` need a GPU.
-        n: responses per prompt. temperature: of training responses; validation is greedy.
+        engine: ``transformers`` is zerowait's and runs anywhere; ``vllm`` and ``sglang`` need a
+            GPU.
+        n: responses per prompt.
+        temperature: of training responses; validation is greedy.
     """
 
     engine: Literal["auto", "transformers", "vllm", "sglang"] = "auto"
@@ -81,11 +90,12 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Algorithm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is learned from the rewards.
+    """The RL algorithm.
 
     Args:
         estimator: verl's name of the advantage estimator.
-        steps: training steps. learning_rate: of AdamW.
+        steps: training steps.
+        learning_rate: of AdamW.
         kl_loss: coefficient of the KL term in the loss; 0 needs no reference model.
         micro_batch: sequences per forward and backward pass on one device.
     """
@@ -116,23 +126,23 @@ _NO_STOP = "verl's own trainers neither give up waiting nor can they be stopped 
 
 
 class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How steps and rewards go together.
+    """The trainer mode and its limits.
 
     Args:
         mode: ``sync`` is verl's own synchronous trainer, in which a step waits for its rewards;
-            ``zerowait`` computes log-probabilities and values meanwhile, and carries failure
-            policies into advantages and losses. ``colocate_async`` and ``separate_async`` are
-            verl's own asynchronous trainers; with ``zerowait_`` before the name they do as
-            ``zerowait`` does.
-        redeem_s: how long a step of ``zerowait`` waits for a reward before it abstains; default
-            600.
-        max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond
-            it ``zerowait`` stops training; default 0.5. verl's own trainers cannot be stopped.
-        max_sampled_batches: where ``algorithm.filter_groups`` leaves out groups whose rewards are
-            all equal, so many batches may be sampled for one step before training stops; default
-            20. verl's own asynchronous trainers cannot be stopped.
+            ``zerowait`` computes log-probabilities and values meanwhile, and applies failure
+            policies to advantages and losses. ``colocate_async`` and ``separate_async`` are verl's
+            own asynchronous trainers; ``zerowait_colocate_async`` and ``zerowait_separate_async``
+            extend them as ``zerowait`` extends ``sync``.
+        redeem_s: seconds that a step of a ``zerowait`` mode waits for a reward before it abstains;
+            default 600.
+        max_abstained: the largest share of a step's rewards that may abstain, in (0, 1]; beyond it
+            a ``zerowait`` mode stops training; default 0.5. verl's own modes cannot be stopped.
+        max_sampled_batches: where ``algorithm.filter_groups`` drops groups whose rewards are all
+            equal, the batches that may be sampled for one step before training stops; default 20.
+            verl's own asynchronous trainers cannot be stopped.
         updates_per_sync: in the modes ``separate_async``, updates of the policy in a step, after
-            which its rollouts get the new weights; default 1.
+            which rollouts get the new weights; default 1.
     """
 
     mode: Literal[
@@ -151,69 +161,70 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def __post_init__(self) -> None:
         for name in ("redeem_s", "max_abstained"):
             if getattr(self, name) is not None and not self.gives_tickets:
-                raise ValueError(f"{name} is read in {' and '.join(BUILT_ON)} only: {_NO_STOP}")
+                raise ValueError(f"{name} is read in {' and '.join(BASE_MODES)} only: {_NO_STOP}")
         if self.max_sampled_batches is not None and not self.stops_sampling:
-            stopped = " and ".join(STOPPED_WHEN_SAMPLING)
+            stopped = " and ".join(STOPPABLE_MODES)
             raise ValueError(f"max_sampled_batches is read in {stopped} only: {_NO_STOP}")
         check_limits(
-            redeem_s=self.waited_s,
-            max_abstained=self.ceiling,
-            max_sampled_batches=self.sampled_batches,
+            redeem_s=self.redeem_s_or_default,
+            max_abstained=self.max_abstained_or_default,
+            max_sampled_batches=self.max_sampled_batches_or_default,
         )
         if self.updates_per_sync is not None:
             _count("updates_per_sync", self.updates_per_sync)
             if not self.is_separate:
-                raise ValueError(f"updates_per_sync is read in {' and '.join(SEPARATE)} only")
+                raise ValueError(f"updates_per_sync is read in {' and '.join(SEPARATE_MODES)} only")
 
     @property
-    def waited_s(self) -> float:
+    def redeem_s_or_default(self) -> float:
         """`redeem_s`, or its default."""
         return REDEEM_S if self.redeem_s is None else self.redeem_s
 
     @property
-    def ceiling(self) -> float:
+    def max_abstained_or_default(self) -> float:
         """`max_abstained`, or its default."""
         return MAX_ABSTAINED if self.max_abstained is None else self.max_abstained
 
     @property
-    def sampled_batches(self) -> int:
+    def max_sampled_batches_or_default(self) -> int:
         """`max_sampled_batches`, or its default."""
-        told = self.max_sampled_batches
-        return MAX_SAMPLED_BATCHES if told is None else told
+        given = self.max_sampled_batches
+        return MAX_SAMPLED_BATCHES if given is None else given
 
     @property
     def stops_sampling(self) -> bool:
-        """Whether a step that samples for ever can be stopped."""
-        return self.mode in STOPPED_WHEN_SAMPLING
+        """Whether an error stops a step that samples without end."""
+        return self.mode in STOPPABLE_MODES
 
     @property
     def gives_tickets(self) -> bool:
-        """Whether rewards are fetched when a step needs them."""
-        return self.mode in BUILT_ON
+        """Whether rows get tickets, which the trainer redeems when a step needs the rewards."""
+        return self.mode in BASE_MODES
 
     @property
     def is_separate(self) -> bool:
-        """Whether rollouts have devices of their own."""
-        return self.mode in SEPARATE
+        """Whether rollouts run on devices of their own."""
+        return self.mode in SEPARATE_MODES
 
 
 SEPARATE_ONLY: Final = ("rollout_devices", "rollout_nodes")
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where it runs.
+    """The machines and devices of the training.
 
     Args:
-        device: ``auto`` takes the GPU if there is one.
-        backend: what shards the models for training; ``megatron`` needs GPUs and its own packages.
-        devices: GPUs per node, or logical devices on the CPU. nodes: machines.
-        rollout_devices, rollout_nodes: the same for rollouts in the trainer modes
+        device: ``auto`` uses the GPU if there is one.
+        backend: shards the models for training; ``megatron`` needs GPUs and its own packages.
+        devices: GPUs per node, or logical devices on the CPU.
+        nodes: number of machines.
+        rollout_devices, rollout_nodes: as `devices` and `nodes`, for rollouts in the trainer modes
             ``separate_async``, where they have devices of their own; default 1.
-        weight_transfer: how new weights get to those: ``gloo`` is ours and runs anywhere; ``nccl``
-            is verl's and needs GPUs and the package cupy. ``auto`` takes it where ``vllm`` or
-            ``sglang`` roll out.
-        reward_workers: verl's reward processes; they only pass samples on to the hub.
-        ray_address: a running cluster; None starts Ray on this machine.
+        weight_transfer: how new weights get to those rollouts: ``gloo`` is zerowait's and runs
+            anywhere; ``nccl`` is verl's and needs GPUs and the package cupy. ``auto`` is ``nccl``
+            for ``vllm`` and ``sglang``.
+        reward_workers: number of verl's reward processes, which pass samples on to the hub.
+        ray_address: of a running Ray cluster; None starts Ray on this machine.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -233,9 +244,13 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """When there is validation and a checkpoint, in steps; 0 is never.
+    """How often to validate and to save a checkpoint.
 
-    Validation also runs before the first step and after the last.
+    Args:
+        validate_every: in steps; 0 is never. Validation always runs before the first step and after
+            the last.
+        save_every: in steps; 0 is never.
+        logger: names of verl's trackers.
     """
 
     validate_every: int = 0
@@ -253,16 +268,22 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 _NAME = re.compile(r"\w[^/\\\x00-\x1f\x7f]{0,59}")
-_SEEDS = 2**32  # numpy takes no greater ones
+_SEEDS = 2**32  # numpy accepts smaller seeds only
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     """A whole training recipe.
 
     Args:
-        output: the run's folder; relative paths start where the command runs.
-        search: rollouts are episodes of a search agent; None: single turns.
-        verl: overrides of verl's own configuration, by their Hydra keys; they win.
+        name: of the run.
+        model, data, algorithm, rollout, trainer, resources, schedule: the sections of that name.
+        reward: the reward configuration.
+        reward_path: of its file, or ``recipe.yaml#reward``.
+        output: the run's folder; a relative path starts at the current directory.
+        seed: of data order and sampling.
+        search: settings of a search agent; None rolls out single turns.
+        verl: overrides of verl's configuration by Hydra key, which take precedence.
+        source: the file, for messages.
     """
 
     name: str
@@ -282,7 +303,7 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     source: Source
 
     def path(self, text: str) -> Path:
-        """A path of the recipe: relative ones start at the recipe's folder."""
+        """An absolute path; a relative `text` starts at the recipe's folder."""
         return (self.source.base / Path(text).expanduser()).resolve()
 
 
@@ -301,10 +322,15 @@ _TOP = ["name", "seed", "output", *_PARTS, "reward", "verl"]
 
 
 def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = None) -> Recipe:
-    """The recipe in `path`; `output` and `seed` replace what it says.
+    """The recipe in a file.
+
+    Args:
+        path: of the file.
+        output: in place of the recipe's ``output``.
+        seed: in place of the recipe's ``seed``.
 
     Raises:
-        ConfigError: names the file, the line, the key and the nearest right one.
+        ConfigError: names the file, the line, the key and the nearest valid one.
     """
     source = read_yaml(path)
     tree = source.tree
@@ -317,9 +343,9 @@ def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = No
         if key not in tree:
             source.fail((key,), "is missing")
     parts = {key: build(source, (key,), kind) for key, kind in _PARTS.items() if key in tree}
-    _devices_fit_the_mode(source, parts)
+    _check_rollout_devices(source, parts)
     reward, reward_path = _reward(source, path)
-    _every_policy_caused_failure_was_chosen(reward)
+    _check_policy_caused_failures(reward)
     name = _name(source, path)
     recipe: dict[str, Any] = {
         "name": name,
@@ -334,16 +360,16 @@ def load_recipe(path: Path, *, output: Path | None = None, seed: int | None = No
     return Recipe(**recipe)
 
 
-def _devices_fit_the_mode(source: Source, parts: dict[str, Any]) -> None:
-    """Rollouts have devices of their own in some modes only, and share each step's prompts out."""
+def _check_rollout_devices(source: Source, parts: dict[str, Any]) -> None:
+    """Raise a ConfigError for rollout devices without their mode, or updates that do not divide."""
     trainer, resources = parts.get("trainer", Trainer()), parts.get("resources", Resources())
     given = [name for name in SEPARATE_ONLY if getattr(resources, name) is not None]
     given += ["weight_transfer"] if resources.weight_transfer != "auto" else []
     if given and not trainer.is_separate:
         source.fail(
             ("resources", given[0]),
-            f"is read with trainer: {{mode: {SEPARATE[-1]}}} or {SEPARATE[0]} only, where rollouts "
-            "have devices of their own",
+            f"is read with trainer: {{mode: {SEPARATE_MODES[-1]}}} or {SEPARATE_MODES[0]} only, "
+            "where rollouts have devices of their own",
         )
     updates, batch = trainer.updates_per_sync or 1, parts["data"].batch
     if batch % updates:
@@ -364,8 +390,11 @@ def _reward(source: Source, path: Path) -> tuple[RewardConfig, str]:
     return read_config(read_yaml(file)), str(file)
 
 
-def _every_policy_caused_failure_was_chosen(reward: RewardConfig) -> None:
-    """A policy that can escape its judge at no cost will learn to: the recipe has to choose."""
+def _check_policy_caused_failures(reward: RewardConfig) -> None:
+    """Raise a ConfigError for a failure that the policy can cause and whose cost is not chosen.
+
+    A policy that can make its judge fail at no cost learns to do so.
+    """
     judged = [name for name, part in reward.components.items() if hasattr(part, "judge")]
     for name in judged:
         own = reward.on_failure.components.get(name, FailurePolicy())
@@ -385,7 +414,7 @@ def _every_policy_caused_failure_was_chosen(reward: RewardConfig) -> None:
 
 
 def _name(source: Source, path: Path) -> str:
-    """What the run and its folder are called; a name is one folder, never a way out of it."""
+    """The name of the run, which is also its folder's: one path component."""
     folder = path.resolve().parent.name or "run"
     name = _text(source, "name", path.stem if path.stem != "recipe" else folder)
     if not _NAME.fullmatch(name):

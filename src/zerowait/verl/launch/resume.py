@@ -1,4 +1,4 @@
-"""From where verl will go on, told from its command line before it is started."""
+"""Which checkpoint verl will resume from, read from its command line before it is started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEP: Final = re.compile(r"global_step_(\d+)/?$")
 
 
 def resumed_step(command: Iterable[str]) -> int | None:
-    """The last step of the checkpoint that verl 0.9.1 will load; None: it begins anew.
+    """The step of the checkpoint that verl 0.9.1 will load; None if it starts from step 0.
 
     Args:
         command: the trainer's arguments, ``trainer.default_local_dir`` among them.
@@ -35,7 +35,7 @@ def resumed_step(command: Iterable[str]) -> int | None:
 
 
 def validates_first(command: Iterable[str]) -> bool:
-    """Whether the run begins with a validation; verl's own default is that it does."""
+    """Whether the run starts with a validation, as is verl's default."""
     return _section(command, "trainer.").get("val_before_train") is not False
 
 

@@ -1,4 +1,4 @@
-"""How many steps a training will have: verl's two limits, and the recipe's."""
+"""Number of steps of a training, by verl's two limits and the recipe's."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _EPOCHS: Final = "trainer.total_epochs"
 
 
 def steps_of(recipe: Recipe, extra: Mapping[str, str], *, rows: int | None = None) -> int:
-    """The training steps: ``trainer.total_training_steps`` of the command line, or the recipe's.
+    """Number of training steps: ``trainer.total_training_steps``, or the recipe's ``steps``.
 
-    Where the command line takes that limit away (null), as many as the epochs have.
+    If the command line removes that limit (null), the number of steps in the epochs.
 
     Args:
         recipe: the recipe.
         extra: overrides of verl's configuration from the command line.
-        rows: of the training files, where they are known.
+        rows: number of rows in the training files; None if unknown.
 
     Raises:
         ConfigError: two limits contradict each other.
@@ -52,7 +52,7 @@ def steps_of(recipe: Recipe, extra: Mapping[str, str], *, rows: int | None = Non
 def _in_epochs(
     epochs: int | None, rows: int | None, recipe: Recipe, overrides: Mapping[str, Any]
 ) -> int | None:
-    """The most steps that so many epochs have; verl leaves out a batch that is not full."""
+    """The number of steps in these epochs; verl drops a last batch that is not full."""
     if epochs is None or rows is None:
         return None
     at_most = _number(overrides.get("data.train_max_samples"))
@@ -63,5 +63,5 @@ def _in_epochs(
 
 
 def _number(value: Any) -> int | None:
-    told = read(value) if isinstance(value, str) else value
-    return told if isinstance(told, int) and not isinstance(told, bool) else None
+    number = read(value) if isinstance(value, str) else value
+    return number if isinstance(number, int) and not isinstance(number, bool) else None

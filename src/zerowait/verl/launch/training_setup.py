@@ -1,4 +1,4 @@
-"""What a run of verl's trainer needs to know."""
+"""Settings of one run of verl's trainer, from which its overrides are made."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ import msgspec
 
 
 class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run of verl's trainer needs to know.
+    """Settings of one run of verl's trainer.
 
     Args:
         model_path: a folder in Hugging Face format.
         train_files, val_files: Parquet or JSONL files in verl's columns.
-        device: where it runs. devices: GPUs per node, or logical devices on the CPU.
-        nodes: machines.
-        rollout_devices, rollout_nodes: the same for rollouts in verl's mode ``separate_async``;
-            without devices of their own rollouts are where training is.
-        updates_per_sync: updates of the policy between two transfers of its weights there.
-        weight_transfer: how weights get there: ours, or verl's.
-        engine: verl's rollout: ours, or one that needs a GPU.
-        backend: what shards the models for training.
+        device: that trains.
+        devices: GPUs per node, or logical devices on the CPU.
+        nodes: number of machines.
+        rollout_devices, rollout_nodes: as `devices` and `nodes`, for rollouts in verl's mode
+            ``separate_async``; 0 devices runs rollouts on the training devices.
+        updates_per_sync: updates of the policy between two transfers of its weights to rollouts.
+        weight_transfer: checkpoint engine of that transfer: ``gloo`` is ours, ``nccl`` verl's.
+        engine: verl's rollout: ``transformers`` is ours, the others need a GPU.
+        backend: shards the models for training.
         prompt_key: the column of chat messages.
-        prompts: per step. responses: per prompt. val_responses: per prompt in validation.
-        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses end there.
-        steps: training steps. learning_rate: of AdamW.
+        prompts: per step.
+        responses: per prompt.
+        val_responses: per prompt in validation.
+        max_prompt_tokens, max_response_tokens: longer prompts are left out; responses are cut.
+        steps: training steps.
+        learning_rate: of AdamW.
         temperature: of training responses; validation is greedy.
         estimator: verl's advantage estimator.
         kl_loss: coefficient of the KL term in the loss; 0 needs no reference model.
-        micro_batch: sequences per forward and backward pass on one device, at full length; of
-            shorter ones there are more.
+        micro_batch: sequences of full length per forward and backward pass on one device.
         half_precision: compute in bfloat16; None does so on GPUs only.
-        flash_attention: whether the flash-attn package is there for the trainer.
+        flash_attention: whether the trainer has the flash-attn package.
         validate_every, save_every: in steps; 0 is never. Validation also runs before the first
             step and after the last.
-        name: of the run. folder: where checkpoints go. logger: verl's trackers.
+        name: of the run.
+        folder: for checkpoints.
+        logger: verl's trackers.
         seed: of data order and sampling.
         reward_workers, agent_workers, storage_units: verl's helper processes, about 0.4 GB each.
         ray_address: a running cluster; None starts Ray on this machine.

@@ -1,4 +1,4 @@
-"""Names that verl 0.9.1 knows, so that a wrong one is refused before verl is imported."""
+"""Names and types that verl 0.9.1 accepts, read from its files without importing it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zerowait.verl.estimators import ESTIMATORS
-from zerowait.verl.modes import BUILT_ON
+from zerowait.verl.trainer_modes import BASE_MODES
 
 INT, FLOAT, BOOL, TEXT, LIST, MAPPING, NULL = (
     "a whole number",
@@ -36,7 +36,7 @@ _NAMED: Final = {
 
 @cache
 def verl_folder() -> Path:
-    """The folder of the installed package."""
+    """The folder of the installed package verl."""
     spec = find_spec("verl")
     places = (spec and spec.submodule_search_locations) or ()
     return Path(next(iter(places)))
@@ -44,10 +44,10 @@ def verl_folder() -> Path:
 
 @cache
 def declared_fields(target: str) -> dict[str, frozenset[str]] | None:
-    """What the values of a dataclass's fields may be, by their names; None: that is not known.
+    """The kinds of value of a dataclass's fields, by name; None if they cannot be determined.
 
     Args:
-        target: the dotted name of a dataclass of verl's.
+        target: the dotted name of one of verl's dataclasses.
     """
     module, _, name = target.rpartition(".")
     return _fields(name, _classes(_place(module)))
@@ -55,7 +55,7 @@ def declared_fields(target: str) -> dict[str, frozenset[str]] | None:
 
 @cache
 def declared_choices(target: str) -> dict[str, tuple[str, ...]]:
-    """The names that a dataclass insists on, with ``assert self.field in [...]``, by its fields."""
+    """By field, the names that a dataclass allows with ``assert self.field in [...]``."""
     module, _, name = target.rpartition(".")
     classes = _classes(_place(module))
     return {
@@ -63,11 +63,11 @@ def declared_choices(target: str) -> dict[str, tuple[str, ...]]:
         for owner in _lineage(name, classes)
         for node in ast.walk(owner)
         if isinstance(node, ast.Assert)
-        for field, options in _insists(node.test)
+        for field, options in _allowed_values(node.test)
     }
 
 
-def _insists(test: ast.expr) -> Iterator[tuple[str, list[Any]]]:
+def _allowed_values(test: ast.expr) -> Iterator[tuple[str, list[Any]]]:
     match test:
         case ast.Compare(
             left=ast.Attribute(value=ast.Name(id="self"), attr=field),
@@ -78,7 +78,7 @@ def _insists(test: ast.expr) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _lineage(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
-    """The class and those above it, the uppermost first."""
+    """The class and its base classes, the topmost first."""
     if name in classes:
         for base in classes[name].bases:
             yield from _lineage(ast.unparse(base), classes)
@@ -123,7 +123,7 @@ def _classes(where: Path) -> dict[str, ast.ClassDef]:
 
 
 def _kinds(annotation: ast.expr) -> frozenset[str]:
-    """What a value with this annotation may be; a class of its own is written as a mapping."""
+    """The kinds of value for an annotation; other classes are written as mappings."""
     if isinstance(annotation, ast.Constant) and annotation.value is None:
         return frozenset({NULL})
     if isinstance(annotation, ast.BinOp):
@@ -182,10 +182,10 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_ROLLOUT}.mode": ("async",),
     "data.truncation": ("error", "left", "right", "middle"),
 }
-"""Names that verl compares with, by the keys that they are values of."""
+"""Allowed values by key."""
 
 REGISTRIES: Final[Mapping[str, tuple[str, ...]]] = {
-    "trainer.v1.trainer_mode": (*BUILT_ON.values(), *BUILT_ON),
+    "trainer.v1.trainer_mode": (*BASE_MODES.values(), *BASE_MODES),
     "algorithm.adv_estimator": ESTIMATORS,
     f"{_ACTOR}.policy_loss.loss_mode": (
         "vanilla",
@@ -206,10 +206,10 @@ REGISTRIES: Final[Mapping[str, tuple[str, ...]]] = {
     f"{_CRITIC}.strategy": _ENGINES,
     f"{_ROLLOUT}.name": ("transformers", "vllm", "sglang", "trtllm"),
 }
-"""Names that others may add to: a module that verl is told to import, or another plug-in."""
+"""Registered names by key, to which an imported module or another plug-in may add."""
 
 _COUNT, _PATH = frozenset({INT, NULL}), frozenset({TEXT, NULL})
-ALSO: Final[Mapping[str, frozenset[str]]] = {
+FURTHER_KINDS: Final[Mapping[str, frozenset[str]]] = {
     **dict.fromkeys(
         (
             "data.gen_batch_size",
@@ -236,7 +236,7 @@ ALSO: Final[Mapping[str, frozenset[str]]] = {
     "trainer.ray_wait_register_center_timeout": frozenset({FLOAT}),
     "actor_rollout_ref.model.lora.alpha": frozenset({FLOAT}),
 }
-"""What a value may be beside what verl's YAML has there, where no dataclass says it."""
+"""Further kinds of value by key, where verl's YAML has another kind and no dataclass says more."""
 
 COUNTS: Final = frozenset(
     {
@@ -260,7 +260,7 @@ COUNTS: Final = frozenset(
         f"{_ROLLOUT}.val_kwargs.n",
     }
 )
-"""Numbers with which there is nothing to train where they are below 1."""
+"""Keys of numbers that must be at least 1."""
 
-NEVER_MADE: Final = ("algorithm", "distillation", "global_profiler", "reward", "skip")
-"""Sections that name a dataclass which verl's trainer does not make of them."""
+NOT_INSTANTIATED: Final = ("algorithm", "distillation", "global_profiler", "reward", "skip")
+"""Sections whose dataclass verl's trainer never instantiates."""

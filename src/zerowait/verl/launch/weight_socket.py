@@ -1,4 +1,4 @@
-"""The socket through which verl hands new weights to vLLM, which two trainings must not share."""
+"""Lock against two trainings on one host that would share verl's weight socket for vLLM."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ _NAME: Final = "\0zerowait-train-weights"
 
 @contextmanager
 def weight_socket(setup: TrainingSetup, *, name: str = _NAME) -> Iterator[None]:
-    """Hold the host's place for a training whose weights go to vLLM through verl's socket.
+    """Hold this host's lock while a training sends weights to vLLM through verl's socket.
 
-    verl 0.9.1 names its socket in ``/tmp`` by Ray's job id, replica and rank. Every Ray that a
-    training starts for itself counts its jobs from 1, so that two trainings on one host would send
-    their weights to each other's rollouts. Within one Ray each has an id of its own.
+    verl 0.9.1 names that socket in ``/tmp`` by Ray's job id, replica and rank. Each Ray cluster
+    that a training starts counts its jobs from 1, so two such trainings on one host would send
+    their weights to each other's rollouts. In a shared cluster every job has an id of its own.
+
+    Args:
+        setup: of the training; the lock is only taken for vLLM with a Ray of its own.
+        name: of the lock, an abstract Unix socket.
 
     Raises:
         ConfigError: another such training runs on this host.
@@ -31,7 +35,7 @@ def weight_socket(setup: TrainingSetup, *, name: str = _NAME) -> Iterator[None]:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as held:
         try:
-            held.bind(name)  # an abstract name: it ends with this process, however that ends
+            held.bind(name)  # an abstract socket: the kernel frees it when this process ends
         except OSError:
             raise ConfigError(
                 "another `zerowait train` with vLLM runs on this host with a Ray of its own, and "

@@ -1,4 +1,4 @@
-"""Advantages by verl's own code, over the rows that have a value."""
+"""Advantages from verl's own estimator, computed over the rows that have a value."""
 
 from __future__ import annotations
 
@@ -10,63 +10,68 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
-from zerowait.verl.rewards.response_mask import last_written
+from zerowait.verl.response_mask import last_written
 from zerowait.verl.rewards.settlement import RowTreatment
 
-_FILLED = {"token_level_rewards": 0.0, "rollout_is_weights": 1.0}
-"""What verl writes beside advantages under some settings, and what rows without a value get."""
+_DEFAULTS = {"token_level_rewards": 0.0, "rollout_is_weights": 1.0}
+"""The values that rows without a value get in fields that verl writes under some settings."""
 
 
 def advantages(
     batch: KVBatchMeta,
-    fates: Mapping[str, RowTreatment],
-    verls: Callable[[KVBatchMeta], KVBatchMeta],
+    treatments: Mapping[str, RowTreatment],
+    compute: Callable[[KVBatchMeta], KVBatchMeta],
     *,
     optional: Collection[str],
     whitened: bool = False,
     paired: bool = False,
 ) -> KVBatchMeta:
-    """The batch with advantages and returns for every row.
+    """The batch, with the fields ``advantages`` and ``returns`` for every row.
 
-    verl's own computation sees the rows that are trained on and nothing else, so that baselines,
-    whitening and the KL controller are its own; without any other row it sees the very batch.
-    Padding has advantage 0 whatever verl makes of it: for opo that is 0/0, and one NaN in a batch
-    makes its whole gradient NaN.
-    Rows that have no value get advantage 0, and the critic's values for returns where there is one,
-    so that the critic is not pushed either. Masked rows lose their response and loss masks first.
+    verl's own `compute` gets the trained rows only, so that baselines, whitening and the KL
+    controller are verl's own; when all rows are trained it gets the very batch. All other rows get
+    advantage 0, and as returns the critic's values if there are any, so that they do not move the
+    critic either. Masked rows lose their response and loss masks first. A NaN that verl computes
+    for padding (0/0 under opo) becomes 0, because one NaN makes the whole gradient NaN.
 
     Args:
         batch: a step's rows, padding included.
-        fates: of the rows by key; a key that is absent, such as that of padding, is trained on.
-        verls: verl's own computation, which writes to the queue.
-        optional: what verl may write beside advantages and returns.
-        whitened: whether advantages are divided by their deviation over all tokens. Of less than
-            two there is none, and verl raises: what is left of the step then gets advantage 0 too.
-        paired: whether verl raises for a group of one, as a lone padding row is: verl then does not
-            see it.
+        treatments: by key; a key that is absent, such as that of padding, counts as trained.
+        compute: verl's own computation, which writes to the queue.
+        optional: further fields that verl may write (see `optional_fields`).
+        whitened: whether the estimator divides by a deviation over all tokens. verl raises for
+            fewer than two tokens: then every row of the step gets advantage 0.
+        paired: whether verl raises for a group of one, as a lone padding row is; such a row is kept
+            from verl.
     """
     padding = {k for k, tag in zip(batch.keys, batch.tags, strict=True) if tag.get("is_padding")}
-    unseen = padding if paired and len(padding) == 1 else set()
-    fate_of = {key: fates.get(key, RowTreatment.TRAINED) for key in batch.keys}
-    rest = [k for k, fate in fate_of.items() if fate is not RowTreatment.TRAINED or k in unseen]
+    hidden = padding if paired and len(padding) == 1 else set()
+    treatment_of = {key: treatments.get(key, RowTreatment.TRAINED) for key in batch.keys}
+    rest = [
+        key
+        for key, treatment in treatment_of.items()
+        if treatment is not RowTreatment.TRAINED or key in hidden
+    ]
     if not rest:
-        done = verls(batch)
-        _quiet(batch.partition_id, sorted(padding))
+        done = compute(batch)
+        _zero_nans(batch.partition_id, sorted(padding))
         return done
-    _mask(batch.partition_id, [key for key in rest if fate_of[key] is RowTreatment.MASKED])
+    _zero_masks(
+        batch.partition_id, [key for key in rest if treatment_of[key] is RowTreatment.MASKED]
+    )
     left_out = set(rest)
     trained = [key for key in batch.keys if key not in left_out]
     if padding.issuperset(trained):
         trained = []  # padding alone has no mean and no variance
-    elif whitened and _tokens(batch.partition_id, trained) < 2:
+    elif whitened and round(sum(row_sums(batch.partition_id, trained, "response_mask"))) < 2:
         trained = []
     if trained:
-        written = verls(batch.select_keys(trained)).fields or ()
+        written = compute(batch.select_keys(trained)).fields or ()
         optional = [name for name in optional if name in written]
-        _quiet(batch.partition_id, sorted(padding - unseen))
+        _zero_nans(batch.partition_id, sorted(padding - hidden))
     else:
         rest = list(batch.keys)
-    done = _fill(batch.partition_id, rest, optional)
+    done = _write_zero_advantages(batch.partition_id, rest, optional)
     return KVBatchMeta(
         keys=batch.keys,
         tags=batch.tags,
@@ -77,7 +82,11 @@ def advantages(
 
 
 def optional_fields(algorithm: Any) -> list[str]:
-    """What verl may write beside advantages and returns under this ``algorithm`` section."""
+    """The fields that verl may write beside advantages and returns.
+
+    Args:
+        algorithm: the section ``algorithm`` of verl's configuration.
+    """
     fields = ["token_level_rewards"] if algorithm.use_kl_in_reward else []
     correction = algorithm.get("rollout_correction", None)
     if correction and not correction.get("bypass_mode", False) and correction.get("rollout_is"):
@@ -88,8 +97,13 @@ def optional_fields(algorithm: Any) -> list[str]:
 def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
     """Write each row's reward to the last token that the model wrote, and 0 to all others.
 
-    Without such a token, as one output of several may be, it stands at the end, where it counts in
-    the sums of a row and pushes nothing.
+    ``rm_scores`` and ``response_mask`` have shape (response_length,) in each row. A row in which
+    the model wrote no token, as one of several outputs may be, gets it at its end: there it counts
+    in sums over the row and pushes nothing.
+
+    Args:
+        partition_id: verl's partition of the rows.
+        values: rewards by row key.
     """
     if not values:
         return
@@ -100,21 +114,22 @@ def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
     masks = old["response_mask"].unbind()
     for row, mask, value in zip(old["rm_scores"].unbind(), masks, values.values(), strict=True):
         scores = torch.zeros_like(row)
-        place = last_written(mask.tolist())
-        scores[-1 if place is None else place] = value
+        position = last_written(mask.tolist())
+        scores[-1 if position is None else position] = value
         rows.append(scores)
     _put(partition_id, keys, {"rm_scores": rows})
 
 
 def row_sums(partition_id: str, keys: Sequence[str], field: str) -> list[float]:
-    """The sum of each row's tokens in `field`, in the order of `keys`."""
+    """The sum over each row's tokens in `field`, in the order of `keys`."""
     if not keys:
         return []
     data = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=[field])
     return [float(row.sum()) for row in data[field].unbind()]
 
 
-def _mask(partition_id: str, keys: Sequence[str]) -> None:
+def _zero_masks(partition_id: str, keys: Sequence[str]) -> None:
+    """Take rows out of the loss: their response and loss masks become 0."""
     if not keys:
         return
     fields = ["response_mask", "loss_mask"]
@@ -123,38 +138,37 @@ def _mask(partition_id: str, keys: Sequence[str]) -> None:
     _put(partition_id, keys, new)
 
 
-def _quiet(partition_id: str, padding: Sequence[str]) -> None:
-    """Padding without NaN; where there is none, nothing is written."""
+def _zero_nans(partition_id: str, padding: Sequence[str]) -> None:
+    """Replace NaN by 0 in the padding's advantages and returns; writes only where there is one."""
     if not padding:
         return
     fields = ["advantages", "returns"]
     data = tq.kv_batch_get(keys=list(padding), partition_id=partition_id, select_fields=fields)
     rows = {name: list(data[name].unbind()) for name in fields}
     if any(row.isnan().any() for column in rows.values() for row in column):
-        quiet = {name: [row.nan_to_num() for row in column] for name, column in rows.items()}
-        _put(partition_id, padding, quiet)
+        finite = {name: [row.nan_to_num() for row in column] for name, column in rows.items()}
+        _put(partition_id, padding, finite)
 
 
-def _tokens(partition_id: str, keys: Sequence[str]) -> int:
-    """How many tokens of these rows an advantage is computed for."""
-    return round(sum(row_sums(partition_id, keys, "response_mask")))
-
-
-def _fill(partition_id: str, keys: Sequence[str], optional: Collection[str]) -> KVBatchMeta:
+def _write_zero_advantages(
+    partition_id: str, keys: Sequence[str], optional: Collection[str]
+) -> KVBatchMeta:
+    """Advantage 0 for these rows; returns are the critic's values, or 0 without a critic."""
     fields = ["response_mask", "values"]
     old = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=fields)
-    nothing = [torch.zeros(len(row)) for row in old["response_mask"].unbind()]
-    new = {"advantages": nothing, "returns": nothing}
+    zeros = [torch.zeros(len(row)) for row in old["response_mask"].unbind()]
+    new = {"advantages": zeros, "returns": zeros}
     if "values" in old.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
         new["returns"] = list(old["values"].unbind())
     for name in optional:
-        new[name] = [torch.full_like(row, _FILLED[name]) for row in nothing]
+        new[name] = [torch.full_like(row, _DEFAULTS[name]) for row in zeros]
     return _put(partition_id, keys, new)
 
 
 def _put(
     partition_id: str, keys: Sequence[str], rows: Mapping[str, list[torch.Tensor]]
 ) -> KVBatchMeta:
+    """Write fields of rows to verl's queue; each row's tensor has shape (response_length,)."""
     columns = {
         name: torch.nested.as_nested_tensor(column, layout=torch.jagged)
         for name, column in rows.items()

@@ -1,4 +1,4 @@
-"""Rewards that an agent loop of the user's own brought along, for which there is no ticket."""
+"""Rewards that the user's own agent loop has set, in rows that therefore hold no ticket."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ from verl.trainer.ppo.v1.replay_buffer import FILTER_GROUPS_REWARD_METRIC
 from zerowait.errors import DataError
 
 
-def own_numbers(partition_id: str, keys: Sequence[str], metric: str) -> dict[str, float | None]:
-    """The number by which each of these rows is filtered; None where the loop has none for it.
+def filter_values(partition_id: str, keys: Sequence[str], metric: str) -> dict[str, float | None]:
+    """By row, the number that its group is filtered by; None for a row without one.
+
+    Args:
+        partition_id: verl's partition of the rows.
+        keys: of the rows in verl's queue.
+        metric: ``algorithm.filter_groups.metric``.
 
     Raises:
-        DataError: names the row whose loop does not know `metric`, or has no number under it.
+        DataError: an agent loop gave no `metric`, or something else than a number; names the row.
     """
     if not keys:
         return {}
@@ -27,13 +32,13 @@ def own_numbers(partition_id: str, keys: Sequence[str], metric: str) -> dict[str
         keys=list(keys), partition_id=partition_id, select_fields=["extra_fields"]
     )
     rows = zip(keys, data["extra_fields"], strict=True)
-    return {key: _number(key, metric, _told(key, metric, fields)) for key, fields in rows}
+    return {key: _number(key, metric, _metric_in(key, metric, fields)) for key, fields in rows}
 
 
-def check_own(partition_id: str, keys: Sequence[str]) -> None:
-    """Raise a DataError when the reward that one of these rows brought along is no finite number.
+def check_finite_rewards(partition_id: str, keys: Sequence[str]) -> None:
+    """Raise a DataError when the agent loop's reward of one of these rows is not finite.
 
-    One NaN turns the advantages of its whole group, and with them the update, into NaN.
+    One NaN makes the advantages of its whole group NaN, and with them the update.
     """
     for key, score in _scores(partition_id, keys).items() if keys else ():
         if not math.isfinite(score):
@@ -45,12 +50,14 @@ def check_own(partition_id: str, keys: Sequence[str]) -> None:
 
 
 def _scores(partition_id: str, keys: Sequence[str]) -> dict[str, float]:
+    """By row, its reward: the sum of ``rm_scores``, of shape (response_length,) in each row."""
     data = tq.kv_batch_get(keys=list(keys), partition_id=partition_id, select_fields=["rm_scores"])
     rows = data["rm_scores"].unbind()
     return {key: float(row.sum()) for key, row in zip(keys, rows, strict=True)}
 
 
-def _told(key: str, metric: str, extra_fields: Any) -> Any:
+def _metric_in(key: str, metric: str, extra_fields: Any) -> Any:
+    """The value under `metric` in the row's ``reward_extra_info``."""
     fields = getattr(extra_fields, "data", extra_fields)
     info = fields.get("reward_extra_info") if isinstance(fields, Mapping) else None
     if not isinstance(info, Mapping) or metric not in info:
@@ -62,15 +69,15 @@ def _told(key: str, metric: str, extra_fields: Any) -> Any:
     return info[metric]
 
 
-def _number(key: str, metric: str, told: Any) -> float | None:
-    """The number that was told; NaN is none, as None is."""
-    if told is None:
+def _number(key: str, metric: str, value: Any) -> float | None:
+    """`value` as a float; None for None and NaN."""
+    if value is None:
         return None
     try:
-        number = float(told)
+        number = float(value)
     except (TypeError, ValueError):
         raise DataError(
-            f"response {key}: its agent loop says {str(told)[:40]!r} for {metric!r}, by which "
+            f"response {key}: its agent loop says {str(value)[:40]!r} for {metric!r}, by which "
             "groups are filtered, and that is no number"
         ) from None
     return None if math.isnan(number) else number

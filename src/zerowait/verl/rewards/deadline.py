@@ -1,4 +1,4 @@
-"""The reward of a response that was not judged in the time that a step waits."""
+"""The reward of a sample that was not judged before the step's deadline (``redeem_s``)."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from zerowait.errors import JudgementError
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample
 
 
-def late_reward(config: RewardConfig, sample: Sample, waited_s: float) -> Reward:
-    """An abstention with the kind ``timeout`` in every component, and the policy for that kind.
+def timed_out_reward(config: RewardConfig, sample: Sample, waited_s: float) -> Reward:
+    """A reward without a value, in which every component abstains with the kind ``timeout``.
 
-    What the components would have said is not known, not even that of a rule. So a policy
-    ``{value: x}``, which stands for one component, makes no number here: the row is neutral.
+    No component's score is known by then, not even a rule's. So a policy ``{value: x}``, which
+    replaces the score of one component, gives no number here: the row is treated as ``neutral``.
+
+    Args:
+        config: the reward configuration, whose failure policies apply.
+        sample: the response that was not judged in time.
+        waited_s: how long the step waited for it, for the message.
 
     Raises:
-        JudgementError: the policy is ``raise``.
+        JudgementError: the policy for ``timeout`` is ``raise``.
     """
     outcome = Abstain(FailureKind.TIMEOUT, f"not known {waited_s:g} s after the step needed it")
     components: dict[str, Outcome] = dict.fromkeys(config.components, outcome)
-    chosen = [policy_for(config.on_failure, name, outcome) for name in components]
+    policies = [policy_for(config.on_failure, name, outcome) for name in components]
     why = f"reward: {outcome.kind}: {outcome.detail}"
-    if "raise" in chosen:
+    if "raise" in policies:
         raise JudgementError(f"{sample.id}: {why} (on_failure says raise)")
-    policy = next((name for name in ("drop_group", "mask") if name in chosen), "neutral")
+    policy = next((name for name in ("drop_group", "mask") if name in policies), "neutral")
     metrics = metrics_of(components, compile_plan(config).terms)
     return Reward(None, components, metrics, policy, why)

@@ -1,4 +1,4 @@
-"""What groups may be filtered by, known before the first one is."""
+"""Check before training that ``algorithm.filter_groups.metric`` is a number that rows will have."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zerowait.engine import metrics_of, policy_for
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Skipped
-from zerowait.verl.rewards.rows import extra_info
+from zerowait.verl.rewards.reward_info import extra_info
 
 _REWARD: Final = "reward"
 _TEXTS: Final = ("abstained_why", "stand_in")
@@ -24,10 +24,10 @@ def check_filter_metric(
     """Raise a ConfigError when groups are filtered by a number that rows will not have.
 
     Args:
-        config: of the rewards.
-        given: ``algorithm.filter_groups`` of verl's configuration, where there is one.
-        streaming: whether a trainer of verl's own filters them, for which every single row needs
-            the number; the trainer modes ``zerowait`` leave rows without one out of it.
+        config: the reward configuration.
+        given: ``algorithm.filter_groups`` of verl's configuration, or None.
+        streaming: whether one of verl's own trainers filters: it needs the number in every row. The
+            trainer modes ``zerowait...`` leave out rows without one.
     """
     if not given or str(given.get("enable", False)).lower() != "true":
         return
@@ -49,7 +49,7 @@ def check_filter_metric(
 
 
 def _numbers(config: RewardConfig) -> set[str]:
-    """The numbers beside a reward: what every row has, as `extra_info` gives it."""
+    """The names of the numbers in `extra_info`, which every row has."""
     skipped: dict[str, Outcome] = dict.fromkeys(config.components, Skipped(""))
     metrics = metrics_of(skipped, compile_plan(config).terms)
     row = extra_info(Reward(None, skipped, metrics))
@@ -58,7 +58,7 @@ def _numbers(config: RewardConfig) -> set[str]:
 
 
 def _may_lack(config: RewardConfig, metric: str) -> str:
-    """Why a row may come without this number; empty when each has it."""
+    """Why a row may lack this number; empty when every row has it."""
     if metric in _ALWAYS or metric.endswith(_ALWAYS_OF_EACH):
         return ""
     component = config.components.get(metric)

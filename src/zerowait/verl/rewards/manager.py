@@ -1,17 +1,16 @@
-"""verl's reward manager ``zerowait``: each finished trajectory goes to the job's hub.
+"""verl's reward manager ``zerowait``: sends each finished trajectory to the job's hub.
 
 Selected with ``reward.reward_manager.name=zerowait`` and configured with::
 
     +reward.zerowait.config=/path/reward.yaml     # or recipe.yaml#reward
     +reward.zerowait.record=/path/run             # optional: rewards.jsonl and stats.jsonl
 
-Under verl's own trainers a row waits for its reward here. Under the trainer mode ``zerowait`` it
-gets a ticket at once, and the trainer fetches the reward when it needs it.
+Under verl's own trainers `RewardManager.run_single` waits for the reward. Under the trainer modes
+``zerowait...`` the row gets a ticket at once, which the trainer redeems when it needs the reward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -23,36 +22,37 @@ from zerowait.errors import ConfigError
 from zerowait.hub.ray import RayHub, RayTickets
 from zerowait.types import Sample
 from zerowait.verl.agent_loop_check import check_agent_loop
-from zerowait.verl.modes import STOPPED_WHEN_SAMPLING
-from zerowait.verl.rewards.metrics import episode_info
-from zerowait.verl.rewards.rows import (
-    RowInfo,
+from zerowait.verl.rewards.episode_metrics import episode_info
+from zerowait.verl.rewards.reward_info import RowInfo, extra_info
+from zerowait.verl.rewards.sampled_batches import SampledRows, filters_groups
+from zerowait.verl.rewards.settings import gives_tickets, settings_in
+from zerowait.verl.rewards.streaming_rules import check_streaming
+from zerowait.verl.rewards.tickets import PLACEHOLDER, ticket
+from zerowait.verl.rows import (
     episode_in,
     extra_in,
-    extra_info,
     plain_values,
     truth_in,
     written_by_model,
 )
-from zerowait.verl.rewards.sampled_batches import SampledRows, filters_groups
-from zerowait.verl.rewards.streaming_rules import check_streaming
-from zerowait.verl.rewards.tickets import PLACEHOLDER, gives_tickets, settings_in, ticket
+from zerowait.verl.trainer_modes import STOPPABLE_MODES
 
 SPLIT: Final = "split"
 GROUP_SIZE: Final = "group_size"
 
 
 def sample_of(outputs: Any, tokenizer: Any) -> Sample:
-    """What is rewarded of a trajectory: what the model wrote in its last output.
+    """The `Sample` of a trajectory: the model's own text in its last output.
 
-    Every output of the trajectory gets this reward.
+    Every output of the trajectory gets this sample's reward.
 
     Args:
-        outputs: verl's `DataProto` of the trajectory, a row for each output.
-        tokenizer: of the policy.
+        outputs: verl's `DataProto` of the trajectory, one row for each output; ``responses`` has
+            shape (outputs, response_length), ``attention_mask`` (outputs, prompt + response).
+        tokenizer: the policy's.
 
     Raises:
-        ConfigError: the rows carry no stamps, or as `written_by_model`.
+        ConfigError: the rows have no split and group size, or as `written_by_model`.
         DataError: as `truth_in` and `extra_in`.
     """
     row = outputs[-1]
@@ -74,7 +74,9 @@ def sample_of(outputs: Any, tokenizer: Any) -> Sample:
         data_source=str(columns.get("data_source", "")),
         group=str(columns["uid"]),
         response_tokens=written.tokens,
-        extra=written.extra | _without_stamps(extra) | episode_in(columns),
+        extra=written.extra
+        | {key: value for key, value in extra.items() if key not in (SPLIT, GROUP_SIZE)}
+        | episode_in(columns),
         id=name,
         group_size=int(extra[GROUP_SIZE]),
         split=str(extra[SPLIT]),
@@ -83,28 +85,29 @@ def sample_of(outputs: Any, tokenizer: Any) -> Sample:
 
 
 def _length(row: Any) -> int:
-    """How many tokens the response has.
+    """Number of tokens in the response, from ``response_len`` or else the attention mask.
 
-    verl sends several outputs padded on the right, prompts too, and its mask begins at each row's
-    prompt: the end of the mask belongs to the response in the widest row alone.
+    verl pads several outputs, their prompts included, on the right, and the mask begins with each
+    row's prompt: only in the widest row does the end of the mask belong to the response.
     """
-    told = row.non_tensor_batch.get("response_len")
-    if told is not None:
-        return int(told)
+    length = row.non_tensor_batch.get("response_len")
+    if length is not None:
+        return int(length)
     return int(row.batch["attention_mask"][-row.batch["responses"].shape[-1] :].sum())
-
-
-def _without_stamps(extra: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in extra.items() if key not in (SPLIT, GROUP_SIZE)}
 
 
 @register("zerowait")
 class RewardManager(RewardManagerBase):
-    """Rewards under verl's own trainers, one row at a time; in training always finite.
+    """Scores one trajectory at a time; under verl's own trainers every training score is finite.
+
+    Args:
+        config: verl's whole configuration.
+        tokenizer: the policy's.
+        compute_score, reward_router_address, reward_model_tokenizer: verl's, not used.
 
     Raises:
-        ConfigError: ``reward.zerowait.config`` is missing or wrong, or asks for something that a
-            streaming trainer cannot do.
+        ConfigError: ``reward.zerowait.config`` is missing or wrong, or asks for something that
+            verl's own trainer cannot do.
     """
 
     def __init__(
@@ -125,14 +128,14 @@ class RewardManager(RewardManagerBase):
             self._hub = RayTickets(settings.config, record=settings.record)
         else:
             check_streaming(settings.config, config)
-            if str(config.trainer.v1.trainer_mode) in STOPPED_WHEN_SAMPLING:
+            if str(config.trainer.v1.trainer_mode) in STOPPABLE_MODES:
                 self._sampled = _sampled_rows(config, settings.max_sampled_batches)
             self._hub = RayHub(settings.config, record=settings.record)
 
     async def run_single(self, data: DataProto) -> dict[str, Any]:
-        """``reward_score`` and ``reward_extra_info``, with the same keys for every row.
+        """``reward_score`` and ``reward_extra_info`` of a trajectory, with the same keys each time.
 
-        The score is finite in training; in a validation of which nothing was judged it is NaN.
+        The score is finite in training, and NaN in a validation without a judged value.
         """
         sample = sample_of(data, self.tokenizer)
         if isinstance(self._hub, RayTickets):
@@ -141,14 +144,14 @@ class RewardManager(RewardManagerBase):
         if self._sampled is not None:
             self._sampled.add(sample)
         streamed = await self._hub.reward(sample)
-        told = extra_info(streamed.reward, stand_in=streamed.substitute_from)
-        info = RowInfo(told | episode_info(sample))
-        # verl has no row without a score; of a validation it takes means, which NaN says are none
+        columns = extra_info(streamed.reward, substitute_source=streamed.substitute_from)
+        info = RowInfo(columns | episode_info(sample))
+        # verl has no row without a score; in validation it only takes means, which become NaN
         return {"reward_score": streamed.number(sample.split), "reward_extra_info": info}
 
 
 def _sampled_rows(config: Any, most: int) -> SampledRows | None:
-    """Counts the responses of a step, where verl's trainer replaces groups by their rewards."""
+    """The counter that stops endless sampling, where verl replaces groups by their rewards."""
     if not filters_groups(config.algorithm):
         return None
     responses = int(config.data.train_batch_size) * int(config.actor_rollout_ref.rollout.n)

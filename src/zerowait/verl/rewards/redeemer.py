@@ -1,4 +1,4 @@
-"""The trainer's side of its tickets: rewards come in while it computes something else."""
+"""Redeem tickets in the background: rewards arrive while the trainer computes something else."""
 
 from __future__ import annotations
 
@@ -16,36 +16,39 @@ from zerowait.types import Reward, Sample
 
 
 class TicketHub(Protocol):
-    """Where tickets are redeemed: a handle on the job's hub."""
+    """The client of the job's hub that a `Redeemer` needs."""
 
     async def redeem(self, sample: Sample, *, of: int | None = None) -> Reward:
-        """The reward of a sample that was handed in, `of` so many of its group."""
+        """The reward of a deposited sample; `of` is its group's size if not the announced one."""
 
     async def give_up(self, tickets: Iterable[str]) -> None:
-        """Stop judging what nobody will redeem."""
+        """Stop judging these tickets: they will not be redeemed."""
 
     async def stats(self) -> Stats:
         """A frozen snapshot of the whole job."""
 
 
 class Redeemer:
-    """Fetches rewards on a loop thread of its own; opened and closed with ``with`` or `close`.
+    """Fetches rewards on an event loop in a thread of its own; close it with ``with`` or `close`.
 
     Args:
-        hub: opens the handle on the job's hub, on the loop's own thread.
-        late: the reward of a sample that was not judged in time.
+        hub: opens the client of the job's hub, on that event loop.
+        on_timeout: the reward of a sample that was not judged in time.
     """
 
     def __init__(
-        self, hub: Callable[[], Coroutine[Any, Any, TicketHub]], *, late: Callable[[Sample], Reward]
+        self,
+        hub: Callable[[], Coroutine[Any, Any, TicketHub]],
+        *,
+        on_timeout: Callable[[Sample], Reward],
     ) -> None:
         self._portal = Portal("zerowait-tickets")
-        self._late = late
-        self._news = threading.Condition()
+        self._on_timeout = on_timeout
+        self._changed = threading.Condition()
         self._waiting: dict[str, Sample] = {}
         self._rewards: dict[str, Reward] = {}
         self._fetching: dict[str, asyncio.Task[None]] = {}
-        self._failed: ZerowaitError | None = None
+        self._error: ZerowaitError | None = None
         try:
             self._hub = self._portal.call(hub)
         except BaseException:
@@ -65,17 +68,17 @@ class Redeemer:
 
     @property
     def pending(self) -> int:
-        """Tickets whose reward was asked for and is not known."""
+        """Tickets that are being redeemed."""
         return len(self._waiting)
 
-    def begin(self, samples: Iterable[Sample], *, of: Mapping[str, int] | None = None) -> None:
-        """Begin to fetch rewards, and return at once; what is under way goes on.
+    def begin(self, samples: Iterable[Sample], *, sizes: Mapping[str, int] | None = None) -> None:
+        """Start to redeem tickets and return at once; those already started are skipped.
 
         Args:
-            samples: what was handed in.
-            of: by ticket, how many of its group there are, where some of them will never come.
+            samples: deposited samples.
+            sizes: by ticket, how many responses its group has, where some of its rollouts failed.
         """
-        with self._news:
+        with self._changed:
             fresh = {
                 ticket: sample
                 for sample in samples
@@ -84,25 +87,25 @@ class Redeemer:
             }
             self._waiting |= fresh
         if fresh:
-            self._portal.submit(lambda: self._fetch_all(fresh, of or {}))
+            self._portal.submit(lambda: self._fetch_all(fresh, sizes or {}))
 
     def known(self, samples: Iterable[Sample]) -> dict[str, Reward] | None:
-        """The rewards by ticket when all of them are known, else None; never waits.
+        """The rewards by ticket if all of them have arrived, else None; never waits.
 
         Raises:
             JudgementError, HubLostError: a reward cannot be had, and training has to stop.
         """
-        with self._news:
-            self._refuse()
+        with self._changed:
+            self._raise_error()
             tickets = [ticket_of(sample) for sample in samples]
             if any(ticket not in self._rewards for ticket in tickets):
                 return None
             return {ticket: self._rewards[ticket] for ticket in tickets}
 
     def collect(self, samples: Iterable[Sample], *, within_s: float) -> dict[str, Reward]:
-        """The rewards by ticket; waits until all are known, and no longer than `within_s`.
+        """The rewards by ticket, waiting at most `within_s` seconds for them.
 
-        What is not known then is given up, and is what `late` makes of it.
+        A ticket that has no reward by then is given up and gets the reward of `on_timeout`.
 
         Raises:
             JudgementError, HubLostError: a reward cannot be had, and training has to stop.
@@ -110,25 +113,25 @@ class Redeemer:
         wanted = {ticket_of(sample): sample for sample in samples}
         self.begin(wanted.values())
         give_up_at = time.monotonic() + within_s
-        with self._news:
+        with self._changed:
             while not wanted.keys() <= self._rewards.keys():
-                self._refuse()
+                self._raise_error()
                 left_s = give_up_at - time.monotonic()
                 if left_s <= 0:
                     break
-                self._news.wait(left_s)
+                self._changed.wait(left_s)
             missing = {t: s for t, s in wanted.items() if t not in self._rewards}
             for ticket, sample in missing.items():
-                self._rewards[ticket] = self._late(sample)
+                self._rewards[ticket] = self._on_timeout(sample)
                 self._waiting.pop(ticket, None)
             rewards = {ticket: self._rewards[ticket] for ticket in wanted}
         self.give_up(missing)
         return rewards
 
     def forget(self, samples: Iterable[Sample]) -> None:
-        """Give up what is not known, and drop what is: nobody will ask for it again."""
+        """Drop the rewards of these samples, and give up those that have not arrived."""
         unknown = {}
-        with self._news:
+        with self._changed:
             for sample in samples:
                 ticket = ticket_of(sample)
                 if self._rewards.pop(ticket, None) is None:
@@ -137,15 +140,15 @@ class Redeemer:
         self.give_up(unknown)
 
     def give_up(self, tickets: Iterable[str]) -> None:
-        """Let the hub stop judging what was handed in and never asked for."""
+        """Tell the hub to stop judging these tickets; returns at once."""
         names = list(tickets)
         if names:
-            self._portal.submit(lambda: self._abandon(names))
+            self._portal.submit(lambda: self._cancel(names))
 
-    def wait_for_news(self, within_s: float) -> None:
-        """Return when some reward has come, or after `within_s`."""
-        with self._news:
-            self._news.wait(within_s)
+    def wait_for_change(self, within_s: float) -> None:
+        """Return when a reward has arrived, or after `within_s` seconds."""
+        with self._changed:
+            self._changed.wait(within_s)
 
     def stats(self) -> Stats:
         """A frozen snapshot of the job's hub."""
@@ -155,16 +158,16 @@ class Redeemer:
         """Stop fetching and end the thread. Idempotent."""
         self._portal.close()
 
-    async def _fetch_all(self, samples: Mapping[str, Sample], of: Mapping[str, int]) -> None:
+    async def _fetch_all(self, samples: Mapping[str, Sample], sizes: Mapping[str, int]) -> None:
         async with asyncio.TaskGroup() as group:
             for ticket, sample in samples.items():
-                fetching = self._fetch(ticket, sample, of.get(ticket))
+                fetching = self._fetch(ticket, sample, sizes.get(ticket))
                 self._fetching[ticket] = group.create_task(fetching)
 
-    async def _fetch(self, ticket: str, sample: Sample, of: int | None) -> None:
+    async def _fetch(self, ticket: str, sample: Sample, size: int | None) -> None:
         result: Reward | ZerowaitError
         try:
-            result = await self._hub.redeem(sample, of=of)
+            result = await self._hub.redeem(sample, of=size)
         except ZerowaitError as error:
             result = error
         except BaseException as error:
@@ -172,7 +175,7 @@ class Redeemer:
             raise
         self._settle(ticket, result)
 
-    async def _abandon(self, tickets: list[str]) -> None:
+    async def _cancel(self, tickets: list[str]) -> None:
         for ticket in tickets:
             fetching = self._fetching.pop(ticket, None)
             if fetching is not None:
@@ -180,19 +183,20 @@ class Redeemer:
         await self._hub.give_up(tickets)
 
     def _settle(self, ticket: str, result: Reward | ZerowaitError) -> None:
+        """Store a reward, or the first error, and wake the waiting thread."""
         if self._fetching.get(ticket) is not asyncio.current_task():
             return  # given up meanwhile, and perhaps begun again by another task
         del self._fetching[ticket]
-        with self._news:
+        with self._changed:
             if self._waiting.pop(ticket, None) is None:
-                return  # given up meanwhile, and the word has not reached this thread
+                return  # given up by the trainer's thread; the cancellation has not run yet
             if isinstance(result, Reward):
                 self._rewards[ticket] = result
-            elif self._failed is None:
-                self._failed = result
-            self._news.notify_all()
+            elif self._error is None:
+                self._error = result
+            self._changed.notify_all()
 
-    def _refuse(self) -> None:
-        """Raises what has made a reward impossible."""
-        if self._failed is not None:
-            raise self._failed
+    def _raise_error(self) -> None:
+        """Raise the error of a ticket that cannot be redeemed, if there was one."""
+        if self._error is not None:
+            raise self._error

@@ -1,7 +1,7 @@
-"""How much a step samples where ``algorithm.filter_groups`` leaves groups out by their rewards.
+"""Stop a step that samples without end because ``algorithm.filter_groups`` drops every group.
 
-verl replaces a group whose rewards are all equal and goes on until a batch is full: for ever where
-rewards never differ, with a judge that is paid each time.
+verl replaces each group whose rewards are all equal until the batch is full. Where rewards never
+differ that never ends, and every judgement is paid for.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ _TRAINING = "train"
 
 
 class SampledBatches:
-    """Counts what one step samples in vain, tells of it after one batch, and stops training.
+    """Counts a step's dropped groups (or responses): warns after one batch, stops at `most`.
 
     Args:
-        batch: groups, or responses, of a batch.
-        most: so many batches may be sampled in vain for one step.
+        batch: groups, or responses, in a batch.
+        most: number of dropped batches in one step at which training stops.
     """
 
     def __init__(self, *, batch: int, most: int) -> None:
         self._batch = batch
         self._most = most
         self._count = 0
-        self._told = False
+        self._warned = False
 
     def begin_step(self) -> None:
-        """Count anew."""
-        self._count, self._told = 0, False
+        """Set the count to 0."""
+        self._count, self._warned = 0, False
 
     def add(self, count: int, *, why: str) -> None:
-        """So many more in vain.
+        """Count further dropped groups.
 
         Args:
-            count: of them.
-            why: what is known of them, such as ``all rewards are 0``.
+            count: how many.
+            why: what they have in common, for the message, such as ``all rewards are 0``.
 
         Raises:
-            JudgementError: `most` batches are reached.
+            JudgementError: `most` batches were dropped.
         """
         self.reach(self._count + count, why=why)
 
     def reach(self, count: int, *, why: str) -> None:
-        """As `add`, where `count` is of all that the step has sampled in vain."""
+        """As `add`, where `count` is the step's total so far."""
         self._count = count
         if self._count >= self._most * self._batch:
             raise JudgementError(
@@ -57,8 +57,8 @@ class SampledBatches:
                 f"reward.zerowait.max_sampled_batches={self._most} (in a recipe "
                 "trainer: {max_sampled_batches: n}) says when training stops"
             )
-        if self._count >= self._batch and not self._told:
-            self._told = True
+        if self._count >= self._batch and not self._warned:
+            self._warned = True
             _LOG.warning(
                 "zerowait: a whole batch was sampled in vain for one step: %s, and "
                 "algorithm.filter_groups leaves groups without a difference out; training stops "
@@ -68,28 +68,28 @@ class SampledBatches:
 
 
 class SampledRows:
-    """The same in a reward worker, for verl's own synchronous trainer: responses beyond a batch.
+    """The same limit for verl's own synchronous trainer, kept in each reward worker.
 
-    A worker sees its share of a step's responses, which verl deals out at random. Once it has seen
-    too many, groups of which it has seen none fail, for the rest of the run: verl then has groups
-    without a row, and ends.
+    A worker gets a random share of a step's responses and counts those beyond its share of one
+    batch. At the limit it fails every group of which it has scored no response, for the rest of the
+    run: verl then has groups without a row, and ends the training.
 
     Args:
-        batch: responses of a step, of all workers.
-        workers: among which they are dealt out.
-        most: so many batches may be sampled beyond a step's own.
+        batch: responses in a step, over all workers.
+        workers: number of reward workers.
+        most: batches that may be sampled beyond a step's own.
     """
 
     def __init__(self, *, batch: int, workers: int, most: int) -> None:
         self._share = math.ceil(batch / workers)
-        self._beyond = SampledBatches(batch=self._share, most=most)
+        self._dropped = SampledBatches(batch=self._share, most=most)
         self._step: int | None = None
         self._rows = 0
         self._groups: set[str | None] = set()
         self._stopped: JudgementError | None = None
 
     def add(self, sample: Sample) -> None:
-        """One more response.
+        """Count one more response.
 
         Raises:
             JudgementError: a step has sampled too much.
@@ -102,10 +102,10 @@ class SampledRows:
         if sample.step != self._step:
             self._step, self._rows = sample.step, 0
             self._groups.clear()
-            self._beyond.begin_step()
+            self._dropped.begin_step()
         beyond = max(0, self._rows + 1 - self._share)
         try:
-            self._beyond.reach(beyond, why=f"step {sample.step} goes on sampling")
+            self._dropped.reach(beyond, why=f"step {sample.step} goes on sampling")
         except JudgementError as error:
             self._stopped = error
             raise
@@ -114,6 +114,6 @@ class SampledRows:
 
 
 def filters_groups(algorithm: Any) -> bool:
-    """Whether groups are left out by their rewards: the section ``algorithm`` of verl's."""
+    """Whether verl drops groups by their rewards; takes the section ``algorithm``."""
     given = algorithm.get("filter_groups") or {}
     return str(given.get("enable", False)).lower() == "true"

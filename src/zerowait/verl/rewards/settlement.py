@@ -1,4 +1,4 @@
-"""What becomes of each session of a step once its reward is known or known to be missing."""
+"""Decide how each session's row enters training: trained, neutral or masked."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from zerowait.types import Reward, Sample
 
 
 class RowTreatment(StrEnum):
-    """What a row's reward does to training.
+    """How a row enters training.
 
-    ``trained``: its value is part of baselines and advantages. ``neutral``: no push, advantage 0,
-    out of every baseline; it stays in the loss's denominators and the KL term. ``masked``: out of
+    ``trained``: its value is part of baselines and advantages. ``neutral``: advantage 0 and out of
+    every baseline, but still counted in the loss's denominators and the KL term. ``masked``: out of
     the loss altogether.
     """
 
@@ -25,10 +25,10 @@ class RowTreatment(StrEnum):
 
 
 class SettledSession(msgspec.Struct, frozen=True):
-    """A session's reward after its group had its say, and what that does to training."""
+    """A session's reward after the rules of its group were applied, and its row's treatment."""
 
     reward: Reward
-    fate: RowTreatment
+    treatment: RowTreatment
 
 
 def settle(
@@ -38,18 +38,18 @@ def settle(
     group_baseline: bool,
     others: Mapping[str, int],
 ) -> dict[str, SettledSession]:
-    """Each session's fate, under the names that `sessions` has for them.
+    """The settled session for each key of `sessions`.
 
-    A row without a value is what its policy says; the rows of a group dropped below `quorum` are
-    masked. With a baseline over the group, the only survivor of a group that was to have more
-    responses is neutral: verl would take its raw reward for its advantage. A group of one response
+    A row without a value follows its failure policy; all rows of a group dropped below `quorum` are
+    masked. With a baseline over the group, the only row with a value in a group of several is
+    neutral, because verl would take its raw reward for its advantage. A group that has one response
     by configuration is left to verl.
 
     Args:
         sessions: each session's sample and reward.
-        quorum: under ``drop_group``, the share of a group that must have a value.
-        group_baseline: whether the estimator compares siblings.
-        others: by group, siblings that brought a reward of their own.
+        quorum: under ``drop_group``, the share of a group that must have a value, in [0, 1].
+        group_baseline: whether the estimator compares the responses of a group.
+        others: by group, how many further responses have a reward from their agent loop.
     """
     samples = [sample for sample, _ in sessions.values()]
     groups = [sample.group for sample in samples]
@@ -60,16 +60,16 @@ def settle(
             valued[group] = valued.get(group, 0) + 1
     settled = {}
     for name, sample, reward in zip(sessions, samples, rewards, strict=True):
-        fate = _fate(reward)
+        treatment = _treatment(reward)
         alone = group_baseline and sample.group is not None and valued.get(sample.group) == 1
-        if fate is RowTreatment.TRAINED and alone and (sample.group_size or 1) > 1:
-            fate = RowTreatment.NEUTRAL
-        settled[name] = SettledSession(reward, fate)
+        if treatment is RowTreatment.TRAINED and alone and (sample.group_size or 1) > 1:
+            treatment = RowTreatment.NEUTRAL
+        settled[name] = SettledSession(reward, treatment)
     return settled
 
 
-def _fate(reward: Reward) -> RowTreatment:
+def _treatment(reward: Reward) -> RowTreatment:
     if reward.value is not None:
         return RowTreatment.TRAINED
-    # a reward of which nothing was measured has no policy, and pushes nothing
+    # a reward of which nothing was measured has no policy: neutral
     return RowTreatment.MASKED if reward.policy in ("mask", "drop_group") else RowTreatment.NEUTRAL

@@ -1,4 +1,4 @@
-"""What verl's own trainers, which take one finite number per row, can and cannot do."""
+"""Check that verl's own trainers, which take one finite number per row, can run a reward."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 from zerowait.types import Abstain, FailureKind
 from zerowait.verl.estimators import ESTIMATORS, check_estimator, estimator_in, has_group_baseline
-from zerowait.verl.modes import BUILT_ON
 from zerowait.verl.rewards.filter_metric import check_filter_metric
+from zerowait.verl.trainer_modes import BASE_MODES
 
 _ROWS_PER_WORKER = 1000
 """Ray runs at most so many calls of one asynchronous actor at a time."""
 
 
 def check_streaming(path: str | Path, verl_config: Any) -> bool:
-    """Whether the configuration has a shape, after checking that verl's own trainers can run it.
+    """Raise a ConfigError if verl's own trainers cannot run a reward; returns if it has a shape.
+
+    Args:
+        path: of the reward configuration.
+        verl_config: verl's whole configuration.
 
     Raises:
         ConfigError: the reward configuration is wrong, has a policy that needs the trainer mode
@@ -42,7 +46,7 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     _refuse_ticket_keys(verl_config)
     check_estimator(verl_config)
     _refuse_neutral_alone(config, verl_config)
-    rows = _rows_under_way(verl_config)
+    rows = _max_open_rows(verl_config)
     workers = int(verl_config.reward.num_workers)
     if plan.waits_for_siblings and rows > workers * _ROWS_PER_WORKER:
         needed = -(-rows // _ROWS_PER_WORKER)
@@ -53,8 +57,8 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     return bool(plan.shapes)
 
 
-def _rows_under_way(verl_config: Any) -> int:
-    """Responses that verl may have asked for and not trained on, at the most."""
+def _max_open_rows(verl_config: Any) -> int:
+    """The most responses that verl has requested and not yet trained on."""
     step = int(verl_config.data.train_batch_size) * int(verl_config.actor_rollout_ref.rollout.n)
     modes = verl_config.trainer.v1
     ahead = (modes.get(str(modes.trainer_mode)) or {}).get("num_warmup_batches", 0)
@@ -62,7 +66,7 @@ def _rows_under_way(verl_config: Any) -> int:
 
 
 def has_shape(config: str | Path | RewardConfig) -> bool:
-    """Whether a reward depends on the whole group.
+    """Whether a reward has a component that depends on the whole group, such as a length penalty.
 
     Raises:
         ConfigError: the reward configuration is wrong.
@@ -72,7 +76,7 @@ def has_shape(config: str | Path | RewardConfig) -> bool:
 
 
 def redraws(modes: Any) -> bool:
-    """Whether verl draws another prompt for one whose rewards raised: section ``trainer.v1``."""
+    """Whether verl replaces a prompt whose rewards raised; takes the section ``trainer.v1``."""
     sampler = modes.get("sampler") or {}
     refills = str(sampler.get("sync_refill_failed_groups", False)).lower() == "true"
     return str(modes.trainer_mode) != "sync" or refills
@@ -82,8 +86,8 @@ def refuse_unstreamable(config: RewardConfig, *, redraws: bool) -> None:
     """Raise a ConfigError for a failure policy that verl's own trainers cannot carry out.
 
     Args:
-        config: of the rewards.
-        redraws: whether verl draws another prompt for one whose rewards raised.
+        config: the reward configuration.
+        redraws: whether verl replaces a prompt whose rewards raised.
     """
     for path, policy in _policies(config.on_failure):
         if policy == "raise" and redraws:
@@ -103,11 +107,11 @@ def refuse_unstreamable(config: RewardConfig, *, redraws: bool) -> None:
 
 
 def refuse_lone_comparison(config: RewardConfig, responses: int) -> None:
-    """Raise a ConfigError for a judge that compares siblings where a prompt has one response.
+    """Raise a ConfigError for a judge that compares responses where a prompt has only one.
 
     Args:
-        config: of the rewards.
-        responses: to each prompt, in training.
+        config: the reward configuration.
+        responses: number of responses per prompt in training.
     """
     if responses > 1:
         return
@@ -124,10 +128,10 @@ def refuse_lone_comparison(config: RewardConfig, responses: int) -> None:
 
 
 def refuse_without_number(config: RewardConfig) -> None:
-    """Raise a ConfigError for a failure that leaves a row without a number.
+    """Raise a ConfigError for a failure policy that leaves a row without a number.
 
-    verl's own reward managers pass a score of None on, and its trainer then has a row without the
-    column of rewards.
+    verl's own reward managers pass on a score of None, and its trainer then fails on a row without
+    a reward.
     """
     for term in compile_plan(config).terms:
         if term.factor == 0:
@@ -144,21 +148,20 @@ def refuse_without_number(config: RewardConfig) -> None:
 
 
 def _refuse_ticket_keys(verl_config: Any) -> None:
-    """Raise a ConfigError for a limit that nobody keeps."""
+    """Raise a ConfigError for a limit that verl's own trainers would ignore."""
     own = verl_config.reward.get("zerowait") or {}
     for key in ("redeem_s", "max_abstained"):
         if key in own:
             raise ConfigError(
-                f"reward.zerowait.{key} is read in the trainer modes {', '.join(BUILT_ON)} only: "
+                f"reward.zerowait.{key} is read in the trainer modes {', '.join(BASE_MODES)} only: "
                 "verl's own trainers cannot be stopped from a reward"
             )
 
 
 def _refuse_neutral_alone(config: RewardConfig, verl_config: Any) -> None:
-    """In a group of one there is no sibling to be neutral against: verl's advantage is the reward.
+    """Raise a ConfigError for the policy ``neutral`` where every prompt has one response.
 
-    Raises:
-        ConfigError: names the first failure of a judge that would be ``neutral`` there.
+    A group of one has no baseline: verl takes the substituted reward itself for the advantage.
     """
     estimator = estimator_in(verl_config)
     alone = int(verl_config.actor_rollout_ref.rollout.n) == 1

@@ -1,13 +1,12 @@
-"""verl's checkpoint engine ``gloo``: new weights over TCP to rollouts on devices of their own.
+"""verl's checkpoint engine ``gloo``: sends new weights over TCP to rollouts on other devices.
 
-For machines without NCCL, and for the CPU. Importing this registers it, in every process that verl
-names it to::
+For machines without NCCL, and for the CPU. Importing this module registers it; verl imports it
+with::
 
     actor_rollout_ref.rollout.checkpoint_engine.backend=gloo
     actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=zerowait.verl.trainer.checkpoint_engine
 
-The trainer's rank 0 sends, every rollout worker receives; tensors of a GPU travel by way of the
-host's memory, and arrive there.
+The trainer's rank 0 sends and every rollout worker receives, both in host memory.
 """
 
 from __future__ import annotations
@@ -36,58 +35,60 @@ from verl.checkpoint_engine.base import (
 from zerowait.errors import ConfigError, ZerowaitError
 
 _SENDER = 0
-_PLACE = re.compile(r"^\[[^\]]*\] ")  # the file and line in gloo that an error begins with
+_SOURCE_LINE = re.compile(r"^\[[^\]]*\] ")  # file and line in gloo, at the start of its errors
 
 
 class WeightTransferError(ZerowaitError):
     """The trainer's weights did not reach the rollout workers."""
 
 
-class Meeting(msgspec.Struct, frozen=True):
-    """Where the sender waits for its receivers."""
+class Rendezvous(msgspec.Struct, frozen=True):
+    """Address of the store at which the sender and its receivers meet."""
 
     host: str
     port: int
 
 
-class Host:
-    """Where a group meets; to be kept until the group is closed.
+class RendezvousHost:
+    """The store at which a group meets; keep it until the group is closed.
 
     Args:
         address: of this machine, as the receivers reach it.
-        timeout_s: how long a member may be waited for.
+        timeout_s: seconds to wait for a member.
     """
 
     def __init__(self, address: str, *, timeout_s: float) -> None:
         wait = timedelta(seconds=timeout_s)
-        # Port 0: one that is free, and bound from here on.
+        # Port 0: the store binds a free one.
         self._store = TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=wait)
-        self.meeting = Meeting(address, self._store.port)
+        self.rendezvous = Rendezvous(address, self._store.port)
 
 
 class WeightGroup:
-    """Bytes from member 0 to all others.
+    """A process group that broadcasts bytes from member 0 to all others.
 
     Args:
-        meeting: where the members meet.
-        rank: which member this is; 0 sends.
-        size: how many there are.
+        rendezvous: the store at which the members meet.
+        rank: of this member; 0 sends.
+        size: number of members.
         address: of this machine, as the others reach it.
-        timeout_s: how long each call waits for the others.
+        timeout_s: seconds that each call waits for the others.
 
     Raises:
-        WeightTransferError: not all members came in time.
+        WeightTransferError: not all members arrived in time.
     """
 
     def __init__(
-        self, meeting: Meeting, *, rank: int, size: int, address: str, timeout_s: float
+        self, rendezvous: Rendezvous, *, rank: int, size: int, address: str, timeout_s: float
     ) -> None:
         self._me = "the trainer" if rank == _SENDER else f"rollout worker {rank} of {size - 1}"
         self._timeout = timedelta(seconds=timeout_s)
         self._group: Any = None
-        with self._told(f"did not meet all {size} processes at {meeting.host}:{meeting.port}"):
+        with self._translated_errors(
+            f"did not meet all {size} processes at {rendezvous.host}:{rendezvous.port}"
+        ):
             store = TCPStore(
-                meeting.host, meeting.port, wait_for_workers=False, timeout=self._timeout
+                rendezvous.host, rendezvous.port, wait_for_workers=False, timeout=self._timeout
             )
             options = ProcessGroupGloo._Options()  # noqa: SLF001 - torch has no other name for it
             options._timeout = self._timeout  # noqa: SLF001
@@ -95,28 +96,28 @@ class WeightGroup:
             self._group = ProcessGroupGloo(store, rank, size, options)
 
     def send(self, header: bytes, payload: torch.Tensor) -> None:
-        """Hand both to every receiver.
+        """Send header and payload to every receiver.
 
         Args:
             header: at least one byte.
-            payload: of dtype uint8, in the host's memory.
+            payload: of shape (bytes,) and dtype uint8, in host memory.
 
         Raises:
-            WeightTransferError: a receiver is gone, or did not take it in time.
+            WeightTransferError: a receiver has failed, or did not receive in time.
         """
-        with self._told(f"could not send {payload.numel()} bytes"):
+        with self._translated_errors(f"could not send {payload.numel()} bytes"):
             self._broadcast(torch.tensor([len(header), payload.numel()]))
             self._broadcast(torch.frombuffer(bytearray(header), dtype=torch.uint8))
             if payload.numel():
                 self._broadcast(payload)
 
     def receive(self) -> tuple[bytes, torch.Tensor]:
-        """What the sender sends next, in memory that nobody else writes to.
+        """The next header and payload, of shape (bytes,) and dtype uint8, in memory of its own.
 
         Raises:
-            WeightTransferError: the sender is gone, or sent nothing in time.
+            WeightTransferError: the sender has failed, or sent nothing in time.
         """
-        with self._told("did not get what the trainer sends"):
+        with self._translated_errors("did not get what the trainer sends"):
             header_bytes, payload_bytes = self._broadcast(
                 torch.zeros(2, dtype=torch.int64)
             ).tolist()
@@ -127,7 +128,7 @@ class WeightGroup:
             return header.numpy().tobytes(), payload
 
     def close(self) -> None:
-        """Leave the group, which ends it for the others, too. Safe to call twice."""
+        """Leave the group, which ends it for the other members too. Idempotent."""
         self._group = None  # the last reference: gloo has no other way to close its connections
 
     def _broadcast(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -139,13 +140,13 @@ class WeightGroup:
         return tensor
 
     @contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """The errors of gloo in our words; whatever fails closes the group."""
+    def _translated_errors(self, what: str) -> Iterator[None]:
+        """Translate gloo's errors to `WeightTransferError`; any error closes the group."""
         try:
             yield
         except RuntimeError as error:  # all that gloo and its store raise
             self.close()
-            why = _PLACE.sub("", str(error).splitlines()[0])
+            why = _SOURCE_LINE.sub("", str(error).splitlines()[0])
             raise WeightTransferError(
                 f"{self._me} {what} (deadline {self._timeout.total_seconds():g} s): {why}"
             ) from None
@@ -156,12 +157,12 @@ class WeightGroup:
 
 CHECKPOINT_BACKEND = "gloo"
 _TIMEOUT_S = 300.0
-_ALIGNED = 16  # a tensor cannot be read from the middle of another number
-_OUTSIDE = -1
+_ALIGNED = 16  # bytes: a tensor's view has to start at a multiple of its item size
+_NOT_A_MEMBER = -1
 
 
 class _Chunk(msgspec.Struct, frozen=True):
-    """A tensor, or a part of a large one, in a bucket."""
+    """Describes a tensor, or a part of a large one, in a bucket; offsets and sizes in bytes."""
 
     name: str
     shape: list[int]
@@ -172,7 +173,7 @@ class _Chunk(msgspec.Struct, frozen=True):
 
 
 class _Bucket:
-    """Tensors one behind the other in the host's memory."""
+    """A buffer of `size` bytes in host memory that holds tensors one after the other."""
 
     def __init__(self, size: int) -> None:
         self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
@@ -195,8 +196,8 @@ class _Bucket:
             _Chunk(meta.name, list(meta.shape), dtype, meta.chunk_offset, meta.chunk_size, start)
         )
 
-    def taken(self) -> tuple[bytes, torch.Tensor]:
-        """What was added, described and in bytes; the bucket is empty afterwards."""
+    def take(self) -> tuple[bytes, torch.Tensor]:
+        """The chunks' description as JSON, and their bytes; the bucket is empty afterwards."""
         header, payload = msgspec.json.encode(self._chunks), self._memory[: self._end]
         self._chunks, self._end = [], 0
         return header, payload
@@ -221,13 +222,13 @@ def _unpacked(header: bytes, payload: torch.Tensor) -> Iterator[tuple[TensorMeta
 
 @CheckpointEngineRegistry.register(CHECKPOINT_BACKEND)
 class GlooCheckpointEngine(CheckpointEngine):
-    """One for each process that trains or rolls out; a group lives for one update.
+    """verl's checkpoint engine over gloo; each weight update has a process group of its own.
 
     Args:
-        bucket_size: bytes that travel at once; each process holds a few times as many.
+        bucket_size: bytes sent at a time; each process holds a few times as many.
         is_master: whether this is the trainer's rank 0.
-        timeout_s: how long a bucket, or a process at the start, is waited for:
-            ``checkpoint_engine.engine_kwargs.gloo.timeout_s``.
+        timeout_s: seconds to wait for a bucket, or for a process at the start
+            (``checkpoint_engine.engine_kwargs.gloo.timeout_s``).
 
     Raises:
         ConfigError: `timeout_s` is no number of seconds above 0.
@@ -245,58 +246,76 @@ class GlooCheckpointEngine(CheckpointEngine):
         self._bucket_bytes = bucket_size
         self._is_master = is_master
         self._timeout_s = float(timeout_s)
-        self._host: Host | None = None
+        self._host: RendezvousHost | None = None
         self._group: WeightGroup | None = None
 
     def prepare(self) -> Any:
-        """Where the group meets, from the trainer's rank 0; None from all others."""
-        self.finalize()  # what an update that failed has left
+        """The rendezvous, from the trainer's rank 0; None from all others."""
+        self.finalize()  # after an update that failed
         if not self._is_master:
             return None
-        self._host = Host(_address(), timeout_s=self._timeout_s)
-        return self._host.meeting
+        self._host = RendezvousHost(_address(), timeout_s=self._timeout_s)
+        return self._host.rendezvous
 
     @classmethod
     def build_topology(
         cls, actor_wg_world_size: int, rollout_world_size: int, metadata: list[Any]
     ) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
-        """The trainer's rank 0 is member 0, rollouts follow, and its other ranks are outside."""
-        size, meeting = 1 + rollout_world_size, metadata[0]
+        """Arguments of `init_process_group` for the trainer's ranks and for the rollout workers.
+
+        The trainer's rank 0 is member 0, the rollout workers follow; its other ranks are not
+        members.
+
+        Args:
+            actor_wg_world_size: number of trainer ranks.
+            rollout_world_size: number of rollout workers.
+            metadata: results of `prepare`, by trainer rank.
+        """
+        size, rendezvous = 1 + rollout_world_size, metadata[0]
         outside = actor_wg_world_size - 1
         trainer = {
-            "rank": [0, *[_OUTSIDE] * outside],
+            "rank": [0, *[_NOT_A_MEMBER] * outside],
             "world_size": [size] * actor_wg_world_size,
-            "meeting": [meeting] * actor_wg_world_size,
+            "rendezvous": [rendezvous] * actor_wg_world_size,
         }
         rollouts = {
             "rank": list(range(1, size)),
             "world_size": [size] * rollout_world_size,
-            "meeting": [meeting] * rollout_world_size,
+            "rendezvous": [rendezvous] * rollout_world_size,
         }
         return trainer, rollouts
 
-    def init_process_group(self, *, rank: int, world_size: int, meeting: Meeting) -> None:
-        """Meet the others.
+    def init_process_group(self, *, rank: int, world_size: int, rendezvous: Rendezvous) -> None:
+        """Join the process group; does nothing on a trainer rank that is no member.
+
+        Args:
+            rank: of this member; -1 for no member.
+            world_size: number of members.
+            rendezvous: the store at which they meet.
 
         Raises:
-            WeightTransferError: not all came in time.
+            WeightTransferError: not all members arrived in time.
         """
-        if rank == _OUTSIDE:
+        if rank == _NOT_A_MEMBER:
             return
         self._group = WeightGroup(
-            meeting, rank=rank, size=world_size, address=_address(), timeout_s=self._timeout_s
+            rendezvous, rank=rank, size=world_size, address=_address(), timeout_s=self._timeout_s
         )
 
     @torch.no_grad()
     async def send_weights(
         self, weights: Iterable[tuple[str, torch.Tensor]], global_steps: int | None = None
     ) -> None:
-        """Send all of `weights`, which every rank of the trainer takes to the end.
+        """Send all weights; every trainer rank has to call this and iterates to the end.
 
-        To gather one is a collective operation: a rank that stopped would leave the others waiting.
+        Gathering a weight is a collective operation: a rank that stopped would block the others.
+
+        Args:
+            weights: names and tensors of any shape.
+            global_steps: not used.
 
         Raises:
-            WeightTransferError: they did not reach every rollout worker.
+            WeightTransferError: the weights did not reach every rollout worker.
         """
         del global_steps
         if self._is_master and self._group is None:
@@ -315,22 +334,22 @@ class GlooCheckpointEngine(CheckpointEngine):
             plain = ((name, tensor.detach().contiguous()) for name, tensor in weights)
             async for meta, data in split_weight_chunks(plain, self._bucket_bytes):
                 if not bucket.fits(meta.chunk_size):
-                    await asyncio.to_thread(group.send, *bucket.taken())
+                    await asyncio.to_thread(group.send, *bucket.take())
                 bucket.add(meta, data)
             if not bucket.empty:
-                await asyncio.to_thread(group.send, *bucket.taken())
-            await asyncio.to_thread(group.send, *bucket.taken())  # nothing: the end
+                await asyncio.to_thread(group.send, *bucket.take())
+            await asyncio.to_thread(group.send, *bucket.take())  # an empty bucket marks the end
         except BaseException:
-            self.finalize()  # the receivers learn at once, not at their deadline
+            self.finalize()  # so that the receivers fail now and not at their deadline
             raise
 
     async def receive_weights(
         self, global_steps: int | None = None
     ) -> AsyncIterator[tuple[str, torch.Tensor]]:
-        """The names and tensors that are sent, in the host's memory.
+        """The names and tensors of the weights, in host memory.
 
         Raises:
-            WeightTransferError: the trainer is gone, or sent nothing in time.
+            WeightTransferError: the trainer has failed, or sent nothing in time.
         """
         del global_steps
         if self._group is None:
@@ -343,16 +362,17 @@ class GlooCheckpointEngine(CheckpointEngine):
             ended = True
         finally:
             if not ended:
-                self.finalize()  # the trainer learns at once, not at its deadline
+                self.finalize()  # so that the trainer fails now and not at its deadline
 
     def finalize(self) -> None:
-        """Leave the group and the place where it met. Safe to call at any time."""
+        """Leave the group and close its store. Idempotent."""
         if self._group is not None:
             self._group.close()
         self._group = self._host = None
 
 
 async def _received(group: WeightGroup) -> AsyncIterator[tuple[TensorMeta, torch.Tensor]]:
+    """The chunks that the sender sends, until its empty bucket."""
     while True:
         header, payload = await asyncio.to_thread(group.receive)
         if not payload.numel():
@@ -362,5 +382,5 @@ async def _received(group: WeightGroup) -> AsyncIterator[tuple[TensorMeta, torch
 
 
 def _address() -> str:
-    """Of this machine, as the others of the cluster reach it."""
+    """This machine's address in the Ray cluster."""
     return str(ray.util.get_node_ip_address()).strip("[]")

@@ -1,4 +1,4 @@
-"""verl's replay buffer, for rows whose rewards come later than their tokens."""
+"""verl's replay buffer for rows whose rewards arrive later than their tokens."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ from verl.trainer.ppo.v1.replay_buffer import (
 )
 
 from zerowait.errors import ConfigError
-from zerowait.verl.rewards.agent_loop_rewards import own_numbers
-from zerowait.verl.rewards.group_completion import tickets_in
+from zerowait.verl.rewards.agent_loop_rewards import filter_values
+from zerowait.verl.rewards.group_completion import tickets_of_prompts
+from zerowait.verl.rewards.reward_info import extra_info
 from zerowait.verl.rewards.row_rewards import RowRewards
-from zerowait.verl.rewards.rows import extra_info
 from zerowait.verl.rewards.sampled_batches import SampledBatches
-from zerowait.verl.rewards.tickets import TicketSettings
+from zerowait.verl.rewards.settings import RewardSettings
 
 _SHORTEST_POLL_S: Final = 0.03
 _LONGEST_POLL_S: Final = 2.0
-_REST_PER_WORK: Final = 10.0
-"""Looking into the queue takes at most a tenth of the time, however many rows it holds."""
+_POLL_PER_SYNC: Final = 10.0
+"""Seconds between two reads of the queue per second that a read takes: at most a tenth of the time
+goes into reading it, however many rows it holds."""
 
 VALIDATION_PARTITION: Final = "val"
 
@@ -36,9 +37,16 @@ VALIDATION_PARTITION: Final = "val"
 class TicketReplayBuffer(ReplayBuffer):
     """Holds a finished group back until its rewards are known, where verl needs them to go on.
 
-    That is so in validation, and where ``algorithm.filter_groups`` chooses groups by their rewards;
-    such a group is neither running nor finished then, so that others can be chosen meanwhile.
-    Everywhere else groups pass at once, and their rewards are fetched behind the log-probabilities.
+    That is in validation, and where ``algorithm.filter_groups`` selects groups by their rewards. A
+    group held back counts neither as running nor as finished, so that others can be sampled.
+    Otherwise groups pass at once, and rewards arrive while log-probabilities are computed.
+
+    Attributes:
+        rows: the rewards of verl's rows.
+        sampled: the limit on sampling for one step.
+        redeem_s: seconds to wait for the rewards of a group held back.
+        rewards_per_step: prompts times responses.
+        responses: to each prompt.
     """
 
     rows: RowRewards
@@ -52,10 +60,10 @@ class TicketReplayBuffer(ReplayBuffer):
         self._held: dict[str, dict[str, list[str]]] = defaultdict(dict)
         self._held_since: dict[str, float] = {}
         self._signal: dict[str, float | None] = {}
-        self._look_s = 0.0
+        self._sync_s = 0.0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
-        """As verl's; the rewards of a training batch are on their way when it returns."""
+        """As verl's. The tickets of a training batch are being redeemed when it returns."""
         batch, metrics = super().sample(global_steps, partition_id, batch_size)
         if partition_id == VALIDATION_PARTITION:
             self.rows.write(partition_id, batch.keys)
@@ -66,24 +74,24 @@ class TicketReplayBuffer(ReplayBuffer):
         return batch, metrics
 
     def _drop_held(self, partition_id: str) -> None:
-        """As verl does in synchronous steps with every group beyond the batch."""
+        """Drop the groups held back, as verl's synchronous steps drop groups beyond the batch."""
         self._clear_groups(partition_id, set(self._held[partition_id]))
 
     def _sync_metadata_from_transfer_queue(self) -> None:
         started = time.monotonic()
         super()._sync_metadata_from_transfer_queue()
-        self._look_s = time.monotonic() - started
+        self._sync_s = time.monotonic() - started
 
     def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
-        """As verl's, which asks here first after each look into the queue."""
+        """As verl's, which calls this first after each read of the queue."""
         started = time.monotonic()
         if partition_id == VALIDATION_PARTITION or self.filter_groups_metric is not None:
             self._hold_back(partition_id)
-        self._look_s += time.monotonic() - started
+        self._sync_s += time.monotonic() - started
         return super()._terminal_eviction_reasons(global_steps, partition_id)
 
     def _hold_back(self, partition_id: str) -> None:
-        """Takes groups whose rewards are not known out of the finished ones."""
+        """Remove groups whose rewards are not known from the finished ones."""
         self._held[partition_id].clear()
         ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
         rows = self._rows_of(partition_id, ended)
@@ -99,10 +107,10 @@ class TicketReplayBuffer(ReplayBuffer):
                 self.failure_keys[partition_id].discard(uid)
 
     def _dapo_filtered_keys(self, partition_id: str) -> tuple[set[str], Counter[float]]:
-        """Finished groups whose survivors give no signal: all alike, or fewer than two of several.
+        """Finished groups without a learning signal: all values equal, or fewer than two left.
 
-        The rule is verl's; rows without a value have no say, and those without a ticket say what
-        their agent loop brought along.
+        The rule is verl's. Rows without a value are ignored; rows without a ticket count with the
+        value that their agent loop has set.
         """
         if partition_id == VALIDATION_PARTITION or self.filter_groups_metric is None:
             return set(), Counter()
@@ -110,7 +118,7 @@ class TicketReplayBuffer(ReplayBuffer):
         fresh = [uid for uid in finished if uid not in self._signal]
         rows = self._rows_of(partition_id, fresh)
         without = [key for keys in rows.values() for key in keys if not self.rows.has_ticket(key)]
-        own = own_numbers(partition_id, without, self.filter_groups_metric)
+        own = filter_values(partition_id, without, self.filter_groups_metric)
         for uid, keys in rows.items():
             self._signal[uid] = self._shared_value(keys, own)
         if fresh and self.rows.step.rewards >= self.rewards_per_step:
@@ -120,17 +128,17 @@ class TicketReplayBuffer(ReplayBuffer):
         return set(shared), Counter(v for v in shared.values() if not math.isnan(v))
 
     def _count_replaced(self, fresh: Iterable[str]) -> None:
-        """Tell, and stop, a step that replaces one group after the other."""
+        """Count the groups that are replaced: a warning after one batch, an error at the limit."""
         without = [value for uid in fresh if (value := self._signal[uid]) is not None]
         if without:
             why = f"in each group, {self.filter_groups_metric} was the same, as {without[-1]:g}"
             self.sampled.add(len(without), why=why)
 
     def _shared_value(self, keys: list[str], own: Mapping[str, float | None]) -> float | None:
-        """The value that all survivors share; None for a group with a signal.
+        """The value that all valued rows of a group share; None for a group with a signal.
 
-        A group of several responses that is left with less than two has no signal either: its
-        value is the one that is left, or NaN.
+        A group of several responses with fewer than two values has no signal either: the result is
+        the value that is left, or NaN.
         """
         numbers = (own[key] if key in own else self._metric(key) for key in keys)
         values = [number for number in numbers if number is not None]
@@ -160,8 +168,8 @@ class TicketReplayBuffer(ReplayBuffer):
     def _clear_groups(self, partition_id: str, uids: set[str]) -> None:
         for keys in self._rows_of(partition_id, uids).values():
             self.rows.forget(keys)
-        # groups that fail or go stale were never read, and rollouts hand in before they fail
-        self.rows.give_up(tickets_in(partition_id, uids, self.responses))
+        # groups that fail or go stale were never read, but may have deposited tickets
+        self.rows.give_up(tickets_of_prompts(partition_id, uids, self.responses))
         for uid in uids:
             self._signal.pop(uid, None)
             self._held_since.pop(uid, None)
@@ -170,7 +178,7 @@ class TicketReplayBuffer(ReplayBuffer):
     def _select_prompt_uids(
         self, partition_id: str, sampleable_keys: set[str], batch_size: int
     ) -> tuple[list[str], dict[str, dict[str, Any]], dict[str, int]]:
-        """As verl's; among prompts of one age, those that came first to the rollout."""
+        """As verl's; among prompts of the same age, those that were sampled first."""
         in_order = [uid for uid in self.prompt_global_steps[partition_id] if uid in sampleable_keys]
         chosen: tuple[list[str], dict[str, dict[str, Any]], dict[str, int]]
         chosen = super()._select_prompt_uids(partition_id, in_order, batch_size)
@@ -182,10 +190,9 @@ class TicketReplayBuffer(ReplayBuffer):
         selected_prompt_uids: list[str],
         partition_snapshot: dict[str, dict[str, Any]],
     ) -> KVBatchMeta:
-        """As verl's, in the order of the prompts and not in the one in which responses ended.
+        """As verl's, with rows in the order of the prompts and not of their completion.
 
-        The order decides about mini-batches and about the last bits of sums: with it a run can be
-        repeated.
+        The order determines mini-batches and the last bits of sums: this makes runs repeatable.
         """
         if partition_id != VALIDATION_PARTITION:
             self.sampled.begin_step()
@@ -201,9 +208,9 @@ class TicketReplayBuffer(ReplayBuffer):
 
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
         generating = self.pending_keys[partition_id] or self.running_keys[partition_id]
-        rest_s = _REST_PER_WORK * self._look_s
+        poll_s = _POLL_PER_SYNC * self._sync_s
         started = time.monotonic()
-        self.rows.wait_for_news(min(max(_SHORTEST_POLL_S, rest_s), _LONGEST_POLL_S))
+        self.rows.wait_for_change(min(max(_SHORTEST_POLL_S, poll_s), _LONGEST_POLL_S))
         if self._held[partition_id] and not generating and partition_id != VALIDATION_PARTITION:
             self.rows.step.exposed_s += time.monotonic() - started
         last: float = super()._wait_for_next_poll(partition_id, last_debug_time)
@@ -211,45 +218,48 @@ class TicketReplayBuffer(ReplayBuffer):
 
 
 class AsyncTicketReplayBuffer(TicketReplayBuffer, ReplayBufferAsync):
-    """The same for verl's asynchronous modes, in which groups may wait for a later step."""
+    """For verl's asynchronous modes, in which a group may wait for a later step."""
 
     def _drop_held(self, partition_id: str) -> None:
-        """They stay until their rewards are known, and verl's rules for stale ones apply."""
+        """Keep them: they wait for their rewards, and verl's rules for stale groups apply."""
 
 
-_OURS: Final = {ReplayBuffer: TicketReplayBuffer, ReplayBufferAsync: AsyncTicketReplayBuffer}
+_TICKET_CLASSES: Final = {
+    ReplayBuffer: TicketReplayBuffer,
+    ReplayBufferAsync: AsyncTicketReplayBuffer,
+}
 
 
 def with_tickets(
-    verls: ReplayBuffer,
+    buffer: ReplayBuffer,
     *,
     rows: RowRewards,
-    settings: TicketSettings,
+    settings: RewardSettings,
     prompts: int,
     responses: int,
 ) -> TicketReplayBuffer:
-    """A buffer with the settings of the one that verl made.
+    """A ticket buffer with the settings of verl's own.
 
     Args:
-        verls: verl's own.
+        buffer: verl's own.
         rows: the rewards of its rows.
-        settings: how long one is waited for, and how many batches a step may sample.
-        prompts: of a step.
-        responses: to each prompt.
+        settings: how long to wait for a reward, and how many batches a step may sample.
+        prompts: number of prompts in a step.
+        responses: number of responses to each prompt.
 
     Raises:
-        ConfigError: verl made one of the user's own.
+        ConfigError: `buffer` is a class of the user's own.
     """
-    kind = _OURS.get(type(verls))
+    kind = _TICKET_CLASSES.get(type(buffer))
     if kind is None:
         raise ConfigError(
             "trainer.v1.sampler.custom_sampler cannot be used with the trainer modes zerowait, "
             "which bring a replay buffer of their own: leave it out"
         )
     names = inspect.signature(ReplayBuffer).parameters
-    buffer = kind(**{name: getattr(verls, name) for name in names})
-    buffer.rows, buffer.redeem_s = rows, settings.redeem_s
-    buffer.sampled = SampledBatches(batch=prompts, most=settings.max_sampled_batches)
-    buffer.rewards_per_step, buffer.responses = prompts * responses, responses
-    buffer.poll_interval = 0.0  # `_wait_for_next_poll` waits for news instead
-    return buffer
+    ours = kind(**{name: getattr(buffer, name) for name in names})
+    ours.rows, ours.redeem_s = rows, settings.redeem_s
+    ours.sampled = SampledBatches(batch=prompts, most=settings.max_sampled_batches)
+    ours.rewards_per_step, ours.responses = prompts * responses, responses
+    ours.poll_interval = 0.0  # `_wait_for_next_poll` waits for rewards instead
+    return ours

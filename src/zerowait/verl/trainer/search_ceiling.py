@@ -1,4 +1,4 @@
-"""The end of a training whose retriever stays dead: a policy would learn from it not to search."""
+"""Stop a training whose retriever keeps failing: the policy would learn not to search."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 from zerowait.errors import JudgementError
 from zerowait.search import SearchSettings
 from zerowait.types import Sample
-from zerowait.verl.rewards.rows import EPISODE
+from zerowait.verl.rows import EPISODE
 
 _IN_A_ROW: Final = 2
 
 
 class SearchCeiling:
-    """Counts the failed searches of each step, and stops where too many of them go on failing.
+    """Stops the training after two steps in a row with too many failed searches.
 
-    One bad step is none to stop for: a retriever that was started again costs no more.
+    A single bad step is tolerated, so that a restart of the retriever does not end the training.
 
     Args:
-        settings: of the search agent.
+        settings: the search agent's; ``max_failed`` is the share of searches that may fail.
     """
 
     def __init__(self, settings: SearchSettings) -> None:
@@ -28,28 +28,28 @@ class SearchCeiling:
         self._bad_steps = 0
 
     def check(self, samples: Iterable[Sample]) -> None:
-        """Take the account of a step's episodes.
+        """Count the failed searches in a step's episodes.
 
         Raises:
-            JudgementError: of this step's searches, and of those of the step before, more failed
-                than ``search.max_failed`` allows; says why they did.
+            JudgementError: in this step and the one before, more searches failed than
+                ``search.max_failed`` allows; names the reasons.
         """
-        accounts = [account for one in samples if (account := _account(one)) is not None]
-        searches = sum(int(account.get("searches", 0)) for account in accounts)
-        failed = sum(int(account.get("failed_searches", 0)) for account in accounts)
+        episodes = [episode for one in samples if (episode := _episode_of(one)) is not None]
+        searches = sum(int(episode.get("searches", 0)) for episode in episodes)
+        failed = sum(int(episode.get("failed_searches", 0)) for episode in episodes)
         bad = failed > self._settings.max_failed * searches
         self._bad_steps = self._bad_steps + 1 if bad else 0
         if self._bad_steps < _IN_A_ROW:
             return
-        whys = Counter(str(why) for account in accounts for why in account.get("failures", ()))
-        told = ", ".join(f"{why} ({n})" for why, n in whys.most_common(3))
+        whys = Counter(str(why) for episode in episodes for why in episode.get("failures", ()))
+        reasons = ", ".join(f"{why} ({n})" for why, n in whys.most_common(3))
         raise JudgementError(
             f"{failed} of {searches} searches of this step failed, after a step like it, which is "
-            f"more than search.max_failed={self._settings.max_failed:g} allows: {told}; is the "
+            f"more than search.max_failed={self._settings.max_failed:g} allows: {reasons}; is the "
             f"retriever at {self._settings.retriever.url} running?"
         )
 
 
-def _account(sample: Sample) -> Mapping[str, Any] | None:
-    account = sample.extra.get(EPISODE)
-    return account if isinstance(account, Mapping) and "searches" in account else None
+def _episode_of(sample: Sample) -> Mapping[str, Any] | None:
+    episode = sample.extra.get(EPISODE)
+    return episode if isinstance(episode, Mapping) and "searches" in episode else None

@@ -1,9 +1,9 @@
-"""verl's trainer modes ``zerowait...``: steps that work on while judges do.
+"""verl's trainer modes ``zerowait...``: a step computes while judges work, then redeems tickets.
 
-A judgement that was not reached never becomes a number there.
-Selected with ``trainer.v1.trainer_mode=zerowait``, or ``zerowait_colocate_async`` or
-``zerowait_separate_async``, and our reward manager.
-Only hooks of the driver are overridden; nothing of ours runs in a training worker.
+A failed judgement never becomes a number: its row is neutral or masked. Selected with
+``trainer.v1.trainer_mode=zerowait`` (or ``zerowait_colocate_async``, ``zerowait_separate_async``)
+and the reward manager ``zerowait``. Only hooks of the driver are overridden; training workers run
+verl's code alone.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from zerowait.config import load_config
 from zerowait.engine import Stats
 from zerowait.hub import WaitRecord, append_wait
+from zerowait.hub.ray import RayTickets
 from zerowait.verl.agent.search_loop import search_settings
 from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.estimators import (
@@ -31,35 +32,33 @@ from zerowait.verl.estimators import (
     needs_two_responses,
     whitens,
 )
-from zerowait.verl.modes import BUILT_ON
 from zerowait.verl.rewards.advantage import advantages, optional_fields, row_sums
-from zerowait.verl.rewards.deadline import late_reward
+from zerowait.verl.rewards.deadline import timed_out_reward
+from zerowait.verl.rewards.episode_metrics import episode_metrics
 from zerowait.verl.rewards.filter_metric import check_filter_metric
 from zerowait.verl.rewards.metrics import (
     alarm_metrics,
-    all_priced,
     coverage,
-    episode_metrics,
+    has_all_prices,
     judge_metrics,
-    over_survivors,
     reward_metrics,
-    survivors_only,
+    valued_row_metrics,
+    without_placeholders,
 )
 from zerowait.verl.rewards.redeemer import Redeemer
+from zerowait.verl.rewards.reward_info import extra_info
 from zerowait.verl.rewards.row_rewards import RowRewards
-from zerowait.verl.rewards.rows import extra_info
+from zerowait.verl.rewards.settings import RewardSettings, check_ticketed, settings_in
 from zerowait.verl.rewards.settlement import RowTreatment, SettledSession
 from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_comparison
-from zerowait.verl.rewards.tickets import TicketSettings, check_ticketed, open_tickets, settings_in
 from zerowait.verl.trainer.interleave import interleaved
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
+from zerowait.verl.trainer_modes import BASE_MODES
 
 
 class TicketTrainer(PPOTrainer):
-    """Rewards come in while log-probabilities and values are computed, in any mode of verl's.
-
-    To be put before the class of verl's whose hooks it takes.
+    """Mixin for verl's trainers: rewards arrive while log-probabilities and values are computed.
 
     Args:
         config: verl's whole configuration.
@@ -70,7 +69,7 @@ class TicketTrainer(PPOTrainer):
     """
 
     def __init__(self, config: Any) -> None:
-        self._settings: TicketSettings = settings_in(config)
+        self._settings: RewardSettings = settings_in(config)
         check_ticketed(config)
         rewards = load_config(self._settings.config)
         check_filter_metric(rewards, config.algorithm.get("filter_groups"), streaming=False)
@@ -78,10 +77,10 @@ class TicketTrainer(PPOTrainer):
         check_agent_loop(config)
         check_estimator(config)
         self._shaped = has_shape(rewards)
-        self._priced = all_priced(rewards)
+        self._priced = has_all_prices(rewards)
         self._redeemer = Redeemer(
-            lambda: open_tickets(self._settings),
-            late=lambda sample: late_reward(rewards, sample, self._settings.redeem_s),
+            self._open_hub,
+            on_timeout=lambda sample: timed_out_reward(rewards, sample, self._settings.redeem_s),
         )
         self._rows = RowRewards(
             self._redeemer,
@@ -99,17 +98,23 @@ class TicketTrainer(PPOTrainer):
             self._redeemer.close()
             raise
 
+    async def _open_hub(self) -> RayTickets:
+        """The job's hub, ready to redeem tickets; a ConfigError where reward.yaml is wrong."""
+        hub = RayTickets(self._settings.config, record=self._settings.record)
+        await hub.ready()
+        return hub
+
     @property
     def trainer_mode(self) -> str:
-        """What verl compares with its own modes' names; the configuration says ours."""
-        return BUILT_ON[str(self.config.trainer.v1.trainer_mode)]
+        """The mode of verl's that ours extends: verl compares it with its own names."""
+        return BASE_MODES[str(self.config.trainer.v1.trainer_mode)]
 
     @trainer_mode.setter
     def trainer_mode(self, configured: str) -> None:
         del configured
 
     def fit(self, agent_loop_manager: Any) -> None:
-        """As verl's; ends the handle on the hub with the training."""
+        """As verl's; closes the connection to the hub with the training."""
         try:
             super().fit(agent_loop_manager)
         finally:
@@ -125,7 +130,7 @@ class TicketTrainer(PPOTrainer):
         )
 
     def on_step_begin(self) -> None:
-        """Drop the rows of the step before."""
+        """Drop the rows of the last step."""
         super().on_step_begin()
         self._rows.begin_step(self._trained)
         self._settled, self._trained = {}, []
@@ -135,7 +140,7 @@ class TicketTrainer(PPOTrainer):
         self._rows.abstain_without_tokens(batch.partition_id, batch.keys)
         self._rows.check_ceiling()
         self._searches.check(sample for sample, _ in self._rows.sessions(batch.keys).values())
-        self._rows.check_own(batch.partition_id, batch.keys)
+        self._rows.check_agent_loop_rewards(batch.partition_id, batch.keys)
         if self._shaped:
             self._rows.check_lengths(batch.partition_id, batch.keys)
         estimator = estimator_in(self.config)
@@ -143,44 +148,44 @@ class TicketTrainer(PPOTrainer):
         self._settled |= settled
         self._trained += batch.keys
         self._rows.write(batch.partition_id, batch.keys)
-        verls = super()._compute_advantage
-        fates = {key: one.fate for key, one in settled.items()}
+        compute = super()._compute_advantage
+        treatments = {key: one.treatment for key, one in settled.items()}
         done = advantages(
             batch,
-            fates,
-            lambda some: verls(some, metrics),
+            treatments,
+            lambda some: compute(some, metrics),
             optional=optional_fields(self.config.algorithm),
             whitened=whitens(estimator),
             paired=needs_two_responses(estimator),
         )
-        if RowTreatment.MASKED in fates.values():
-            done.reorder(interleaved(self._silent(done), self._ranks()))
+        if RowTreatment.MASKED in treatments.values():
+            done.reorder(interleaved(self._out_of_loss(done), self._ranks()))
         return done
 
-    def _silent(self, batch: KVBatchMeta) -> list[bool]:
-        """By row, whether it is out of the loss: masked, or padding."""
-        masked = {key for key, one in self._settled.items() if one.fate is RowTreatment.MASKED}
+    def _out_of_loss(self, batch: KVBatchMeta) -> list[bool]:
+        """By row of the batch, whether it is out of the loss: masked, or padding."""
+        masked = {key for key, one in self._settled.items() if one.treatment is RowTreatment.MASKED}
         rows = zip(batch.keys, batch.tags, strict=True)
         return [key in masked or bool(tag.get("is_padding")) for key, tag in rows]
 
     def _ranks(self) -> int:
-        """How many shares verl deals a batch out in, as its `_balance_batch` found out."""
+        """Number of shares that verl splits a batch into, as in its `_balance_batch`."""
         return int(max(self.actor_rollout_wg._dispatch_info["actor"])) + 1  # noqa: SLF001
 
     def _update_critic(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        return self._unless_masked(batch, metrics, super()._update_critic)
+        return self._update_unless_empty(batch, metrics, super()._update_critic)
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        return self._unless_masked(batch, metrics, super()._update_actor)
+        return self._update_unless_empty(batch, metrics, super()._update_actor)
 
-    def _unless_masked(
+    def _update_unless_empty(
         self,
         batch: KVBatchMeta,
         metrics: dict[str, Any],
         update: Callable[[KVBatchMeta, dict[str, Any]], KVBatchMeta],
     ) -> KVBatchMeta:
-        """Without a single token left, the loss is 0/0: there is nothing to learn in this step."""
-        skip = all(self._silent(batch))
+        """Skip the update when every row is out of the loss, which would be 0/0."""
+        skip = all(self._out_of_loss(batch))
         metrics["reward/update_skipped"] = float(skip)
         return batch if skip else update(batch, metrics)
 
@@ -203,19 +208,21 @@ class TicketTrainer(PPOTrainer):
         before, self._stats = self._stats, self._redeemer.stats()
         metrics.update(judge_metrics(before, self._stats, priced=self._priced))
         metrics.update(alarm_metrics(self._stats))
-        if any(settled.fate is not RowTreatment.TRAINED for settled in self._settled.values()):
+        if any(settled.treatment is not RowTreatment.TRAINED for settled in self._settled.values()):
             self._correct_scores(batch, metrics)
 
     def _correct_scores(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> None:
-        """Puts means over the rows that have a value in the place of verl's over all rows.
+        """Replace verl's means over all rows by means over the rows that have a value.
 
-        ``critic/rewards`` is what was trained on: the KL penalty in it is known for no other row.
+        ``critic/rewards`` is over the trained rows: for others its KL penalty is not known.
         """
         padding = {k for k, t in zip(batch.keys, batch.tags, strict=True) if t.get("is_padding")}
         real = [key for key in batch.keys if key not in padding]
         lost = {k for k, settled in self._settled.items() if settled.reward.value is None}
         unpushed = {
-            k for k, settled in self._settled.items() if settled.fate is not RowTreatment.TRAINED
+            k
+            for k, settled in self._settled.items()
+            if settled.treatment is not RowTreatment.TRAINED
         }
         penalized = self.config.algorithm.use_kl_in_reward
         for name, field, absent in (
@@ -223,10 +230,10 @@ class TicketTrainer(PPOTrainer):
             ("rewards", "token_level_rewards" if penalized else "rm_scores", unpushed),
         ):
             keys = [key for key in real if key not in absent]
-            metrics.update(over_survivors(row_sums(batch.partition_id, keys, field), name))
+            metrics.update(valued_row_metrics(row_sums(batch.partition_id, keys, field), name))
 
     def _validate(self) -> dict[str, float]:
-        with self._rows.apart():
+        with self._rows.validation():
             metrics: dict[str, float] = super()._validate()
         return metrics
 
@@ -238,27 +245,28 @@ class TicketTrainer(PPOTrainer):
         sample_turns: Sequence[int],
         expected_acc_counts: dict[tuple[str, str], int] | None = None,
     ) -> dict[str, float]:
+        metrics: dict[str, float]
         if "abstained" not in reward_extra_infos_dict:  # no row had a ticket
-            told: dict[str, float] = super()._val_metrics_update(
+            metrics = super()._val_metrics_update(
                 data_sources,
                 sample_uids,
                 reward_extra_infos_dict,
                 sample_turns,
                 expected_acc_counts,
             )
-            return told
-        infos, missing = survivors_only(reward_extra_infos_dict, data_sources, sample_uids)
+            return metrics
+        infos, missing = without_placeholders(reward_extra_infos_dict, data_sources, sample_uids)
         expected = {k: n - missing.get(k, 0) for k, n in (expected_acc_counts or {}).items()}
-        told = super()._val_metrics_update(
+        metrics = super()._val_metrics_update(
             data_sources, sample_uids, infos, sample_turns, expected_acc_counts=expected
         )
-        return told | coverage(data_sources, infos["reward"])
+        return metrics | coverage(data_sources, infos["reward"])
 
     def _maybe_log_val_generations(
         self, inputs: list[str], outputs: list[str], scores: list[float]
     ) -> None:
-        told = [None if r is None else r.value for r in self._rows.validated()]
-        super()._maybe_log_val_generations(inputs, outputs, told or scores)
+        values = [None if r is None else r.value for r in self._rows.validated()]
+        super()._maybe_log_val_generations(inputs, outputs, values or scores)
 
     def _dump_generations(
         self,
@@ -271,18 +279,18 @@ class TicketTrainer(PPOTrainer):
         dump_path: str,
     ) -> None:
         rewards = [self._rows.reward(key) for key in reward_extra_infos_dict["uid"]]
-        told = [s if r is None else r.value for s, r in zip(scores, rewards, strict=True)]
+        values = [s if r is None else r.value for s, r in zip(scores, rewards, strict=True)]
         infos = dict(reward_extra_infos_dict)
         known = [extra_info(reward) for reward in rewards if reward is not None]
         for name in known[0] if known else ():
             infos[name] = [None if r is None else extra_info(r).get(name) for r in rewards]
         if "reward" in infos:
-            infos["reward"] = told
+            infos["reward"] = values
         super()._dump_generations(
             inputs=inputs,
             outputs=outputs,
             gts=gts,
-            scores=told,
+            scores=values,
             reward_extra_infos_dict=infos,
             dump_path=dump_path,
         )
@@ -295,7 +303,7 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
 
 @register_trainer("zerowait_colocate_async")
 class ZerowaitColocateAsync(TicketTrainer, PPOTrainerColocateAsync):
-    """Rollouts that take up their work again after an update, on the GPUs that train."""
+    """Rollouts on the GPUs that train; they continue after an update of the weights."""
 
 
 @register_trainer("zerowait_separate_async")

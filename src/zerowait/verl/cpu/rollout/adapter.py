@@ -1,4 +1,4 @@
-"""Inside each training worker: hands the trained weights to the rollout server of its replica."""
+"""verl's rollout adapter in a training worker: sends the trained weights to its rollout server."""
 
 from __future__ import annotations
 
@@ -16,10 +16,16 @@ from zerowait.verl.cpu.rollout.weights import buckets
 
 
 class ServerAdapter(BaseRollout):
-    """verl's handle on the server; one per training rank, each with a replica of its own.
+    """verl's client of a rollout server; one per training rank, each with a replica of its own.
+
+    Args:
+        config: verl's rollout configuration.
+        model_config: verl's model configuration.
+        device_mesh: of the training workers.
+        replica_rank: of the server; -1 for this process's rank.
 
     Raises:
-        ConfigError: the rollout is asked to split one model over several devices.
+        ConfigError: the rollout would have to split the model over several devices.
     """
 
     def __init__(
@@ -34,17 +40,17 @@ class ServerAdapter(BaseRollout):
 
     @property
     def _handle(self) -> Any:
-        # Looked up late: the server starts after the training worker that hosts this adapter.
+        # Looked up at the first call: the server starts after this training worker.
         if self._server is None:
             self._server = ray.get_actor(server_name(self.replica_rank))
         return self._server
 
     async def resume(self, tags: Sequence[str]) -> None:
-        """Give the server its weights' memory, or let it decode, as `tags` say."""
+        """Move the server's weights to its device, or resume decoding, as `tags` say."""
         await self._handle.wake_up.remote(tags=list(tags))
 
     async def release(self) -> None:
-        """Take the server's memory."""
+        """Free the server's memory on the device."""
         await self._handle.sleep.remote()
 
     async def update_weights(
@@ -56,7 +62,13 @@ class ServerAdapter(BaseRollout):
         peft_config: Any = None,
         **_: Any,
     ) -> None:
-        """Replace the server's weights, all of them or none of its requests is answered.
+        """Replace all of the server's weights; it decodes nothing until the update is complete.
+
+        Args:
+            weights: names and tensors.
+            wire_format: must be ``named_tensors``.
+            global_steps: the training step, which becomes the version of the weights.
+            peft_config: must be None.
 
         Raises:
             ConfigError: the weights are a LoRA adapter or a difference.

@@ -1,8 +1,8 @@
-"""Attention of one new token per row without copying grouped keys and values.
+"""Grouped-query attention of one new token per row without copying keys and values.
 
-transformers' own ``sdpa`` repeats the keys and values of grouped-query attention for every query
-head, at every step. With one query token the heads of a group can stand in the query's token
-axis instead, which is the same product without the copies. Everything else is transformers' own.
+transformers' own ``sdpa`` repeats keys and values for every query head, at every step. With one
+query token, the heads of a group can take the place of the token axis, which gives the same product
+without copies. All other cases are transformers' own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ATTENTION_NAME = "zerowait_sdpa"
 
 
 def register() -> None:
-    """Make `ATTENTION_NAME` a value of ``attn_implementation``."""
+    """Register `ATTENTION_NAME` as a value of ``attn_implementation``."""
     AttentionInterface.register(ATTENTION_NAME, grouped_attention)
     AttentionMaskInterface.register(ATTENTION_NAME, sdpa_mask)
 
@@ -32,7 +32,16 @@ def grouped_attention(
     attention_mask: torch.Tensor | None,
     **options: Any,
 ) -> tuple[torch.Tensor, None]:
-    """The attention output of shape (rows, tokens, heads, dimension), and no weights."""
+    """The attention output of shape (rows, tokens, heads, dimension), and None for its weights.
+
+    Args:
+        module: the attention layer.
+        query: of shape (rows, heads, tokens, dimension).
+        key: of shape (rows, groups, columns, dimension).
+        value: of the same shape as `key`.
+        attention_mask: booleans that broadcast to (rows, heads, tokens, columns), or None.
+        **options: of transformers' attention interface.
+    """
     rows, heads, tokens, dimension = query.shape
     groups = key.shape[1]
     if tokens != 1 or heads == groups:

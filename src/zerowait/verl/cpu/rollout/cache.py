@@ -1,9 +1,9 @@
-"""Keys and values of a left-padded batch, laid out so that rows come and go cheaply.
+"""KV cache of a left-padded batch in which rows can be added and removed cheaply.
 
-All rows end in the same column: a new token of every row goes to column `end`. A row that is
-finished is replaced by the last one, which copies one row and not the batch; a new row is written
-right-aligned, ending where the others end. So a row's tokens are always contiguous, with padding
-on its left only, and one slice of the buffers is what attention sees.
+All rows end in the same column: the next token of every row goes to column `end`. A finished row is
+replaced by the last one, which copies one row and not the batch; a new row is written
+right-aligned. So a row's tokens are contiguous with padding on the left only, and attention sees
+one slice of the buffers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _HEADROOM = 64
 
 
 class _Layer(CacheLayerMixin):
-    """One layer's part of the buffers; the columns are kept by the `SlotCache`."""
+    """One layer's keys and values, of shape (rows, groups, columns, dimension)."""
 
     is_sliding = False
 
@@ -31,7 +31,12 @@ class _Layer(CacheLayerMixin):
         raise NotImplementedError("rows are put into the cache before they are decoded")
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> tuple[Any, Any]:
-        """The keys and values of every live column, the new one included."""
+        """Write the new column; returns keys and values of all columns in use.
+
+        Args:
+            key_states: of the new token, of shape (rows, groups, 1, dimension).
+            value_states: of the same shape.
+        """
         column = self.owner.column
         if column is not None:
             self.keys.index_copy_(2, column, key_states)
@@ -53,17 +58,17 @@ class _Layer(CacheLayerMixin):
 
 
 class SlotCache(Cache):
-    """The cache of one batch.
+    """The KV cache of one batch.
 
     Args:
         layers: number of decoder layers.
 
     Attributes:
-        rows: how many rows are live.
+        rows: number of rows in use.
         start, end: the columns ``[start, end)`` hold tokens; the next one is `end`.
         first: the column of each row's first token.
-        buffers: counts up whenever the buffers are others than before.
-        column: where a step over whole buffers writes, see `whole`.
+        buffers: version of the buffers; increases when they are reallocated.
+        column: the column to write in a step over the full buffers, see `full_buffers`.
     """
 
     def __init__(self, layers: int) -> None:
@@ -79,15 +84,18 @@ class SlotCache(Cache):
 
     @property
     def capacity(self) -> tuple[int, int]:
-        """Rows and columns of the buffers."""
+        """Allocated rows and columns."""
         return self._row_capacity, self._column_capacity
 
     @contextlib.contextmanager
-    def whole(self, column: torch.Tensor) -> Iterator[None]:
-        """Within, a step covers the buffers as they are, and writes to ``column[0]``.
+    def full_buffers(self, column: torch.Tensor) -> Iterator[None]:
+        """In this context a step covers the full buffers and writes to ``column[0]``.
 
-        No shape depends then on which rows and columns are live, and no number of the host's gets
-        into the step: what a CUDA graph needs. The caller's mask leaves out what is not live.
+        No shape then depends on the rows and columns in use, and no host value enters the step, as
+        a CUDA graph requires. The caller's mask excludes what is not in use.
+
+        Args:
+            column: of shape (1,), int64, on the cache's device.
         """
         self.column = column
         try:
@@ -132,25 +140,25 @@ class SlotCache(Cache):
             self.start = min(self.first)
 
     def make_room(self) -> None:
-        """See to it that column `end` can be written."""
+        """Grow the buffers if column `end` does not fit."""
         if self.end < self._column_capacity:
             return
         live = self.end - self.start
         self._rebuild(self._row_capacity, max(live + _HEADROOM, live + live // 2), live)
 
     def advance(self) -> None:
-        """Column `end` was written by every layer: the next one follows."""
+        """Move on to the next column, after every layer has written column `end`."""
         self.end += 1
 
     def mask(self) -> torch.Tensor:
-        """What each row's new token may attend to: booleans (rows, 1, 1, columns), itself last."""
+        """Attention mask of each row's new token: booleans of shape (rows, 1, 1, columns)."""
         device = self.layers[0].keys.device
         columns = torch.arange(self.start, self.end + 1, device=device)
         first = torch.tensor(self.first, dtype=torch.int64, device=device)
         return (columns >= first.unsqueeze(1))[:, None, None, :]
 
     def release(self) -> None:
-        """Forget all rows and give the memory back."""
+        """Drop all rows and free the memory."""
         for layer in self.layers:
             layer.keys = layer.values = None
         self.rows = self.start = self.end = 0
@@ -184,7 +192,7 @@ class SlotCache(Cache):
         self.buffers += 1
 
     def _moved(self, old: Any, row_capacity: int, column_capacity: int, end: int) -> Any:
-        # Zeros: what padding holds is masked, but a masked NaN would still spoil the product.
+        # Zeros: padding is masked, but a masked NaN would still make the product NaN.
         new = old.new_zeros((row_capacity, old.shape[1], column_capacity, old.shape[3]))
         live = self.end - self.start
         if self.rows and live:

@@ -1,4 +1,4 @@
-"""One request while it is decoded: what was asked for, and what has been written so far."""
+"""One request being decoded: prompt, sampling parameters, and the tokens so far."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from typing import Literal, TypeAlias
 
 from zerowait.verl.cpu.rollout.sampling import Sampling
 
-Finish: TypeAlias = Literal["", "stop", "length", "aborted"]
+FinishReason: TypeAlias = Literal["", "stop", "length", "aborted"]
 Detokenize: TypeAlias = Callable[[Sequence[int]], str]
 
 _TAIL_TOKENS = 32
 
 
 class Generation:
-    """A response in the making; `token_ids` and `log_probs` grow together.
+    """A response being decoded; `token_ids` and `log_probs` grow together.
 
     Args:
-        prompt_ids: the prompt.
-        sampling: how to sample; its seed, or `seed`, makes the response repeatable.
-        seed: used when `sampling` names none; both None draw one.
-        decode: tokens to text; needed for stop texts.
+        prompt_ids: tokens of the prompt.
+        sampling: sampling parameters; their seed, or `seed`, makes the response repeatable.
+        seed: used if `sampling` has none; with neither, a random one.
+        decode: from tokens to text; needed for stop texts.
 
     Attributes:
-        finish: why it ended, or empty while it has not.
-        abandoned: nobody waits for it any more.
+        finish: why it ended; empty until then.
+        cancelled: whether its caller no longer waits for it.
     """
 
     __slots__ = (
         "_decode",
         "_random",
-        "abandoned",
+        "cancelled",
         "finish",
         "log_probs",
         "prompt_ids",
@@ -55,40 +55,44 @@ class Generation:
         self.sampling = sampling
         self.token_ids: list[int] = []
         self.log_probs: list[float] = []
-        self.finish: Finish = ""
-        self.abandoned = False
+        self.finish: FinishReason = ""
+        self.cancelled = False
         self._random = random.Random(seed if sampling.seed is None else sampling.seed)
         self._decode = decode
 
     @property
     def context(self) -> list[int]:
-        """The prompt and what was written: what the next token depends on."""
+        """Tokens of the prompt and of the response so far."""
         return self.prompt_ids + self.token_ids
 
     @property
     def longest(self) -> int:
-        """How many tokens the context can grow to."""
+        """The longest possible context, in tokens."""
         return len(self.prompt_ids) + self.sampling.max_tokens
 
     @property
     def done(self) -> bool:
-        """Whether no further token is wanted."""
-        return bool(self.finish) or self.abandoned
+        """Whether it is finished or cancelled."""
+        return bool(self.finish) or self.cancelled
 
     def uniform(self) -> float:
-        """The next number in [0, 1) of this response's own random sequence."""
+        """The next random number in [0, 1) of this response."""
         return self._random.random()
 
     def forbidden(self) -> frozenset[int]:
-        """The tokens that may not come next, because the response is still too short."""
+        """The stop tokens, while the response is shorter than ``min_tokens``; else none."""
         early = len(self.token_ids) < self.sampling.min_tokens
         return self.sampling.stop_ids if early else frozenset()
 
     def accept(self, token: int, log_prob: float) -> None:
-        """Append a token; `finish` says afterwards whether it was the last.
+        """Append a token and set `finish` if it is the last.
+
+        Args:
+            token: the sampled token.
+            log_prob: its log-probability.
 
         Raises:
-            ArithmeticError: the log-probability is not a number, so the model is broken.
+            ArithmeticError: `log_prob` is NaN, so the model's weights are broken.
         """
         if log_prob != log_prob:  # noqa: PLR0124 - the test for NaN that needs no import
             raise ArithmeticError("the model's logits are not numbers: its weights are broken")
@@ -102,10 +106,10 @@ class Generation:
             self.finish = "length"
 
     def _wrote_stop_text(self) -> bool:
-        """Whether the last token completed one.
+        """Whether the last token completed a stop text.
 
-        It may have begun in the prompt, which ends with the first part of a response that was
-        aborted and is gone on with.
+        The stop text may begin in the prompt, which ends with the first part of an aborted response
+        when that is continued.
         """
         if not self.sampling.stop_texts or self._decode is None:
             return False

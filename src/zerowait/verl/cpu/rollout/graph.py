@@ -1,9 +1,9 @@
-"""A decoding step whose kernels are recorded once and replayed: a CUDA graph.
+"""A decoding step as a CUDA graph: its kernels are captured once and replayed.
 
-The step of a small model is hundreds of kernels of some microseconds each, and Python takes longer
-to start them than the GPU to run them. A replay starts them all at once. It runs the same kernels
-on the same addresses, so the step covers the cache's buffers whole, and everything that changes
-between two steps is read from one tensor. The graph is recorded anew for new buffers.
+A step of a small model is hundreds of kernels of a few microseconds each, which Python launches
+slower than the GPU runs them. A replay launches them all at once. It runs the same kernels on the
+same addresses, so the step covers the cache's full buffers, and everything that changes between
+steps is read from one tensor. Reallocated buffers need a new capture.
 
 Reference: https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs
 """
@@ -29,11 +29,11 @@ class RecordedStep:
 
     Args:
         model: a transformers causal language model, in evaluation mode.
-        cache: of the rows that are decoded.
+        cache: of the decoded rows.
 
     Attributes:
-        records: False on a CPU, and once recording has failed: then the same kernels are started
-            from Python.
+        records: whether steps are replayed. False on a CPU, and after a capture has failed: then
+            Python launches the same kernels.
     """
 
     def __init__(self, model: Any, cache: SlotCache) -> None:
@@ -49,8 +49,8 @@ class RecordedStep:
         """Logits of shape (rows, vocabulary), valid until the next call.
 
         Args:
-            tokens: the newest token of each row.
-            positions: where it stands in its row's context.
+            tokens: the newest token of each row; of shape (rows,).
+            positions: its position in the row's context; of shape (rows,).
         """
         fresh = self._buffers != self._cache.buffers
         if fresh:
@@ -68,21 +68,21 @@ class RecordedStep:
         return self._logits[: len(tokens)]
 
     def forget(self) -> None:
-        """Give back what the graph holds."""
+        """Free the graph's memory."""
         self._graph = None
         self._logits = torch.empty(0)
         self._buffers = -1
 
     def _values(self, tokens: Sequence[int], positions: Sequence[int]) -> torch.Tensor:
-        """The inputs as one tensor of the host's: a row of `_TOKEN`s, one of `_POSITION`s, ..."""
+        """The inputs as an int64 tensor of shape (4, allocated rows) on the host."""
         rows, _ = self._cache.capacity
         end = self._cache.end
-        spare = rows - len(tokens)
-        # A row that is not live attends to its own new token only: finite, and never read.
+        unused = rows - len(tokens)
+        # A row that is not in use attends to its own new token only: finite, and never read.
         values = [
-            [*tokens, *[0] * spare],
-            [*positions, *[0] * spare],
-            [*self._cache.first, *[end] * spare],
+            [*tokens, *[0] * unused],
+            [*positions, *[0] * unused],
+            [*self._cache.first, *[end] * unused],
             [end] * rows,
         ]
         return torch.tensor(values, dtype=torch.int64)
@@ -91,12 +91,12 @@ class RecordedStep:
         inputs = self._inputs
         column = inputs[_COLUMN, :1]
         columns = torch.arange(self._cache.capacity[1], device=inputs.device)
-        live = (columns >= inputs[_FIRST].unsqueeze(1)) & (columns <= column)
-        with self._cache.whole(column):
+        in_use = (columns >= inputs[_FIRST].unsqueeze(1)) & (columns <= column)
+        with self._cache.full_buffers(column):
             output = self._model(
                 input_ids=inputs[_TOKEN].unsqueeze(1),
                 position_ids=inputs[_POSITION].unsqueeze(1),
-                attention_mask=live[:, None, None, :],
+                attention_mask=in_use[:, None, None, :],
                 past_key_values=self._cache,
                 use_cache=True,
                 logits_to_keep=1,
@@ -106,12 +106,12 @@ class RecordedStep:
     def _try_to_capture(self) -> None:
         try:
             self._capture()
-        except RuntimeError as error:  # a model that asks the device something while it computes
+        except RuntimeError as error:  # a model that synchronizes with the device in its forward
             self.records = False
             _log.warning("decoding goes on without CUDA graphs: %s", error)
 
     def _capture(self) -> None:
-        """Record the step. It writes what the step itself writes, so it may run more than once."""
+        """Capture the step, which writes the same values however often it runs."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -119,7 +119,7 @@ class RecordedStep:
                 self._forward()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        # "thread_local": what other threads of the process do is no part of this step.
+        # "thread_local": calls of other threads do not invalidate the capture.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             self._logits = self._forward()
         self._graph = graph

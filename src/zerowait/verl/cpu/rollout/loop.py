@@ -1,8 +1,8 @@
-"""Who is decoded when: gathers requests, admits them between two tokens, pauses and aborts.
+"""Scheduler of the rollout server: admits requests between two tokens, pauses and aborts.
 
-One task drives the batch while there is work, and ends when there is none, so nothing polls and
-nothing is left to clean up. Every token is computed in one thread of its own: the event loop stays
-free to accept requests and to be told to stop, which takes effect at the next token.
+One task drives the batch while there is work and ends when there is none, so nothing polls. Tokens
+are computed in a thread of their own: the event loop stays free to accept requests, and pauses take
+effect at the next token.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _ROUNDS_OF_QUIET = 10
 
 
 class LoopStats(msgspec.Struct, frozen=True, kw_only=True):
-    """What was done so far.
+    """Counts of a `DecodingLoop`.
 
     Args:
-        responses: finished ones; those that were aborted do not count.
-        tokens: written.
-        steps: forward passes that wrote a token for every row.
-        admissions: how often requests joined the batch.
-        widest: most rows decoded at once.
+        responses: finished responses, without aborted ones.
+        tokens: sampled tokens.
+        steps: forward passes that sampled a token for every row.
+        admissions: prefills of new requests.
+        widest: most rows decoded at a time.
         busy_s: seconds in which the model computed.
     """
 
@@ -45,11 +45,12 @@ class LoopStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecodingLoop:
-    """Answers requests from one `DecodingBatch`.
+    """Schedules requests on one `DecodingBatch` with continuous batching.
 
     Args:
-        batch: decodes; nobody else may use it.
-        quiet_s: requests that come within this time of each other are read together.
+        batch: used by this loop alone.
+        quiet_s: seconds; requests that arrive within this time of each other are prefilled
+            together.
     """
 
     def __init__(self, batch: DecodingBatch, *, quiet_s: float = 0.01) -> None:
@@ -61,13 +62,13 @@ class DecodingLoop:
         self._rejecting = False
         self._closed = False
         self._driver: asyncio.Task[None] | None = None
-        # One thread for ever: OpenMP keeps a team of workers for each thread that calls it.
+        # Always the same thread: OpenMP keeps a team of workers for each thread that calls it.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="decode")
         self._stats = LoopStats()
 
     @property
     def stats(self) -> LoopStats:
-        """What was done so far."""
+        """The counts so far."""
         return self._stats
 
     async def generate(self, generation: Generation) -> Generation:
@@ -90,10 +91,10 @@ class DecodingLoop:
             return await answer
         finally:
             self._answers.pop(generation, None)
-            generation.abandoned = not generation.finish
+            generation.cancelled = not generation.finish
 
     async def pause(self, reason: str) -> None:
-        """Stop at the next token until `resume` is called for every reason there is."""
+        """Stop at the next token, until `resume` was called for every reason to pause."""
         self._paused_by.add(reason)
         if self._driver is None:
             return
@@ -104,25 +105,23 @@ class DecodingLoop:
             raise
 
     def resume(self, reason: str) -> None:
-        """Take back one reason to pause; without any left, decoding goes on."""
+        """Remove one reason to pause; decoding continues when there is none left."""
         self._paused_by.discard(reason)
         self._drive()
 
     async def evict(self, reason: str) -> None:
-        """Pause, and free the cache. The responses go on later, from the tokens they have."""
+        """Pause and free the cache; the responses continue later from the tokens they have."""
         await self.pause(reason)
         self._waiting.extendleft(reversed(self._batch.take_all()))
 
     async def abort(self, *, reject: bool) -> int:
-        """End every response that has begun where it is, and hold the others back.
-
-        They wait until ``resume("abort")``, and the weights that are there then write all of them.
+        """End all responses that have begun, and hold the other requests until `accept_requests`.
 
         Args:
-            reject: end these, too, and answer new requests as aborted at once.
+            reject: whether to end those too, and to answer new requests as aborted at once.
 
         Returns:
-            How many responses were ended.
+            The number of responses that were ended.
         """
         self._rejecting = reject
         await self.pause("abort")
@@ -134,17 +133,17 @@ class DecodingLoop:
         self._settle(ended)
         return len(ended)
 
-    def accept_again(self) -> None:
+    def accept_requests(self) -> None:
         """Undo `abort`."""
         self._rejecting = False
         self.resume("abort")
 
     async def run(self, work: Callable[[], T]) -> T:
-        """What ``work()`` returns, called in the decoding thread; pause first."""
+        """The result of ``work()``, called in the decoding thread; pause the loop first."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def aclose(self) -> None:
-        """End every response as aborted, and the thread."""
+        """Abort all responses and end the thread."""
         self._closed = True
         await self.abort(reject=True)
         self._thread.shutdown(wait=False)
@@ -160,7 +159,7 @@ class DecodingLoop:
                 await self._until_quiet()
             while not self._paused_by and (self._waiting or self._batch.rows):
                 await self._advance()
-        except Exception as error:  # noqa: BLE001 - it belongs to those who wait for an answer
+        except Exception as error:  # noqa: BLE001 - raised in the callers of `generate`
             self._fail(error)
         finally:
             self._driver = None
@@ -203,7 +202,7 @@ class DecodingLoop:
         return joining
 
     def _step(self, joining: Sequence[Generation]) -> list[Generation]:
-        """In the decoding thread: one token for every row, and one for those that join."""
+        """In the decoding thread: one token for every row, and the first for the new ones."""
         if self._batch.rows:
             self._batch.step()
         if joining:
@@ -217,7 +216,7 @@ class DecodingLoop:
                 answer.set_result(generation)
 
     def _fail(self, error: Exception) -> None:
-        """The batch is broken: everybody in it, or about to be, learns why."""
+        """Empty the batch after an error, and raise the error in all callers of `generate`."""
         self._batch.take_all()
         self._waiting.clear()
         for answer in self._answers.values():

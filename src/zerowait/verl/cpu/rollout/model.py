@@ -1,4 +1,4 @@
-"""The rollout's own copy of the policy: loading it, and moving it out of the trainer's way."""
+"""The rollout's copy of the policy: load it, and move it between devices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from zerowait.verl.cpu.rollout import attention
 
 
 def load_model(model_config: Any, *, device: str, dtype: str) -> Any:
-    """The model at verl's path in evaluation mode; the trainer's weights replace its own later.
+    """The model in evaluation mode, with the weights of its files until the trainer sends its own.
+
+    Args:
+        model_config: verl's model configuration.
+        device: torch's device.
+        dtype: name of torch's dtype.
 
     Raises:
         ConfigError: `dtype` is not one of torch's.
@@ -32,7 +37,7 @@ def load_model(model_config: Any, *, device: str, dtype: str) -> Any:
 
 
 def free_bytes(model: Any, share: float) -> int | None:
-    """What `share` of the GPU leaves beside the weights; None on a CPU."""
+    """Bytes left for the cache: `share` of the GPU's memory less the weights; None on a CPU."""
     if model.device.type == "cpu":
         return None
     _, total = torch.cuda.mem_get_info(model.device)
@@ -40,8 +45,8 @@ def free_bytes(model: Any, share: float) -> int | None:
     return max(0, int(total * share) - weights)
 
 
-def move(model: Any, device: torch.device) -> None:
-    """Put the weights on `device`, and give the memory they leave back to other processes."""
+def move_weights(model: Any, device: torch.device) -> None:
+    """Move the weights to `device`, and free the memory that they leave."""
     model.to(device)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()

@@ -1,4 +1,4 @@
-"""Starts the rollout server of one data-parallel rank, beside the worker that trains there."""
+"""Start the rollout server of one data-parallel rank, on the node of its training worker."""
 
 from __future__ import annotations
 
@@ -15,12 +15,18 @@ from zerowait.verl.cpu.rollout.server import TransformersServer
 from zerowait.verl.cpu.rollout.settings import ROLLOUT_NAME, check_parallelism, server_name
 
 _CALLS: Final = 100_000
-"""Calls that the actor takes at a time. Requests that wait to be decoded are calls too: with verl's
-own limit, about a thousand, they keep out the weights without which they are never answered."""
+"""Concurrent calls of the actor. Requests waiting to be decoded are calls too: with verl's limit of
+about a thousand, they would keep out the weight update that they wait for."""
 
 
 def server_actor(replica_rank: int, *, node_id: str, environment: Mapping[str, str]) -> Any:
-    """The server as a Ray actor of the node, to be made with ``.remote(...)``."""
+    """The server as a Ray actor class for one node, to be created with ``.remote(...)``.
+
+    Args:
+        replica_rank: of the server.
+        node_id: Ray's id of the node.
+        environment: variables of the actor's process.
+    """
     return ray.remote(TransformersServer).options(
         name=server_name(replica_rank),
         num_cpus=0,
@@ -45,8 +51,8 @@ class TransformersReplica(RolloutReplica):
         node_id, device = await self._place()
         environment = {}
         if get_device_name() == "cuda":
-            # The actor asks Ray for no GPU, because its training worker holds the one it shares;
-            # Ray hides every GPU from such an actor unless it is told to leave the variable alone.
+            # The actor requests no GPU from Ray, because it shares that of its training worker; Ray
+            # hides all GPUs from such an actor unless it is told not to set the variable.
             environment = {
                 "CUDA_VISIBLE_DEVICES": device,
                 "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -64,7 +70,7 @@ class TransformersReplica(RolloutReplica):
         self._server_address = f"{ROLLOUT_NAME}:{self.replica_rank}"
 
     async def _place(self) -> tuple[str, str]:
-        """The node of our training worker, and its device there."""
+        """Ray's id of the training worker's node, and its device there."""
 
         def here(_: Any) -> tuple[str, str]:
             context = ray.get_runtime_context()

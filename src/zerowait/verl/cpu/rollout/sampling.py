@@ -1,8 +1,8 @@
-"""Which token comes next: from logits to tokens and their log-probabilities. Pure.
+"""Sample tokens: from logits to tokens and their log-probabilities. Pure.
 
-The log-probability that is reported belongs to the model, not to the sampler: it is taken from
-``log_softmax(logits / temperature)`` in float32, before top-k, top-p or a penalty cut anything off,
-because this is what the trained actor will be asked for again.
+The reported log-probability is the model's, not the sampler's: ``log_softmax(logits /
+temperature)`` in float32, before top-k, top-p and penalties, because the trained actor computes the
+same.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ _KNOWN = frozenset(
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True):
-    """How one response is sampled.
+    """The sampling parameters of one response.
 
     Args:
-        max_tokens: the longest response.
-        temperature: divides the logits; 0 picks the most likely token.
-        top_k: only the `top_k` most likely tokens; -1 or 0 for all.
-        top_p: only the smallest set of tokens with at least this probability; 1 for all.
-        repetition_penalty: tokens seen before have their logits divided (or multiplied, when
-            negative) by this; 1 for none. Reference: Keskar et al. 2019 (arXiv:1909.05858).
-        min_tokens: a stop token cannot be sampled before.
-        stop_ids: a response ends with the first of these.
-        stop_texts: a response ends with the token that completes one of these.
-        seed: makes the response repeatable; None draws one.
+        max_tokens: the most tokens of the response.
+        temperature: divides the logits; 0 takes the most likely token.
+        top_k: sample from the `top_k` most likely tokens; -1 or 0 for all.
+        top_p: sample from the smallest set of tokens with at least this probability; 1 for all.
+        repetition_penalty: divides (multiplies, if negative) the logits of tokens seen before; 1
+            for none. Reference: Keskar et al. 2019 (arXiv:1909.05858).
+        min_tokens: number of tokens before a stop token can be sampled.
+        stop_ids: tokens that end a response.
+        stop_texts: texts whose last token ends a response.
+        seed: makes the response repeatable; None uses a random one.
 
     Raises:
         ValueError: a number is outside its range.
@@ -75,13 +75,13 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError(f"repetition_penalty must be above 0, not {self.repetition_penalty}")
 
 
-class Defaults(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds for parameters that a request does not name.
+class SamplingDefaults(msgspec.Struct, frozen=True, kw_only=True):
+    """Defaults for the parameters that a request does not have.
 
     Args:
-        max_tokens: the longest response.
-        room: how many tokens the model can take after the prompt: the bound of any request.
-        stop_ids: the model's own end tokens.
+        max_tokens: the most tokens of the response.
+        room: tokens that the model can process after the prompt, which limits every request.
+        stop_ids: the model's end tokens.
         ignore_eos: whether those are ignored.
     """
 
@@ -91,13 +91,13 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     ignore_eos: bool = False
 
 
-def sampling_from(given: Mapping[str, Any], defaults: Defaults) -> Sampling:
-    """The `Sampling` that verl's dictionary of parameters asks for, under vLLM's names.
+def sampling_from(given: Mapping[str, Any], defaults: SamplingDefaults) -> Sampling:
+    """The `Sampling` for a request's parameters, which have vLLM's names.
 
     Raises:
-        ConfigError: a parameter is unknown here. It would otherwise be ignored in silence.
+        ConfigError: a parameter is not supported, and would be ignored.
 
-    >>> sampling_from({"max_tokens": 9}, Defaults(max_tokens=4, room=8)).max_tokens
+    >>> sampling_from({"max_tokens": 9}, SamplingDefaults(max_tokens=4, room=8)).max_tokens
     8
     """
     for name, value in given.items():
@@ -123,8 +123,8 @@ def sampling_from(given: Mapping[str, Any], defaults: Defaults) -> Sampling:
     )
 
 
-class Controls:
-    """The `Sampling` of every row as tensors, built once for each make-up of the batch."""
+class SamplingTensors:
+    """The sampling parameters of all rows as tensors of shape (rows, 1), or None where unused."""
 
     def __init__(self, rows: Sequence[Sampling], device: torch.device) -> None:
         def column(values: list[Any], dtype: torch.dtype) -> torch.Tensor:
@@ -147,38 +147,47 @@ class Controls:
 
 def next_tokens(
     logits: torch.Tensor,
-    controls: Controls,
+    tensors: SamplingTensors,
     uniforms: torch.Tensor,
     *,
     seen: Sequence[Sequence[int]] = (),
     forbidden: Sequence[tuple[int, Sequence[int]]] = (),
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """One token per row and its log-probability under ``log_softmax(logits / temperature)``.
+    """One token per row, and its log-probability under ``log_softmax(logits / temperature)``.
 
     Args:
         logits: of shape (rows, vocabulary).
-        controls: of the same rows.
-        uniforms: one number in [0, 1) per row, float64; decides the draw.
-        seen: the tokens of each row so far; read only under a repetition penalty.
-        forbidden: pairs of a row and the tokens it must not draw now.
+        tensors: sampling parameters of the same rows.
+        uniforms: random numbers in [0, 1), of shape (rows,), float64.
+        seen: the tokens of each row so far; only read with a repetition penalty.
+        forbidden: pairs of a row and the tokens that it must not sample.
+
+    Returns:
+        Tokens, int64, and log-probabilities, float32, both of shape (rows,).
     """
     logits = logits.float()
-    choice = logits / controls.temperature
+    choice = logits / tensors.temperature
     log_probs = torch.log_softmax(choice, dim=-1)
-    if controls.penalty is not None:
-        choice = penalised(logits, controls.penalty, seen) / controls.temperature
+    if tensors.penalty is not None:
+        choice = penalised(logits, tensors.penalty, seen) / tensors.temperature
     if forbidden:
         choice = choice.clone()
         for row, tokens in forbidden:
             choice[row, list(tokens)] = -torch.inf
-    tokens = _choose(choice, controls, uniforms)
+    tokens = _choose(choice, tensors, uniforms)
     return tokens, log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
 
 
 def penalised(
     logits: torch.Tensor, penalty: torch.Tensor, seen: Sequence[Sequence[int]]
 ) -> torch.Tensor:
-    """The logits with those of seen tokens moved away from being drawn again."""
+    """The logits after the repetition penalty.
+
+    Args:
+        logits: of shape (rows, vocabulary).
+        penalty: of shape (rows, 1).
+        seen: the tokens of each row so far.
+    """
     mask = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
     for row, tokens in enumerate(seen):
         mask[row, torch.tensor(list(tokens), dtype=torch.int64, device=logits.device)] = True
@@ -186,37 +195,43 @@ def penalised(
     return torch.where(mask, lowered, logits)
 
 
-def _choose(log_weights: torch.Tensor, controls: Controls, uniforms: torch.Tensor) -> torch.Tensor:
-    if controls.all_greedy:
+def _choose(
+    log_weights: torch.Tensor, tensors: SamplingTensors, uniforms: torch.Tensor
+) -> torch.Tensor:
+    if tensors.all_greedy:
         return log_weights.argmax(dim=-1)
-    drawn = draw(_kept(log_weights, controls), uniforms)
-    if controls.greedy is None:
+    drawn = draw(_truncated(log_weights, tensors), uniforms)
+    if tensors.greedy is None:
         return drawn
-    return torch.where(controls.greedy.squeeze(1), log_weights.argmax(dim=-1), drawn)
+    return torch.where(tensors.greedy.squeeze(1), log_weights.argmax(dim=-1), drawn)
 
 
-def _kept(log_weights: torch.Tensor, controls: Controls) -> torch.Tensor:
-    """The log-weights with those outside top-k, then outside top-p, at minus infinity."""
-    if controls.top_k is None and controls.top_p is None:
+def _truncated(log_weights: torch.Tensor, tensors: SamplingTensors) -> torch.Tensor:
+    """The log-weights (rows, vocabulary), minus infinity outside top-k and then outside top-p."""
+    if tensors.top_k is None and tensors.top_p is None:
         return log_weights
     ordered, order = log_weights.sort(dim=-1, descending=True)
-    if controls.top_k is not None:
+    if tensors.top_k is not None:
         rank = torch.arange(ordered.shape[1], device=ordered.device)
-        ordered = ordered.masked_fill(rank >= controls.top_k, -torch.inf)
-    if controls.top_p is not None:
+        ordered = ordered.masked_fill(rank >= tensors.top_k, -torch.inf)
+    if tensors.top_p is not None:
         probs = torch.softmax(ordered, dim=-1)
-        # The mass before a token decides, so that the most likely one always stays.
-        outside = probs.cumsum(-1) - probs >= controls.top_p
-        ordered = ordered.masked_fill(outside & (controls.top_p < 1), -torch.inf)
-    # Back in the vocabulary's order, so that a row without limits is drawn as if it were alone.
+        # By the probability before a token, so that the most likely one always stays.
+        outside = probs.cumsum(-1) - probs >= tensors.top_p
+        ordered = ordered.masked_fill(outside & (tensors.top_p < 1), -torch.inf)
+    # Back in the vocabulary's order, so that a row without limits is sampled as if it were alone.
     return torch.empty_like(ordered).scatter_(1, order, ordered)
 
 
 def draw(log_weights: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """One index per row, drawn with probability proportional to ``exp(log_weights)``.
+    """One index per row, of shape (rows,), with probability proportional to ``exp(log_weights)``.
 
-    By inversion of the cumulative sum in float64, so that one uniform number per row decides and a
-    row draws the same token whichever rows are beside it.
+    The cumulative sum is inverted in float64: a row's index depends on its own random number only,
+    not on the other rows.
+
+    Args:
+        log_weights: of shape (rows, vocabulary).
+        uniforms: random numbers in [0, 1), of shape (rows,).
     """
     shifted = log_weights - log_weights.amax(dim=-1, keepdim=True)
     cumulative = shifted.exp().double().cumsum(dim=-1)

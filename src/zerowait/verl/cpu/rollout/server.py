@@ -1,4 +1,4 @@
-"""The actor that decodes for one replica, behind the interface verl expects of a rollout server."""
+"""The rollout server of one replica: a Ray actor with the interface that verl expects."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from zerowait.errors import ConfigError
 from zerowait.verl.cpu.rollout.batch import DecodingBatch
 from zerowait.verl.cpu.rollout.generation import Generation
 from zerowait.verl.cpu.rollout.loop import DecodingLoop, LoopStats
-from zerowait.verl.cpu.rollout.model import free_bytes, load_model, move
-from zerowait.verl.cpu.rollout.sampling import Defaults, Sampling, sampling_from
+from zerowait.verl.cpu.rollout.model import free_bytes, load_model, move_weights
+from zerowait.verl.cpu.rollout.sampling import Sampling, SamplingDefaults, sampling_from
 from zerowait.verl.cpu.rollout.settings import (
     bytes_per_token,
     check_attention,
@@ -25,17 +25,17 @@ from zerowait.verl.cpu.rollout.settings import (
     rollout_settings_from,
     stop_ids_of,
 )
-from zerowait.verl.cpu.rollout.weights import Packed, WeightLoader
+from zerowait.verl.cpu.rollout.weights import PackedTensor, WeightLoader
 
 
 class TransformersServer:
-    """Token ids in, token ids and log-probabilities out: a Ray actor with the methods verl calls.
+    """Rollout server: token ids in, token ids and log-probabilities out.
 
     Args:
         rollout: verl's rollout configuration.
         model_config: verl's model configuration.
         device: ``cpu`` or ``cuda``.
-        replica_rank: which replica this is.
+        replica_rank: of this replica.
     """
 
     def __init__(self, rollout: Any, model_config: Any, *, device: str, replica_rank: int) -> None:
@@ -74,11 +74,17 @@ class TransformersServer:
     ) -> TokenOutput:
         """The response to one prompt.
 
+        Args:
+            request_id: not used.
+            prompt_ids: tokens of the prompt.
+            sampling_params: with vLLM's names.
+            **media: images and the like, which must be empty.
+
         Raises:
             ConfigError: a sampling parameter is unknown, or the prompt has more than text.
             ValueError: the prompt leaves no room for a response.
         """
-        del request_id  # a fresh one for every turn: it identifies nothing that lasts
+        del request_id  # a new one for every turn
         shown = sorted(name for name, value in media.items() if value)
         if shown:
             raise ConfigError(f"the transformers rollout reads text only, but got {shown}")
@@ -101,7 +107,7 @@ class TransformersServer:
                 f"takes {self._longest}"
             )
         whole = rollout.prompt_length + rollout.response_length
-        defaults = Defaults(
+        defaults = SamplingDefaults(
             max_tokens=min(rollout.response_length, whole - len(prompt_ids)),
             room=room,
             stop_ids=self._stop_ids,
@@ -113,11 +119,11 @@ class TransformersServer:
 
     def _seed(self, prompt_ids: Sequence[int], sampling: Sampling) -> int:
         key = prompt_key(prompt_ids)
-        # a resumed run begins with a validation, whose questions may be those of the training: what
-        # is sampled in another way is counted apart, so that it moves none of the training's seeds
-        way = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.repetition_penalty)
-        repeat = self._repeats[key, *way]
-        self._repeats[key, *way] += 1
+        # Repetitions are counted per sampling parameters: a validation with the prompts of the
+        # training, as before the first step of a resumed run, must not shift the training's seeds.
+        how = (sampling.temperature, sampling.top_k, sampling.top_p, sampling.repetition_penalty)
+        repeat = self._repeats[key, *how]
+        self._repeats[key, *how] += 1
         return response_seed(
             self._rollout.seed,
             replica=self._replica_rank,
@@ -129,26 +135,26 @@ class TransformersServer:
     # ------------------------------------------------------------------ weights
 
     async def begin_update(self) -> None:
-        """Stop decoding and expect new weights. Responses in the making go on with those."""
+        """Stop decoding for new weights, with which open responses will continue."""
         await self._loop.evict("weights")
         self._loader = WeightLoader(self._model)
 
-    async def load_weights(self, bucket: Sequence[Packed]) -> None:
-        """Write a portion of the weights into the model.
+    async def load_weights(self, bucket: Sequence[PackedTensor]) -> None:
+        """Write a bucket of weights into the model.
 
         Raises:
             WeightMismatchError: the model has no such weight.
         """
-        loader = self._expected()
+        loader = self._open_loader()
         await self._loop.run(lambda: loader.load(bucket))
 
     async def finish_update(self, global_steps: int | None) -> int:
-        """Decode with the new weights, which are those of step `global_steps`; their number.
+        """Resume decoding with the new weights of step `global_steps`; returns their number.
 
         Raises:
-            WeightMismatchError: some were not sent.
+            WeightMismatchError: some weights were not sent.
         """
-        count = self._expected().finish()
+        count = self._open_loader().finish()
         self._loader = None
         if global_steps is not None:
             await self.set_global_steps(global_steps)
@@ -156,11 +162,11 @@ class TransformersServer:
         return count
 
     async def set_global_steps(self, global_steps: int) -> None:
-        """Name the version of the weights."""
+        """Set the version of the weights."""
         self._version = global_steps
         self._repeats.clear()
 
-    def _expected(self) -> WeightLoader:
+    def _open_loader(self) -> WeightLoader:
         if self._loader is None:
             raise RuntimeError("weights came without begin_update")
         return self._loader
@@ -168,48 +174,48 @@ class TransformersServer:
     # ------------------------------------------------------------------ verl's other calls
 
     async def sleep(self) -> None:
-        """Free what the trainer needs: the cache, and on a GPU the weights."""
+        """Free memory for the trainer: the cache, and on a GPU the weights."""
         if not self._rollout.free_cache_engine:
             return
         await self._loop.evict("sleep")
-        await self._loop.run(lambda: move(self._model, torch.device("cpu")))
+        await self._loop.run(lambda: move_weights(self._model, torch.device("cpu")))
 
     async def wake_up(self, tags: Sequence[str] | None = None) -> None:
-        """Take the weights back, go on decoding, or both, as `tags` say."""
+        """Load the weights back, resume decoding, or both, as `tags` say."""
         if tags is None or "weights" in tags:
-            await self._loop.run(lambda: move(self._model, self._home))
+            await self._loop.run(lambda: move_weights(self._model, self._home))
         if tags is None or "kv_cache" in tags:
             self._loop.resume("sleep")
 
     async def abort_all_requests(self, *, reject_request: bool = False) -> dict[str, int]:
-        """End every response that has begun; others wait, or are turned away, until a resume."""
+        """Abort all responses that have begun; the others wait, or are rejected, until a resume."""
         return {"aborted_count": await self._loop.abort(reject=reject_request)}
 
     async def resume_generation(self) -> None:
-        """Take requests again after `abort_all_requests`."""
-        self._loop.accept_again()
+        """Accept requests again after `abort_all_requests`."""
+        self._loop.accept_requests()
 
     async def release_kv_cache(self) -> None:
-        """Free the cache while the weights stay."""
+        """Free the cache and keep the weights."""
         await self._loop.evict("kv_cache")
 
     async def resume_kv_cache(self) -> None:
-        """Go on decoding after `release_kv_cache`."""
+        """Resume decoding after `release_kv_cache`."""
         self._loop.resume("kv_cache")
 
     async def clear_kv_cache(self) -> None:
-        """Nothing outlives a response in our cache, so there is nothing to clear."""
+        """Does nothing: the cache holds open responses only."""
 
     async def start_profile(self, **_: Any) -> None:
-        """Not profiled here: torch's profiler in the training worker is."""
+        """Does nothing: only training workers are profiled."""
 
     async def stop_profile(self) -> None:
-        """As `start_profile`."""
+        """Does nothing, as `start_profile`."""
 
     async def stats(self) -> LoopStats:
-        """What this server has done so far."""
+        """The server's counts so far."""
         return self._loop.stats
 
     async def aclose(self) -> None:
-        """End every response, and the decoding thread."""
+        """Abort all responses and end the decoding thread."""
         await self._loop.aclose()

@@ -1,4 +1,4 @@
-"""What a rollout server has to know, from verl's configuration and the model's. Pure."""
+"""Settings and limits of a rollout server, from verl's and the model's configuration. Pure."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _LEAST_CACHE_TOKENS = 4_096
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Our own part of the configuration: ``rollout.engine_kwargs.transformers``.
+    """The section ``rollout.engine_kwargs.transformers``.
 
     Args:
         cache_tokens: rows times columns of the cache; None fits it to the memory.
-        quiet_s: requests that come within this time of each other are read together.
-        threads: CPU threads that decode; None leaves torch's own choice.
-        seeded: whether responses follow from ``rollout.seed``, the weights' version, the prompt and
-            its repetition, so that a run on one replica can be repeated. Otherwise each is drawn
-            afresh. A ``seed`` among a request's sampling parameters goes before both.
+        quiet_s: seconds; requests that arrive within this time of each other are prefilled
+            together.
+        threads: number of CPU threads that decode; None for torch's default.
+        seeded: whether a response's seed follows from ``rollout.seed``, the version of the weights,
+            the prompt and its repetition, so that a run on one replica can be repeated. Otherwise
+            it is random. A ``seed`` in a request takes precedence.
         graphs: whether a GPU decodes with CUDA graphs.
     """
 
@@ -39,9 +40,12 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 def rollout_settings_from(given: Mapping[str, Any]) -> ServerSettings:
-    """The settings, or a `ConfigError` that names what is wrong with them.
+    """The settings in ``rollout.engine_kwargs.transformers``.
 
-    >>> settings_from({"threads": 2}).threads
+    Raises:
+        ConfigError: a key is unknown or a value is wrong.
+
+    >>> rollout_settings_from({"threads": 2}).threads
     2
     """
     try:
@@ -53,7 +57,12 @@ def rollout_settings_from(given: Mapping[str, Any]) -> ServerSettings:
 
 
 def bytes_per_token(config: Any, itemsize: int) -> int:
-    """Size of one token's keys and values over all layers."""
+    """Bytes of one token's keys and values over all layers.
+
+    Args:
+        config: the text part of the model's configuration.
+        itemsize: bytes per number.
+    """
     heads = config.num_attention_heads
     groups = getattr(config, "num_key_value_heads", None) or heads
     dimension = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -63,13 +72,13 @@ def bytes_per_token(config: Any, itemsize: int) -> int:
 def limits_from(
     rollout: Any, settings: ServerSettings, *, token_bytes: int, free_bytes: int | None
 ) -> BatchLimits:
-    """How much a batch may hold.
+    """The limits of a batch.
 
     Args:
         rollout: verl's rollout configuration.
-        settings: ours; names the size of the cache or leaves it to the memory.
-        token_bytes: size of one token in the cache.
-        free_bytes: memory that the cache may take; None on a CPU.
+        settings: ours; may set the size of the cache.
+        token_bytes: bytes of one token in the cache.
+        free_bytes: memory for the cache; None on a CPU, where it is 2 GiB.
     """
     budget = _CPU_CACHE_BYTES if free_bytes is None else free_bytes
     fitted = max(_LEAST_CACHE_TOKENS, budget // token_bytes)
@@ -81,14 +90,14 @@ def limits_from(
 
 
 def check_attention(config: Any, longest: int) -> None:
-    """Refuse a model whose layers do not look at every earlier token.
+    """Refuse a model with layers that do not attend to all earlier tokens.
 
     Args:
         config: the text part of the model's configuration.
-        longest: how many tokens a context can have.
+        longest: the longest context, in tokens.
 
     Raises:
-        ConfigError: the model has layers of another kind, or a window shorter than `longest`.
+        ConfigError: the model has other layers, or a sliding window shorter than `longest`.
     """
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     window = getattr(config, "sliding_window", None)
@@ -104,7 +113,7 @@ def check_attention(config: Any, longest: int) -> None:
 
 
 def stop_ids_of(tokenizer: Any, generation_config: Any) -> frozenset[int]:
-    """The tokens that end a response: the tokenizer's and all that the model's files name."""
+    """The tokens that end a response, from the tokenizer and the generation configuration."""
     named = [getattr(tokenizer, "eos_token_id", None)]
     listed = getattr(generation_config, "eos_token_id", None)
     named += listed if isinstance(listed, list | tuple) else [listed]
@@ -112,7 +121,14 @@ def stop_ids_of(tokenizer: Any, generation_config: Any) -> frozenset[int]:
 
 
 def response_seed(run: int, *, replica: int, version: int, prompt: bytes, repeat: int) -> int:
-    """A seed for one response: the same for the same place in the same run.
+    """The seed of one response, equal for equal arguments.
+
+    Args:
+        run: seed of the run.
+        replica: rank of the rollout server.
+        version: of the weights.
+        prompt: from `prompt_key`.
+        repeat: how often this prompt was sampled before with these weights.
 
     >>> place = dict(replica=0, version=1, prompt=b"p")
     >>> response_seed(42, **place, repeat=0) == response_seed(42, **place, repeat=1)
@@ -123,12 +139,12 @@ def response_seed(run: int, *, replica: int, version: int, prompt: bytes, repeat
 
 
 def prompt_key(prompt_ids: Sequence[int]) -> bytes:
-    """What identifies a prompt in a seed."""
+    """A hash of a prompt's tokens, for `response_seed`."""
     return hashlib.blake2b(repr(list(prompt_ids)).encode(), digest_size=16).digest()
 
 
 def server_name(replica_rank: int) -> str:
-    """The name of a replica's server among Ray's actors.
+    """The Ray actor name of a replica's server.
 
     >>> server_name(0)
     'transformers_server_0'

@@ -1,7 +1,7 @@
-"""New weights on their way from the trainer to a rollout server, and nothing lost underway.
+"""Transfer of new weights from the trainer to a rollout server, complete or an error.
 
-Tensors travel as NumPy bytes, which Ray moves through shared memory without copying them again,
-in buckets, so that no process ever holds a second model.
+Tensors are sent as NumPy bytes, which Ray passes through shared memory without a copy, in buckets,
+so that no process ever holds a second model.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import torch
 
 from zerowait.errors import ZerowaitError
 
-Packed: TypeAlias = tuple[str, str, tuple[int, ...], Any]
+PackedTensor: TypeAlias = tuple[str, str, tuple[int, ...], Any]
 """Name, dtype, shape and bytes of one tensor."""
 
 
 class WeightMismatchError(ZerowaitError):
-    """The weights that were sent are not the weights of the model that received them."""
+    """The weights that were sent do not match the receiving model."""
 
 
-def pack(name: str, tensor: torch.Tensor) -> Packed:
-    """`tensor` in a form that Ray moves without copying; bfloat16 included, which NumPy lacks."""
+def pack(name: str, tensor: torch.Tensor) -> PackedTensor:
+    """A tensor as bytes that Ray passes without a copy; works for bfloat16, which NumPy lacks."""
     flat = tensor.detach().to("cpu").contiguous().reshape(-1)
     dtype = str(flat.dtype).removeprefix("torch.")
     return name, dtype, tuple(tensor.shape), flat.view(torch.uint8).numpy()
@@ -34,18 +34,18 @@ async def buckets(
     *,
     limit_bytes: int,
     dtype: torch.dtype,
-) -> AsyncIterator[list[Packed]]:
-    """The weights in portions of at least one tensor and, beyond that, at most `limit_bytes`.
+) -> AsyncIterator[list[PackedTensor]]:
+    """The weights in buckets of at most `limit_bytes`, or of one larger tensor.
 
     Args:
-        weights: names and tensors; gathering each may be a collective operation, so that every
-            rank has to take all of them.
-        limit_bytes: size of a portion.
-        dtype: what floating-point tensors become before they travel.
+        weights: names and tensors. Gathering one may be a collective operation, so every rank has
+            to iterate to the end.
+        limit_bytes: size of a bucket.
+        dtype: to which floating-point tensors are converted.
     """
-    bucket: list[Packed] = []
+    bucket: list[PackedTensor] = []
     held = 0
-    async for name, tensor in _each(weights):
+    async for name, tensor in _iterate(weights):
         packed = pack(name, tensor.to(dtype) if tensor.is_floating_point() else tensor)
         size = packed[3].nbytes
         if bucket and held + size > limit_bytes:
@@ -58,7 +58,7 @@ async def buckets(
 
 
 class WeightLoader:
-    """Receives all weights of `model`, or says which did not fit.
+    """Loads new weights into a model and checks that they are complete.
 
     Args:
         model: gets the new weights in place.
@@ -68,8 +68,8 @@ class WeightLoader:
         self._targets: dict[str, torch.Tensor] = model.state_dict()
         self._loaded: set[int] = set()
 
-    def load(self, bucket: Sequence[Packed]) -> None:
-        """Write one portion into the model.
+    def load(self, bucket: Sequence[PackedTensor]) -> None:
+        """Write one bucket into the model.
 
         Raises:
             WeightMismatchError: the model has no weight of that name and shape.
@@ -87,10 +87,10 @@ class WeightLoader:
             self._loaded.add(target.data_ptr())
 
     def finish(self) -> int:
-        """The number of weights that were received, tied ones counted once.
+        """The number of weights that were loaded, tied ones counted once.
 
         Raises:
-            WeightMismatchError: a weight of the model was not among those received.
+            WeightMismatchError: a weight of the model was not sent.
         """
         missing = [
             name
@@ -110,13 +110,13 @@ def _write(target: torch.Tensor, dtype: str, data: Any) -> None:
     if target.device.type == "cpu" and target.dtype == source_dtype and target.is_contiguous():
         np.copyto(target.detach().reshape(-1).view(torch.uint8).numpy(), data)
         return
-    # A copy of our own: what Ray hands out is read-only, which torch cannot express.
+    # A copy: Ray's arrays are read-only, which torch does not support.
     source = torch.from_numpy(np.array(data)).view(source_dtype)
     with torch.no_grad():
         target.copy_(source.reshape(target.shape))
 
 
-async def _each(
+async def _iterate(
     weights: Iterable[tuple[str, torch.Tensor]] | AsyncIterator[tuple[str, torch.Tensor]],
 ) -> AsyncIterator[tuple[str, torch.Tensor]]:
     if isinstance(weights, AsyncIterator):

@@ -1,0 +1,5 @@
+"""``python -m zerowait``: the command line."""
+
+from zerowait.cli import main
+
+main()

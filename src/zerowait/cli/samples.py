@@ -1,0 +1,192 @@
+"""Samples from the rows of a data file, whatever its columns are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from zerowait.cli.row_files import RowFile, collect_error, file_name, read_rows
+from zerowait.config.messages import locate, plain_words
+from zerowait.config.source import path_text
+from zerowait.errors import ConfigError, DataError
+from zerowait.types import Sample
+
+FIELDS: Final = tuple(Sample.__struct_fields__)
+
+# Names of a column besides the field's own: those of verl's rollout dumps and of common data sets
+_ALIASES: Final = {
+    "prompt": ("prompt", "input", "question"),
+    "response": ("response", "output", "completion"),
+    "ground_truth": ("ground_truth", "gts", "answer"),
+    "group": ("group", "uid"),
+    "extra": ("extra", "extra_info"),
+}
+
+
+def samples_of(file: RowFile, columns: Mapping[str, str]) -> list[Sample]:
+    """Each row as a `Sample`; columns that are no field of it go to ``extra``.
+
+    Rows may have the fields of `Sample`, be lines of a run's ``rewards.jsonl``, be verl's rollout
+    dumps (``input``, ``output``, ``gts``), or have any names that `columns` maps.
+
+    Args:
+        file: the rows.
+        columns: the file's column for a field of `Sample`, as ``--column FIELD=COLUMN`` says.
+
+    Raises:
+        DataError: a row has no prompt or response, or a value of the wrong type; names the row.
+        ConfigError: `columns` maps a field that does not exist.
+    """
+    _check_columns(columns)
+    rows = zip(file.places, file.rows, strict=True)
+    return [_sample(row, columns, where) for where, row in rows]
+
+
+def _check_columns(columns: Mapping[str, str]) -> None:
+    for field in columns:
+        if field not in FIELDS:
+            raise ConfigError(f"--column {field}=...: a sample has the fields {', '.join(FIELDS)}")
+
+
+def _sample(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> Sample:
+    if isinstance(row.get("sample"), Mapping):
+        return _convert(dict(row["sample"]), where)
+    return _convert(_fields(row, columns, where), where)
+
+
+def usable_samples(
+    file: RowFile,
+    columns: Mapping[str, str],
+    check: Callable[[Sample], None],
+    unusable: list[DataError],
+) -> tuple[RowFile, list[Sample]]:
+    """The rows that can be scored, and the sample of each.
+
+    Args:
+        file: all rows.
+        columns: the file's column for a field of `Sample`.
+        check: raises a DataError for a sample that lacks what the configuration needs.
+        unusable: collects the error of each other row.
+
+    Raises:
+        ConfigError: `columns` maps a field that does not exist.
+    """
+    _check_columns(columns)
+    kept: list[int] = []
+    samples: list[Sample] = []
+    for index, (where, row) in enumerate(zip(file.places, file.rows, strict=True)):
+        sample = collect_error(partial(_checked_sample, row, columns, where, check), unusable)
+        if sample is not None:
+            kept.append(index)
+            samples.append(sample)
+    if len(kept) == len(file.rows):
+        return file, samples
+    rows = [file.rows[index] for index in kept]
+    places = [file.places[index] for index in kept]
+    table = None if file.table is None else file.table.take(kept)
+    return RowFile(file.path, rows, places, table), samples
+
+
+def problems_of_rows(file: RowFile, unusable: Sequence[DataError]) -> str:
+    """The errors as text for people: each problem once, with the numbers of its rows.
+
+    Args:
+        file: the rows' file.
+        unusable: the errors, at least one.
+    """
+    if len(unusable) == 1:
+        return str(unusable[0])
+    rows: dict[str, list[str]] = {}
+    for error in unusable:
+        place, _, problem = str(error).removeprefix(file_name(file.path)).partition(": ")
+        if not place:  # "FILE: item 3: is no JSON object"
+            place, _, problem = problem.partition(": ")
+        rows.setdefault(problem, []).append(place.removeprefix(":"))
+    lines = [f"  {_ranges(places)}: {problem}" for problem, places in rows.items()]
+    return "\n".join([f"{file_name(file.path)}: {len(unusable)} rows cannot be scored", *lines])
+
+
+def _ranges(places: Sequence[str]) -> str:
+    """The row numbers, runs of neighbours as ranges.
+
+    >>> _ranges(["7", "9", "10", "11"])
+    '7, 9-11'
+    """
+    spans: list[list[str]] = []
+    for place in places:
+        follows = spans and place.isdigit() and spans[-1][-1].isdigit()
+        if follows and int(place) == int(spans[-1][-1]) + 1:
+            spans[-1] = [spans[-1][0], place]
+        else:
+            spans.append([place])
+    return ", ".join("-".join(span) for span in spans)
+
+
+def _checked_sample(
+    row: Mapping[str, Any], columns: Mapping[str, str], where: str, check: Callable[[Sample], None]
+) -> Sample:
+    sample = _sample(row, columns, where)
+    try:
+        check(sample)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from None
+    return sample
+
+
+def first_group(path: Path) -> list[Sample]:
+    """The sample of a file's first row, with the others of its ``group`` if it has one."""
+    samples = samples_of(read_rows(path), {})
+    if not samples or samples[0].group is None:
+        return samples[:1]
+    return [sample for sample in samples if sample.group == samples[0].group]
+
+
+def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    used: set[str] = set()
+    for field in FIELDS:
+        names = (columns[field],) if field in columns else _ALIASES.get(field, (field,))
+        name = next((name for name in names if name in row), None)
+        if name is not None:
+            fields[field] = row[name]
+            used.add(name)
+        elif field in columns:
+            have = ", ".join(row)
+            raise DataError(f"{where}: has no column {columns[field]!r}; it has {have}")
+    reward_model = row.get("reward_model")
+    if "ground_truth" not in fields and isinstance(reward_model, Mapping):
+        fields["ground_truth"] = reward_model.get("ground_truth")
+        used.add("reward_model")
+    for field in ("prompt", "response"):
+        if field not in fields:
+            raise DataError(
+                f"{where}: has no {field!r} (nor {', '.join(_ALIASES[field][1:])}); it has "
+                f"{', '.join(row)}. Name its column with --column {field}=NAME"
+            )
+    given = fields.get("extra")
+    if given is not None and not isinstance(given, Mapping):
+        name = next(name for name in (columns.get("extra"), *_ALIASES["extra"]) if name in row)
+        raise DataError(f"{where}: {name} must be a mapping, not {type(given).__name__}")
+    extra = dict(given or {})
+    extra.update({k: v for k, v in row.items() if k not in used and k not in FIELDS})
+    fields["extra"] = extra
+    return fields
+
+
+def _convert(fields: dict[str, Any], where: str) -> Sample:
+    for name in ("group", "id"):
+        if isinstance(fields.get(name), int):
+            fields[name] = str(fields[name])
+    if fields.get("data_source") is None:
+        fields.pop("data_source", None)
+    try:
+        return msgspec.convert(fields, Sample)
+    except DataError as error:  # a sample's own check
+        raise DataError(f"{where}: {error}") from None
+    except msgspec.ValidationError as error:
+        path, problem = locate(str(error))
+        raise DataError(f"{where}: {path_text(path)} {plain_words(problem)}".strip()) from None
