@@ -14,10 +14,7 @@ SOURCE = Path(zerowait.__file__).parent
 
 MOST_FILES_OF_A_RULE = 11
 MOST_FILES_OF_A_JUDGEMENT = 35
-MOST_FUNCTIONS_OF_A_JUDGEMENT = 186
-
-SAMPLE = zerowait.Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
-BEFORE = zerowait.Sample("Capital of Italy?", "<answer>Rome</answer>", "Rome")
+MOST_FUNCTIONS_OF_A_JUDGEMENT = 185
 
 
 class Walk:
@@ -47,24 +44,31 @@ class Walk:
         return "\n".join(lines)
 
 
-async def walk(config: dict, *, warm: bool) -> Walk:
-    """The walk of one sample through an engine, which judged another one before if it is warm."""
+async def walk(config: dict) -> Walk:
+    """The shortest walk of several samples through an engine that has judged another one before.
+
+    Timers and the windows of the limiter are due now and then, whichever sample comes.
+    """
     async with zerowait.Engine(config) as engine:
-        if warm:
-            await engine.score(BEFORE)
-        walked = Walk()
-        sys.setprofile(walked)
-        try:
-            reward = await engine.score(SAMPLE)
-        finally:
-            sys.setprofile(None)
-        assert reward.value is not None
-        return walked
+        await engine.score(zerowait.Sample("Capital of Italy?", "<answer>Rome</answer>", "Rome"))
+        walks = []
+        for number in range(5):
+            prompt = f"{number}. Capital of France?"
+            sample = zerowait.Sample(prompt, "<answer>Paris</answer>", "Paris")
+            walked = Walk()
+            sys.setprofile(walked)
+            try:
+                reward = await engine.score(sample)
+            finally:
+                sys.setprofile(None)
+            assert reward.value is not None
+            walks.append(walked)
+    return min(walks, key=lambda each: len(each.functions))
 
 
 @pytest.fixture(scope="module")
 def of_a_rule() -> Walk:
-    return asyncio.run(walk({"components": {"answer": {"scorer": "qa_em"}}}, warm=True))
+    return asyncio.run(walk({"components": {"answer": {"scorer": "qa_em"}}}))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,7 @@ def of_a_judgement(tmp_path_factory: pytest.TempPathFactory) -> Walk:
             "judges": {"quality": {"endpoints": [endpoint], "verdict": {"integer": [1, 10]}}},
             "cache": {"path": str(tmp_path_factory.mktemp("walk") / "judgements.db")},
         }
-        return asyncio.run(walk(config, warm=True))
+        return asyncio.run(walk(config))
 
 
 def test_a_rule_passes_few_files(of_a_rule: Walk):
