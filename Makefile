@@ -23,7 +23,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 # Groups of tests in the order in which they were collected: the longest one is first
 IN_PARALLEL := --dist loadscope --no-loadscope-reorder
 
-.PHONY: quickstart tiny test unit lint format clean
+.PHONY: quickstart tiny test unit lint format docs clean
 
 quickstart: $(VENV)/.ready
 	@$(BIN)/python recipes/quickstart/run.py $(ARGS)
@@ -47,8 +47,12 @@ format: $(VENV)/.ready-test
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+# The site, in site/; a warning is an error.
+docs: $(VENV)/.ready-docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) runs site
 
 # A torch that PYTHON already has (a build for your GPU) is used as it is; none is ever replaced.
 # What is left of an environment that could not be made must not look like one.
@@ -65,4 +69,8 @@ $(VENV)/.ready: pyproject.toml $(BIN)/python
 
 $(VENV)/.ready-test: $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --group test
+	@touch $@
+
+$(VENV)/.ready-docs: $(VENV)/.ready
+	@$(BIN)/python -m pip install --quiet --group docs
 	@touch $@

@@ -31,6 +31,7 @@ from zerowait.verl.launch.recipe import load_recipe
 
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("recipes/*/README.md")])  # fmt: skip
+OURS = "https://github.com/zerowait/zerowait/blob/main/"
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 RULE = "components: {answer: {scorer: qa_em}}\n"
 REWARD = {
@@ -71,20 +72,21 @@ def examples(word):
     return [call for page in PAGES for call in pattern.findall(page.read_text())]
 
 
+def shown(language, word):
+    """The first block of this language with the word in it."""
+    return next(block.values[1] for block in blocks(language) if word in block.values[1])
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The working folder, with the files that snippets name, and the home of their cache."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.syspath_prepend(tmp_path)
-    pages = [page.read_text() for page in PAGES]
-    judges = next(text for text in pages if "helpful.json" in text)
-    (tmp_path / "helpful.json").write_text(re.search(r"```json\n(.*?)```", judges, re.DOTALL)[1])
+    (tmp_path / "helpful.json").write_text(shown("json", '"complete"'))
     (tmp_path / "person.json").write_text('{"type": "object"}')
-    graded = next(block for block in re.findall(r"```markdown\n(.*?)```", judges, re.DOTALL) if "criteria" in block)  # fmt: skip
-    (tmp_path / "graded.md").write_text(graded)
-    lines = next(block for block in re.findall(r"```json\n(.*?)```", judges, re.DOTALL) if '"verdict"' in block)  # fmt: skip
-    (tmp_path / "anchors.jsonl").write_text(lines)
+    (tmp_path / "graded.md").write_text(shown("markdown", "criteria:"))
+    (tmp_path / "anchors.jsonl").write_text(shown("json", '"verdict"'))
     (tmp_path / "my_rewards.py").write_text(
         "def score(response):\n    return 1.0\n"
         "def run_tests(sample):\n    return 1.0\n"
@@ -158,7 +160,7 @@ def servers(text, folder, stack):
 
 def printed_as_said(text, said):
     """The output, line by line, against the comments behind ``print``."""
-    promised = re.findall(r"^ *print\(.*\)  # (?=[\[\d])(.*)$", text, re.MULTILINE)
+    promised = re.findall(r"^ *print\(.*\)  # (?=[\[\d(]|None|Score|unparseable|neutral)(.*)$", text, re.MULTILINE)  # fmt: skip
     return all(any(comment.startswith(line) for line in said) for comment in promised)
 
 
@@ -243,7 +245,7 @@ LINES = command_lines()
 def test_a_command_and_its_options_exist(words):
     commands._add_commands()
     command, given = typer.main.get_command(commands.app), words[1:]
-    while hasattr(command, "commands") and given:
+    while hasattr(command, "commands") and given and not given[0].startswith("-"):
         assert set(given[0].split("|")) <= set(command.commands), given[0]
         command, given = command.commands[given[0].split("|")[0]], given[1:]
     options = {name for parameter in command.params for name in parameter.opts} | {"--help"}
@@ -260,7 +262,7 @@ HOTPOT = {
     "level": "easy",
     "context": [["Lima", ["Lima is in Peru."]]],
 }
-WITHOUT_MODELS = ("score", "data questions", "data corpus", "retriever build")
+WITHOUT_MODELS = ("score", "data questions", "data corpus", "doctor config", "retriever build")
 
 
 def is_whole(words, *, of):
@@ -285,6 +287,8 @@ def files_of_the_pages(folder):
 )
 def test_a_command_that_needs_no_model_runs_as_printed(folder, words):
     files_of_the_pages(folder)
+    if "--show-prompt" in words:
+        (folder / "reward.yaml").write_text(json.dumps(REWARD))
     done = subprocess.run([*COMMAND, *words[1:]], cwd=folder, capture_output=True, text=True, timeout=60, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
 
@@ -307,11 +311,34 @@ def test_a_target_of_make_exists(words):
 
 def test_every_link_to_a_page_of_ours_leads_to_it():
     for page in PAGES:
-        for target in re.findall(r"\]\(((?!https?:)[^)]+)\)", page.read_text()):
+        for target in re.findall(rf"\]\(((?!https?:)[^)]+|{OURS}[^)]+)\)", page.read_text()):
             path, _, anchor = target.partition("#")
-            to = (page.parent / path).resolve() if path else page
+            if path.startswith(OURS):
+                to = ROOT / path.removeprefix(OURS)
+            else:
+                to = (page.parent / path).resolve() if path else page
             assert to.exists(), f"{page.name}: {target}"
-            if anchor:
+            if anchor and to.suffix == ".md":
                 headings = re.findall(r"^#+ (.*)$", to.read_text(), re.MULTILINE)
                 anchors = [re.sub(r"[^\w -]", "", h.lower()).replace(" ", "-") for h in headings]
                 assert anchor in anchors, f"{page.name}: {target}"
+
+
+def test_a_page_that_the_code_names_exists():
+    for module in (ROOT / "src").rglob("*.py"):
+        for page in re.findall(r"\bdocs/[\w/-]+\.md", module.read_text()):
+            assert (ROOT / page).exists(), f"{module.name}: {page}"
+
+
+DATE = re.compile(r"(?<!\")\b20\d\d-\d\d-\d\d")
+
+
+def test_measurements_have_their_pages_and_guides_have_none():
+    dated = [page.name for page in ROOT.glob("docs/**/*.md") if DATE.search(page.read_text())]
+    assert dated == ["measurements.md"]
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    listed = re.findall(r"([\w/-]+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    pages = [page.relative_to(ROOT / "docs").as_posix() for page in ROOT.glob("docs/**/*.md")]
+    assert sorted(listed) == sorted(pages)

@@ -3,15 +3,19 @@
 import ast
 import asyncio
 import re
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Literal, Union, get_args, get_origin
 
 import msgspec
 import pytest
+import typer
 import yaml
 
+import zerowait
 import zerowait.config as settings
+import zerowait.verl
 from zerowait.cli import app
 from zerowait.config.load import _TOP as REWARD_KEYS
 from zerowait.config.schema import EverySteps
@@ -34,8 +38,11 @@ from zerowait.verl.rewards.metrics import (
 from zerowait.verl.rows import EPISODE
 
 ROOT = Path(__file__).parents[1]
-KEYS = (ROOT / "docs/configuration.md").read_text()
-REFERENCE = (ROOT / "docs/reference.md").read_text()
+PAGES = ROOT / "docs/reference"
+KEYS = "".join((PAGES / f"{name}.md").read_text() for name in ("reward-yaml", "recipe-yaml"))
+ALARM_PAGE, CLI, ERRORS, EVENTS, METRICS = (
+    (PAGES / f"{name}.md").read_text() for name in ("alarms", "cli", "errors", "events", "metrics")
+)
 OPTIONS = "any other key"
 
 SECTIONS = {
@@ -147,7 +154,7 @@ def test_the_keys_of_a_whole_file_are_listed_and_no_other():
 
 
 def test_every_event_is_listed_with_its_fields_and_no_other():
-    listed = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows(REFERENCE, "Events")}  # fmt: skip
+    listed = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows(EVENTS, "Events")}  # fmt: skip
     assert listed == {event.__name__: set(event.__struct_fields__) for event in get_args(Event)}  # fmt: skip
 
 
@@ -177,7 +184,7 @@ def test_every_metric_of_verls_loggers_is_listed_and_no_other():
         *written_by(ROOT / "src/zerowait/verl/trainer/ticket_trainer.py"),
     }
     told -= {f"episode/{name}/{of}" for name in ("searches", "environment_tokens") for of in ("mean", "max")}  # fmt: skip
-    assert names(REFERENCE, "Metrics in verl's loggers") == told
+    assert names(METRICS, "Metrics in verl's loggers") == told
 
 
 def families(text):
@@ -200,11 +207,12 @@ def test_every_metric_for_prometheus_is_listed_and_no_other():
             await service.batches.aclose()
 
     told = families(exposition(Stats())) | families(asyncio.run(scraped()))
-    assert names(REFERENCE, "Metrics for Prometheus") == told
+    assert names(METRICS, "Metrics for Prometheus") == told
 
 
 def test_every_alarm_is_listed_and_no_other():
-    assert names(REFERENCE, "Alarms") == set(ALARMS)
+    thresholds = {name for row in rows(ALARM_PAGE, "Thresholds") for name in re.findall(r"`(\w+)`", row[0])}  # fmt: skip
+    assert names(ALARM_PAGE, "Kinds") == thresholds == set(ALARMS)
 
 
 def errors():
@@ -221,18 +229,41 @@ def errors():
 
 
 def test_every_error_is_listed_and_no_other():
-    assert names(REFERENCE, "Errors") == errors()
+    assert names(ERRORS, "Errors") == errors()
 
 
 def test_every_failure_kind_is_listed_and_no_other():
-    listed = {row[0].strip("`"): row[1] for row in rows(REFERENCE, "Failure kinds")}
+    listed = {row[0].strip("`"): row[1] for row in rows(ERRORS, "Failure kinds")}
     assert listed == {kind: "policy" if kind in POLICY_CAUSED else "provider" for kind in FailureKind}  # fmt: skip
 
 
 def test_every_exit_code_is_listed_and_no_other():
     known = {0, 1, app.WRONG_INPUT, app.SOME_ABSTAINED, app.INTERRUPTED}
-    assert names(REFERENCE, "Exit codes") == {str(code) for code in known}
+    assert names(ERRORS, "Exit codes") == {str(code) for code in known}
+
+
+def commands(name, command):
+    """The whole names of the commands that can be run."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield name
+    for part in below:
+        yield from commands(f"{name} {part}", below[part])
+
+
+def test_every_command_is_listed_and_no_other():
+    app._add_commands()
+    assert names(CLI, "Command line") == set(commands("zerowait", typer.main.get_command(app.app)))
+
+
+def test_every_public_name_is_on_the_page_of_the_python_api():
+    shown = set(re.findall(r"^::: (\S+)$", (PAGES / "python.md").read_text(), re.MULTILINE))
+    assert {f"zerowait.{name}" for name in zerowait.__all__} <= shown
+    assert {f"zerowait.verl.{name}" for name in zerowait.verl.__all__} <= shown
+    for path in shown:
+        module, _, name = path.rpartition(".")
+        assert hasattr(import_module(module), name), path
 
 
 def test_a_drift_is_explained_beside_the_events_that_hold_one():
-    assert all(f"`{field}`" in REFERENCE for field in Drift.__struct_fields__)
+    assert all(f"`{field}`" in EVENTS for field in Drift.__struct_fields__)

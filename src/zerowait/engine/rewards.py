@@ -156,7 +156,7 @@ class Rewards:
     def __reduce__(self) -> NoReturn:
         raise TypeError(
             "open rewards cannot travel to another process: open them there, or share a hub "
-            "(docs/operations.md)"
+            "(docs/explanation/hub.md)"
         )
 
 

@@ -60,7 +60,7 @@ def compute_score(  # noqa: PLR0913 - verl's two conventions
         data_sources: as `data_source`, one for each.
         extra_infos: as `extra_info`, one for each.
         config: path of a ``reward.yaml``, or its content; None reads the environment variables (see
-            ``docs/integrations/length-penalty.md``).
+            ``docs/how-to/batches.md``).
         on_failure: the failure policy when `config` is None; None is ``neutral``.
 
     Raises:
