@@ -15,7 +15,7 @@ import zerowait
 from zerowait.client import EndpointStates, HttpTransport, JudgeClient, JudgeReply
 from zerowait.config import Endpoint, Traffic
 from zerowait.engine import Engine, Stats
-from zerowait.judge import well_formed
+from zerowait.judge import decode_reply
 from zerowait.types import Abstain
 
 TEXT = "The quick brown fox jumps over the lazy dog. " * 40  # 1.8 kB, as a short response has
@@ -82,8 +82,8 @@ def by_client(url: str, count: int, *, traffic: dict[str, Any]) -> Run:
         judge = JudgeClient(
             endpoints=[Endpoint(base_url=url, model="m")],
             transport=transport,
-            lanes=EndpointStates(settings),
-            well_formed=well_formed,
+            endpoint_states=EndpointStates(settings),
+            decode=decode_reply,
             traffic=settings,
         )
 

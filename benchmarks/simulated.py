@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 from zerowait.client import EndpointStates, JudgeClient, Reply, Request
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import Listener, ignore_event
 from zerowait.testing import Capacity, virtually
@@ -87,13 +88,13 @@ def client(
 ) -> Any:
     """A judge client whose only endpoint is `server`; `known_s` are latencies of an earlier run."""
     settings = Traffic(**{"attempts": 1000, "deadline_s": 1e6, "timeout_s": 120.0, **traffic})
-    lanes = EndpointStates(settings, listener=listener)
-    lanes.recall({"http://simulated/v1/chat/completions m": known_s or []})
+    endpoint_states = EndpointStates(settings, listener=listener)
+    endpoint_states.recall({"http://simulated/v1/chat/completions m": known_s or []})
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://simulated/v1", model="m")],
         transport=server,
-        lanes=lanes,
-        well_formed=bool,
+        endpoint_states=endpoint_states,
+        decode=lambda body: Completion() if body else None,
         traffic=settings,
         listener=listener,
         jitter=Random(seed),

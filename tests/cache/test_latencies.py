@@ -58,8 +58,8 @@ def test_a_summary_makes_the_next_process_hedge_from_its_first_request():
 
 
 def test_lanes_that_are_made_later_recall_what_is_known_of_their_endpoint():
-    lanes = EndpointStates(Traffic())
-    lanes.recall({NAME: [1.0] * 128})
-    lanes.lane(Endpoint(base_url="http://judge/v1", model="m"))
-    lanes.lane(Endpoint(base_url="http://judge/v1", model="other"))
-    assert lanes.latencies_s() == {NAME: [1.0] * 128}
+    endpoint_states = EndpointStates(Traffic())
+    endpoint_states.recall({NAME: [1.0] * 128})
+    endpoint_states.of(Endpoint(base_url="http://judge/v1", model="m"))
+    endpoint_states.of(Endpoint(base_url="http://judge/v1", model="other"))
+    assert endpoint_states.latencies_s() == {NAME: [1.0] * 128}

@@ -10,7 +10,7 @@ from contextlib import closing
 
 import pytest
 
-from zerowait.cache import CacheLimits, Entry, Fronted, SqliteStore, StoreError
+from zerowait.cache import CacheLimits, Entry, MemoryCached, SqliteStore, StoreError
 from zerowait.cache.limits import STEP_ROWS, Trimmer, file_bytes, used_bytes
 from zerowait.cache.sqlite_file import SCHEMA, open_database
 
@@ -130,7 +130,7 @@ def test_a_hot_entry_grows_old_too(path):
     async def main():
         limits = CacheLimits(max_age_s=100)
         back = SqliteStore(path, limits=limits, wall=lambda: clock[0])
-        store = Fronted(back, limits=limits, wall=lambda: clock[0])
+        store = MemoryCached(back, limits=limits, wall=lambda: clock[0])
         await store.put("k", entry(1000))
         hot = store.peek("k")
         clock[0] = 1101.0
@@ -202,21 +202,21 @@ def test_a_file_damaged_while_open_is_still_an_error_for_its_callers_and_no_sile
 WRITER = textwrap.dedent(
     """
     import asyncio, sys, time
-    from zerowait.cache import Entry, Limits, SqliteStore
+    from zerowait.cache import Entry, CacheLimits, SqliteStore
 
-    async def write(store, lane):
+    async def write(store, writer):
         number = 0
         while number != int(sys.argv[3]):
-            key = f"{sys.argv[2]}-{lane}-{number}"
+            key = f"{sys.argv[2]}-{writer}-{number}"
             await store.put(key, Entry(b"r" * 3000, b"v", "j", "m", "f", time.time()))
             print(key, flush=True)
             number += 1
 
     async def main():
-        store = SqliteStore(sys.argv[1], limits=Limits(max_bytes=2**20))
+        store = SqliteStore(sys.argv[1], limits=CacheLimits(max_bytes=2**20))
         async with asyncio.TaskGroup() as group:
-            for lane in range(8):
-                group.create_task(write(store, lane))
+            for writer in range(8):
+                group.create_task(write(store, writer))
         await store.aclose()
 
     asyncio.run(main())

@@ -3,7 +3,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from zerowait.cache import Entry, Fronted, MemoryStore, NoStore, SqliteStore, open_store
+from zerowait.cache import Entry, MemoryCached, MemoryStore, NoStore, SqliteStore, open_store
 from zerowait.config import Cache
 
 
@@ -87,7 +87,7 @@ def test_a_hot_entry_is_found_without_asking_the_store_behind():
     async def main():
         back = Counting()
         await back.put("cold", entry())
-        store = Fronted(back)
+        store = MemoryCached(back)
         await store.put("hot", entry())
         assert store.peek("hot") == entry()
         assert store.peek("cold") is None
@@ -104,7 +104,7 @@ def test_a_hot_entry_is_found_without_asking_the_store_behind():
 
 def test_what_could_not_be_kept_does_not_become_hot():
     async def main():
-        store = Fronted(Full())
+        store = MemoryCached(Full())
         try:
             await store.put("a", entry())
         except OSError:

@@ -18,7 +18,7 @@ from zerowait import Engine, Sample
 from zerowait.cache import (
     CacheLimits,
     Entry,
-    Fronted,
+    MemoryCached,
     RedisStore,
     StoreAwayError,
     StoreError,
@@ -215,8 +215,8 @@ def test_a_full_redis_reaches_the_caller_and_the_reads_go_on(tmp_path, hold_port
             server.stop()
 
 
-class Absences:
-    """A listener that hears when a Redis went and when it was back."""
+class BreakerEvents:
+    """A listener that keeps when the breaker opened and closed."""
 
     def __init__(self):
         self.events = []
@@ -241,7 +241,7 @@ def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_w
 
     async def main(port):
         nonlocal server
-        heard = Absences()
+        heard = BreakerEvents()
         server = Redis(tmp_path, port)
         store = RedisStore(server.url, pause_s=0.01, listener=heard)
         await store.put("k", entry(1))
@@ -264,7 +264,7 @@ def test_a_redis_that_goes_is_an_error_for_each_caller_and_one_that_comes_back_w
             server.stop()
     assert found.reply == b"reply 3"
     assert heard.told == [StoreFailed, StoreReturned]
-    assert "left alone until it answers again" in heard.events[0].why
+    assert "not used until it answers again" in heard.events[0].why
     assert "planted" not in heard.events[0].why
 
 
@@ -309,7 +309,7 @@ class Line:
 @needs_redis
 def test_a_redis_that_falls_silent_is_left_alone_and_used_again_when_it_answers(server, leaping):
     async def main(leap):
-        heard = Absences()
+        heard = BreakerEvents()
         async with Line(server) as line:
             store = RedisStore(line.url, timeout_s=60, pause_s=0.01, listener=heard)
             await store.put("k", entry(1))
@@ -323,9 +323,9 @@ def test_a_redis_that_falls_silent_is_left_alone_and_used_again_when_it_answers(
             failures = {type(task.exception()) for task in (*gets, *puts)}
             line.heard.clear()
             for number in range(100):
-                with pytest.raises(StoreAwayError, match="left alone"):
+                with pytest.raises(StoreAwayError, match="not used"):
                     await store.get(str(number))
-                with pytest.raises(StoreAwayError, match="left alone"):
+                with pytest.raises(StoreAwayError, match="not used"):
                     await store.put(str(number), entry(number))
             asked, told = bytes(line.heard), heard.told
             line.silent = False
@@ -401,10 +401,10 @@ WRITER = textwrap.dedent(
     import asyncio, sys
     from zerowait.cache import Entry, RedisStore
 
-    async def write(store, lane):
+    async def write(store, writer):
         number = 0
         while True:
-            key = f"{lane}-{number}"
+            key = f"{writer}-{number}"
             await store.put(key, Entry(key.encode() * 20, b"v", "j", "m", "f", 0.0))
             print(key, flush=True)
             number += 1
@@ -412,8 +412,8 @@ WRITER = textwrap.dedent(
     async def main():
         store = RedisStore(sys.argv[1])
         async with asyncio.TaskGroup() as group:
-            for lane in range(8):
-                group.create_task(write(store, lane))
+            for writer in range(8):
+                group.create_task(write(store, writer))
 
     asyncio.run(main())
     """
@@ -481,7 +481,7 @@ def scored(url, wire):
 
 @needs_redis
 def test_a_run_goes_on_without_a_redis_that_falls_silent_and_says_so_once(server, leaping):
-    wire, heard = Wire(), Absences()
+    wire, heard = Wire(), BreakerEvents()
     patient = "socket_timeout=50&socket_connect_timeout=50"
 
     async def main(leap):
@@ -522,7 +522,7 @@ def test_engines_share_verdicts_through_redis_and_never_failures(url):
 def test_hot_entries_are_found_without_asking_redis(url):
     async def main():
         store = await open_store(Cache(url=url))
-        assert isinstance(store, Fronted)
+        assert isinstance(store, MemoryCached)
         await store.put("k", entry(1))
         hot = store.peek("k")
         await store.aclose()

@@ -421,8 +421,8 @@ WRITER = textwrap.dedent(
     async def main():
         store = SqliteStore(sys.argv[1])
         async with asyncio.TaskGroup() as group:
-            for lane in range(8):
-                group.create_task(write(store, f"{sys.argv[2]}-{lane}"))
+            for writer in range(8):
+                group.create_task(write(store, f"{sys.argv[2]}-{writer}"))
         await store.aclose()
 
     asyncio.run(main())

@@ -8,6 +8,7 @@ from statistics import mean, median
 import pytest
 
 from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import LimitChanged, QuotaLearned
 from zerowait.testing import Capacity, Change, virtually
@@ -65,8 +66,8 @@ def asker(server, settings, listener=lambda event: None):
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
         transport=server,
-        lanes=EndpointStates(settings, listener=listener),
-        well_formed=lambda body: True,
+        endpoint_states=EndpointStates(settings, listener=listener),
+        decode=lambda body: Completion(),
         traffic=settings,
         jitter=Random(0),
     )

@@ -19,6 +19,7 @@ from zerowait.client import (
     Secret,
     TransportError,
 )
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.errors import ClosedError
 from zerowait.events import RequestEnded, RequestRetried
@@ -82,8 +83,8 @@ def client(transport, *, limiter=None, **changes):
         **{
             "endpoints": endpoints(),
             "transport": transport,
-            "lanes": EndpointStates(Traffic(), limiter=limiter or Limiter(FixedLimit(8))),
-            "well_formed": lambda body: body.startswith(b"{"),
+            "endpoint_states": EndpointStates(Traffic(), limiter=limiter or Limiter(FixedLimit(8))),
+            "decode": lambda body: Completion() if body.startswith(b"{") else None,
             "jitter": Random(7),
             "wall": lambda: 1000.0,
             **changes,
@@ -100,6 +101,7 @@ def test_a_good_reply_is_the_answer():
     answer, elapsed_s = virtually(client(transport).ask(b'{"q":1}'))
     assert answer == JudgeReply(
         reply=GOOD,
+        completion=Completion(),
         attempts=1,
         latency_s=1.0,
         queue_s=0.0,
@@ -184,13 +186,15 @@ def test_the_deadline_runs_from_the_first_send_and_time_in_our_queue_never_count
 def test_waiting_for_quota_is_queue_time_and_holds_no_slot():
     limiter = Limiter(FixedLimit(8))
     traffic = Traffic(rpm=6.0, deadline_s=5.0)
-    asker = client(Scripted(GOOD), lanes=EndpointStates(traffic, limiter=limiter), traffic=traffic)
+    asker = client(
+        Scripted(GOOD), endpoint_states=EndpointStates(traffic, limiter=limiter), traffic=traffic
+    )
 
     async def main():
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(asker.ask(b"{}")) for _ in range(3)]
             await asyncio.sleep(5.0)
-            assert (limiter.in_flight, asker.lanes.waiting) == (0, 2)
+            assert (limiter.in_flight, asker.endpoint_states.waiting) == (0, 2)
         return [task.result() for task in tasks]
 
     answers, elapsed_s = virtually(main())
@@ -202,7 +206,7 @@ def test_waiting_for_quota_is_queue_time_and_holds_no_slot():
 def test_a_resend_needs_quota_too_and_its_wait_is_not_the_judges():
     traffic = Traffic(rpm=6.0, deadline_s=5.0)
     transport = Scripted(refusal(500), GOOD)
-    asker = client(transport, lanes=EndpointStates(traffic), traffic=traffic)
+    asker = client(transport, endpoint_states=EndpointStates(traffic), traffic=traffic)
     answer, _ = virtually(asker.ask(b"{}"))
     assert isinstance(answer, JudgeReply)
     assert [when for when, *_ in transport.sent] == pytest.approx([0.0, 10.0])
@@ -212,7 +216,9 @@ def test_a_resend_needs_quota_too_and_its_wait_is_not_the_judges():
 def test_a_call_that_is_cancelled_before_its_send_gives_its_quota_back():
     traffic = Traffic(rpm=6.0)
     limiter = Limiter(FixedLimit(1))
-    asker = client(Scripted(GOOD), lanes=EndpointStates(traffic, limiter=limiter), traffic=traffic)
+    asker = client(
+        Scripted(GOOD), endpoint_states=EndpointStates(traffic, limiter=limiter), traffic=traffic
+    )
 
     async def main():
         async with limiter.slot():
@@ -229,7 +235,7 @@ def test_a_call_that_is_cancelled_before_its_send_gives_its_quota_back():
 def test_a_call_whose_caller_fails_at_the_first_send_gives_its_quota_back():
     """A share that is reserved and never sent would keep the others out for good."""
     traffic = Traffic(rpm=600.0)
-    asker = client(Scripted(GOOD), lanes=EndpointStates(traffic), traffic=traffic)
+    asker = client(Scripted(GOOD), endpoint_states=EndpointStates(traffic), traffic=traffic)
 
     def fails():
         raise OSError("the disk is full")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply, TransportError
 from zerowait.client.limits.breaker import Breaker
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import EndpointEjected, EndpointReturned
 from zerowait.testing import virtually
@@ -59,8 +60,8 @@ def asker(transport, *endpoints, events=None, **traffic):
             for name, fields in endpoints
         ],
         transport=transport,
-        lanes=EndpointStates(settings_, listener=listener),
-        well_formed=lambda body: body == b"{}",
+        endpoint_states=EndpointStates(settings_, listener=listener),
+        decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings_,
         listener=listener,
         jitter=Random(0),
@@ -68,7 +69,7 @@ def asker(transport, *endpoints, events=None, **traffic):
 
 
 def stream(client, *, seconds, per_s):
-    """What came of a judgement begun every ``1 / per_s`` seconds."""
+    """The outcomes of judgements begun every ``1 / per_s`` seconds."""
 
     async def main():
         async with asyncio.TaskGroup() as group:
@@ -93,8 +94,8 @@ def test_an_endpoint_of_a_higher_priority_number_is_asked_only_when_the_others_a
         return LOST if host != "c" and 20 <= now_s < 40 else GOOD
 
     transport = Hosts(does)
-    spare = ("c", {"priority": 1})
-    stream(asker(transport, spare, ("a", {}), ("b", {})), seconds=80, per_s=5)
+    backup = ("c", {"priority": 1})
+    stream(asker(transport, backup, ("a", {}), ("b", {})), seconds=80, per_s=5)
     assert transport.share(until_s=20).keys() == {"a", "b"}
     assert transport.share(after_s=25, until_s=40)["c"] >= 60
     assert transport.share(after_s=60).keys() == {"a", "b"}
@@ -155,7 +156,7 @@ def test_those_who_wait_at_an_endpoint_that_dies_go_elsewhere():
     outcomes, elapsed_s = virtually(main())
     assert all(isinstance(outcome, JudgeReply) for outcome in outcomes)
     assert elapsed_s <= 200 / 8 + 5
-    assert (client.lanes.in_flight, client.lanes.waiting) == (0, 0)
+    assert (client.endpoint_states.in_flight, client.endpoint_states.waiting) == (0, 0)
 
 
 def test_when_all_are_down_one_of_them_is_still_tried_and_all_return():

@@ -1,4 +1,4 @@
-"""An account that is used up: nobody waits for somebody to pay, and the run is told once."""
+"""An account that is used up: no request waits for a payment, and one event reports it."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import AccountExhausted, EndingUnknown, EndpointEjected, EndpointReturned
 from zerowait.testing import virtually
@@ -58,8 +59,8 @@ def asker(transport, *names, events=None, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m") for name in names or "a"],
         transport=transport,
-        lanes=EndpointStates(settings, listener=listener),
-        well_formed=lambda body: body == b"{}",
+        endpoint_states=EndpointStates(settings, listener=listener),
+        decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings,
         listener=listener,
         jitter=Random(0),
@@ -68,7 +69,7 @@ def asker(transport, *names, events=None, **traffic):
 
 
 def batches(client, *times_s, count=100):
-    """What came of so many judgements begun at each of the times, and how long each batch took."""
+    """The outcomes of so many judgements begun at each of the times, and each batch's duration."""
 
     async def batch(at_s):
         await asyncio.sleep(at_s)
@@ -84,7 +85,7 @@ def batches(client, *times_s, count=100):
         return [task.result() for task in tasks]
 
     found, _ = virtually(main())
-    assert (client.lanes.in_flight, client.lanes.waiting) == (0, 0)
+    assert (client.endpoint_states.in_flight, client.endpoint_states.waiting) == (0, 0)
     return found
 
 

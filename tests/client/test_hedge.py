@@ -16,6 +16,7 @@ from zerowait.client import (
     TransportError,
 )
 from zerowait.client.hedging import HedgeRule, Latencies
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Hedge, Traffic
 from zerowait.events import RequestEnded, RequestHedged
 from zerowait.testing import virtually
@@ -59,8 +60,8 @@ def asker(transport, *, limit=10, events=None, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url="http://judge/v1", model="m")],
         transport=transport,
-        lanes=EndpointStates(settings_, limiter=Limiter(FixedLimit(limit))),
-        well_formed=lambda body: body == b"{}",
+        endpoint_states=EndpointStates(settings_, limiter=Limiter(FixedLimit(limit))),
+        decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings_,
         listener=(lambda event: None) if events is None else events.append,
         jitter=Random(0),
@@ -209,7 +210,7 @@ def test_a_cancelled_judgement_takes_its_copies_along():
         await asyncio.sleep(1.5)
         task.cancel()
         await asyncio.wait([task])
-        return task.cancelled(), client.lanes.in_flight
+        return task.cancelled(), client.endpoint_states.in_flight
 
     assert virtually(main())[0] == (True, 0)
     assert [number for number, _ in transport.cancelled] == [100, 101]

@@ -1,4 +1,4 @@
-"""A judge that goes away for a while: nobody is lost who can still wait, and nobody storms it."""
+"""An outage of a judge: every request that can still wait is answered, without a request storm."""
 
 import asyncio
 from random import Random
@@ -6,13 +6,14 @@ from random import Random
 import pytest
 
 from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply, TransportError
-from zerowait.client.endpoint_state import QueueExits
+from zerowait.client.endpoint_state import CircuitSignal
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.testing import virtually
 from zerowait.types import FailureKind
 
 GOOD = Reply(200, {}, b"{}")
-REFUSED = "nobody listens"
+REFUSED = "connection refused"
 RESET = "the connection breaks"
 HANGS = "it accepts and never answers"
 
@@ -63,8 +64,8 @@ def asker(transport, *names, **traffic):
     return JudgeClient(
         endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m") for name in names or "a"],
         transport=transport,
-        lanes=EndpointStates(settings),
-        well_formed=lambda body: body == b"{}",
+        endpoint_states=EndpointStates(settings),
+        decode=lambda body: Completion() if body == b"{}" else None,
         traffic=settings,
         jitter=Random(0),
         wall=lambda: 0.0,
@@ -72,7 +73,7 @@ def asker(transport, *names, **traffic):
 
 
 def all_of(client, count, *, at_s=0.0):
-    """What came of `count` judgements that are begun together, and the seconds until the last."""
+    """The outcomes of `count` judgements that are begun together, and the seconds until the last."""
 
     async def main():
         await asyncio.sleep(at_s)
@@ -81,7 +82,7 @@ def all_of(client, count, *, at_s=0.0):
         return [task.result() for task in tasks]
 
     outcomes, elapsed_s = virtually(main())
-    assert (client.lanes.in_flight, client.lanes.waiting) == (0, 0)
+    assert (client.endpoint_states.in_flight, client.endpoint_states.waiting) == (0, 0)
     return outcomes, elapsed_s
 
 
@@ -123,7 +124,7 @@ def test_the_few_who_look_whether_it_is_back_do_not_storm_it(what):
 
 
 def test_a_lone_judgement_waits_for_its_restarted_judge():
-    """Nobody else is there to say whether the endpoint or the request is at fault."""
+    """No other request tells whether the endpoint or the request is at fault."""
     transport = Hosts(down(REFUSED, 5, 65))
     client = asker(transport)
 
@@ -171,7 +172,7 @@ def test_a_judge_that_does_not_come_back_is_waited_for_once_and_for_no_longer_th
 
 @pytest.mark.parametrize("status", [500, 503])
 def test_a_request_that_always_fails_does_not_keep_the_others_waiting(status):
-    """The server is well, and breaks on one in twenty requests whoever asks."""
+    """The server is well, and fails on one in twenty requests of every client."""
 
     class Poisoned(Hosts):
         async def send(self, request, *, timeout_s):
@@ -189,14 +190,14 @@ def test_a_request_that_always_fails_does_not_keep_the_others_waiting(status):
 
 def test_those_who_wait_for_a_dead_judge_hold_no_slot_that_another_judge_needs():
     settings = Traffic(concurrency=8, hedge="off")
-    lanes = EndpointStates(settings)
+    endpoint_states = EndpointStates(settings)
     transport = Hosts(down(REFUSED, 5, 1e9))
     dead, well = (
         JudgeClient(
             endpoints=[Endpoint(base_url=f"http://{name}/v1", model="m")],
             transport=transport,
-            lanes=lanes,
-            well_formed=lambda body: body == b"{}",
+            endpoint_states=endpoint_states,
+            decode=lambda body: Completion() if body == b"{}" else None,
             traffic=settings,
         )
         for name in "ab"
@@ -218,7 +219,7 @@ def test_those_who_wait_for_a_dead_judge_hold_no_slot_that_another_judge_needs()
     (answers, took_s), _ = virtually(main())
     assert lost(answers) == []
     assert took_s <= 10
-    assert (lanes.in_flight, lanes.waiting) == (0, 0)
+    assert (endpoint_states.in_flight, endpoint_states.waiting) == (0, 0)
 
 
 @pytest.mark.parametrize("what", [HANGS, REFUSED, Reply(500, {}, b"")], ids=str)
@@ -312,15 +313,17 @@ def test_a_server_that_names_an_hour_to_those_it_has_no_room_for_loses_no_others
     assert elapsed_s <= 400 / 20 * 1.5
 
 
-def test_an_endpoint_may_be_left_alone_again_before_all_are_out_of_its_queues():
+def test_a_circuit_may_open_again_before_all_have_left_its_queues():
     async def main():
-        exits = QueueExits()
-        waiting = [asyncio.create_task(exits.of(asyncio.sleep(9.0, "in"))) for _ in range(3)]
+        circuit = CircuitSignal()
+        waiting = [
+            asyncio.create_task(circuit.unless_opened(asyncio.sleep(9.0, "in"))) for _ in range(3)
+        ]
         await asyncio.sleep(0)
-        exits.open()
+        circuit.opened()
         await asyncio.sleep(0)
-        exits.open()
-        late = asyncio.create_task(exits.of(asyncio.sleep(9.0, "in")))
+        circuit.opened()
+        late = asyncio.create_task(circuit.unless_opened(asyncio.sleep(9.0, "in")))
         await asyncio.wait([*waiting, late])
         return [task.result() for task in (*waiting, late)]
 
@@ -341,4 +344,4 @@ def test_who_is_cancelled_in_an_outage_leaves_nothing_behind_and_stops_nobody(ca
 
     outcomes, _ = virtually(main())
     assert lost(outcomes) == []
-    assert (client.lanes.in_flight, client.lanes.waiting) == (0, 0)
+    assert (client.endpoint_states.in_flight, client.endpoint_states.waiting) == (0, 0)

@@ -162,7 +162,7 @@ def test_a_proxys_password_is_struck_out():
 
 
 def test_a_reply_costs_a_few_microseconds():
-    """At thousands of replies a second nobody may feel it; ratios, since machines differ."""
+    """It must cost little at thousands of replies a second; ratios, since machines differ."""
     body = json.dumps({"content": "A fine answer.\n" * 60, "usage": {"tokens": 12}}).encode()
     scrub, reply = place().scrub, Reply(200, {}, body)
 

@@ -280,7 +280,7 @@ def test_a_port_where_nobody_listens_is_unreachable(transport_class):
         finally:
             await transport.aclose()
 
-    with socket.socket() as ours:  # bound, so that nobody else takes it, and not listening
+    with socket.socket() as ours:  # bound, so that no other process takes it, and not listening
         ours.bind(("127.0.0.1", 0))
         error = asyncio.run(main(ours.getsockname()[1]))
     assert error.kind is FailureKind.UNREACHABLE

@@ -17,6 +17,7 @@ from zerowait.client import (
     Reply,
     Secret,
 )
+from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.testing import (
     Capacity,
@@ -57,12 +58,11 @@ def content(body):
     return msgspec.json.decode(body, type=_Completion).choices[0].message.content
 
 
-def well_formed(body):
+def decoded(body):
     try:
-        content(body)
+        return Completion(text=content(body))
     except (msgspec.MsgspecError, IndexError):
-        return False
-    return True
+        return None
 
 
 def question(number):
@@ -83,8 +83,8 @@ async def answers(url, count, *, limiter, **traffic):
         endpoints=[Endpoint(base_url=url, model="m")],
         keys=[Secret(KEY)],
         transport=transport,
-        lanes=EndpointStates(Traffic(), limiter=limiter),
-        well_formed=well_formed,
+        endpoint_states=EndpointStates(Traffic(), limiter=limiter),
+        decode=decoded,
         traffic=Traffic(hedge="off", **traffic),
         jitter=Hasty(),
     )
@@ -213,8 +213,8 @@ def test_the_judge_stops_working_for_a_call_that_was_cancelled():
         client = JudgeClient(
             endpoints=[Endpoint(base_url=judge.url, model="m")],
             transport=transport,
-            lanes=EndpointStates(Traffic(), limiter=limiter),
-            well_formed=well_formed,
+            endpoint_states=EndpointStates(Traffic(), limiter=limiter),
+            decode=decoded,
         )
         task = asyncio.create_task(client.ask(question(0)))
         await until(lambda: judge.seen.in_flight)
@@ -248,8 +248,8 @@ def test_no_reply_brings_a_key_back_whoever_sent_it():
             endpoints=[endpoint],
             keys=[Secret(KEY)],
             transport=Echo(),
-            lanes=EndpointStates(Traffic()),
-            well_formed=well_formed,
+            endpoint_states=EndpointStates(Traffic()),
+            decode=decoded,
         )
         return await client.ask(question(1))
 

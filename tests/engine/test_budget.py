@@ -16,8 +16,17 @@ from hypothesis import strategies as st
 
 from zerowait import Abstain, ConfigError, Engine, Sample
 from zerowait.cache import SqliteLedger
-from zerowait.client import MemoryLedger, Metered, Reply, Request, TransportError, nano_usd
+from zerowait.client import (
+    CostMeter,
+    MemoryLedger,
+    MeteringTransport,
+    Reply,
+    Request,
+    TransportError,
+    nano_usd,
+)
 from zerowait.client.cost import BudgetSpentError
+from zerowait.completion import Completion
 from zerowait.config import Price, load_config
 from zerowait.engine.budget import budget_name
 from zerowait.events import JudgementSettled, RequestCharged
@@ -204,7 +213,7 @@ def test_what_a_request_is_charged(result, charged):
     ledger = MemoryLedger(nano_usd(1))
 
     async def scenario():
-        meter = metered(Wire(lambda _request: (1, result)), ledger, events.append)
+        meter = metering(Wire(lambda _request: (1, result)), ledger, events.append)
         with contextlib.suppress(TransportError):
             await meter.send(Request("u", {}, body), timeout_s=9)
 
@@ -216,16 +225,18 @@ def test_what_a_request_is_charged(result, charged):
     assert [event.estimated for event in events] == ([charged == "worst"] if cost else [])
 
 
-def metered(wire, ledger, listener=lambda _event: None):
-    def usage(body):
+def metering(wire, ledger, listener=lambda _event: None):
+    def decode(body):
         try:
             said = json.loads(body)["usage"]
         except ValueError:
-            return 0, 0
-        return said["prompt_tokens"], said["completion_tokens"]
+            return None
+        return Completion(
+            prompt_tokens=said["prompt_tokens"], completion_tokens=said["completion_tokens"]
+        )
 
-    prices = {"m": Price(input=1.0, output=10.0)}
-    return Metered(wire, judge="q", prices=prices, usage=usage, ledger=ledger, listener=listener)
+    meter = CostMeter("q", {"m": Price(input=1.0, output=10.0)})
+    return MeteringTransport(wire, meter, decode=decode, ledger=ledger, listener=listener)
 
 
 ABSURD = [10**12, 2**70, -5, True, 0.5, "many", None, [7]]
@@ -254,7 +265,7 @@ def test_a_bill_above_the_worst_case_that_may_be_true_is_believed():
 
     async def scenario():
         bill = Wire(lambda _request: (1, Reply(200, {}, completion(200, 700))))
-        await metered(bill, ledger).send(Request("u", {}, body), timeout_s=9)
+        await metering(bill, ledger).send(Request("u", {}, body), timeout_s=9)
 
     virtually(scenario())
     assert ledger.account.spent == 200 * 1000 + 700 * 10_000
@@ -264,7 +275,7 @@ def test_a_cancelled_request_is_charged_its_reservation():
     ledger = MemoryLedger(nano_usd(1))
 
     async def scenario():
-        meter = metered(Wire(), ledger)
+        meter = metering(Wire(), ledger)
         body = msgspec.json.encode({"model": "m", "max_tokens": 100})
         task = asyncio.create_task(meter.send(Request("u", {}, body), timeout_s=9))
         await asyncio.sleep(0.5)
@@ -330,7 +341,7 @@ def test_the_settled_spend_never_exceeds_the_budget_whatever_happens_to_1024_in_
         return draw.choice([0.0, draw.random(), draw.expovariate(0.1)]), result
 
     wire = Wire(script)
-    meter = metered(wire, ledger)
+    meter = metering(wire, ledger)
     refused = [0]
 
     async def one(number):

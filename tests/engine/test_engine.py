@@ -33,9 +33,9 @@ def config(**parts):
 class Wire:
     """Replies with `script(body)`: (seconds, status, content), once it may."""
 
-    def __init__(self, script, pace=1):
+    def __init__(self, script, time_factor=1):
         self.script = script
-        self.pace = pace
+        self.time_factor = time_factor
         self.bodies = []
         self.in_flight = self.peak = 0
         self.closed = False
@@ -51,7 +51,7 @@ class Wire:
         self.peak = max(self.peak, self.in_flight)
         try:
             after_s, status, content = self.script(request.body.decode())
-            await asyncio.sleep(after_s * self.pace)
+            await asyncio.sleep(after_s * self.time_factor)
             await self.may_reply.wait()
         finally:
             self.in_flight -= 1
@@ -72,7 +72,7 @@ def scored(settings, samples, script=seven, **options):
     With a cache it runs in real time, a hundred times faster: the cache works in a thread.
     """
     cached = settings.get("cache", "off") != "off"
-    wire = Wire(script, pace=0.01 if cached else 1)
+    wire = Wire(script, time_factor=0.01 if cached else 1)
 
     async def scenario():
         async with Engine(settings, transport=wire, **options) as engine:
@@ -395,7 +395,7 @@ def test_a_cancelled_caller_does_not_take_the_answer_from_another():
 
 def test_closing_with_a_drain_lets_paid_answers_reach_the_cache(tmp_path):
     settings = config(cache={"path": str(tmp_path / "j.db")}, traffic={"concurrency": 2})
-    wire = Wire(seven, pace=0)
+    wire = Wire(seven, time_factor=0)
 
     async def interrupted():
         wire.may_reply.clear()

@@ -106,8 +106,8 @@ def rubric(tmp_path):
 
 
 @pytest.fixture
-def nobody(hold_port):
-    """The address of a judge that is not there, nor anybody else while the test runs."""
+def absent(hold_port):
+    """The address of a judge that is not there, nor another server while the test runs."""
     with hold_port() as port:
         yield {"base_url": f"http://127.0.0.1:{port}/v1", "model": "gone"}
 
@@ -354,18 +354,18 @@ def test_a_panel_asks_its_members_and_they_need_no_component():
     assert {name: part.asked for name, part in stats.judges.items()} == {"a": 1, "b": 1, "c": 1}
 
 
-def test_a_panel_goes_on_without_a_dead_member_while_its_quorum_holds(nobody):
+def test_a_panel_goes_on_without_a_dead_member_while_its_quorum_holds(absent):
     with FakeJudge(answer=Asked("Score: 4")) as judge:
-        members = {"a": entry(judge), "b": entry(judge) | {"endpoints": [nobody]}}
+        members = {"a": entry(judge), "b": entry(judge) | {"endpoints": [absent]}}
         rewards, _ = scored(config(members | {"j": panel(members, quorum=1)}))
     assert rewards[0].value == 4
     assert rewards[0].components["quality"].detail["members"] == {"a": 4, "b": None}
     assert rewards[0].metrics["quality/b"] is None
 
 
-def test_a_panel_below_its_quorum_abstains_with_the_dominating_kind(nobody):
+def test_a_panel_below_its_quorum_abstains_with_the_dominating_kind(absent):
     with FakeJudge(answer=Asked("Score: 4")) as judge:
-        members = {"a": entry(judge), "b": entry(judge) | {"endpoints": [nobody]}}
+        members = {"a": entry(judge), "b": entry(judge) | {"endpoints": [absent]}}
         outcome = outcome_of(config(members | {"j": panel(members)}))
     assert outcome.kind == "unreachable"
     assert outcome.detail.startswith("1 of 2 members gave a verdict, 2 are needed; unreachable: ")

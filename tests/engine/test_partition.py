@@ -72,7 +72,7 @@ class Together:
     async def __aenter__(self):
         for engine in self.engines:
             await engine.__aenter__()
-            engine.lanes.divide(20)
+            engine.endpoint_states.divide(20)
         return self
 
     async def __aexit__(self, *_):

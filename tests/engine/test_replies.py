@@ -9,7 +9,8 @@ import pytest
 
 from zerowait import Abstain, Engine, Sample, Score
 from zerowait.client import Reply
-from zerowait.engine.judging.cached_judge import outcome_of_reply
+from zerowait.completion import Completion
+from zerowait.engine.judging.cached_judge import read_safely
 
 
 class Wire:
@@ -39,7 +40,7 @@ def test_a_reply_that_its_reader_trips_over_is_no_verdict_and_no_nought(error):
     def read(_):
         raise error
 
-    outcome = outcome_of_reply(read, b"{}")
+    outcome = read_safely(read, Completion())
     assert isinstance(outcome, Abstain)
     assert outcome.kind == "unparseable"
     assert type(error).__name__ in outcome.detail

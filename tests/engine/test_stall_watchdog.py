@@ -108,8 +108,8 @@ def test_an_engine_reports_where_its_judgements_hang():
             calls = [asyncio.create_task(engine.score(row)) for row in rows]
             while engine.stats().in_flight < 3:  # noqa: ASYNC110 - the flights have no event
                 await asyncio.sleep(0)
-            engine._standstill._last_event_s -= STALL_S
-            engine._standstill.check()
+            engine._watchdog._last_event_s -= STALL_S
+            engine._watchdog.check()
             for call in calls:
                 call.cancel()
             await asyncio.wait(calls)

@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from zerowait.engine.together import first_of, worked_off
+from zerowait.engine.together import first_of, run_all
 from zerowait.errors import ClosedError
 
 
@@ -17,13 +17,13 @@ def test_an_item_that_is_cancelled_from_elsewhere_is_not_left_out_without_a_word
             raise asyncio.CancelledError
 
     with pytest.raises(ExceptionGroup) as raised:
-        asyncio.run(worked_off(range(4), one, at_once=2))
+        asyncio.run(run_all(range(4), one, at_once=2))
     assert isinstance(first_of(raised.value), ClosedError)
 
 
 def test_whoever_gives_a_list_up_is_told_of_no_error():
     async def main():
-        work = asyncio.create_task(worked_off(range(4), lambda _: asyncio.sleep(60), at_once=2))
+        work = asyncio.create_task(run_all(range(4), lambda _: asyncio.sleep(60), at_once=2))
         await asyncio.sleep(0)
         work.cancel()
         await asyncio.wait({work})
@@ -43,7 +43,7 @@ def test_the_first_of_a_long_list_is_under_way_while_few_others_have_begun():
         if item == 0:
             begun_when_first_was_sent.append(len(begun))
 
-    asyncio.run(worked_off(range(2000), one, at_once=2000))
+    asyncio.run(run_all(range(2000), one, at_once=2000))
     assert sorted(begun) == list(range(2000))
     assert begun_when_first_was_sent[0] <= 128
 
@@ -62,7 +62,7 @@ def test_a_list_that_is_answered_from_memory_keeps_nobody_waiting(at_once):
             await asyncio.sleep(0)
 
     async def main():
-        work = asyncio.create_task(worked_off(range(20_000), one, at_once=at_once))
+        work = asyncio.create_task(run_all(range(20_000), one, at_once=at_once))
         await others(work)
 
     asyncio.run(main())

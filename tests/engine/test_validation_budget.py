@@ -188,7 +188,7 @@ def test_a_panels_members_are_paid_by_whoever_asks_the_panel():
 
 
 def test_what_validation_cannot_pay_for_is_not_refused_to_training_that_asks_the_same():
-    """Both ask at once; whoever joined the other's call would abstain for its empty purse."""
+    """Both ask at once; a caller that joined the other's call would abstain for its spent budget."""
     settings = config(traffic={"validation_budget_usd": 0, "concurrency": 8})
     same = [rows(1, "validation")[0], rows(1, "train")[0]]
     (both,), _ = scored(settings, same)
@@ -273,7 +273,7 @@ def test_engines_that_share_a_job_pay_with_the_purse_of_whoever_asks():
         )
         for engine in engines:
             await engine.__aenter__()
-            engine.lanes.divide(20)
+            engine.endpoint_states.divide(20)
         rewards = await engines[0].score_all(rows(12, "validation"))
         known = [engine.stats() for engine in engines]
         spent = [(one.budget_spent_usd, one.validation_budget_spent_usd) for one in known]

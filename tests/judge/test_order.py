@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from zerowait.judge import decode_reply
 from zerowait.judge.parsing.order import (
     LENGTH,
     LETTERS,
@@ -161,7 +162,7 @@ def test_the_form_that_is_asked_for_is_the_form_that_is_read(labels, reason_firs
     asked = order_format(labels, ties=False, reason_first=reason_first)
     assert all(label in asked for label in labels)
     body = json.dumps({"choices": [{"message": {"content": f"Ranking: {' > '.join(labels)}"}}]})
-    read = read_order(body.encode(), labels, ties=False)
+    read = read_order(decode_reply(body.encode()), labels, ties=False)
     assert read.detail["order"] == [[0], [1], [2]]
     assert read.value == 1
 
@@ -169,7 +170,7 @@ def test_the_form_that_is_asked_for_is_the_form_that_is_read(labels, reason_firs
 def test_an_order_that_was_cut_short_is_truncated_and_not_half_an_order():
     reply = {"message": {"content": "Ranking: KTRV > BXMD"}, "finish_reason": "length"}
     body = json.dumps({"choices": [reply]}).encode()
-    assert read_order(body, ["KTRV", "BXMD", "WLQZ"], ties=False).kind == "truncated"
+    assert read_order(decode_reply(body), ["KTRV", "BXMD", "WLQZ"], ties=False).kind == "truncated"
 
 
 def hidden(label, random):

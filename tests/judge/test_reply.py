@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from zerowait.attribution import ReplyEnding, ending_of
 from zerowait.config.schema import VerdictRule
 from zerowait.judge import (
-    Usage,
+    decode_reply,
     read_reply,
-    reply_origin,
-    reply_usage,
     wants_more_tokens,
     well_formed,
 )
@@ -169,8 +167,7 @@ def test_a_reply_without_a_verdict_is_unparseable_however_it_looks(body):
 def test_a_body_that_is_no_chat_completion_is_never_a_score(body):
     assert not well_formed(body)
     assert told(body) == "unparseable"
-    assert reply_usage(body) == Usage()
-    assert reply_origin(body) == ("", "")
+    assert decode_reply(body) is None
 
 
 def test_a_verdict_outside_the_range_is_out_of_range():
@@ -199,8 +196,8 @@ def test_no_field_of_any_type_raises(content, finish, usage, calls, refusal):
         {"choices": choices, "usage": usage, "model": finish, "system_fingerprint": calls}
     ).encode("utf-8", "replace")
     assert isinstance(read_reply(body, RULE), (Score, Abstain))
-    assert reply_usage(body).prompt_tokens >= 0
-    reply_origin(body)
+    completion = decode_reply(body)
+    assert completion is None or completion.prompt_tokens >= 0
 
 
 def test_tokens_and_origin_are_what_the_reply_says():
@@ -212,8 +209,9 @@ def test_tokens_and_origin_are_what_the_reply_says():
             "usage": {"prompt_tokens": 812, "completion_tokens": 64, "prompt_cache_hit": 1},
         }
     ).encode()
-    assert reply_usage(body) == Usage(prompt_tokens=812, completion_tokens=64)
-    assert reply_origin(body) == ("deepseek-v3-0324", "fp_1")
+    completion = decode_reply(body)
+    assert (completion.prompt_tokens, completion.completion_tokens) == (812, 64)
+    assert (completion.model, completion.fingerprint) == ("deepseek-v3-0324", "fp_1")
 
 
 @pytest.mark.parametrize(
@@ -221,7 +219,8 @@ def test_tokens_and_origin_are_what_the_reply_says():
 )
 def test_usage_that_is_not_usage_costs_nothing(usage):
     body = json.dumps({"choices": [{"message": {}}], "usage": usage}).encode()
-    assert reply_usage(body) == Usage()
+    completion = decode_reply(body)
+    assert (completion.prompt_tokens, completion.completion_tokens) == (0, 0)
 
 
 COMPLETE = (

@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 from zerowait.config import VerdictRule
 from zerowait.judge import (
     ChatRequest,
-    ServedModel,
-    Usage,
+    decode_reply,
     read_reply,
-    reply_origin,
-    reply_usage,
     well_formed,
 )
 from zerowait.judge.responses import responses_body
@@ -167,9 +164,10 @@ def test_a_response_without_output_is_asked_for_again_unless_it_was_cut():
 def test_usage_and_model_are_read():
     usage = {"input_tokens": 12, "output_tokens": 3, "total_tokens": 15}
     body = reply(message("7"), usage=usage, model="m-2026")
-    assert reply_usage(body) == Usage(12, 3)
-    assert reply_origin(body) == ServedModel("m-2026", "")
-    assert reply_usage(reply(message("7"), usage="much")) == Usage()
+    completion = decode_reply(body)
+    assert (completion.prompt_tokens, completion.completion_tokens) == (12, 3)
+    assert (completion.model, completion.fingerprint) == ("m-2026", "")
+    assert decode_reply(reply(message("7"), usage="much")).prompt_tokens == 0
 
 
 def anything():
@@ -193,5 +191,4 @@ def anything():
 def test_no_response_raises(output, status, details, usage):
     body = reply(*output, status=status, incomplete_details=details, usage=usage, model=details)
     read_reply(body, RULE)
-    reply_usage(body)
-    reply_origin(body)
+    decode_reply(body)

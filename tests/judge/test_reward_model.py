@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from zerowait import Engine
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
-from zerowait.judge import CONVERSATION_ALONE, procedure_for, reply_origin, reply_usage, request_for
+from zerowait.judge import CONVERSATION_ALONE, decode_reply, procedure_for, request_for
 from zerowait.judge.apis import body_for_api
 from zerowait.testing import FakeJudge
 from zerowait.types import Sample, Score
@@ -32,7 +32,10 @@ def question(tmp_path, **options):
 
 
 def read(tmp_path, reply, reward="raw"):
-    outcome = question(tmp_path, reward=reward).read(json.dumps(reply).encode())
+    completion = decode_reply(json.dumps(reply).encode())
+    if completion is None:
+        return "unparseable"
+    outcome = question(tmp_path, reward=reward).read(completion)
     return outcome.value if isinstance(outcome, Score) else outcome.kind.value
 
 
@@ -88,8 +91,9 @@ def test_no_item_raises(item, tmp_path_factory):
 
 def test_tokens_and_model_are_what_the_reply_says():
     reply = {"data": [{"score": 1.0}], "model": "rm", "usage": {"prompt_tokens": 9}}
-    assert reply_usage(json.dumps(reply).encode()).prompt_tokens == 9
-    assert reply_origin(json.dumps(reply).encode()).model == "rm"
+    completion = decode_reply(json.dumps(reply).encode())
+    assert completion.prompt_tokens == 9
+    assert completion.model == "rm"
 
 
 def sent(tmp_path, api, sample=SAMPLE, **options):

@@ -3,7 +3,7 @@
 from zerowait.cache.latencies import LatencyFile, latency_file
 from zerowait.cache.ledger import SqliteLedger
 from zerowait.cache.limits import CacheLimits
-from zerowait.cache.memory import Fronted, MemoryStore, NoStore
+from zerowait.cache.memory import MemoryCached, MemoryStore, NoStore
 from zerowait.cache.open import open_store
 from zerowait.cache.redis import RedisStore
 from zerowait.cache.shards import Shard, shard_files
@@ -14,8 +14,8 @@ from zerowait.cache.store import Entry, Store, StoreAwayError, StoreError, Store
 __all__ = [
     "CacheLimits",
     "Entry",
-    "Fronted",
     "LatencyFile",
+    "MemoryCached",
     "MemoryStore",
     "NoStore",
     "RedisStore",

@@ -1,7 +1,8 @@
-"""Which process asks a judge for what: a lock on one byte of a file beside the cache, for each key.
+"""Claims of processes on keys: a lock on one byte of a file beside the cache, for each key.
 
-The system takes a lock from a process that ends in whatever way, so that no claim outlives its
-process, and none has to be renewed. Where there are no such locks, everybody may ask.
+The process that claims a key asks the judge; others wait for its reply. The system releases the
+locks of a process that ends in any way, so that no claim outlives its process, and none has to be
+renewed. Where there are no such locks, every process may ask.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Claims:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             try:
                 self._fd = os.open(path.with_name(path.name + SUFFIX), flags, 0o600)
-            except OSError:  # nobody may write here: everybody may ask
+            except OSError:  # the folder is read-only: every process may ask
                 self._fd = None
 
     def take(self, keys: Iterable[bytes]) -> set[bytes]:

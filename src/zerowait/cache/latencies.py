@@ -1,4 +1,4 @@
-"""How long answers took, kept beside the cache, so that hedging is warm after a restart."""
+"""The latencies of answers, kept beside the cache, so that hedging is warm after a restart."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class _Kept(msgspec.Struct):
 class LatencyFile:
     """The latencies of each endpoint and model, in a small file beside a cache's.
 
-    It is a hint and no record: a file that is missing or damaged is none, and one that cannot be
-    written is left.
+    It is only a hint: a file that is missing or damaged counts as empty, and one that cannot be
+    written is skipped.
 
     Args:
         path: of the file.
@@ -61,7 +61,7 @@ class LatencyFile:
 
 
 def latency_file(cache: Cache, shard: Shard) -> LatencyFile | None:
-    """Where the latencies of a `shard` of `cache` are kept; None: it has no file."""
+    """The latency file of a `shard` of `cache`; None where the cache has no file."""
     if cache.path is None or cache.url is not None:
         return None
     place = Path(cache.path).expanduser()
@@ -85,7 +85,7 @@ def _is_latency(value: float) -> bool:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Replace the file at once, so that nobody reads a half of it."""
+    """Replace the file atomically, so that no process reads half of it."""
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         draft.touch(mode=0o600)

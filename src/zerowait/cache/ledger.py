@@ -1,8 +1,8 @@
 """A budget's account in an SQLite file, so that a run which is resumed knows what it has spent.
 
 A reservation is committed before its request is sent. What a killed process had reserved stays
-reserved for ever, which counts as spent: nobody knows how far its requests came. Several processes
-may share one budget.
+reserved for ever, which counts as spent: it is unknown how far its requests came. Several
+processes may share one budget.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ LEDGER: Final = FileSchema(
 SPEND_FILE: Final = "spend.db"
 """Its name, beside the cache's file."""
 
-_Ask = tuple[int, "asyncio.Future[bool]"]
+_Reservation = tuple[int, "asyncio.Future[bool]"]
+"""An amount in nano-dollars, and whether it was granted."""
 
 
 class LedgerAccount(NamedTuple):
@@ -87,7 +88,7 @@ class SqliteLedger:
         self._name = name
         self._limit = limit
         self._connection = open_database(path, busy_timeout_s=busy_timeout_s, form=LEDGER)
-        self._asks: list[_Ask] = []
+        self._pending: list[_Reservation] = []
         self._to_release = self._to_spend = 0
         self._writer: asyncio.Task[None] | None = None
         self._closed = False
@@ -99,12 +100,12 @@ class SqliteLedger:
 
     @property
     def account(self) -> Account:
-        """The account as far as this process knows."""
+        """The account as this process knows it."""
         reserved = max(0, self._reserved - self._to_release)
         return Account(self._limit, self._spent + self._to_spend, reserved)
 
     async def affords(self, amount: int) -> bool:
-        """Whether `amount` fits; looks into the file again before it says no.
+        """Whether `amount` fits; reads the file again before it says no.
 
         Raises:
             StoreError: the file cannot be read or written.
@@ -124,12 +125,12 @@ class SqliteLedger:
         if self._closed:
             raise ClosedError(f"the ledger {self._path} was closed")
         granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._asks.append((amount, granted))
+        self._pending.append((amount, granted))
         self._wake()
         try:
             return await granted
         except asyncio.CancelledError:
-            # both came in one turn of the loop: the grant, and the end of who had asked for it
+            # both came in one turn of the loop: the grant, and the cancellation of its caller
             if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self.settle(amount if granted.result() else 0, 0)
             raise
@@ -158,28 +159,29 @@ class SqliteLedger:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
-        while self._asks or self._to_release or self._to_spend:
-            asks, self._asks = self._asks, []
+        while self._pending or self._to_release or self._to_spend:
+            pending, self._pending = self._pending, []
             release, spend = self._to_release, self._to_spend
-            amounts = [amount for amount, _ in asks]
+            amounts = [amount for amount, _ in pending]
             try:
                 granted, known = await asyncio.to_thread(self._commit, amounts, release, spend)
-            except Exception as error:  # noqa: BLE001 - whoever waits must hear it
-                for _, asked in asks:
-                    if not asked.done():
-                        asked.set_exception(self._failure(error))
-                if not self._asks:
+            except Exception as error:  # noqa: BLE001 - raised to the callers that wait
+                for _, result in pending:
+                    if not result.done():
+                        result.set_exception(self._failure(error))
+                if not self._pending:
                     return  # what is settled is written with the next, and counts as reserved
                 continue
             self._to_release -= release
             self._to_spend -= spend
             self._spent, self._reserved = known
-            self._hand_out(asks, granted)
+            self._grant(pending, granted)
 
-    def _hand_out(self, asks: Sequence[_Ask], granted: Sequence[bool]) -> None:
-        for (amount, asked), grant in zip(asks, granted, strict=True):
-            if not asked.done():
-                asked.set_result(grant)
+    def _grant(self, pending: Sequence[_Reservation], granted: Sequence[bool]) -> None:
+        """Tell the callers whether their reservations were granted."""
+        for (amount, result), grant in zip(pending, granted, strict=True):
+            if not result.done():
+                result.set_result(grant)
             elif grant:  # its caller was cancelled before anything was sent
                 self._to_release += amount
 

@@ -38,7 +38,7 @@ class CacheLimits(msgspec.Struct, frozen=True, kw_only=True):
     def expired(self, created: float, now_s: float) -> bool:
         """Whether an entry of Unix time `created` is too old at `now_s`.
 
-        >>> Limits(max_age_s=60).expired(0.0, 61.0), Limits().expired(0.0, 1e9)
+        >>> CacheLimits(max_age_s=60).expired(0.0, 61.0), CacheLimits().expired(0.0, 1e9)
         (True, False)
         """
         return self.max_age_s is not None and created < now_s - self.max_age_s
@@ -53,7 +53,7 @@ class Dropped(NamedTuple):
 
 
 class Trimmer:
-    """Keeps one file within its limits, in steps that nobody waits long for.
+    """Keeps one file within its limits, in short steps.
 
     Args:
         limits: see `CacheLimits`.
@@ -67,10 +67,9 @@ class Trimmer:
         self.evicted = 0
 
     def step(self, connection: sqlite3.Connection) -> bool:
-        """Drop some of what is too much; whether there may be more.
+        """Drop some of what is too much; returns whether there may be more.
 
-        A file that is locked, full or damaged is left alone: whoever reads and writes it hears of
-        that.
+        A file that is locked, full or damaged is skipped: reads and writes report that.
         """
         try:
             dropped = self._too_old(connection) or self._too_much(connection)

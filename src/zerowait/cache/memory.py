@@ -1,4 +1,4 @@
-"""Stores in memory: a whole one, one that keeps nothing, and a front before a slower store."""
+"""Stores in memory: a whole one, one that keeps nothing, and memory before another store."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_CAPACITY_BYTES: Final = 64 * 2**20
 
 
 class MemoryStore:
-    """Keeps what was used last, up to `capacity_bytes`; gone when the process ends."""
+    """A least-recently-used cache of `capacity_bytes`; gone when the process ends."""
 
     def __init__(self, capacity_bytes: int = DEFAULT_CAPACITY_BYTES) -> None:
         self._capacity_bytes = capacity_bytes
@@ -32,7 +32,7 @@ class MemoryStore:
         return entry
 
     def keep(self, key: str, entry: Entry) -> None:
-        """Keep `entry`, and drop what was not used for longest until all fits."""
+        """Keep `entry`, and drop the least recently used entries until all fit."""
         replaced = self._entries.pop(key, None)
         if replaced is not None:
             self._size_bytes -= _size_bytes(replaced)
@@ -54,7 +54,7 @@ class MemoryStore:
         return await self.get(key)
 
     def release(self, key: str) -> None:
-        """Nothing is claimed."""
+        """Does nothing: no key is claimed."""
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry` for as long as the process lives and the capacity allows."""
@@ -92,7 +92,7 @@ class NoStore:
         return None
 
     def release(self, key: str) -> None:
-        """Nothing is claimed."""
+        """Does nothing: no key is claimed."""
 
     async def put(self, key: str, entry: Entry) -> None:
         """Nothing is kept."""
@@ -105,13 +105,13 @@ class NoStore:
         """Nothing to close."""
 
 
-class Fronted:
-    """A store whose hot entries are also in memory, so that `peek` finds them without waiting.
+class MemoryCached:
+    """A store with its latest entries in memory, where `peek` finds them without waiting.
 
     Args:
-        back: what really keeps the entries; closed with this.
-        capacity_bytes: how much memory the front may use.
-        limits: those of `back`, so that the front does not serve what is too old there.
+        back: keeps all entries; closed with this.
+        capacity_bytes: how much memory may be used.
+        limits: those of `back`, so that memory does not serve what is too old there.
         wall: Unix time in seconds.
     """
 
@@ -126,13 +126,16 @@ class Fronted:
         self._back = back
         self._limits = limits
         self._wall = wall
+        self._has_age = limits.max_age_s is not None
         self._front = MemoryStore(capacity_bytes)
         self._peeked = 0
 
     def peek(self, key: str) -> Entry | None:
-        """The entry if it is hot."""
+        """The entry if it is in memory, and not too old."""
         entry = self._front.peek(key)
-        if entry is None or self._limits.expired(entry.created, self._wall()):
+        if entry is None:
+            return None
+        if self._has_age and self._limits.expired(entry.created, self._wall()):
             return None
         self._peeked += 1
         return entry
@@ -158,11 +161,11 @@ class Fronted:
         return entry
 
     def release(self, key: str) -> None:
-        """Let others ask."""
+        """Release the claim of the store behind."""
         self._back.release(key)
 
     async def put(self, key: str, entry: Entry) -> None:
-        """Keep `entry`; it is hot once the store behind has kept it."""
+        """Keep `entry`; it is in memory once the store behind has kept it."""
         await self._back.put(key, entry)
         self._front.keep(key, entry)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from zerowait.cache.limits import CacheLimits
-from zerowait.cache.memory import Fronted, NoStore
+from zerowait.cache.memory import MemoryCached, NoStore
 from zerowait.cache.redis import RedisStore
 from zerowait.cache.shards import Shard, open_files
 from zerowait.cache.store import Store
@@ -26,7 +26,7 @@ async def open_store(
     Args:
         cache: where, and how much.
         shard: which part of it is opened; a Redis is shared by all.
-        listener: told when a Redis does not answer any more, and when it does again.
+        listener: receives an event when a Redis stops answering, and when it answers again.
 
     Raises:
         ConfigError: the file cannot be opened or is not a cache of ours, or Redis does not answer.
@@ -34,11 +34,11 @@ async def open_store(
     """
     limits = limits_of(cache)
     if cache.url is not None:
-        return Fronted(await _open_redis(cache.url, limits, listener), limits=limits)
+        return MemoryCached(await _open_redis(cache.url, limits, listener), limits=limits)
     if cache.path is None:
         return NoStore()
     store = open_files(cache.path, shard, limits)
-    return Fronted(store, limits=limits)
+    return MemoryCached(store, limits=limits)
 
 
 async def _open_redis(url: str, limits: CacheLimits, listener: Listener) -> RedisStore:

@@ -1,8 +1,8 @@
 """Judged replies in Redis, for jobs on several machines that share one cache.
 
-What gathers while one round trip is under way leaves together with the next, so that hundreds of
-waiting gets are one MGET and hundreds of puts one pipeline. A Redis that does not answer is left
-alone until it does.
+Calls that come during one round trip leave together with the next, so that hundreds of waiting
+gets are one MGET and hundreds of puts one pipeline. A circuit breaker keeps calls from a Redis that
+does not answer.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from zerowait.cache.counters import StoreCounters
 from zerowait.cache.limits import CacheLimits
-from zerowait.cache.served import StoreCounters
 from zerowait.cache.store import Entry, StoreAwayError, StoreError, StoreStats, storable
 from zerowait.errors import ClosedError, ConfigError, MissingExtraError
 from zerowait.events import Listener, StoreFailed, StoreReturned, ignore_event
@@ -26,17 +26,17 @@ PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
-class Absence:
-    """Whether a server is away, from the first call that it left unanswered.
+class RedisBreaker:
+    """The circuit breaker of a Redis server: open from the first call that gets no answer.
 
-    Nobody waits for it meanwhile: it is probed in the background, and used again once a probe is
-    answered. One that answers probes and nothing else is probed ever more seldom. It belongs to one
-    event loop.
+    While it is open no call waits for the server; it is probed in the background, and the breaker
+    closes once a probe is answered. A server that answers probes and nothing else is probed less
+    and less often. It belongs to one event loop.
 
     Args:
-        probe: whether the server gives a sign of life.
-        listener: told once of each absence, and of its end.
-        pause_s: before each probe.
+        probe: whether the server answers a ping.
+        listener: receives `StoreFailed` when it opens, and `StoreReturned` when it closes.
+        pause_s: seconds before each probe.
     """
 
     def __init__(
@@ -47,22 +47,23 @@ class Absence:
         self._first_pause_s = self._pause_s = pause_s
         self._probing: asyncio.Task[None] | None = None
 
-    def __bool__(self) -> bool:
-        """Whether it is away."""
+    @property
+    def is_open(self) -> bool:
+        """Whether the server is not used now."""
         return self._probing is not None
 
-    def begin(self, why: str) -> None:
-        """The server left a call unanswered; it is away until a probe is answered."""
+    def open(self, why: str) -> None:
+        """A call got no answer: open the breaker, and close it once a probe is answered."""
         if self._probing is None:
             self._probing = asyncio.get_running_loop().create_task(self._until_answered())
-            self._listener(StoreFailed(why=f"{why}: it is left alone until it answers again"))
+            self._listener(StoreFailed(why=f"{why}: it is not used until it answers again"))
 
     def answered(self) -> None:
         """The server answered a call."""
         self._pause_s = self._first_pause_s
 
     async def aclose(self) -> None:
-        """Probe no more. Idempotent."""
+        """Stop probing. Idempotent."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait({self._probing})
@@ -82,7 +83,7 @@ class Connected(NamedTuple):
 
     Args:
         client: of redis-py.
-        errors: whatever it may raise.
+        errors: that it may raise.
         silences: those of `errors` that mean that Redis did not answer.
     """
 
@@ -155,8 +156,8 @@ _SHORTEST_MS: Final = 1
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODE: Final = msgspec.msgpack.Decoder(Entry).decode
 
-_Order: TypeAlias = tuple[Any, "asyncio.Future[Any]"]
-"""Something to do, and what its caller waits for."""
+_Call: TypeAlias = tuple[Any, "asyncio.Future[Any]"]
+"""A key or an entry, and the future of the result."""
 
 
 class RedisStore:
@@ -170,8 +171,8 @@ class RedisStore:
         limits: entries get the rest of `max_age_s` as their time to live; how much memory there is
             and what goes first is Redis's own setting.
         timeout_s: of a round trip.
-        pause_s: before a Redis that did not answer is asked for a sign of life.
-        listener: told once when Redis does not answer, and when it does again.
+        pause_s: seconds before a Redis that did not answer is probed.
+        listener: receives one event when Redis stops answering, and one when it answers again.
         wall: Unix time in seconds.
 
     Raises:
@@ -193,12 +194,12 @@ class RedisStore:
         self._limits = limits
         self._wall = wall
         self._served = StoreCounters(limits, wall=wall)
-        self._gets: list[_Order] = []
-        self._sets: list[_Order] = []
+        self._gets: list[_Call] = []
+        self._sets: list[_Call] = []
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
         self._client, self._errors, self._silences = connected_redis(url, timeout_s)
-        self._absence = Absence(self._answers, listener=listener, pause_s=pause_s)
+        self._breaker = RedisBreaker(self._answers, listener=listener, pause_s=pause_s)
 
     def __repr__(self) -> str:
         return f"RedisStore({self.name!r})"
@@ -233,7 +234,7 @@ class RedisStore:
         return self._served.found(None if value is None else self._decoded(key, value))
 
     async def claim(self, key: str, *, wait_s: float) -> Entry | None:  # noqa: ARG002
-        """As `get`: processes that ask the same at the same time each ask."""
+        """As `get`: processes that want the same at the same time each ask the judge."""
         return await self.get(key)
 
     def release(self, key: str) -> None:
@@ -257,7 +258,7 @@ class RedisStore:
         Raises:
             StoreError: Redis does not answer.
         """
-        if self._absence:
+        if self._breaker.is_open:
             raise self._away()
         entries = 0
         try:
@@ -269,19 +270,19 @@ class RedisStore:
         return self._served.stats(entries=entries, size_bytes=int(memory["used_memory"]))
 
     async def aclose(self) -> None:
-        """Carry out what was ordered, then close the connections. Idempotent."""
+        """Finish the calls at hand, then close the connections. Idempotent."""
         if self._closed:
             return
         self._closed = True
         try:
             if self._worker is not None:
                 await self._worker
-            await self._absence.aclose()
+            await self._breaker.aclose()
         finally:
             await self._client.aclose()
 
     async def _answers(self) -> bool:
-        """Whether Redis gives a sign of life."""
+        """Whether Redis answers a ping."""
         try:
             await self._client.ping()
         except self._errors:
@@ -294,33 +295,33 @@ class RedisStore:
         left_s = entry.created + self._limits.max_age_s - self._wall()
         return max(_SHORTEST_MS, int(left_s * 1000))
 
-    async def _result(self, orders: list[_Order], what: Any) -> Any:
+    async def _result(self, calls: list[_Call], what: Any) -> Any:
         if self._closed:
             raise ClosedError(f"the cache {self.name} was closed")
-        if self._absence:
+        if self._breaker.is_open:
             raise self._away()
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        orders.append((what, done))
+        calls.append((what, done))
         if self._worker is None or self._worker.done():
             self._worker = asyncio.get_running_loop().create_task(self._work())
         return await done
 
     async def _work(self) -> None:
-        """Reads first: nobody waits behind a write for what is there already."""
+        """Make the calls in batches, reads first: they need not wait behind a write."""
         while self._gets or self._sets:
             gets, self._gets[:_LARGEST_BATCH] = self._gets[:_LARGEST_BATCH], []
             sets, self._sets[:_LARGEST_BATCH] = self._sets[:_LARGEST_BATCH], []
-            await self._carry_out(self._read, gets)
-            await self._carry_out(self._write, sets)
+            await self._run_batch(self._read, gets)
+            await self._run_batch(self._write, sets)
 
-    async def _carry_out(
-        self, act: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], orders: Sequence[_Order]
+    async def _run_batch(
+        self, act: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], calls: Sequence[_Call]
     ) -> None:
-        """Each caller hears what came of its order."""
-        if not orders:
+        """Make a batch of calls, and hand each caller its result or error."""
+        if not calls:
             return
-        results = await self._results(act, [what for what, _ in orders])
-        for (_, done), result in zip(orders, results, strict=True):
+        results = await self._results(act, [what for what, _ in calls])
+        for (_, done), result in zip(calls, results, strict=True):
             if done.done():  # its caller was cancelled
                 continue
             if isinstance(result, Exception):
@@ -329,18 +330,18 @@ class RedisStore:
                 done.set_result(result)
 
     async def _results(
-        self, act: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], orders: Sequence[Any]
+        self, act: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], calls: Sequence[Any]
     ) -> Sequence[Any]:
-        """Each order's result, or the exception that it met."""
-        if self._absence:
-            return [self._away()] * len(orders)
+        """Each call's result, or the exception that it raised."""
+        if self._breaker.is_open:
+            return [self._away()] * len(calls)
         try:
-            results = await act(orders)
-        except Exception as error:  # noqa: BLE001 - whoever waits must hear it
+            results = await act(calls)
+        except Exception as error:  # noqa: BLE001 - raised to the callers that wait
             if isinstance(error, self._silences):
-                self._absence.begin(str(self._failure(error)))
-            return [error] * len(orders)
-        self._absence.answered()
+                self._breaker.open(str(self._failure(error)))
+            return [error] * len(calls)
+        self._breaker.answered()
         return results
 
     async def _read(self, keys: Sequence[str]) -> Sequence[bytes | None]:
@@ -348,7 +349,7 @@ class RedisStore:
         return values
 
     async def _write(self, entries: Sequence[tuple[str, bytes, int | None]]) -> Sequence[Any]:
-        """Nothing that matters for each, or its error: a full Redis refuses one by one."""
+        """One result for each entry, or its error: a full Redis refuses them one by one."""
         pipeline = self._client.pipeline(transaction=False)
         for key, value, lives_ms in entries:
             pipeline.set(key, value, px=lives_ms)
@@ -356,14 +357,14 @@ class RedisStore:
         return results
 
     def _failure(self, error: Exception) -> StoreError:
-        """What a caller is told."""
+        """The error for a caller."""
         if isinstance(error, StoreAwayError):
             return self._away()
         kind = StoreAwayError if isinstance(error, self._silences) else StoreError
         return kind(f"the cache {self.name} failed ({reason(error)})")
 
     def _away(self) -> StoreAwayError:
-        return StoreAwayError(f"the cache {self.name} does not answer and is left alone for now")
+        return StoreAwayError(f"the cache {self.name} does not answer and is not used for now")
 
     def _decoded(self, key: str, value: bytes) -> Entry:
         try:

@@ -1,4 +1,4 @@
-"""A cache in several files, each of which one process owns, and what other layouts have left."""
+"""A cache in several files, each owned by one process, and the files of earlier layouts."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Layered:
         return await self._from_older(key) if entry is None else entry
 
     async def claim(self, key: str, *, wait_s: float) -> Entry | None:
-        """Likewise; a key that an older file knows is not asked for."""
+        """Likewise; a key that an older file has is not claimed."""
         entry = await self._own.claim(key, wait_s=wait_s)
         if entry is not None:
             return entry
@@ -92,7 +92,7 @@ class Layered:
         return entry
 
     def release(self, key: str) -> None:
-        """Let others ask."""
+        """Release the claim of the own store."""
         self._own.release(key)
 
     async def _from_older(self, key: str) -> Entry | None:
@@ -122,6 +122,11 @@ def open_files(path: str, shard: Shard, limits: CacheLimits) -> Store:
     """The store of `shard`, with what earlier runs kept in another number of files.
 
     Each shard gets an equal part of ``max_bytes``.
+
+    Args:
+        path: of the cache.
+        shard: to open.
+        limits: of the whole cache.
 
     Raises:
         ConfigError: see `SqliteStore`.

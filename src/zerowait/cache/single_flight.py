@@ -1,9 +1,10 @@
-"""One call for everybody who asks the same thing at the same time."""
+"""Single flight: callers that want the same at the same time share one call."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
@@ -13,30 +14,27 @@ from zerowait.errors import ClosedError
 T = TypeVar("T")
 
 Sent: TypeAlias = Callable[[], None]
-"""What a flight's work calls once its request has left: from then on the answer costs money."""
+"""What a call's work calls once its request is sent: from then on the answer costs money."""
 
 
+@dataclass(slots=True, eq=False)
 class _Flight(Generic[T]):
-    """One call, and those who wait for it."""
+    """One call, its task, and the callers that wait for it."""
 
-    __slots__ = ("sent", "task", "waiters")
-
-    task: asyncio.Task[T]
-
-    def __init__(self) -> None:
-        self.waiters: set[asyncio.Future[None]] = set()
-        self.sent = False
+    waiters: set[asyncio.Future[None]] = field(default_factory=set)
+    sent: bool = False
+    task: asyncio.Task[T] = field(init=False)
 
     def mark_sent(self) -> None:
         self.sent = True
 
 
 class SingleFlight(Generic[T]):
-    """Shares calls by key, and owns them.
+    """Shares calls by key, and owns their tasks.
 
-    A caller that is cancelled leaves alone: the others get their answer. When the last one leaves,
-    a call that was not sent yet is cancelled, and one that was sent goes on, so that the answer
-    which is paid for still reaches the cache. It belongs to one event loop.
+    Cancelling one caller does not cancel the call: the others get their answer. When the last
+    caller leaves, a call that was not sent yet is cancelled, and one that was sent goes on, so that
+    the answer which is paid for still reaches the cache. It belongs to one event loop.
 
     Args:
         drain_s: how long leaving ``async with`` waits for calls that were sent.
@@ -66,26 +64,37 @@ class SingleFlight(Generic[T]):
     async def run(self, key: str, work: Callable[[Sent], Coroutine[Any, Any, T]]) -> tuple[T, bool]:
         """The result of `work`, or of the call for `key` that is in flight already.
 
+        Args:
+            key: of the call.
+            work: makes the call; it is given a function to call at the first send.
+
         Returns:
-            The result, and whether somebody else's call was joined.
+            The result, and whether a call in flight was joined.
 
         Raises:
             ClosedError: it was closed before the answer came.
         """
         flight = self._flights.get(key)
         joined = flight is not None
+        loop = asyncio.get_running_loop()
         if flight is None:
-            flight = self._start(key, work)
+            if self._closed:
+                raise ClosedError("the calls in flight were closed; nothing more is asked")
+            flight = self._flights[key] = _Flight()
+            task = flight.task = loop.create_task(work(flight.mark_sent))
+            self._tasks[task] = flight
+            task.add_done_callback(partial(self._land, key, flight))
         task = flight.task
-        waiter = asyncio.get_running_loop().create_future()
+        waiter = loop.create_future()
         flight.waiters.add(waiter)
         try:
             await waiter
         except asyncio.CancelledError:
             flight.waiters.discard(waiter)
             if not flight.waiters and not flight.sent and not task.done():
-                # nobody may join a call that is being cancelled
-                self._forget(key, flight)
+                # no caller may join a call that is being cancelled
+                if self._flights.get(key) is flight:
+                    del self._flights[key]
                 task.cancel()
             raise
         if task.cancelled():
@@ -110,24 +119,13 @@ class SingleFlight(Generic[T]):
             if self._tasks:
                 await asyncio.wait(list(self._tasks))
 
-    def _start(self, key: str, work: Callable[[Sent], Coroutine[Any, Any, T]]) -> _Flight[T]:
-        if self._closed:
-            raise ClosedError("the calls in flight were closed; nothing more is asked")
-        flight = self._flights[key] = _Flight()
-        task = flight.task = asyncio.get_running_loop().create_task(work(flight.mark_sent))
-        self._tasks[task] = flight
-        task.add_done_callback(partial(self._land, key, flight))
-        return flight
-
     def _land(self, key: str, flight: _Flight[T], task: asyncio.Task[T]) -> None:
-        self._forget(key, flight)
+        """Wake the callers of a call that has ended."""
+        if self._flights.get(key) is flight:
+            del self._flights[key]
         del self._tasks[task]
         if not task.cancelled():
-            task.exception()  # nobody may be left to look at it, and that is no mistake
+            task.exception()  # without a caller it is never looked at, and that is no mistake
         for waiter in flight.waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-    def _forget(self, key: str, flight: _Flight[T]) -> None:
-        if self._flights.get(key) is flight:
-            del self._flights[key]

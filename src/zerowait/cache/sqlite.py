@@ -1,7 +1,8 @@
-"""Judged replies in one SQLite file: one thread owns it, and writes what gathers meanwhile.
+"""Judged replies in one SQLite file, owned by one thread that works in batches.
 
 While a batch is being written, the next one gathers; so a lone put is committed at once, and
-hundreds of waiting puts share one commit. Between batches it keeps the file within its limits.
+hundreds of waiting puts share one commit. Between batches the thread keeps the file within its
+limits.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from itertools import repeat
 from pathlib import Path
@@ -21,15 +23,15 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from zerowait.cache.claims import Claims
+from zerowait.cache.counters import StoreCounters
 from zerowait.cache.limits import CacheLimits, Trimmer
-from zerowait.cache.served import StoreCounters
 from zerowait.cache.sqlite_file import open_database
 from zerowait.cache.store import Entry, StoreError, StoreStats, storable
 from zerowait.errors import ClosedError
 
 _LARGEST_BATCH: Final = 512
-_LOOK_S: Final = 0.05
-"""Between two looks for what another process was asking for."""
+_POLL_S: Final = 0.05
+"""Seconds between two looks for a reply that another process is waiting for."""
 
 _READ_SIZES: Final = (1, 8, 64, 512)
 _COLUMNS: Final = "key, reply, verdict, judge, model, fingerprint, created"
@@ -47,7 +49,7 @@ _READ: Final = {
 _Row: TypeAlias = tuple[bytes, bytes, bytes, str, str, str, float]
 
 
-class _Do(Enum):
+class _Action(Enum):
     GET = "get"
     CLAIM = "claim"
     PUT = "put"
@@ -56,25 +58,30 @@ class _Do(Enum):
     CLOSE = "close"
 
 
-class _Claimed(Enum):
-    """Another process asks for it, or another call of this one."""
+class _Taken(Enum):
+    """The result of a claim that another process holds, or another call of this one."""
 
-    CLAIMED = "claimed"
-
-
-_CLAIMED: Final = _Claimed.CLAIMED
+    TAKEN = "taken"
 
 
-class _Order:
-    """Something to do for a caller that waits for `done`."""
+_TAKEN: Final = _Taken.TAKEN
 
-    __slots__ = ("do", "done", "give_up_s", "what")
 
-    def __init__(self, do: _Do, what: Any = None, *, wait_s: float = 0.0) -> None:
-        self.do = do
-        self.what = what
-        self.give_up_s = time.monotonic() + wait_s if wait_s else 0.0
-        self.done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+@dataclass(slots=True, eq=False)
+class _Job:
+    """Work for the thread.
+
+    Args:
+        action: what to do.
+        value: a key, a row or nothing.
+        done: gets the result, or the exception as a value.
+        give_up_s: until when a claim waits for another process, on the monotonic clock.
+    """
+
+    action: _Action
+    value: Any
+    done: asyncio.Future[Any]
+    give_up_s: float = 0.0
 
 
 class SqliteStore:
@@ -99,16 +106,16 @@ class SqliteStore:
         wall: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path).expanduser()
-        self._served = StoreCounters(limits, wall=wall)
+        self._counters = StoreCounters(limits, wall=wall)
         self._trimmer = Trimmer(limits, wall=wall)
         self._closed = False
         self._claimed: set[str] = set()
-        self._inbox: SimpleQueue[_Order] = SimpleQueue()
+        self._inbox: SimpleQueue[_Job] = SimpleQueue()
         connection = open_database(self.path, busy_timeout_s=busy_timeout_s)
         # a daemon, because a store that was never closed must not keep the interpreter from
         # ending: what a put has promised is committed by then
         self._thread = Thread(
-            target=_Server(
+            target=_Worker(
                 connection,
                 self._inbox,
                 self._trimmer,
@@ -131,30 +138,32 @@ class SqliteStore:
             StoreError: the file cannot be read.
             ClosedError: the store was closed.
         """
-        return self._served.found(await self._result(_Order(_Do.GET, key.encode())))
+        return self._counters.found(await self._result(_Action.GET, key.encode()))
 
     async def claim(self, key: str, *, wait_s: float) -> Entry | None:
-        """The entry; or None, when it is for the caller to ask: see `Store.claim`.
+        """The entry; or None, and then the caller has to ask the judge: see `Store.claim`.
 
         Raises:
             StoreError: the file cannot be read.
             ClosedError: the store was closed.
         """
         try:
-            entry = await self._result(_Order(_Do.CLAIM, key.encode(), wait_s=wait_s))
-        except asyncio.CancelledError:  # it may have been granted by now
+            entry = await self._result(_Action.CLAIM, key.encode(), wait_s=wait_s)
+        except asyncio.CancelledError:  # the claim may have been granted by now
             self._claimed.add(key)
             self.release(key)
             raise
         if entry is None:
             self._claimed.add(key)
-        return self._served.found(entry)
+            self._counters.misses += 1
+            return None
+        return self._counters.found(entry)
 
     def release(self, key: str) -> None:
-        """Let other processes ask for what is claimed here; returns at once."""
+        """Release the claim of this store on `key`; returns at once."""
         if key in self._claimed and not self._closed:
             self._claimed.discard(key)
-            self._inbox.put(_Order(_Do.RELEASE, key.encode()))
+            self._send(_Action.RELEASE, key.encode())
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns after the commit.
@@ -163,36 +172,55 @@ class SqliteStore:
             StoreError: it was not kept.
             ClosedError: the store was closed.
         """
-        row = (key.encode(), *msgspec.structs.astuple(storable(entry)))
-        await self._result(_Order(_Do.PUT, row))
+        if not (entry.judge + entry.model + entry.fingerprint).isascii():
+            entry = storable(entry)
+        row = (key.encode(), *msgspec.structs.astuple(entry))
+        await self._result(_Action.PUT, row)
         self._claimed.discard(key)
-        self._served.puts += 1
+        self._counters.puts += 1
 
     async def stats(self) -> StoreStats:
         """Counts, and the size of the file with its log."""
-        entries = await self._result(_Order(_Do.COUNT))
+        entries = await self._result(_Action.COUNT)
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
-        return self._served.stats(
+        return self._counters.stats(
             entries=entries,
             size_bytes=sum(file.stat().st_size for file in files if file.exists()),
             evicted=self._trimmer.evicted,
         )
 
     async def aclose(self) -> None:
-        """Carry out what was ordered, then close the file and end the thread. Idempotent."""
+        """Finish the jobs at hand, then close the file and end the thread. Idempotent."""
         if self._closed:
             return
         self._closed = True
-        closing = _Order(_Do.CLOSE)
-        self._inbox.put(closing)
-        await closing.done
+        await self._send(_Action.CLOSE)
         self._thread.join()
 
-    async def _result(self, order: _Order) -> Any:
+    def _send(self, action: _Action, value: Any = None) -> asyncio.Future[Any]:
+        """Hand a job to the thread."""
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._inbox.put(_Job(action, value, done))
+        return done
+
+    async def _result(self, action: _Action, value: Any = None, *, wait_s: float = 0.0) -> Any:
+        """The result of a job of the thread.
+
+        Args:
+            action: what to do.
+            value: a key, a row or nothing.
+            wait_s: how long a claim waits for another process, in seconds.
+
+        Raises:
+            StoreError: the job failed.
+            ClosedError: the store was closed.
+        """
         if self._closed:
             raise ClosedError(f"the cache {self.path} was closed")
-        self._inbox.put(order)
-        result = await order.done
+        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        give_up_s = time.monotonic() + wait_s if wait_s else 0.0
+        self._inbox.put(_Job(action, value, done, give_up_s))
+        result = await done
         if isinstance(result, Exception):
             raise StoreError(
                 f"the cache {self.path} failed ({result}): see whether the disk is full or another "
@@ -201,21 +229,21 @@ class SqliteStore:
         return result
 
 
-class _Server:
-    """The thread: carries out orders batch by batch, until one of them closes the file.
+class _Worker:
+    """The thread's loop: does jobs batch by batch, until one of them closes the file.
 
     Args:
         connection: to the file.
-        inbox: of orders.
+        inbox: the jobs.
         trimmer: keeps the file within its limits.
-        claims: of this process.
+        claims: the keys that this store claims.
         is_fresh: whether an entry is not too old.
     """
 
     def __init__(
         self,
         connection: sqlite3.Connection,
-        inbox: SimpleQueue[_Order],
+        inbox: SimpleQueue[_Job],
         trimmer: Trimmer,
         claims: Claims,
         is_fresh: Callable[[Entry], bool],
@@ -225,78 +253,78 @@ class _Server:
         self._trimmer = trimmer
         self._claims = claims
         self._is_fresh = is_fresh
-        self._parked: list[_Order] = []
-        self._look_s = 0.0
-        self._acts: Mapping[_Do, Callable[[Sequence[Any]], Sequence[Any]]] = {
-            # reads first: nobody waits behind a commit for what is there already
-            _Do.GET: self._read,
-            _Do.CLAIM: self._claim,
-            _Do.PUT: self._write,
-            _Do.RELEASE: self._release,
-            _Do.COUNT: self._count,
-            _Do.CLOSE: self._close,
+        self._waiting: list[_Job] = []
+        self._poll_at_s = 0.0
+        self._acts: Mapping[_Action, Callable[[Sequence[Any]], Sequence[Any]]] = {
+            # reads first: they need not wait behind a commit
+            _Action.GET: self._read,
+            _Action.CLAIM: self._claim,
+            _Action.PUT: self._write,
+            _Action.RELEASE: self._release,
+            _Action.COUNT: self._count,
+            _Action.CLOSE: self._close,
         }
 
     def serve(self) -> None:
-        """Until the file is closed."""
+        """Work until the file is closed."""
         closing = False
         while not closing:
             # a step drops more than a batch can bring, so one between two batches is enough
             while self._trimmer.step(self._connection) and self._inbox.empty():
                 pass
             batch = self._gather()
-            closing = bool(batch) and batch[-1].do is _Do.CLOSE
+            closing = bool(batch) and batch[-1].action is _Action.CLOSE
             batch = [*self._due(closing=closing), *batch]
             if batch:
-                results = self._carry_out(batch)
-                _report(*self._park(batch, results, closing=closing))
+                results = self._results(batch)
+                _deliver(*self._finished(batch, results, closing=closing))
 
-    def _gather(self) -> list[_Order]:
-        """One order, waited for, and those that are there already; nothing comes after a CLOSE."""
-        batch: list[_Order] = []
+    def _gather(self) -> list[_Job]:
+        """Wait for one job and take those that are there already; a CLOSE is the last one."""
+        batch: list[_Job] = []
         with suppress(Empty):
             batch.append(self._inbox.get(timeout=self._pause_s()))
-            while len(batch) < _LARGEST_BATCH and batch[-1].do is not _Do.CLOSE:
+            while len(batch) < _LARGEST_BATCH and batch[-1].action is not _Action.CLOSE:
                 batch.append(self._inbox.get_nowait())
         return batch
 
     def _pause_s(self) -> float | None:
-        """How long nothing need be done without an order."""
-        return max(0.0, self._look_s - time.monotonic()) if self._parked else None
+        """Seconds until the next poll; None where no claim waits for another process."""
+        return max(0.0, self._poll_at_s - time.monotonic()) if self._waiting else None
 
-    def _due(self, *, closing: bool) -> list[_Order]:
-        """Those who wait for another process, if it is time to look again."""
-        if not self._parked or (time.monotonic() < self._look_s and not closing):
+    def _due(self, *, closing: bool) -> list[_Job]:
+        """The claims that wait for another process, if it is time to look again."""
+        if not self._waiting or (time.monotonic() < self._poll_at_s and not closing):
             return []
-        parked, self._parked = self._parked, []
-        return [order for order in parked if not order.done.cancelled()]
+        waiting, self._waiting = self._waiting, []
+        return [job for job in waiting if not job.done.cancelled()]
 
-    def _park(
-        self, batch: Sequence[_Order], results: Sequence[Any], *, closing: bool
-    ) -> tuple[list[_Order], list[Any]]:
-        """What is to be reported; who has to wait for another process is looked at again."""
+    def _finished(
+        self, batch: Sequence[_Job], results: Sequence[Any], *, closing: bool
+    ) -> tuple[list[_Job], list[Any]]:
+        """The jobs that are done with their results; claims that have to wait stay here."""
         now_s = time.monotonic()
-        orders, told = [], []
-        for order, result in zip(batch, results, strict=True):
-            if result is _CLAIMED and not closing and now_s < order.give_up_s:
-                self._parked.append(order)
+        jobs, finished = [], []
+        for job, result in zip(batch, results, strict=True):
+            if result is _TAKEN and not closing and now_s < job.give_up_s:
+                self._waiting.append(job)
             else:
-                orders.append(order)
-                told.append(None if result is _CLAIMED else result)
-        if self._parked and self._look_s <= now_s:
-            self._look_s = now_s + _LOOK_S
-        return orders, told
+                jobs.append(job)
+                finished.append(None if result is _TAKEN else result)
+        if self._waiting and self._poll_at_s <= now_s:
+            self._poll_at_s = now_s + _POLL_S
+        return jobs, finished
 
-    def _carry_out(self, batch: Sequence[_Order]) -> list[Any]:
-        """Each order's result, or the exception that it met."""
+    def _results(self, batch: Sequence[_Job]) -> list[Any]:
+        """Each job's result, or the exception it raised."""
         results: dict[int, Any] = {}
-        for do, act in self._acts.items():
-            mine = [place for place, order in enumerate(batch) if order.do is do]
+        for action, act in self._acts.items():
+            mine = [place for place, job in enumerate(batch) if job.action is action]
             if not mine:
                 continue
             try:
-                values = act([batch[place].what for place in mine])
-            except Exception as error:  # noqa: BLE001 - the thread's edge: who waits must hear it
+                values = act([batch[place].value for place in mine])
+            except Exception as error:  # noqa: BLE001 - raised to the caller that waits
                 values = [error] * len(mine)
             results.update(zip(mine, values, strict=True))
         return [results[place] for place in range(len(batch))]
@@ -309,17 +337,17 @@ class _Server:
                 size for size in _READ_SIZES if size >= min(len(keys) - at, _READ_SIZES[-1])
             )
             some = keys[at : at + size]
-            # few different statements stay compiled: the last key fills the open places
+            # few different statements stay compiled: the last key fills the free places
             filled = [*some, *repeat(some[-1], size - len(some))]
             rows = self._connection.execute(_READ[size], filled)
             found.update((row[0], Entry(*row[1:])) for row in rows)
             at += size
         return [found.get(key) for key in keys]
 
-    def _claim(self, keys: Sequence[bytes]) -> list[Entry | _Claimed | None]:
-        """Entries; None for what is claimed from now on, or cannot be claimed."""
+    def _claim(self, keys: Sequence[bytes]) -> list[Entry | _Taken | None]:
+        """The entries; None for a key that this store claims from now on; or that it is taken."""
         taken = self._claims.take(keys)
-        # read after that: another process may have brought it, and let it go, just before
+        # read after that: another process may have stored it and released its claim just before
         try:
             entries = [self._if_fresh(entry) for entry in self._read(keys)]
         except BaseException:
@@ -328,11 +356,11 @@ class _Server:
         self._claims.drop(
             key for key, entry in zip(keys, entries, strict=True) if entry and key in taken
         )
-        told: list[Entry | _Claimed | None] = []
+        results: list[Entry | _Taken | None] = []
         for key, entry in zip(keys, entries, strict=True):
-            told.append(entry if entry or key in taken else _CLAIMED)
+            results.append(entry if entry or key in taken else _TAKEN)
             taken.discard(key)  # of two calls here that want the same, one asks
-        return told
+        return results
 
     def _if_fresh(self, entry: Entry | None) -> Entry | None:
         return entry if entry is not None and self._is_fresh(entry) else None
@@ -352,27 +380,27 @@ class _Server:
         self._claims.drop(keys)
         return [None] * len(keys)
 
-    def _count(self, orders: Sequence[None]) -> list[int]:
+    def _count(self, jobs: Sequence[None]) -> list[int]:
         (entries,) = self._connection.execute("SELECT count(*) FROM replies").fetchone()
-        return [entries] * len(orders)
+        return [entries] * len(jobs)
 
-    def _close(self, orders: Sequence[None]) -> list[None]:
+    def _close(self, jobs: Sequence[None]) -> list[None]:
         self._claims.close()
         self._connection.close()
-        return [None] * len(orders)
+        return [None] * len(jobs)
 
 
-def _report(batch: Sequence[_Order], results: Iterable[Any]) -> None:
-    """Wake each loop once, however many of its callers got a result."""
+def _deliver(batch: Sequence[_Job], results: Iterable[Any]) -> None:
+    """Hand results to their callers, waking each event loop once."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any]]] = {}
-    for order, result in zip(batch, results, strict=True):
-        by_loop.setdefault(order.done.get_loop(), []).append((order.done, result))
+    for job, result in zip(batch, results, strict=True):
+        by_loop.setdefault(job.done.get_loop(), []).append((job.done, result))
     for loop, settled in by_loop.items():
-        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
-            loop.call_soon_threadsafe(_settle, settled)
+        with suppress(RuntimeError):  # the loop was closed, and its callers with it
+            loop.call_soon_threadsafe(_set_results, settled)
 
 
-def _settle(settled: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
+def _set_results(settled: Iterable[tuple[asyncio.Future[Any], Any]]) -> None:
     for done, result in settled:
         if not done.done():  # done: its caller was cancelled
             done.set_result(result)

@@ -1,4 +1,4 @@
-"""Opening a file of ours: where it may lie, whose it is, and which schema it has."""
+"""Opens an SQLite file of ours: checks its place, its kind and its owner, and migrates it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zerowait.cache.limits import pragma
 from zerowait.errors import ConfigError
 
 APPLICATION_ID: Final = 0x7A77_6A64
-"""Marks a file as ours, so that somebody else's database is never written to."""
+"""Marks a file as ours, so that the database of another program is never written to."""
 
 SCHEMA: Final[Sequence[str]] = (
     # a rowid table with an index beside it: keys are random, and only the small index suffers
@@ -178,7 +178,7 @@ def _close_to_others(path: Path) -> None:
     """For a file that is known to be ours: it may have been copied or made with another mode."""
     for name in ("", "-wal", "-shm"):  # SQLite gives its own files the mode of the first
         file = path.with_name(path.name + name)
-        with suppress(FileNotFoundError, PermissionError):  # somebody else's, opened to us
+        with suppress(FileNotFoundError, PermissionError):  # another user's file
             if file.is_file() and file.stat().st_mode & 0o077:
                 file.chmod(0o600)
 

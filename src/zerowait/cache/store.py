@@ -1,4 +1,4 @@
-"""What a cache of judged replies keeps, and the port that every such cache fills."""
+"""The interface of a cache of judged replies, and the entries that it keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class StoreError(ZerowaitError):
 
 
 class StoreAwayError(StoreError):
-    """The cache does not answer and is left alone; the listener was told when that began."""
+    """The cache does not answer and is not used; an event was sent when that began."""
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -70,7 +70,7 @@ class Store(Protocol):
     """Keeps judged replies by the key of their request."""
 
     def peek(self, key: str) -> Entry | None:
-        """The entry if it is at hand without waiting; None says nothing."""
+        """The entry if it is in memory; None if it is not there, which says nothing of the disk."""
         ...
 
     async def get(self, key: str) -> Entry | None:
@@ -82,10 +82,10 @@ class Store(Protocol):
         ...
 
     async def claim(self, key: str, *, wait_s: float) -> Entry | None:
-        """The entry; or None, and then the caller is the one who asks: it calls `put` or `release`.
+        """The entry; or None: then the caller asks the judge and calls `put` or `release`.
 
         Where another process has claimed the same key, this waits for its entry, its release or
-        its end. A store that cannot tell, and every store after `wait_s`, lets the caller ask, too.
+        its end. A store without claims, and every store after `wait_s`, returns None at once.
 
         Raises:
             StoreError: it cannot be read.
@@ -93,7 +93,7 @@ class Store(Protocol):
         ...
 
     def release(self, key: str) -> None:
-        """Let others ask, if `key` is claimed here; a `put` has done that."""
+        """Release the claim on `key`, if there is one; a `put` has released it already."""
         ...
 
     async def put(self, key: str, entry: Entry) -> None:
@@ -111,5 +111,5 @@ class Store(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Finish what was begun, then close. Idempotent."""
+        """Finish the calls at hand, then close. Idempotent."""
         ...

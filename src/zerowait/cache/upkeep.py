@@ -1,4 +1,4 @@
-"""Looking into a cache file, pruning it, and moving entries between files.
+"""Maintenance of a cache file: statistics, pruning, export and import.
 
 All of it works in short transactions on a connection of its own, so that runs may go on using the
 file meanwhile.
@@ -38,7 +38,7 @@ _IMPORT: Final = f"""
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which entries are meant: all conditions that are given must fit.
+    """Selects entries: all given conditions must hold.
 
     Args:
         judge: the judge's name in the configuration that asked.
@@ -130,7 +130,7 @@ def contents(connection: sqlite3.Connection) -> Contents:
 
 
 def count(connection: sqlite3.Connection, selection: Selection) -> int:
-    """How many entries are meant."""
+    """The number of selected entries."""
     where, values = selection.where()
     (entries,) = connection.execute(
         f"SELECT count(*) FROM replies WHERE {where}",  # noqa: S608 - our own words
@@ -144,15 +144,15 @@ def prune(
     selection: Selection,
     *,
     max_bytes: int | None = None,
-    told: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[int, int]:
-    """Drop the entries that are meant, oldest first; their number and their bytes.
+    """Drop the selected entries, oldest first; returns their number and their bytes.
 
     Args:
         connection: to the cache.
         selection: which may be dropped.
         max_bytes: drop only as many as bring the pages in use down to this.
-        told: called with the number of entries dropped by each step.
+        progress: called with the number of entries dropped by each step.
     """
     where, values = selection.where()
     entries, size_bytes = 0, 0
@@ -169,8 +169,8 @@ def prune(
             break
         entries += step.entries
         size_bytes += step.size_bytes
-        if told is not None:
-            told(step.entries)
+        if progress is not None:
+            progress(step.entries)
         time.sleep(_PAUSE_S)
     while release(connection):
         time.sleep(_PAUSE_S)
@@ -181,7 +181,7 @@ def export_lines(
     connection: sqlite3.Connection,
     selection: Selection = Selection(),  # noqa: B008 - frozen
 ) -> Iterator[bytes]:
-    """One line of JSON for each entry that is meant, in the order in which they were first kept.
+    """One line of JSON for each selected entry, in the order in which they were first kept.
 
     An entry whose verdict cannot be read is left out. Entries that come meanwhile are included.
     """
@@ -208,7 +208,7 @@ def import_lines(
     lines: Iterable[bytes],
     *,
     name: str,
-    told: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
 ) -> tuple[int, int]:
     """Keep the entries of an export, where there is no newer one; how many were kept, and not.
 
@@ -216,7 +216,7 @@ def import_lines(
         connection: to the cache.
         lines: as `export_lines` wrote them; blank ones are skipped.
         name: what errors call them.
-        told: called with the number of bytes read by each step.
+        progress: called with the number of bytes read by each step.
 
     Raises:
         DataError: a line is no entry with a verdict. The whole batches before it stay imported.
@@ -236,8 +236,8 @@ def import_lines(
                 connection.execute("ROLLBACK")
         kept += changed
         passed += len(rows) - changed
-        if told is not None:
-            told(sum(len(text) for _, text in batch))
+        if progress is not None:
+            progress(sum(len(text) for _, text in batch))
     return kept, passed
 
 
@@ -273,7 +273,7 @@ def _row(text: bytes, where: str) -> tuple[object, ...]:
         line = _LINES.decode(text)
         reply = _reply(line)
         if line.created < 0:
-            raise ValueError("created is no Unix time")  # noqa: TRY301 - told like any other
+            raise ValueError("created is no Unix time")  # noqa: TRY301 - reported like any other
     except ValueError as error:
         raise DataError(f"{where}: is no entry of a cache: {error}") from None
     # a time to come would never grow old

@@ -162,7 +162,7 @@ def _prune(
             total = upkeep.count(connection, chosen)
             with Progress(total, shown=not quiet, what="pruning") as bar:
                 most = None if left is None else left // parts
-                dropped = upkeep.prune(connection, chosen, max_bytes=most, told=bar.advance)
+                dropped = upkeep.prune(connection, chosen, max_bytes=most, progress=bar.advance)
             entries += dropped[0]
             size_bytes += dropped[1]
         left_bytes = file_bytes(connection)
@@ -252,7 +252,7 @@ def import_(
         Progress(total, shown=not quiet and total > 0, what="reading bytes") as bar,
     ):
         imported, present = upkeep.import_lines(
-            connection, iter(source), name=file_name(file), told=bar.advance
+            connection, iter(source), name=file_name(file), progress=bar.advance
         )
     if as_json:
         print_json({"cache": str(path), "imported": imported, "already_there": present})

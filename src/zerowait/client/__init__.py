@@ -1,4 +1,4 @@
-"""The shell around the network: the transport port, retries, the limiter, and the client.
+"""The client of judge endpoints: transport, retries, limits, circuit breaker, hedging and cost.
 
 `aiohttp` is loaded when an `AiohttpTransport` is made, not before.
 """
@@ -7,9 +7,11 @@ from zerowait.client.client import JudgeClient, JudgeReply
 from zerowait.client.cost import (
     NANO_USD,
     BudgetSpentError,
+    CostMeter,
     Ledger,
     MemoryLedger,
-    Metered,
+    MeteringTransport,
+    budget_refusal,
     nano_usd,
     worst_case_usd,
 )
@@ -39,6 +41,7 @@ __all__ = [
     "AttemptOutcome",
     "AttemptSample",
     "BudgetSpentError",
+    "CostMeter",
     "Effort",
     "EndpointState",
     "EndpointStates",
@@ -52,7 +55,7 @@ __all__ = [
     "Limit",
     "Limiter",
     "MemoryLedger",
-    "Metered",
+    "MeteringTransport",
     "Quota",
     "Reply",
     "ReplyTooLongError",
@@ -64,6 +67,7 @@ __all__ = [
     "Target",
     "Transport",
     "TransportError",
+    "budget_refusal",
     "decide",
     "nano_usd",
     "target",

@@ -1,4 +1,4 @@
-"""A wait that others may end."""
+"""A wait that can be ended from outside, without cancelling the task for good."""
 
 from __future__ import annotations
 
@@ -8,36 +8,30 @@ from typing import Self
 
 
 class CancelScope:
-    """What is awaited in its ``with`` block can be ended by others, who call `end`.
+    """A part of a task that `end` cancels, after which the task goes on behind it.
 
-    It does what rescheduling an `asyncio.timeout` does, at a fraction of the cost; every judgement
-    enters one or two. A cancellation that comes from elsewhere goes on as such.
+    It does what rescheduling an `asyncio.timeout` does, at a fraction of the cost. A cancellation
+    from elsewhere goes on as such. Used as a ``with`` block in the running task; or made for
+    another task that waits inside such a part, which then calls `leave` at its end.
 
     Args:
-        ended: whether the block was left because of `end`, once it is left.
+        task: the task; None: the one that runs now.
+        before: its pending cancellations when the part began; None: those of now.
     """
 
     __slots__ = ("_before", "_handle", "_task", "ended")
 
-    _task: asyncio.Task[object]
-
-    def __init__(self) -> None:
+    def __init__(self, task: asyncio.Task[object] | None = None, before: int | None = None) -> None:
+        task = asyncio.current_task() if task is None else task
+        if task is None:
+            raise RuntimeError("a scope belongs to a task")
         self.ended = False
-        self._before = 0
+        self._task = task
+        self._before = task.cancelling() if before is None else before
         self._handle: asyncio.Handle | None = None
 
     def __enter__(self) -> Self:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a scope is entered inside a task")
-        self._task = task
-        self._before = task.cancelling()
         return self
-
-    def end(self) -> None:
-        """Leave the block, unless what is awaited in it comes first."""
-        if self._handle is None:
-            self._handle = self._task.get_loop().call_soon(self._cancel)
 
     def __exit__(
         self,
@@ -45,13 +39,26 @@ class CancelScope:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool:
+        return self.leave(error)
+
+    def end(self) -> None:
+        """Cancel the part, unless what it waits for comes first."""
+        if self._handle is None:
+            self._handle = self._task.get_loop().call_soon(self._cancel)
+
+    def leave(self, error: BaseException | None) -> bool:
+        """The part is over. Returns whether `error` is our own cancellation, which ends here.
+
+        Args:
+            error: what the part raised; None if nothing.
+        """
         if self._handle is None:
             return False
         self._handle.cancel()
         if not self.ended:
             return False
         alone = self._task.uncancel() <= self._before
-        self.ended = alone and kind is asyncio.CancelledError
+        self.ended = alone and isinstance(error, asyncio.CancelledError)
         return self.ended
 
     def _cancel(self) -> None:

@@ -1,4 +1,4 @@
-"""Asking a judge until it answers, or until it is known that it will not."""
+"""The judge client: one request to a judge, retried until it is answered or has failed for good."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from typing import Literal
 
 import msgspec
 
-from zerowait.client.attempt import Admission, AttemptResult, PooledEndpoint, Sender
+from zerowait.client.attempt import Admission, HedgedRequest, Sender
 from zerowait.client.endpoint_pool import EndpointPool
-from zerowait.client.endpoint_state import EndpointStates
+from zerowait.client.endpoint_state import EndpointStates, PooledEndpoint
 from zerowait.client.failures import FailureHandler
-from zerowait.client.hedged_request import HedgedRequest
 from zerowait.client.http.proxy import proxy_for
-from zerowait.client.limits.limiter import Slot
-from zerowait.client.limits.quota import Reservation
+from zerowait.client.limits.limiter import Limiter, Slot
 from zerowait.client.request_state import RequestState
 from zerowait.client.secret import Secret
 from zerowait.client.target import target
 from zerowait.client.transport import Reply, Transport, TransportError
+from zerowait.completion import Completion
 from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import Listener, ignore_event
@@ -33,14 +32,16 @@ class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
     """A judge's reply, and what it took.
 
     Args:
-        reply: a 200 whose body is a chat completion.
-        attempts: how often the request was sent, copies of late ones included.
-        latency_s: of the attempt that succeeded.
-        queue_s: spent waiting for a slot before the first send.
-        endpoint: who answered.
+        reply: a 200 whose body is a whole chat completion.
+        completion: that body, decoded.
+        attempts: requests sent, hedged copies included.
+        latency_s: of the attempt that succeeded, in seconds.
+        queue_s: seconds spent waiting for a slot or for quota.
+        endpoint: the name of the endpoint that answered.
     """
 
     reply: Reply
+    completion: Completion
     attempts: int
     latency_s: float
     queue_s: float
@@ -49,18 +50,21 @@ class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(kw_only=True, eq=False)
 class JudgeClient:
-    """Asks one judge, at one or several endpoints that serve the same model.
+    """Sends the requests of one judge to one or several endpoints that serve the same model.
 
     Args:
-        endpoints: all serve the same model, and share the work; one that fails is left alone.
-        keys: each endpoint's key, in the same order; none when empty.
-        transport: sends; closed by whoever opened it.
-        lanes: where slots and quota are handed out; shared by the judges of a job.
-        well_formed: whether a 200's body is a whole completion; others are asked for again.
-        in_words_of: turns a chat request's body into one for the API that an endpoint speaks.
-        usage: the prompt and completion tokens that a request's reply says it cost, or zeros.
-        traffic: how long and how often it is tried.
-        listener: hears of every attempt.
+        endpoints: all serve the same model and share the load; a failing one is ejected for a
+            while by its circuit breaker.
+        keys: each endpoint's API key, in the same order; none when empty.
+        transport: sends the requests; closed by its owner, not by this client.
+        endpoint_states: the limiter, quota and circuit breaker of each endpoint, shared by all
+            judges of a job.
+        decode: the typed completion in the body of a 2xx, or None; a body without one, or one
+            whose completion has a `failure`, is a failed attempt.
+        translate: turns a chat request's body into one for the API that an endpoint speaks.
+        usage: the prompt and completion tokens to book for a request's body and its reply.
+        traffic: timeout, deadline and number of attempts.
+        listener: receives an event for every attempt.
         jitter: the source of randomness for waits.
         wall: Unix time in seconds, for a Retry-After that is a date.
     """
@@ -68,10 +72,10 @@ class JudgeClient:
     endpoints: Sequence[Endpoint]
     keys: Sequence[Secret | None] = ()
     transport: Transport
-    lanes: EndpointStates
-    well_formed: Callable[[bytes], bool]
-    in_words_of: Callable[[bytes, Api], bytes] = lambda body, _: body
-    usage: Callable[[bytes, bytes], tuple[int, int]] = lambda _, __: (0, 0)
+    endpoint_states: EndpointStates
+    decode: Callable[[bytes], Completion | None]
+    translate: Callable[[bytes, Api], bytes] = lambda body, _: body
+    usage: Callable[[bytes, Completion], tuple[int, int]] = lambda _, __: (0, 0)
     traffic: Traffic = field(default_factory=Traffic)
     listener: Listener = ignore_event
     jitter: Random = field(default_factory=Random, repr=False)
@@ -79,25 +83,26 @@ class JudgeClient:
 
     def __post_init__(self) -> None:
         keys = self.keys or [None] * len(self.endpoints)
-        roads = [
+        endpoints = [
             PooledEndpoint(
                 endpoint,
                 target(endpoint, key=key, proxy=proxy_for(endpoint, self.traffic.proxy)),
-                self.lanes.lane(endpoint),
+                self.endpoint_states.of(endpoint),
+                self._translation(endpoint),
             )
             for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
-        self._routes = EndpointPool(roads, self.traffic.deadline_s)
+        self._pool = EndpointPool(endpoints, self.traffic.deadline_s)
         self._sender = Sender(
             self.transport,
-            self.well_formed,
+            self.decode,
             self.usage,
             self.listener,
             self.wall,
             endings=[word for endpoint in self.endpoints for word in endpoint.endings],
         )
         self._failures = FailureHandler(
-            self._routes,
+            self._pool,
             self._sender.named_s,
             self.traffic,
             self.listener,
@@ -112,148 +117,145 @@ class JudgeClient:
         deadline_s: float | None = None,
         sent: Callable[[], None] | None = None,
     ) -> JudgeReply | Abstain:
-        """The judge's answer to `body`, or why there is none.
+        """The judge's reply to `body`, or why there is none.
 
         The slot is held over all attempts and the waits between them: giving it back during a wait
-        would let others run into the same wall. Only where a 429 has left fewer slots than are
-        held, or where all endpoints are left alone, is it given back, and a new one waited for.
-        Cancelling the call frees it.
+        would let other requests run into the same rejections. It is given back, and a new one
+        waited for, only where a 429 has left fewer slots than are held, or where the circuit
+        breakers of all endpoints are open. Cancelling the call frees it.
 
         Args:
             body: the encoded chat request, with the first endpoint's name of the model.
-            deadline_s: from the first send, or from when all endpoints are left alone before it;
-                the time in our queues never counts. Default: ``traffic.deadline_s``.
+            deadline_s: seconds from the first send, or from when all circuit breakers are open
+                before it; the time in our queues never counts. Default: ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
         """
+        clock = asyncio.get_running_loop().time
         allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
-        course = RequestState(body, allowed_s, sent)
-        self._routes.begin(course)
+        request = RequestState(self._pool.only or self._pool.first(clock()), body, allowed_s, sent)
         try:
             while True:
-                ended: JudgeReply | Abstain | None = await self._routes.place(course)
-                if ended is not None:
-                    return ended
-                await self._wait(course)
-                slot = self._routes.limiter(course).slot(again=course.sends > 0)
-                at_once = self._has_claim(course) and slot.try_enter()
-                if not at_once and not await self._queue(course, self._admitted(course, slot)):
+                if request.wait_s > 0:
+                    await asyncio.sleep(request.take_wait_s())
+                if not request.endpoint.state.breaker.may_ask(clock()):
+                    failed = await self._pool.wait_for_endpoint(request)
+                    if failed is not None:
+                        return failed
+                slot = Slot(request.endpoint.state.limiter, again=request.sends > 0)
+                at_once = request.try_reserve() and slot.try_enter()
+                if not at_once and not await self._wait_for_slot(request, slot):
                     continue
                 try:
-                    if not self._routes.is_of_use(course) or self._routes.lost_claim(course):
-                        continue
-                    course.begin(asyncio.get_running_loop().time())
-                    ended = await self._ask_in_lane(course, slot)
+                    request.start_deadline(clock())
+                    ended = await self._attempts(request, slot)
                 finally:
                     slot.release()
                 if ended is not None:
                     return ended
         finally:
-            course.clear()
-            self._routes.leave(course)
+            request.end()
 
-    async def _ask_in_lane(self, course: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
-        """How the judgement ended, or None if it goes on with another slot."""
-        limiter = self._routes.limiter(course)
+    async def _wait_for_slot(self, request: RequestState, slot: Slot) -> bool:
+        """Whether the slot is held and may be used; not if the circuit opened meanwhile."""
+        if not await self._queue(request, _admission(request, slot)):
+            return False
+        if self._pool.may_use_slot(request) and request.renew_reservation():
+            return True
+        slot.release()
+        return False
+
+    async def _attempts(self, request: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
+        """How the request ended; None if it goes on with another slot."""
+        limiter = request.endpoint.state.limiter
         while True:
-            ended = await self._attempt(course, slot)
+            ended = await self._attempt(request, slot)
             if ended is not None:
                 return ended
-            if (
-                (course.refused and limiter.wants_back)
-                or self._routes.limiter(course) is not limiter
-                or self._routes.is_barred(course)
-            ):
+            if _gives_slot_back(request, limiter):
                 return None
-            await self._wait(course)
-            if self._routes.is_barred(course) or (course.refused and limiter.wants_back):
-                return None
+            if request.wait_s > 0:
+                await asyncio.sleep(request.take_wait_s())
+                if _gives_slot_back(request, limiter):
+                    return None
 
-    async def _wait(self, course: RequestState) -> None:
-        """Wait as long as the last failure asks for."""
-        wait_s, course.wait_s = course.wait_s, 0.0
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
-
-    async def _attempt(self, course: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
-        """How the judgement ended with this attempt, or None if it has to be sent again now."""
-        road = self._routes.road(course)
-        breaker = road.lane.breaker
-        has_claim = self._has_claim(course, has_slot=True)
-        if not has_claim and not await self._queue(course, self._claim(course, has_slot=True)):
+    async def _attempt(self, request: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
+        """How the request ended with this attempt; None if it is sent again."""
+        reserved = request.try_reserve(has_slot=True)
+        if not reserved and not await self._queue(request, _reservation(request)):
             return None
-        if course.sends == 0 and course.sent is not None:
-            course.sent()
-        claim, course.claim = course.claim or Reservation(0.0), None
-        course.sends += 1
-        queue_s = course.queue_s if course.sends == 1 else 0.0
-        permit = Admission(slot, claim, queue_s, is_suspect=course.own_failures > 0)
-        course.sent_s = asyncio.get_running_loop().time()
-        breaker.asked(course.sent_s)
+        endpoint = request.endpoint
+        breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
+        now_s = asyncio.get_running_loop().time()
+        reservation = request.start_attempt(now_s)
+        queue_s = request.queue_s if request.sends == 1 else 0.0
+        admission = Admission(slot, reservation, queue_s, is_suspect=request.own_failures > 0)
+        body = request.body if endpoint.translate is None else endpoint.translate(request.body)
+        timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
+        breaker.asked(now_s)
         try:
-            result = await self._send(course, road, permit)
+            if hedges is None:
+                result = await self._sender.send(endpoint, body, admission, timeout_s=timeout_s)
+            else:
+                hedged = HedgedRequest(self._sender, endpoint, body, request.deadline_s)
+                result = await hedged.run(admission, hedges, timeout_s)
+                if hedged.sent:
+                    request.add_copies(hedged.sent)
         finally:
             if breaker.left():
-                road.lane.exits.tell()
-        if not result.is_answer or isinstance(result.reply, TransportError):
-            course.others = slot.others
-            return self._failures.after(result.reply, course)
-        if breaker.succeeded(course.sent_s, others=slot.others):
-            self._failures.welcome(road, probed=course.sent_s > breaker.opened_s)
+                endpoint.state.circuit.changed()
+        if result.completion is None or isinstance(result.reply, TransportError):
+            request.end_attempt(others=slot.others)
+            return self._failures.after(result.reply, request)
+        if breaker.succeeded(request.sent_s, others=slot.others):
+            self._failures.close_circuit(endpoint, probed=request.sent_s > breaker.opened_s)
         return JudgeReply(
             reply=result.reply,
-            attempts=course.sends,
+            completion=result.completion,
+            attempts=request.sends,
             latency_s=result.latency_s,
-            queue_s=course.queue_s,
-            endpoint=road.target.name,
+            queue_s=request.queue_s,
+            endpoint=endpoint.target.name,
         )
 
-    async def _send(
-        self, course: RequestState, road: PooledEndpoint, permit: Admission
-    ) -> AttemptResult:
+    async def _queue(self, request: RequestState, admission: Awaitable[Literal[True]]) -> bool:
+        """Whether `admission` came; False if the endpoint's circuit breaker opened before."""
         clock = asyncio.get_running_loop().time
-
-        def timeout_s() -> float:
-            return min(self.traffic.timeout_s, course.ends_s - clock())
-
-        body, watch = self._body(course), road.lane.watch
-        if watch is None:
-            return await self._sender.send(road, body, permit, timeout_s=timeout_s())
-        race = HedgedRequest(self._sender, road, body, timeout_s)
-        result = await race.run(permit, watch)
-        course.sends += race.sent
-        return result
-
-    async def _queue(self, course: RequestState, admission: Awaitable[Literal[True]]) -> bool:
-        """Whether `admission` came; the endpoint was left alone before if not."""
-        loop = asyncio.get_running_loop()
-        asked_s = loop.time()
-        admitted = await self._routes.road(course).lane.exits.of(admission)
-        course.queued(loop.time() - asked_s)
+        queued_s = clock()
+        admitted = await request.endpoint.state.circuit.unless_opened(admission)
+        request.add_queue_time(clock() - queued_s)
         return admitted is not None
 
-    async def _admitted(self, course: RequestState, slot: Slot) -> Literal[True]:
-        """The endpoint's queues are behind it: it has its share of the quota, and its slot."""
-        if course.claim is None:
-            await self._claim(course)
-        await slot.enter()
-        return True
+    def _translation(self, endpoint: Endpoint) -> Callable[[bytes], bytes] | None:
+        """Rewrites a request's body for `endpoint`: its model's name and API; None: as it is."""
+        api, model, translate = endpoint.speaks, endpoint.model, self.translate
+        if model != self.endpoints[0].model:
+            return lambda body: translate(_renamed(body, model), api)
+        return None if api == "chat" else lambda body: translate(body, api)
 
-    async def _claim(self, course: RequestState, *, has_slot: bool = False) -> Literal[True]:
-        """Reserve the judgement's share of the endpoint's quota for one send."""
-        quota = self._routes.road(course).lane.quota
-        course.claim = await quota.claim(course.body, has_slot=has_slot)
-        return True
 
-    def _has_claim(self, course: RequestState, *, has_slot: bool = False) -> bool:
-        """Whether it has its share of the quota already, or gets it without waiting."""
-        if course.claim is None:
-            quota = self._routes.road(course).lane.quota
-            course.claim = quota.try_claim(course.body, has_slot=has_slot)
-        return course.claim is not None
+def _renamed(body: bytes, model: str) -> bytes:
+    return msgspec.json.encode(msgspec.json.decode(body) | {"model": model})
 
-    def _body(self, course: RequestState) -> bytes:
-        """The request as the endpoint asked now wants it: its name of the model, its API."""
-        endpoint, body = self.endpoints[course.at], course.body
-        if endpoint.model != self.endpoints[0].model:
-            body = msgspec.json.encode(msgspec.json.decode(body) | {"model": endpoint.model})
-        return self.in_words_of(body, endpoint.speaks)
+
+async def _admission(request: RequestState, slot: Slot) -> Literal[True]:
+    """Wait in the endpoint's queues until quota is reserved and the slot is held."""
+    if request.reservation is None:
+        await request.reserve()
+    await slot.enter()
+    return True
+
+
+async def _reservation(request: RequestState) -> Literal[True]:
+    """Wait for quota with a slot at hand."""
+    await request.reserve(has_slot=True)
+    return True
+
+
+def _gives_slot_back(request: RequestState, limiter: Limiter) -> bool:
+    """Whether a request that failed goes on with another slot: elsewhere, or later."""
+    state = request.endpoint.state
+    return (
+        (request.refused and limiter.wants_back)
+        or state.limiter is not limiter
+        or not state.breaker.may_ask(asyncio.get_running_loop().time())
+    )

@@ -1,8 +1,8 @@
 """What requests cost, and a budget that they cannot exceed.
 
-Every request passes here, retries and hedges included: its worst case is reserved before it is
-sent, and settled by the usage that the reply names. Money is counted in whole nano-dollars, so that
-sums are exact.
+`CostMeter` estimates; `MeteringTransport` books. Every request passes the transport, retries and
+hedged copies included: its worst case is reserved in the ledger before it is sent, and settled by
+the usage that the reply bills. Money is counted in whole nano-dollars, so that sums are exact.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final, Protocol
 import msgspec
 
 from zerowait.client.transport import Reply, Request, Transport, TransportError
+from zerowait.completion import Completion
 from zerowait.config import Price
 from zerowait.errors import ClosedError, ZerowaitError
 from zerowait.events import Listener, RequestCharged, ignore_event
@@ -97,85 +98,119 @@ class MemoryLedger:
         """Nothing to close."""
 
 
-class _Asked(msgspec.Struct, frozen=True):
-    """What a request's body says that bears on its price."""
+class _PricedFields(msgspec.Struct, frozen=True):
+    """The fields of a request's body that bear on its price."""
 
     model: str = ""
     max_tokens: int = 0
     max_completion_tokens: int = 0
     max_output_tokens: int = 0
 
-    @property
-    def longest(self) -> int:
-        """The most tokens of an answer; 0 where the request sets no bound."""
-        return max(self.max_tokens, self.max_completion_tokens, self.max_output_tokens)
+
+_priced_fields: Final = msgspec.json.Decoder(_PricedFields).decode
 
 
-_ASKED: Final = msgspec.json.Decoder(_Asked)
+class CostMeter:
+    """Estimates what one judge's requests cost, before they are sent and by what replies bill.
+
+    Args:
+        judge: its name, for warnings.
+        prices: by the model that a request names; a model without a price costs nothing.
+    """
+
+    def __init__(self, judge: str, prices: Mapping[str, Price]) -> None:
+        self.judge = judge
+        self.prices = prices
+        self._has_warned = False
+
+    def worst(self, body: bytes) -> int | None:
+        """The most that one send of `body` can cost, in nano-dollars; None without a price."""
+        if not self.prices:
+            return None
+        fields = _priced_fields(body)
+        price = self.prices.get(fields.model)
+        return None if price is None else _worst(price, fields, body)
+
+    def usage(self, request: bytes, completion: Completion) -> tuple[int, int]:
+        """The prompt and completion tokens that a reply bills for the body `request`; or zeros.
+
+        A bill that cannot be right (more than 2 prompt tokens for each byte of the request, or 8
+        times its ``max_tokens``) counts as none, and the first one is warned of.
+        """
+        prompt, answer = completion.prompt_tokens, completion.completion_tokens
+        if not (prompt or answer):
+            return 0, 0
+        asked = _priced_fields(request)
+        allowed = max(asked.max_tokens, asked.max_completion_tokens, asked.max_output_tokens)
+        longest = _ANSWER_AT_MOST * allowed or _UNBOUNDED_ANSWER
+        if prompt <= _PROMPT_AT_MOST * (len(request) + _TEMPLATE_TOKENS) and answer <= longest:
+            return prompt, answer
+        if not self._has_warned:
+            self._has_warned = True
+            _LOG.warning(
+                "judge %r: a reply bills %d prompt and %d completion tokens, more than its request "
+                "can have cost; such bills count as none",
+                self.judge,
+                prompt,
+                answer,
+            )
+        return 0, 0
+
+    def cost(self, model: str, usage: tuple[int, int]) -> int:
+        """What `usage` of `model` costs in nano-dollars; 0 without a price."""
+        price = self.prices.get(model)
+        return 0 if price is None else _cost(price, *usage)
+
+    def usd(self, model: str, usage: tuple[int, int]) -> float:
+        """The same in dollars."""
+        return self.cost(model, usage) / NANO_USD
 
 
-class Metered:
+class MeteringTransport:
     """A transport that books what every request costs, and refuses those beyond the budget.
 
     Args:
         inner: sends.
-        judge: whose requests these are.
-        prices: by the model that a request names; one without a price is sent and not booked.
-        usage: the prompt and completion tokens that a reply's body names, or zeros.
+        meter: the cost estimate of the judge whose requests these are.
+        decode: the typed completion in a reply's body, or None.
         ledger: the budget, shared by all judges of a job.
-        listener: hears what every request cost.
+        listener: receives a `RequestCharged` for every request that cost something.
     """
 
     def __init__(
         self,
         inner: Transport,
+        meter: CostMeter,
         *,
-        judge: str,
-        prices: Mapping[str, Price],
-        usage: Callable[[bytes], tuple[int, int]],
+        decode: Callable[[bytes], Completion | None],
         ledger: Ledger,
         listener: Listener = ignore_event,
     ) -> None:
         self._inner = inner
-        self._judge = judge
-        self._prices = prices
-        self._usage = usage
+        self._meter = meter
+        self._decode = decode
         self._ledger = ledger
         self._listener = listener
-        self._doubted = False
-
-    async def refusal(self, body: bytes) -> str | None:
-        """Why the budget cannot bear `body` now; None when it can, which reserves nothing.
-
-        Asked before a request gets in line, so that a spent budget is said at once.
-        """
-        if self._ledger.account.limit is None:
-            return None
-        worst = self._worst(_ASKED.decode(body), body)
-        try:
-            fits = worst is None or await self._ledger.affords(worst)
-        except ZerowaitError as error:
-            return f"the spend cannot be written down: {error}"
-        return None if fits else self._spent(worst or 0)
 
     async def send(self, request: Request, *, timeout_s: float) -> Reply:
-        """The reply to `request`; see `zerowait.client.transport.Transport`.
+        """The reply to `request`, decoded if it has a price; see `Transport.send`.
 
-        A request that was sent and brought no bill is charged its worst case: nobody knows how far
-        the judge came.
+        A request that was sent and brought no bill is charged its worst case: how far the judge
+        came is unknown.
 
         Raises:
             BudgetSpentError: it was not sent, because its worst case does not fit the budget.
             TransportError: no complete reply came.
         """
-        asked = _ASKED.decode(request.body) if self._prices else None
-        worst = None if asked is None else self._worst(asked, request.body)
-        if asked is None or worst is None:
+        worst = self._meter.worst(request.body)
+        if worst is None:
             return await self._inner.send(request, timeout_s=timeout_s)
         await self._reserve(worst)
         charge, usage = worst, (0, 0)
         try:
             reply = await self._inner.send(request, timeout_s=timeout_s)
+            if 200 <= reply.status < 300:
+                reply = Reply(reply.status, reply.headers, reply.body, self._decode(reply.body))
             charge, usage = self._charge(reply, request.body, worst)
         except TransportError as error:
             charge = worst if error.sent else 0
@@ -186,32 +221,8 @@ class Metered:
         finally:
             self._ledger.settle(worst, charge)
             if charge or usage != (0, 0):
-                self._tell(asked.model, charge, usage)
+                self._tell(_priced_fields(request.body).model, charge, usage)
         return reply
-
-    def usage(self, request: bytes, reply: bytes) -> tuple[int, int]:
-        """The prompt and completion tokens that the request cost by its reply; zeros if unknown.
-
-        What cannot be (more than 2 prompt tokens for each byte of the request, or 8 times its
-        ``max_tokens``) is unknown, too.
-        """
-        usage = self._usage(reply)
-        if not any(usage) or _is_plausible(_ASKED.decode(request), request, usage):
-            return usage
-        if not self._doubted:
-            self._doubted = True
-            _LOG.warning(
-                "judge %r: a reply bills %d prompt and %d completion tokens, more than its request "
-                "can have cost; such bills count as none",
-                self._judge,
-                *usage,
-            )
-        return 0, 0
-
-    def usd(self, model: str, usage: tuple[int, int]) -> float:
-        """What `usage` of `model` costs in dollars; 0 without a price."""
-        price = self._prices.get(model)
-        return 0.0 if price is None else _cost(price, *usage) / NANO_USD
 
     async def aclose(self) -> None:
         """Close the transport within. Idempotent."""
@@ -221,13 +232,9 @@ class Metered:
         try:
             granted = await self._ledger.reserve(worst)
         except ZerowaitError as error:
-            raise BudgetSpentError(f"the spend cannot be written down: {error}") from error
+            raise BudgetSpentError(_not_written(error)) from error
         if not granted:
-            raise BudgetSpentError(self._spent(worst))
-
-    def _worst(self, asked: _Asked, body: bytes) -> int | None:
-        price = self._prices.get(asked.model)
-        return None if price is None else _worst(price, asked, body)
+            raise BudgetSpentError(_spent(self._ledger, worst))
 
     def _charge(self, reply: Reply, body: bytes, worst: int) -> tuple[int, tuple[int, int]]:
         """What `reply` to the request `body` costs, and its usage.
@@ -237,15 +244,16 @@ class Metered:
         """
         if 400 <= reply.status < 500 or reply.status in _NOT_BILLED:
             return 0, (0, 0)
-        usage = self.usage(body, reply.body) if 200 <= reply.status < 300 else (0, 0)
+        known = reply.completion
+        usage = (0, 0) if known is None else self._meter.usage(body, known)
         if not all(usage):  # a half of a bill is none
             return worst, (0, 0)
-        return _cost(self._prices[_ASKED.decode(body).model], *usage), usage
+        return self._meter.cost(_priced_fields(body).model, usage), usage
 
     def _tell(self, model: str, charge: int, usage: tuple[int, int]) -> None:
         self._listener(
             RequestCharged(
-                judge=self._judge,
+                judge=self._meter.judge,
                 model=model,
                 usd=charge / NANO_USD,
                 prompt_tokens=usage[0],
@@ -254,12 +262,35 @@ class Metered:
             )
         )
 
-    def _spent(self, worst: int) -> str:
-        limit, spent, reserved = self._ledger.account
-        return (
-            f"{self._ledger.key} is {_dollars(limit or 0)}: {_dollars(spent)} are spent and "
-            f"{_dollars(reserved)} reserved, and this request may cost {_dollars(worst)}"
-        )
+
+async def budget_refusal(ledger: Ledger, meter: CostMeter, body: bytes) -> str | None:
+    """Why the budget has no room for the request `body` now; None when it has.
+
+    Reserves nothing. Checked before a request is queued, so that a spent budget shows at once.
+
+    Args:
+        ledger: of the budget.
+        meter: estimates the cost.
+        body: the encoded request.
+    """
+    worst = meter.worst(body)
+    try:
+        fits = worst is None or await ledger.affords(worst)
+    except ZerowaitError as error:
+        return _not_written(error)
+    return None if fits else _spent(ledger, worst or 0)
+
+
+def _not_written(error: ZerowaitError) -> str:
+    return f"the spend cannot be written down: {error}"
+
+
+def _spent(ledger: Ledger, worst: int) -> str:
+    limit, spent, reserved = ledger.account
+    return (
+        f"{ledger.key} is {_dollars(limit or 0)}: {_dollars(spent)} are spent and "
+        f"{_dollars(reserved)} reserved, and this request may cost {_dollars(worst)}"
+    )
 
 
 def nano_usd(usd: float) -> int:
@@ -277,19 +308,13 @@ def worst_case_usd(price: Price, body: bytes) -> float:
     >>> worst_case_usd(Price(input=1.0, output=10.0), b'{"max_tokens": 100}')
     0.001275
     """
-    return _worst(price, _ASKED.decode(body), body) / NANO_USD
+    return _worst(price, _priced_fields(body), body) / NANO_USD
 
 
-def _worst(price: Price, asked: _Asked, body: bytes) -> int:
+def _worst(price: Price, fields: _PricedFields, body: bytes) -> int:
     """No token is shorter than a byte, so the body has no more tokens than bytes."""
-    return _cost(price, len(body) + _TEMPLATE_TOKENS, asked.longest)
-
-
-def _is_plausible(asked: _Asked, body: bytes, usage: tuple[int, int]) -> bool:
-    """Whether a request may have cost so many tokens: a bill is only a server's word."""
-    prompt, answer = usage
-    longest = _ANSWER_AT_MOST * asked.longest or _UNBOUNDED_ANSWER
-    return prompt <= _PROMPT_AT_MOST * (len(body) + _TEMPLATE_TOKENS) and answer <= longest
+    longest = max(fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
+    return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
 
 
 def _cost(price: Price, prompt_tokens: int, completion_tokens: int) -> int:

@@ -1,4 +1,4 @@
-"""Where a judgement goes: from endpoint to endpoint, and into the recess when none is there."""
+"""The endpoints of one judge: which one a request goes to, and waiting while none is available."""
 
 from __future__ import annotations
 
@@ -6,183 +6,125 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from zerowait.client.attempt import PooledEndpoint
-from zerowait.client.endpoint_state import BreakerQueue
+from zerowait.client.endpoint_state import BreakerQueue, PooledEndpoint
 from zerowait.client.limits.breaker import LONGEST_REST_S
-from zerowait.client.limits.limiter import Limiter
 from zerowait.client.request_state import RequestState
 from zerowait.types import Abstain
 
-
-class EndpointSelection:
-    """The order of a judge's endpoints, by index into `roads`.
-
-    Of those that are not left alone, the ones with the lowest ``priority`` share the judgements in
-    proportion to their ``weight``. One that is full is passed over while another has room.
-
-    Args:
-        roads: to the endpoints.
-        patience_s: how long one that worked before is waited for.
-    """
-
-    def __init__(self, roads: Sequence[PooledEndpoint], patience_s: float) -> None:
-        self._roads = roads
-        self._patience_s = patience_s
-
-    def first(self, now_s: float) -> int:
-        """Where a new judgement goes."""
-        if len(self._roads) == 1:
-            return 0
-        best = self._best(range(len(self._roads)), now_s)
-        return 0 if best is None else best
-
-    def beside(self, index: int, now_s: float) -> int | None:
-        """Where a judgement goes that cannot go on at `index`, or None: everybody else rests."""
-        return self._best((i for i in range(len(self._roads)) if i != index), now_s)
-
-    def may_stay(self, index: int, now_s: float) -> bool:
-        """Whether the endpoint at `index` is not left alone."""
-        return self._roads[index].lane.breaker.may_ask(now_s)
-
-    def expected_until_s(self) -> float:
-        """Until when it is worth waiting for one of them, if none comes back before."""
-        return max(road.lane.breaker.expected_until_s(self._patience_s) for road in self._roads)
-
-    def rests_s(self, now_s: float) -> float:
-        """How long until one of them may be asked."""
-        return max(0.0, min(road.lane.breaker.until_s for road in self._roads) - now_s)
-
-    def barred_s(self, now_s: float) -> float:
-        """For how long all endpoints have asked not to be asked; 0 when one has not."""
-        return max(0.0, min(road.lane.breaker.named_until_s for road in self._roads) - now_s)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the accounts at all endpoints are used up."""
-        return all(road.lane.breaker.is_spent for road in self._roads)
-
-    @property
-    def in_flight(self) -> int:
-        """Requests sent to the endpoints that have not ended, whichever judge's."""
-        return sum(road.lane.breaker.in_flight for road in self._roads)
-
-    def _best(self, indices: Iterable[int], now_s: float) -> int | None:
-        able = [i for i in indices if self.may_stay(i, now_s)]
-        return min(able, key=self._rank, default=None)
-
-    def _rank(self, index: int) -> tuple[int, bool, float]:
-        endpoint, lane = self._roads[index].endpoint, self._roads[index].lane
-        is_full = lane.limiter.in_flight >= lane.limiter.limit or lane.quota.waiting > 0
-        return endpoint.priority, is_full, (lane.load.now + 1) / endpoint.weight
-
-
-ONE_LOOK_S: Final = 2 * LONGEST_REST_S
-"""Within this time somebody has looked whether an endpoint is back."""
+PROBE_WITHIN_S: Final = 2 * LONGEST_REST_S
+"""Within this time an open circuit breaker lets a probe through."""
 
 
 class EndpointPool:
-    """The endpoints of one judge, and who of its judgements is where.
+    """Selects endpoints by their circuit breaker, priority, weight and load.
+
+    Of the endpoints whose circuit breaker lets requests through, those with the lowest ``priority``
+    share the requests in proportion to their ``weight``. One that is full is passed over while
+    another has room.
 
     Args:
-        roads: to the endpoints.
-        patience_s: how long an endpoint that worked before is waited for.
+        endpoints: of one judge.
+        patience_s: seconds for which an endpoint that worked before is waited for.
     """
 
-    def __init__(self, roads: Sequence[PooledEndpoint], patience_s: float) -> None:
-        self.choice = EndpointSelection(roads, patience_s)
-        self._roads = roads
-        self._recess = BreakerQueue([road.lane.breaker for road in roads])
-        for road in roads:
-            road.lane.exits.when_news(self._recess.follow)
+    def __init__(self, endpoints: Sequence[PooledEndpoint], patience_s: float) -> None:
+        self._endpoints = endpoints
+        self.only = endpoints[0] if len(endpoints) == 1 else None
+        """The endpoint of a judge that has one, for which there is nothing to select."""
+        self._patience_s = patience_s
+        self._breakers = [endpoint.state.breaker for endpoint in endpoints]
+        self._breaker_queue = BreakerQueue(self._breakers)
+        for endpoint in endpoints:
+            endpoint.state.circuit.when_changed(self._breaker_queue.release_all)
 
-    def begin(self, course: RequestState) -> None:
-        """A new judgement takes to the road."""
-        course.at = self.choice.first(asyncio.get_running_loop().time())
-        self.road(course).lane.load.add(1)
+    def first(self, now_s: float) -> PooledEndpoint:
+        """Where a new request goes at `now_s`."""
+        return _best(self._endpoints, now_s) or self._endpoints[0]
 
-    def road(self, course: RequestState) -> PooledEndpoint:
-        """To the endpoint where the judgement is."""
-        return self._roads[course.at]
+    def other(self, endpoint: PooledEndpoint, now_s: float) -> PooledEndpoint | None:
+        """Where a request goes instead of `endpoint`; None: no other one is available."""
+        return _best((each for each in self._endpoints if each is not endpoint), now_s)
 
-    def limiter(self, course: RequestState) -> Limiter:
-        """Where the judgement gets its slot."""
-        return self.road(course).lane.limiter
+    def rests_s(self, now_s: float) -> float:
+        """Seconds until the first circuit breaker lets a request through."""
+        return max(0.0, min(breaker.until_s for breaker in self._breakers) - now_s)
 
-    async def place(self, course: RequestState) -> Abstain | None:
-        """Wait until there is an endpoint that may be asked; an Abstain if there will be none.
+    def named_rest_s(self, now_s: float) -> float:
+        """Seconds for which all endpoints have asked for no requests; 0 when one has not."""
+        return max(0.0, min(breaker.named_until_s for breaker in self._breakers) - now_s)
 
-        One that worked before is waited for as long as a judgement may take; one that never did, or
-        is away for longer, for as long as it takes that somebody looks.
+    async def wait_for_endpoint(self, request: RequestState) -> Abstain | None:
+        """Wait until the request has an available endpoint; an Abstain if it will get none.
+
+        An endpoint that worked before is waited for as long as a request may take. One that never
+        did, or is away for longer, is waited for until a probe has looked.
         """
         clock = asyncio.get_running_loop().time
-        while self.is_barred(course):
-            now_s = clock()
-            other = self.choice.beside(course.at, now_s)
+        while not request.endpoint.state.breaker.may_ask(now_s := clock()):
+            other = self.other(request.endpoint, now_s)
             if other is not None:
-                self.move(course, other)
+                request.move(other)
                 return None
-            if self.choice.is_spent:  # nobody waits for somebody to pay
-                rests_s = self.choice.rests_s(now_s)
-                return self._given_up(course, f"it is looked at again in {rests_s:.0f} s")
-            course.begin(now_s)
-            course.rests_since_s = min(course.rests_since_s, now_s)
-            barred_s = self.choice.barred_s(now_s)
-            if now_s + barred_s >= course.ends_s and self.choice.in_flight == 0:
-                return self._given_up(course, f"it names {barred_s:.0f} s more, past the deadline")
-            expected_s = max(self.choice.expected_until_s(), course.rests_since_s + ONE_LOOK_S)
-            self._give_back(course)
-            await self._recess.wait(min(course.ends_s, expected_s))
-            if clock() >= course.ends_s:
-                return self._given_up(course, "it was not back before the deadline")
-            if clock() >= expected_s and self.is_barred(course):
-                return self._given_up(course, f"it was not back in {ONE_LOOK_S:g} s")
+            if all(breaker.is_spent for breaker in self._breakers):  # only a payment helps
+                rests_s = self.rests_s(now_s)
+                return _given_up(request, f"it is looked at again in {rests_s:.0f} s")
+            request.start_waiting(now_s)
+            named_s = self.named_rest_s(now_s)
+            is_idle = all(breaker.in_flight == 0 for breaker in self._breakers)
+            if is_idle and now_s + named_s >= request.deadline_s:
+                return _given_up(request, f"it names {named_s:.0f} s more, past the deadline")
+            expected_s = self._expected_until_s(request)
+            request.release_reservation()
+            await self._breaker_queue.wait(min(request.deadline_s, expected_s))
+            now_s = clock()
+            if now_s >= request.deadline_s:
+                return _given_up(request, "it was not back before the deadline")
+            if now_s >= expected_s and not request.endpoint.state.breaker.may_ask(now_s):
+                return _given_up(request, f"it was not back in {PROBE_WITHIN_S:g} s")
         return None
 
-    def is_barred(self, course: RequestState) -> bool:
-        """Whether its endpoint is left alone."""
-        return not self.choice.may_stay(course.at, asyncio.get_running_loop().time())
+    def may_use_slot(self, request: RequestState) -> bool:
+        """Whether a slot that was waited for may be used: the circuit may have opened meanwhile.
 
-    def is_of_use(self, course: RequestState) -> bool:
-        """Whether the slot still is: the endpoint may have been given up while we waited."""
-        if not self.is_barred(course):
+        Moves the request if another endpoint, which shares the slots, is available.
+        """
+        now_s = asyncio.get_running_loop().time()
+        before = request.endpoint.state
+        if before.breaker.may_ask(now_s):
             return True
-        before = self.limiter(course)
-        other = self.choice.beside(course.at, asyncio.get_running_loop().time())
+        other = self.other(request.endpoint, now_s)
         if other is not None:
-            self.move(course, other)
-        return other is not None and self.limiter(course) is before
+            request.move(other)
+        return other is not None and other.state.limiter is before.limiter
 
-    def lost_claim(self, course: RequestState) -> bool:
-        """Whether a quota became known while we waited for the slot, and leaves nothing for us."""
-        quota, claim = self.road(course).lane.quota, course.claim
-        if claim is None or quota.is_good(claim):
-            return False
-        quota.give_back(claim)
-        course.claim = quota.try_claim(course.body, has_slot=True)
-        return course.claim is None
-
-    def move(self, course: RequestState, at: int) -> None:
-        """Go on at the endpoint `at`."""
-        self.leave(course)
-        course.at = at
-        self.road(course).lane.load.add(1)
-
-    def leave(self, course: RequestState) -> None:
-        """It has ended, or goes on elsewhere."""
-        self.road(course).lane.load.add(-1)
-        self._give_back(course)
-
-    def _give_back(self, course: RequestState) -> None:
-        if course.claim is not None:
-            self.road(course).lane.quota.give_back(course.claim)
-            course.claim = None
-
-    def _given_up(self, course: RequestState, why: str) -> Abstain:
-        road = self.road(course)
-        kind, words = road.lane.breaker.reason
-        return Abstain(kind, f"{road.target.name}: {words}; {why} (after {times(course.sends)})")
+    def _expected_until_s(self, request: RequestState) -> float:
+        """Until when it is worth waiting for an endpoint, on the loop's clock."""
+        known_s = max(breaker.expected_until_s(self._patience_s) for breaker in self._breakers)
+        return max(known_s, request.unavailable_since_s + PROBE_WITHIN_S)
 
 
-def times(sends: int) -> str:
-    """How often something was sent, for people."""
+def _best(endpoints: Iterable[PooledEndpoint], now_s: float) -> PooledEndpoint | None:
+    """The available endpoint that ranks first; None when all circuit breakers are open."""
+    available = [each for each in endpoints if each.state.breaker.may_ask(now_s)]
+    return min(available, key=_rank, default=None)
+
+
+def _rank(endpoint: PooledEndpoint) -> tuple[int, bool, float]:
+    config, state = endpoint.config, endpoint.state
+    is_full = state.limiter.in_flight >= state.limiter.limit or state.quota.waiting > 0
+    return config.priority, is_full, (state.load.now + 1) / config.weight
+
+
+def _given_up(request: RequestState, why: str) -> Abstain:
+    kind, words = request.endpoint.state.breaker.reason
+    name = request.endpoint.target.name
+    return Abstain(kind, f"{name}: {words}; {why} (after {attempts_text(request.sends)})")
+
+
+def attempts_text(sends: int) -> str:
+    """How often a request was sent, for people.
+
+    >>> attempts_text(1), attempts_text(2)
+    ('1 attempt', '2 attempts')
+    """
     return "1 attempt" if sends == 1 else f"{sends} attempts"

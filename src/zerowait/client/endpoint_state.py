@@ -1,4 +1,4 @@
-"""What the requests of a job share on their way to one model at one endpoint."""
+"""The state that all requests to one model at one endpoint share: its limits and its breaker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from zerowait.client.limits.adaptive import START, AdaptiveLimit
 from zerowait.client.limits.breaker import Breaker
 from zerowait.client.limits.limiter import FixedLimit, Gauge, Limiter
 from zerowait.client.limits.quota import Quota, Unit
-from zerowait.client.target import target
+from zerowait.client.target import Target, target
 from zerowait.config.endpoint import Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import LimitChanged, Listener, QuotaLearned, ignore_event
@@ -24,15 +24,15 @@ T = TypeVar("T")
 _NEXT_PROBE_S: Final = 0.25
 
 
-class QueueExits:
-    """The way out of an endpoint's queues, for all who stand there when it is left alone."""
+class CircuitSignal:
+    """Tells waiting requests when the circuit breaker of their endpoint opens or closes."""
 
     def __init__(self) -> None:
         self._scopes: dict[CancelScope, None] = {}
-        self._at_news: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], None]] = []
 
-    async def of(self, waiting: Awaitable[T]) -> T | None:
-        """What `waiting` gives, or None: the endpoint was left alone, and it was cancelled."""
+    async def unless_opened(self, waiting: Awaitable[T]) -> T | None:
+        """The result of `waiting`; None if the circuit opened first, which cancels `waiting`."""
         scope = CancelScope()
         self._scopes[scope] = None
         try:
@@ -42,27 +42,27 @@ class QueueExits:
             self._scopes.pop(scope, None)
         return None
 
-    def open(self) -> None:
-        """Let everybody out, in the order in which they came."""
+    def opened(self) -> None:
+        """Wake every request in the endpoint's queues, in the order in which they came."""
         scopes, self._scopes = self._scopes, {}
         for scope in scopes:
             scope.end()
 
-    def when_news(self, call: Callable[[], None]) -> None:
-        """Call `call` each time when the endpoint is back, or nothing more comes from it."""
-        self._at_news.append(call)
+    def when_changed(self, call: Callable[[], None]) -> None:
+        """Call `call` each time when the circuit closes, or no reply is outstanding any more."""
+        self._callbacks.append(call)
 
-    def tell(self) -> None:
-        """There is news of the endpoint."""
-        for call in self._at_news:
+    def changed(self) -> None:
+        """The circuit closed, or no reply is outstanding any more."""
+        for call in self._callbacks:
             call()
 
 
 class BreakerQueue:
-    """Where judgements wait while all endpoints of their judge are left alone.
+    """The queue of requests while the circuit breakers of all their endpoints are open.
 
-    One is let go as a probe each time when an endpoint may be asked, and all when one is back;
-    first come, first served. It belongs to one loop.
+    One leaves as a probe each time when a breaker allows one, and all leave when one closes; first
+    come, first served. It belongs to one event loop.
 
     Args:
         breakers: of the endpoints.
@@ -70,14 +70,14 @@ class BreakerQueue:
 
     def __init__(self, breakers: Sequence[Breaker]) -> None:
         self._breakers = breakers
-        self._line: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._waiters: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, until_s: float) -> None:
-        """Return when it is this one's turn, or at `until_s`."""
+        """Return when it is this request's turn, or at `until_s` on the loop's clock."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[None] = loop.create_future()
-        self._line[turn] = None
+        self._waiters[turn] = None
         self._set_timer(loop.time())
         try:
             async with asyncio.timeout_at(until_s):
@@ -85,25 +85,25 @@ class BreakerQueue:
         except TimeoutError:
             pass
         finally:
-            self._line.pop(turn, None)
+            self._waiters.pop(turn, None)
 
-    def follow(self) -> None:
-        """There is news of an endpoint: let all go and see."""
-        while self._line:
+    def release_all(self) -> None:
+        """A circuit has changed: all leave the queue and look."""
+        while self._waiters:
             self._release()
 
     def _release(self) -> None:
-        turn, _ = self._line.popitem(last=False)
+        turn, _ = self._waiters.popitem(last=False)
         if not turn.done():  # done: its caller was cancelled and has not run since
             turn.set_result(None)
 
     def _ring(self) -> None:
         now_s = asyncio.get_running_loop().time()
         self._timer = None
-        if self._line and any(breaker.may_ask(now_s) for breaker in self._breakers):
+        if self._waiters and any(breaker.may_ask(now_s) for breaker in self._breakers):
             self._release()
-            now_s += _NEXT_PROBE_S  # it may be given up before it is sent
-        if self._line:
+            now_s += _NEXT_PROBE_S  # the probe may be cancelled before it is sent
+        if self._waiters:
             self._set_timer(now_s)
 
     def _set_timer(self, now_s: float) -> None:
@@ -117,40 +117,56 @@ _AHEAD: Final = 8
 
 
 class EndpointState(msgspec.Struct, frozen=True):
-    """One model at one endpoint; all judges that ask it share the lane.
+    """The shared state of one model at one endpoint, for all judges that use it.
 
     Args:
-        name: the endpoint's.
-        limiter: how many may be in flight.
-        quota: how many per minute.
-        watch: sends late requests again; None where hedging is off.
-        breaker: whether it is left alone.
-        exits: out of its queues, when it is.
-        load: judgements that were given to it and have not ended, those in its queues included.
-        told: what was said of it once, and is not said again.
+        name: of the endpoint, without secrets.
+        limiter: how many requests may be in flight.
+        quota: how many requests and tokens per minute.
+        hedges: sends copies of late requests; None where hedging is off.
+        breaker: the circuit breaker.
+        circuit: wakes waiting requests when the breaker opens or closes.
+        load: requests assigned to it that have not ended, those in its queues included.
+        warned: warnings that were given once, and are not repeated.
     """
 
     name: str
     limiter: Limiter
     quota: Quota
-    watch: HedgeScheduler | None
+    hedges: HedgeScheduler | None
     breaker: Breaker
-    exits: QueueExits
+    circuit: CircuitSignal
     load: Gauge
-    told: set[str]
+    warned: set[str]
+
+
+class PooledEndpoint(msgspec.Struct, frozen=True):
+    """One endpoint of a judge.
+
+    Args:
+        config: as it is configured.
+        target: URL, headers and secrets.
+        state: shared by all judges that use it.
+        translate: a chat request's body as this endpoint understands it; None: as it is.
+    """
+
+    config: Endpoint
+    target: Target
+    state: EndpointState
+    translate: Callable[[bytes], bytes] | None = None
 
 
 class EndpointStates:
-    """The lanes of a job, made as they are asked for.
+    """The endpoint states of a job, made when they are first used.
 
-    A fixed ``concurrency`` is one limiter for all lanes; with ``auto`` each lane has its own.
+    A fixed ``concurrency`` is one limiter for all endpoints; with ``auto`` each has its own.
 
     Args:
-        traffic: how hard the judges may be asked.
-        listener: hears of every change of a limit.
-        limiter: for all lanes, instead of what `traffic` asks for.
-        parts: of how many processes these are the lanes of one, which share the limits. Each
-            begins with a single slot; `divide` says what it gets.
+        traffic: the limits.
+        listener: receives every change of a limit.
+        limiter: for all endpoints, instead of what `traffic` configures.
+        parts: how many processes share the limits. Each begins with a single slot; `divide` sets
+            its share.
     """
 
     def __init__(
@@ -165,7 +181,7 @@ class EndpointStates:
         self._listener = listener
         self._total = Gauge()
         self._recalled: Mapping[str, Sequence[float]] = {}
-        self._lanes: dict[tuple[str, str, str | None], EndpointState] = {}
+        self._states: dict[tuple[str, str, str | None], EndpointState] = {}
         self._shared = limiter
         self._parts = parts
         self.slots = traffic.slots if parts == 1 else 1
@@ -174,29 +190,29 @@ class EndpointStates:
         if self._shared is not None:
             self._shared.cap(self.slots)
 
-    def lane(self, endpoint: Endpoint) -> EndpointState:
-        """The lane of `endpoint` and its model, the same one each time; keys have their own."""
+    def of(self, endpoint: Endpoint) -> EndpointState:
+        """The state of `endpoint` and its model, the same each time; each API key has its own."""
         key = (endpoint.url, endpoint.model, endpoint.api_key_env)
-        lane = self._lanes.get(key)
-        if lane is None:
+        state = self._states.get(key)
+        if state is None:
             name = target(endpoint).name
             limiter, quota = self._shared or self._adaptive(name), self._quota(name)
-            watch = self._watch(limiter, quota)
-            if watch is not None:
-                watch.rule.recall(self._recalled.get(f"{name} {endpoint.model}", ()))
-            lane = EndpointState(
-                name, limiter, quota, watch, Breaker(), QueueExits(), Gauge(), set()
+            hedges = self._hedges(limiter, quota)
+            if hedges is not None:
+                hedges.rule.recall(self._recalled.get(f"{name} {endpoint.model}", ()))
+            state = EndpointState(
+                name, limiter, quota, hedges, Breaker(), CircuitSignal(), Gauge(), set()
             )
-            self._lanes[key] = lane
-        return lane
+            self._states[key] = state
+        return state
 
     def divide(self, slots: int) -> None:
-        """From now on `slots` of the job's are ours, and as large a part of its quotas."""
+        """Use `slots` of the job's slots from now on, and as large a share of its quotas."""
         self.slots = slots
         for limiter in self._limiters():
             limiter.cap(slots)
-        for lane in self._lanes.values():
-            lane.quota.divide(self._part)
+        for state in self._states.values():
+            state.quota.divide(self._part)
 
     @property
     def held(self) -> int:
@@ -216,24 +232,24 @@ class EndpointStates:
     @property
     def waiting(self) -> int:
         """Callers that wait for a slot or for quota."""
-        quotas = sum(lane.quota.waiting for lane in self._lanes.values())
+        quotas = sum(state.quota.waiting for state in self._states.values())
         return quotas + sum(limiter.waiting for limiter in self._limiters())
 
     @property
     def limit(self) -> int:
-        """How many slots there are now, over all lanes."""
+        """How many slots there are now, over all endpoints."""
         return sum(limiter.limit for limiter in self._limiters())
 
     def limits(self) -> dict[str, int]:
-        """The limit of each lane that has one of its own, by endpoint and model."""
+        """The limit of each endpoint that has its own, by endpoint and model."""
         found: Counter[str] = Counter()
         if self._shared is None:
-            for (_, model, _), lane in self._lanes.items():
-                found[f"{lane.name} {model}"] += lane.limiter.limit
+            for (_, model, _), state in self._states.items():
+                found[f"{state.name} {model}"] += state.limiter.limit
         return dict(found)
 
     def recall(self, latencies_s: Mapping[str, Sequence[float]]) -> None:
-        """What was known of latencies in an earlier process, for lanes that are made from now on.
+        """Latencies that an earlier process knew, for endpoints that are first used from now on.
 
         Args:
             latencies_s: by endpoint and model, as `latencies_s` gives them.
@@ -241,11 +257,11 @@ class EndpointStates:
         self._recalled = latencies_s
 
     def latencies_s(self) -> dict[str, list[float]]:
-        """What is known of the latencies, by endpoint and model; nothing where hedging is off."""
+        """The known latencies in seconds, by endpoint and model; none where hedging is off."""
         return {
-            f"{lane.name} {model}": known
-            for (_, model, _), lane in self._lanes.items()
-            if lane.watch is not None and (known := lane.watch.rule.latencies_s)
+            f"{state.name} {model}": known
+            for (_, model, _), state in self._states.items()
+            if state.hedges is not None and (known := state.hedges.rule.latencies_s)
         }
 
     @property
@@ -255,7 +271,7 @@ class EndpointStates:
     def _limiters(self) -> Iterable[Limiter]:
         if self._shared is not None:
             return (self._shared,)
-        return [lane.limiter for lane in self._lanes.values()]
+        return [state.limiter for state in self._states.values()]
 
     def _adaptive(self, name: str) -> Limiter:
         highest = self._traffic.max_concurrency
@@ -273,14 +289,14 @@ class EndpointStates:
         def learned(unit: Unit, per_minute: float) -> None:
             self._listener(QuotaLearned(endpoint=name, unit=unit, per_minute=per_minute))
 
-        # where lanes share slots, one that sends few ahead would starve behind the others' backlog
+        # where endpoints share slots, one that reserves few ahead would starve behind the backlog
         ahead = _AHEAD if self._shared is None else None
         quota = Quota(self._traffic.rpm, self._traffic.tpm, ahead=ahead, learned=learned)
         if self._parts > 1:
             quota.divide(self._part)
         return quota
 
-    def _watch(self, limiter: Limiter, quota: Quota) -> HedgeScheduler | None:
+    def _hedges(self, limiter: Limiter, quota: Quota) -> HedgeScheduler | None:
         hedge = self._traffic.hedge
         if hedge == "off":
             return None

@@ -1,4 +1,4 @@
-"""What follows on an attempt that failed, for its judgement and for its endpoint."""
+"""After a failed attempt: retry, move to another endpoint or give up; open the circuit breaker."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from random import Random
 
-from zerowait.client.attempt import PooledEndpoint
-from zerowait.client.endpoint_pool import EndpointPool, times
+from zerowait.client.endpoint_pool import EndpointPool, attempts_text
+from zerowait.client.endpoint_state import PooledEndpoint
 from zerowait.client.request_state import RequestState
 from zerowait.client.retry import (
     LONGEST_CAP_S,
@@ -42,20 +42,20 @@ _LOG = logging.getLogger(__name__)
 
 
 class FailureHandler:
-    """Decides on retries, and blames endpoints.
+    """Decides on retries, and reports failures to the circuit breakers.
 
     Args:
-        routes: where judgements go on.
-        named_s: the wait that a reply asks for.
-        traffic: how often it is tried.
-        listener: hears of every retry, and of endpoints that go and come.
+        pool: the endpoints of the judge.
+        named_s: the seconds that a reply asks to wait; 0 for none.
+        traffic: how many attempts.
+        listener: receives every retry, and every opening and closing of a circuit breaker.
         jitter: the source of randomness for waits.
         wall: Unix time in seconds, for a Retry-After that is a date.
     """
 
     def __init__(
         self,
-        routes: EndpointPool,
+        pool: EndpointPool,
         named_s: Callable[[Reply | TransportError], float],
         traffic: Traffic,
         listener: Listener,
@@ -63,89 +63,93 @@ class FailureHandler:
         jitter: Random,
         wall: Callable[[], float],
     ) -> None:
-        self._routes = routes
-        self._choice = routes.choice
+        self._pool = pool
         self._named_s = named_s
         self._traffic = traffic
         self._listener = listener
         self._jitter = jitter
         self._wall = wall
 
-    def after(self, failed: Reply | TransportError, course: RequestState) -> Abstain | None:
-        """An Abstain, or None if the judgement goes on after ``course.wait_s``."""
+    def after(self, failed: Reply | TransportError, request: RequestState) -> Abstain | None:
+        """An Abstain, or None if the request is sent again after ``request.wait_s``."""
         now_s = asyncio.get_running_loop().time()
-        is_stale = is_stale_connection(failed) and not course.resent
+        is_stale = is_stale_connection(failed) and not request.resent
         if not is_stale:
-            self._tell_once(failed, self._routes.road(course))
-            self._blame(failed, course, now_s)
-        beside = self._beside(failed, course.at, now_s)
-        place = self._routes.road(course).target
-        effort = self._effort(failed, course, beside, now_s)
+            self._warn_once(failed, request.endpoint)
+            self._blame(failed, request, now_s)
+        other = self._other(failed, request.endpoint, now_s)
+        target = request.endpoint.target
+        effort = self._effort(failed, request, other, now_s)
         decision = decide(failed, effort, jitter=self._jitter)
-        why = place.redact(decision.why)
+        why = target.redact(decision.why)
         if isinstance(decision, GiveUp):
-            return Abstain(decision.kind, f"{place.name}: {why} (after {times(course.sends)})")
+            attempts = attempts_text(request.sends)
+            return Abstain(decision.kind, f"{target.name}: {why} (after {attempts})")
         rests = effort.barred_s is not None
-        wait_s = self._choice.rests_s(now_s) if rests else decision.after_s
+        wait_s = self._pool.rests_s(now_s) if rests else decision.after_s
         self._listener(
-            RequestRetried(endpoint=place.name, attempt=course.sends, wait_s=wait_s, why=why)
+            RequestRetried(endpoint=target.name, attempt=request.sends, wait_s=wait_s, why=why)
         )
-        course.wait_s = 0.0 if rests else wait_s
-        course.refused = is_overload(failed)
         if is_stale:
-            course.resent = True
+            request.resend()
             return None
-        course.attempt += 1
-        course.free += not decision.counted
-        if beside is not None:
-            self._routes.move(course, beside)
+        request.retry(
+            0.0 if rests else wait_s, refused=is_overload(failed), counted=decision.counted
+        )
+        if other is not None:
+            request.move(other)
         return None
 
-    def _beside(self, failed: Reply | TransportError, at: int, now_s: float) -> int | None:
-        """The endpoint where the judgement goes on, if that is another one."""
+    def _other(
+        self, failed: Reply | TransportError, endpoint: PooledEndpoint, now_s: float
+    ) -> PooledEndpoint | None:
+        """The endpoint where the request goes on, if that is another one."""
         is_long = self._named_s(failed) > LONGEST_CAP_S  # a quota of the day, say
         is_of_no_use = is_endpoint_fault(failed) or is_spent(failed) or is_long
-        if is_of_no_use or not self._choice.may_stay(at, now_s):
-            return self._choice.beside(at, now_s)
+        if is_of_no_use or not endpoint.state.breaker.may_ask(now_s):
+            return self._pool.other(endpoint, now_s)
         return None
 
     def _effort(
-        self, failed: Reply | TransportError, course: RequestState, beside: int | None, now_s: float
+        self,
+        failed: Reply | TransportError,
+        request: RequestState,
+        other: PooledEndpoint | None,
+        now_s: float,
     ) -> Effort:
-        choice = self._choice
-        breaker = self._routes.road(course).lane.breaker
-        rests = beside is None and self._routes.is_barred(course)
+        breaker = request.endpoint.state.breaker
+        rests = other is None and not breaker.may_ask(now_s)
         return Effort(
-            attempt=course.attempt,
+            attempt=request.attempt,
             attempts=self._traffic.attempts,
-            remaining_s=course.ends_s - now_s,
-            free=course.free,
+            remaining_s=request.deadline_s - now_s,
+            free=request.free,
             away=breaker.has_answered and breaker.is_open,
-            own=_is_own(failed, course) and not breaker.is_open,
-            barred_s=choice.barred_s(now_s) if rests else None,
-            resent=course.resent,
-            elsewhere=beside is not None,
+            own=_is_own(failed, request) and not breaker.is_open,
+            barred_s=self._pool.named_rest_s(now_s) if rests else None,
+            resent=request.resent,
+            elsewhere=other is not None,
             now_s=self._wall(),
         )
 
-    def _blame(self, failed: Reply | TransportError, course: RequestState, now_s: float) -> None:
-        """Tell the endpoint's breaker of a failure, unless it is the request's own."""
-        road = self._routes.road(course)
-        breaker = road.lane.breaker
+    def _blame(self, failed: Reply | TransportError, request: RequestState, now_s: float) -> None:
+        """Report a failure to the endpoint's circuit breaker, unless it is the request's own."""
+        endpoint = request.endpoint
+        breaker = endpoint.state.breaker
         overloads = is_overload(failed)
         spent = is_spent(failed)
         if not (spent or overloads or is_endpoint_fault(failed) or is_timeout(failed)):
             if is_refusal(failed) and breaker.heard():
-                self.welcome(road)
+                self.close_circuit(endpoint)
             return
         if not spent:
-            course.suspect(breaker, refused=overloads)
-            if _is_own(failed, course) and not breaker.is_open:
+            request.suspect(breaker, refused=overloads)
+            if _is_own(failed, request) and not breaker.is_open:
                 return
         named_s = self._named_s(failed)
         kind, why = meaning(failed)
-        reason = kind, road.target.redact(why)
-        by = None if is_absence(failed) and not is_rate_limit(failed) else course
+        reason = kind, endpoint.target.redact(why)
+        by = None if is_absence(failed) and not is_rate_limit(failed) else request
         if spent:
             opens = breaker.spent(now_s, reason)
         elif overloads:
@@ -154,41 +158,41 @@ class FailureHandler:
         else:
             opens = breaker.failed(now_s, reason, named_s=named_s, by=by)
         if opens:
-            self._listener(EndpointEjected(endpoint=road.target.name, why=reason[1]))
-            road.lane.exits.open()
+            self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
+            endpoint.state.circuit.opened()
 
-    def _tell_once(self, failed: Reply | TransportError, road: PooledEndpoint) -> None:
-        """What somebody has to do something about: an unknown ending, or an empty account."""
+    def _warn_once(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
+        """Report once what a person has to look at: an unknown ending, or an empty account."""
         if isinstance(failed, TransportError):
             return
-        found, name = attribution(failed), road.target.name
+        found, name = attribution(failed), endpoint.target.name
         about = "account" if found.again == "elsewhere" else f"ending {found.ending}"
-        if about in road.lane.told or about == "ending ":
+        if about in endpoint.state.warned or about == "ending ":
             return
-        road.lane.told.add(about)
-        words = road.target.redact(found.words)
+        endpoint.state.warned.add(about)
+        words = endpoint.target.redact(found.words)
         if found.ending:
             self._listener(EndingUnknown(endpoint=name, ending=found.ending, why=words))
             _LOG.warning("%s: %s", name, words)
         else:
             self._listener(AccountExhausted(endpoint=name, why=words))
-            _LOG.error("%s: no more answers until somebody looks at the account: %s", name, words)
+            _LOG.error("%s: no more answers until the account is looked at: %s", name, words)
 
-    def welcome(self, road: PooledEndpoint, *, probed: bool = False) -> None:
-        """The endpoint is back: all who wait for it may go on.
+    def close_circuit(self, endpoint: PooledEndpoint, *, probed: bool = False) -> None:
+        """The endpoint answers again: let its waiting requests go on.
 
         Args:
-            road: to it.
-            probed: an answer to a request that was sent after it was given up says so: it was away,
-                and what it refused then says nothing about how much it bears.
+            endpoint: whose circuit breaker has closed.
+            probed: the answer is to a request that was sent after the breaker opened: the endpoint
+                was away, and its rejections before say nothing about its limit.
         """
-        self._listener(EndpointReturned(endpoint=road.target.name))
+        self._listener(EndpointReturned(endpoint=endpoint.target.name))
         if probed:
-            road.lane.limiter.recover()
-        road.lane.exits.tell()
+            endpoint.state.limiter.recover()
+        endpoint.state.circuit.changed()
 
 
-def _is_own(failed: Reply | TransportError, course: RequestState) -> bool:
+def _is_own(failed: Reply | TransportError, request: RequestState) -> bool:
     """Whether the failure is the request's own: it failed before while others were answered."""
     unsent = isinstance(failed, TransportError) and not failed.sent
-    return course.own_failures > 0 and not unsent
+    return request.own_failures > 0 and not unsent

@@ -23,8 +23,8 @@ _EPOCH_MS: Final = 1e12
 def header_number(text: str | None) -> float | None:
     """The number in a header, finite and not below 0, or None.
 
-    >>> number(" 60 "), number("-1"), number("nan"), number("many"), number(None)
-    (60.0, None, None, None, None)
+    >>> [header_number(text) for text in (" 60 ", "-1", "nan", "many", None)]
+    [60.0, None, None, None, None]
     """
     try:
         value = math.nan if text is None else float(text)

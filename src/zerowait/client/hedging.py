@@ -1,4 +1,4 @@
-"""Watches a lane's requests, and has the late ones sent again where there is room."""
+"""Hedging: when a request is late, and when a copy of it may be sent."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Latencies:
         return len(self._by_size)
 
     def add(self, latency_s: float) -> None:
-        """Take note of one; the oldest of too many is forgotten."""
+        """Keep one more; the oldest is dropped beyond 1,024."""
         if len(self._by_age) == WINDOW:
             del self._by_size[bisect_left(self._by_size, self._by_age.popleft())]
         self._by_age.append(latency_s)
@@ -84,10 +84,14 @@ class HedgeRule:
         self._fixed_s = after_s
         self._latencies = Latencies()
         self._saved = 0.0
+        self._observed = 0
+        self.is_ready = False  # enough latencies are known
 
     def observe(self, latency_s: float) -> None:
-        """A first copy was answered after `latency_s`, or given up then."""
+        """A first send was answered after `latency_s`, or timed out then."""
         self._latencies.add(latency_s)
+        self._observed += 1
+        self.is_ready = self._observed >= KNOWN_AT_LEAST
 
     @property
     def latencies_s(self) -> list[float]:
@@ -95,20 +99,20 @@ class HedgeRule:
         return self._latencies.summary()
 
     def recall(self, latencies_s: Iterable[float]) -> None:
-        """These were known in an earlier process; those that come will soon outnumber them."""
+        """Begin with the latencies that an earlier process knew; new ones soon outnumber them."""
         for latency_s in latencies_s:
-            self._latencies.add(latency_s)
+            self.observe(latency_s)
 
     def sent(self) -> None:
         """A request was sent for the first time, which pays for a part of a copy."""
         self._saved = min(self._saved + self._extra, max(1.0, self._extra * _SAVED_AT_MOST))
 
     def after_s(self, late: int) -> float | None:
-        """How long a request may take until it is late, while `late` of them are; None: for ever.
+        """Seconds after which a request is late, while `late` of them are; None: never.
 
-        Nobody is late before 100 latencies are known.
+        None is late before 100 latencies are known, that is before `is_ready`.
         """
-        if len(self._latencies) < KNOWN_AT_LEAST:
+        if not self.is_ready:
             return None
         ordinary_s = self._latencies.quantile(self._share, longer=late)
         if ordinary_s is None or self._fixed_s is None:
@@ -125,7 +129,7 @@ class HedgeRule:
         self._saved -= 1.0
 
     def taken_back(self) -> None:
-        """A copy was turned away: it is paid back."""
+        """A copy was rejected: it is paid back."""
         self._saved += 1.0
 
 
@@ -135,68 +139,86 @@ _ROUNDING_S: Final = 1e-9
 
 
 class HedgeableRequest(Protocol):
-    """A request under watch; its line, since when it stands there and the counts are the watch's.
+    """A request that can be copied; these attributes are the scheduler's.
 
-    `copies` are those that may still be answered, `refusals` the copies that were turned away.
+    Args:
+        queue: where it waits for its next copy; None while it waits in none.
+        since_s: when it entered that queue.
+        copies: those that may still be answered.
+        rejections: copies that the server rejected.
     """
 
-    line: Line | None
+    queue: HedgeQueue | None
     since_s: float
     copies: int
-    refusals: int
+    rejections: int
 
     @property
     def body(self) -> bytes:
         """What is sent."""
         ...
 
-    def copy(self, slot: Slot, claim: Reservation) -> None:
-        """Send it once more, and release both when that has ended."""
+    def copy(self, slot: Slot, reservation: Reservation) -> None:
+        """Send it once more, and give both back when that has ended."""
         ...
 
 
-Line: TypeAlias = "OrderedDict[HedgeableRequest, None]"
+HedgeQueue: TypeAlias = "OrderedDict[HedgeableRequest, None]"
 
 
 class HedgeScheduler:
-    """The requests of one lane, the longest under way first.
+    """The requests in flight at one endpoint, the longest first, and the copies of the late ones.
 
-    Copies take only slots that nobody waits for, and only quota that nobody waits for.
+    Copies take only slots and quota that no request waits for. A request that is not late costs
+    its entry in a queue and nothing else.
 
     Args:
         rule: when a request is late, and how many may be copied.
-        limiter: where slots come from.
-        quota: where the shares come from.
+        limiter: hands out slots.
+        quota: hands out reservations.
     """
 
     def __init__(self, rule: HedgeRule, limiter: Limiter, quota: Quota) -> None:
         self.rule = rule
         self._limiter = limiter
         self._quota = quota
-        self._waiting: Line = OrderedDict()  # late, and without the next copy
-        self._lines: list[Line] = [OrderedDict() for _ in range(MOST_COPIES + 1)]  # by copies sent
-        self._backing_off: dict[
-            HedgeableRequest, asyncio.TimerHandle
-        ] = {}  # their copy was refused
+        self._waiting: HedgeQueue = OrderedDict()  # late, and without the next copy
+        self._queues: list[HedgeQueue] = [
+            OrderedDict() for _ in range(MOST_COPIES + 1)
+        ]  # by copies sent
+        # their copy was rejected
+        self._backing_off: dict[HedgeableRequest, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         limiter.when_spare(self._follow_if_late)
 
-    def enter(self, request: HedgeableRequest) -> None:
-        """`request` was sent just now, for the first time."""
+    def enter(self, request: HedgeableRequest, now_s: float) -> None:
+        """`request` is sent at `now_s`, for the first time."""
         self.rule.sent()
-        self._stand(request, self._lines[0])
-        if self._timer is None:
+        request.since_s = now_s
+        request.queue = self._queues[0]
+        request.queue[request] = None
+        if self._timer is None and self.rule.is_ready:
             self._set_timer()
 
     def leave(self, request: HedgeableRequest, latency_s: float | None) -> None:
-        """`request` has ended; `latency_s` if it says how long the first copy takes."""
-        self._take_out(request)
+        """`request` has ended.
+
+        Args:
+            request: that had entered.
+            latency_s: how long its first send took; None where that is unknown.
+        """
+        if request.queue is self._queues[0]:
+            del request.queue[request]
+            request.queue = None
+        else:
+            self._take_out(request)
         if latency_s is not None:
             self.rule.observe(latency_s)
-        self._follow_if_late()
+        if self.rule.is_ready:
+            self._follow_if_late()
 
-    def refused(self, request: HedgeableRequest, named_s: float) -> None:
-        """A copy of `request` was turned away, so it is none: another may be sent after a wait.
+    def rejected(self, request: HedgeableRequest, named_s: float) -> None:
+        """A copy of `request` was rejected, so it does not count: another may follow after a wait.
 
         Args:
             request: still without an answer.
@@ -205,16 +227,16 @@ class HedgeScheduler:
         self._take_out(request)
         self.rule.taken_back()
         request.copies -= 1
-        wait_s = named_s or min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(request.refusals, 10))
-        request.refusals += 1
+        wait_s = named_s or min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(request.rejections, 10))
+        request.rejections += 1
         loop = asyncio.get_running_loop()
         self._backing_off[request] = loop.call_later(wait_s, self._return, request)
 
     def _return(self, request: HedgeableRequest) -> None:
-        """`request` has waited long enough after the refusal of its copy."""
+        """`request` has waited long enough after the rejection of its copy."""
         del self._backing_off[request]
         request.since_s = -math.inf  # it was late before
-        request.line = self._waiting
+        request.queue = self._waiting
         self._waiting[request] = None
         self._follow()
 
@@ -222,12 +244,12 @@ class HedgeScheduler:
         timer = self._backing_off.pop(request, None)
         if timer is not None:
             timer.cancel()
-        if request.line is not None:
-            del request.line[request]
-            request.line = None
+        if request.queue is not None:
+            del request.queue[request]
+            request.queue = None
 
     def _follow_if_late(self) -> None:
-        if self._waiting or self._timer is None:
+        if self.rule.is_ready and (self._waiting or self._timer is None):
             self._follow()
 
     def _follow(self) -> None:
@@ -240,35 +262,37 @@ class HedgeScheduler:
 
     def _after_s(self) -> float:
         late = (
-            len(self._waiting) + len(self._backing_off) + sum(len(line) for line in self._lines[1:])
+            len(self._waiting)
+            + len(self._backing_off)
+            + sum(len(queue) for queue in self._queues[1:])
         )
         after_s = self.rule.after_s(late)
         return math.inf if after_s is None else after_s
 
     def _find_late(self) -> None:
         latest_s = asyncio.get_running_loop().time() - self._after_s()
-        for line in self._lines[:MOST_COPIES]:
-            while line and (request := next(iter(line))).since_s <= latest_s:
-                del line[request]
-                request.line = self._waiting
+        for queue in self._queues[:MOST_COPIES]:
+            while queue and (request := next(iter(queue))).since_s <= latest_s:
+                del queue[request]
+                request.queue = self._waiting
                 self._waiting[request] = None
 
     def _copy_one(self) -> bool:
         request = next(iter(self._waiting))
         if not self._is_worth_a_copy(request):
             return False
-        claim = self._quota.try_claim(request.body)
-        if claim is None:
+        reservation = self._quota.try_claim(request.body)
+        if reservation is None:
             return False
         slot = self._limiter.spare_slot()
         if slot is None:
-            self._quota.give_back(claim)
+            self._quota.give_back(reservation)
             return False
         del self._waiting[request]
         request.copies += 1
-        self._stand(request, self._lines[request.copies])
+        self._enter_queue(request, self._queues[request.copies])
         self.rule.copied()
-        request.copy(slot, claim)
+        request.copy(slot, reservation)
         return True
 
     def _is_worth_a_copy(self, request: HedgeableRequest) -> bool:
@@ -280,20 +304,20 @@ class HedgeScheduler:
         copies = self.rule.copies
         if copies < 1:
             return False
-        patience = 1.0 if len(self._waiting) <= copies else _OBVIOUS
+        factor = 1.0 if len(self._waiting) <= copies else _OBVIOUS
         age_s = asyncio.get_running_loop().time() - request.since_s
-        return age_s >= patience * self._after_s() - _ROUNDING_S
+        return age_s >= factor * self._after_s() - _ROUNDING_S
 
-    def _stand(self, request: HedgeableRequest, line: Line) -> None:
+    def _enter_queue(self, request: HedgeableRequest, queue: HedgeQueue) -> None:
         request.since_s = asyncio.get_running_loop().time()
-        request.line = line
-        line[request] = None
+        request.queue = queue
+        queue[request] = None
 
     def _set_timer(self) -> None:
         """Come back when the next request becomes late."""
         loop, after_s = asyncio.get_running_loop(), self._after_s()
-        lines = (*self._lines[:MOST_COPIES], self._waiting)
-        due_s = [next(iter(line)).since_s + after_s for line in lines if line]
+        queues = (*self._queues[:MOST_COPIES], self._waiting)
+        due_s = [next(iter(queue)).since_s + after_s for queue in queues if queue]
         if self._waiting:
             due_s.append(next(iter(self._waiting)).since_s + _OBVIOUS * after_s)
         next_s = min((when for when in due_s if when > loop.time()), default=math.inf)

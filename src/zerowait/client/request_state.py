@@ -1,4 +1,4 @@
-"""How far one judgement has come."""
+"""The state of one judge request over its attempts; every change of it is made here."""
 
 from __future__ import annotations
 
@@ -6,43 +6,44 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from zerowait.client.endpoint_state import PooledEndpoint
 from zerowait.client.limits.breaker import Breaker
 from zerowait.client.limits.quota import Reservation
 
 
 @dataclass(slots=True, eq=False)
 class RequestState:
-    """Where a judgement is on its way.
+    """How far a judge request has come; `end` gives back what it holds.
 
     Args:
-        body: what is sent.
-        allowed_s: how long it may take, from the first send.
-        sent: called at the first send.
-        at: the endpoint, by its index.
-        claim: its share of that endpoint's quota for the next send.
-        ends_s: its deadline; infinite until the first send, or the first wait for an endpoint
-            that is away.
-        rests_since_s: when it first waited for an endpoint that is away.
-        queue_s: time spent in our own queues.
-        sends: how often it was sent, copies included.
-        attempt: the next one.
-        free: how many of them do not count: nobody was there to be asked.
-        resent: the free resend after a stale connection was used.
-        wait_s: how long the last failure asks to wait.
-        refused: the last attempt was turned away because too much was in flight.
+        endpoint: where it is sent; it counts in that endpoint's load.
+        body: the encoded chat request.
+        allowed_s: how long it may take in all, in seconds from the first send.
+        on_sent: called at the first send; None calls nothing.
+        reservation: its share of the endpoint's quota for the next send; None: not reserved yet.
+        deadline_s: on the loop's clock; infinite until the first send, or until it first waits for
+            an open circuit breaker.
+        unavailable_since_s: when it first waited for an open circuit breaker; infinite before.
+        queue_s: seconds spent in our own queues.
+        sends: requests sent, hedged copies included.
+        attempt: the number of the next attempt, from 1.
+        free: attempts that do not count, because an outage explains their failure.
+        resent: whether the one free resend after a stale connection was used.
+        wait_s: seconds to wait before the next attempt.
+        refused: whether the last attempt was rejected because too much was in flight.
         sent_s: when the last attempt was sent.
-        others: how many were on the wire then.
-        own_failures: how many of its attempts failed while others were answered.
-        suspected_by: the circuit breaker that watches whether others are answered now.
+        others: requests in flight when the last attempt was sent.
+        own_failures: attempts that failed while other requests were answered.
+        suspected_by: the circuit breaker that watches whether other requests are answered.
     """
 
+    endpoint: PooledEndpoint
     body: bytes
     allowed_s: float
-    sent: Callable[[], None] | None = None
-    at: int = 0
-    claim: Reservation | None = None
-    ends_s: float = math.inf
-    rests_since_s: float = math.inf
+    on_sent: Callable[[], None] | None = None
+    reservation: Reservation | None = None
+    deadline_s: float = math.inf
+    unavailable_since_s: float = math.inf
     queue_s: float = 0.0
     sends: int = 0
     attempt: int = 1
@@ -55,26 +56,117 @@ class RequestState:
     own_failures: int = 0
     suspected_by: Breaker | None = None
 
+    def __post_init__(self) -> None:
+        self.endpoint.state.load.add(1)
+
+    def move(self, endpoint: PooledEndpoint) -> None:
+        """Go on at another endpoint."""
+        self.release_reservation()
+        self.endpoint.state.load.add(-1)
+        self.endpoint = endpoint
+        endpoint.state.load.add(1)
+
+    def end(self) -> None:
+        """Give back what the request holds; it has an outcome, or was cancelled."""
+        if self.suspected_by is not None:
+            self._forget()
+        if self.reservation is not None:
+            self.release_reservation()
+        self.endpoint.state.load.add(-1)
+
+    def try_reserve(self, *, has_slot: bool = False) -> bool:
+        """Whether its share of the endpoint's quota is reserved; takes it if it is free now."""
+        if self.reservation is None:
+            quota = self.endpoint.state.quota
+            self.reservation = quota.try_claim(self.body, has_slot=has_slot)
+        return self.reservation is not None
+
+    async def reserve(self, *, has_slot: bool = False) -> None:
+        """Wait for its share of the endpoint's quota.
+
+        Args:
+            has_slot: it holds a slot already, so it goes ahead of those that do not.
+        """
+        quota = self.endpoint.state.quota
+        self.reservation = await quota.claim(self.body, has_slot=has_slot)
+
+    def renew_reservation(self) -> bool:
+        """Whether the reservation holds: a quota may have become known after it was made."""
+        quota, reservation = self.endpoint.state.quota, self.reservation
+        if reservation is None or quota.is_good(reservation):
+            return True
+        quota.give_back(reservation)
+        self.reservation = quota.try_claim(self.body, has_slot=True)
+        return self.reservation is not None
+
+    def release_reservation(self) -> None:
+        """Give its share of the quota back to others."""
+        if self.reservation is not None:
+            self.endpoint.state.quota.give_back(self.reservation)
+            self.reservation = None
+
+    def start_deadline(self, now_s: float) -> None:
+        """The deadline counts from `now_s`, unless it began earlier."""
+        if self.deadline_s == math.inf:
+            self.deadline_s = now_s + self.allowed_s
+
+    def start_waiting(self, now_s: float) -> None:
+        """It waits for an open circuit breaker, which its deadline covers."""
+        self.start_deadline(now_s)
+        self.unavailable_since_s = min(self.unavailable_since_s, now_s)
+
+    def add_queue_time(self, wait_s: float) -> None:
+        """Time in our own queues is not the judge's: it moves the deadline."""
+        self.queue_s += wait_s
+        self.deadline_s += wait_s
+
+    def take_wait_s(self) -> float:
+        """The seconds that the last failure asks to wait; from now on 0."""
+        wait_s, self.wait_s = self.wait_s, 0.0
+        return wait_s
+
+    def start_attempt(self, now_s: float) -> Reservation:
+        """An attempt is sent at `now_s`; returns the quota reservation that it uses up."""
+        if self.sends == 0 and self.on_sent is not None:
+            self.on_sent()
+        self.sends += 1
+        self.sent_s = now_s
+        reservation, self.reservation = self.reservation or Reservation(0.0), None
+        return reservation
+
+    def add_copies(self, copies: int) -> None:
+        """So many hedged copies were sent besides."""
+        self.sends += copies
+
+    def end_attempt(self, *, others: int) -> None:
+        """The attempt failed; `others` were in flight when it was sent."""
+        self.others = others
+
     def suspect(self, breaker: Breaker, *, refused: bool) -> None:
-        """It failed at the endpoint of `breaker`, which tells whether others are answered there."""
-        self.clear()
+        """It failed; `breaker` finds out whether other requests are answered at its endpoint."""
+        if self.suspected_by is not None:
+            self._forget()
         self.suspected_by = breaker
         breaker.suspect(self, self.sent_s, others=self.others if refused else None)
 
-    def clear(self) -> None:
-        """It is of no more interest whether others are answered."""
+    def resend(self) -> None:
+        """It is sent again at once and for free, once: its connection was stale."""
+        self.wait_s, self.refused, self.resent = 0.0, False, True
+
+    def retry(self, wait_s: float, *, refused: bool, counted: bool) -> None:
+        """It is sent again after `wait_s` seconds.
+
+        Args:
+            wait_s: at least 0.
+            refused: it was rejected because too much was in flight.
+            counted: whether the failed attempt counts against the allowed attempts.
+        """
+        self.wait_s, self.refused = wait_s, refused
+        self.attempt += 1
+        self.free += not counted
+
+    def _forget(self) -> None:
+        """Whether other requests are answered does not matter any more."""
         if self.suspected_by is not None:
             self.suspected_by.forget(self)
             self.suspected_by = None
-
-    def begin(self, now_s: float) -> bool:
-        """Its deadline runs from now on. Returns whether it did not before."""
-        begins = self.ends_s == math.inf
-        if begins:
-            self.ends_s = now_s + self.allowed_s
-        return begins
-
-    def queued(self, wait_s: float) -> None:
-        """Time in our own queues is not the judge's: it moves the deadline."""
-        self.queue_s += wait_s
-        self.ends_s += wait_s

@@ -1,4 +1,4 @@
-"""Whether a failed attempt is worth another, and when. Pure: whoever awaits does the waiting."""
+"""The retry decision after a failed attempt. Pure: it returns a wait, and the caller sleeps."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ Decision: TypeAlias = Retry | GiveUp
 
 
 class Effort(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one judgement has come.
+    """What the retry decision knows of a request.
 
     Args:
-        attempt: the counted attempts so far, the failed one included.
+        attempt: the attempts so far, the failed one included.
         attempts: how many there may be.
-        remaining_s: until the judgement's deadline.
+        remaining_s: seconds until the request's deadline.
         free: how many of them do not count.
         resent: the free resend was used.
-        away: the endpoint worked before, and now answers nobody.
-        own: others are answered: the request fails for reasons of its own.
-        barred_s: where all are left alone and will be back: for how long all have asked to be;
-            None where one may be asked now.
-        elsewhere: the next attempt goes to another endpoint, which the Retry-After of this one
-            does not bind.
+        away: the endpoint answered before, and its circuit breaker is open now.
+        own: other requests are answered: this one fails for reasons of its own.
+        barred_s: where the circuit breakers of all endpoints are open: for how many seconds all
+            have asked for no requests; None where one endpoint is available.
+        elsewhere: the next attempt goes to another endpoint, for which the Retry-After of this one
+            does not hold.
         now_s: Unix time, to read a Retry-After that is a date.
     """
 
@@ -67,7 +67,7 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) -> Decision:
-    """What follows on an attempt that failed.
+    """The decision after a failed attempt: another one after a wait, or none.
 
     Retried is what `zerowait.attribution` says may be another time: 408, 409, 429, every 5xx, every
     `TransportError`, and a 2xx, which here means that its body was no whole completion.
@@ -79,6 +79,11 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
     reused connection is resent at once and not counted, because the server may have closed it while
     idle. Nor is one counted that an outage explains, at an endpoint that is away. A wait that would
     reach the deadline gives up at once.
+
+    Args:
+        failed: the reply that is no answer, or the transport's error.
+        effort: the state of the request.
+        jitter: the source of randomness for waits.
 
     Reference:
         Brooker 2015, "Exponential backoff and jitter" (full jitter).
@@ -125,14 +130,14 @@ def is_endpoint_fault(failed: Reply | TransportError) -> bool:
 
 
 def is_absence(failed: Reply | TransportError) -> bool:
-    """Whether it is certain that the request itself is not at fault: nobody took it up."""
+    """Whether it is certain that the request itself is not at fault: it was not processed."""
     if isinstance(failed, TransportError):
         return not failed.sent
     return attribution(failed).status in _ABSENT
 
 
 def may_be_outage(failed: Reply | TransportError) -> bool:
-    """Whether a server that is down, or has no room, fails like that for everybody."""
+    """Whether a server that is down, or overloaded, fails like that for every request."""
     return is_absence(failed) or is_endpoint_fault(failed) or is_timeout(failed)
 
 
@@ -151,12 +156,12 @@ def is_stale_connection(failed: Reply | TransportError) -> bool:
 
 
 def is_refusal(failed: Reply | TransportError) -> bool:
-    """Whether the server read the request and will not have it: it is there, at least."""
+    """Whether the server read the request and refused it: so the server is up."""
     return isinstance(failed, Reply) and 300 <= attribution(failed).status < 500
 
 
 def is_overload(failed: Reply | TransportError) -> bool:
-    """Whether the failure says that too much was in flight: 429, or 503 with a Retry-After."""
+    """Whether the request was rejected for load: 429, or 503 with a Retry-After."""
     if isinstance(failed, TransportError):
         return False
     status = attribution(failed).status
@@ -187,9 +192,9 @@ def _worth_another(failed: Reply | TransportError, effort: Effort) -> bool:
     found = attribution(failed)
     if found.again == "elsewhere":
         return effort.elsewhere
-    told = failed.headers.get("x-should-retry", "").strip().lower()
-    if told == "false" or (told == "true" and found.cause != "policy"):
-        return told == "true"
+    advice = failed.headers.get("x-should-retry", "").strip().lower()
+    if advice == "false" or (advice == "true" and found.cause != "policy"):
+        return advice == "true"
     return found.again == "later"
 
 

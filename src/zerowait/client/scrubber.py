@@ -2,7 +2,7 @@
 
 A server that quotes what it was sent may quote the key: as it is, JSON-escaped, URL-encoded, as an
 HTML entity, in base64 or as hexadecimal digits. This is the one place that knows these forms;
-`zerowait.client.attempt` passes every reply through it before anybody else sees it.
+`zerowait.client.attempt` passes every reply through it before anything else sees it.
 """
 
 from __future__ import annotations
@@ -71,13 +71,14 @@ class Scrubber:
         quoted = any(char in each for each in known for char in _QUOTED)
         self._escape = re.compile(_ESCAPE.format(quoted=re.escape(_QUOTED) if quoted else ""))
         self._starts = tuple(each for each in self._keys if len(each) > _PART_CHARS)
+        self.has_secrets = bool(self._needles or self._short)
 
     def __repr__(self) -> str:
         return f"Scrubber({STRUCK})"
 
     def text(self, text: str) -> str:
         """`text` without the secrets."""
-        if not (self._needles or self._short):
+        if not self.has_secrets:
             return text
         scrubbed = self._scrubbed(_latin(text), self._short)
         return scrubbed.encode("latin-1").decode("utf-8", "replace") if scrubbed else text
@@ -89,7 +90,7 @@ class Scrubber:
             body: the bytes of a reply.
             is_answer: short numbers and words stay, because they may be what the judge says.
         """
-        if not (self._needles or self._short):
+        if not self.has_secrets:
             return body
         short = self._short_in_answers if is_answer else self._short
         scrubbed = self._scrubbed(body.decode("latin-1"), short)

@@ -1,4 +1,4 @@
-"""Where a judge can be asked."""
+"""What a request to an endpoint needs: URL, headers, proxy, and the secrets to strike out."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ class Target(msgspec.Struct, frozen=True):
         headers: sent with every request, the key among them.
         scrubber: strikes the endpoint's secrets out of replies and messages that quote them.
         proxy: the proxy's URL, which may hold a password; None for no proxy.
+        has_secrets: whether replies have to be scrubbed at all.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Target(msgspec.Struct, frozen=True):
     headers: Mapping[str, str]
     scrubber: Scrubber = Scrubber()
     proxy: str | None = None
+    has_secrets: bool = False
 
     def __repr__(self) -> str:
         return f"Target(name={self.name!r})"
@@ -58,11 +60,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def target(endpoint: Endpoint, *, key: Secret | None = None, proxy: str | None = None) -> Target:
-    """What requests to `endpoint` look like, authorised by `key`.
+    """The target of requests to `endpoint`, authorised by `key`.
 
     Args:
-        endpoint: who is asked.
-        key: the endpoint's key.
+        endpoint: as it is configured.
+        key: the endpoint's API key.
         proxy: the URL of the proxy that requests go through.
 
     >>> target(Endpoint(base_url="http://127.0.0.1:8001/v1", model="m")).name
@@ -75,7 +77,7 @@ def target(endpoint: Endpoint, *, key: Secret | None = None, proxy: str | None =
         headers["Authorization"] = f"Bearer {key.reveal()}"
     scrubber = _scrubber(endpoint, key, proxy)
     name = scrubber.text(shown_url(endpoint.url).partition("?")[0])
-    return Target(name, endpoint.url, headers, scrubber, proxy)
+    return Target(name, endpoint.url, headers, scrubber, proxy, scrubber.has_secrets)
 
 
 def _scrubber(endpoint: Endpoint, key: Secret | None, proxy: str | None) -> Scrubber:

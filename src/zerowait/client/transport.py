@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from zerowait.attribution import Attribution
+from zerowait.completion import Completion
 from zerowait.config.urls import shown_url
 from zerowait.errors import ZerowaitError
 from zerowait.types import FailureKind
@@ -48,9 +49,14 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """What came back, completely read; the names of `headers` are in lower case.
+    """An HTTP reply, completely read.
 
-    `attribution` is what it means where it is no answer, once somebody has looked.
+    Args:
+        status: of HTTP.
+        headers: with names in lower case.
+        body: unpacked.
+        completion: the body decoded, where a step of the client has decoded it already.
+        attribution: what a reply that is no answer means, once it was looked up.
 
     >>> Reply(200, {}, b"{}")
     Reply(status=200, body=<2 bytes>)
@@ -59,6 +65,7 @@ class Reply(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
+    completion: Completion | None = None
     attribution: Attribution | None = None
 
     def __repr__(self) -> str:
@@ -76,7 +83,8 @@ class TransportError(ZerowaitError):
         detail: what happened, for people; holds no header and no part of a body.
         reused_connection: the connection had served before, so the server may have closed it
             at the moment of the send, which says nothing about the server's health.
-        sent: False when it is certain that the request did not reach anybody, and so costs nothing.
+        sent: False when it is certain that the request did not reach the server, and so costs
+            nothing.
     """
 
     def __init__(
@@ -114,7 +122,7 @@ class Transport(Protocol):
         """The whole reply to `request`, within `timeout_s` seconds of this call.
 
         Redirects are not followed and nothing is sent twice. Cancelling the call closes its
-        connection at once, so that the server stops working for nobody.
+        connection at once, so that the server stops work that is not wanted any more.
 
         Raises:
             TransportError: no complete reply came.

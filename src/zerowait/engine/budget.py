@@ -1,4 +1,4 @@
-"""The ledgers that a configuration asks for, and what they say."""
+"""The budgets of a configuration and their ledgers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from zerowait.client import NANO_USD, Ledger, MemoryLedger, nano_usd
 from zerowait.config import Cache, FailurePolicy, RewardConfig
 from zerowait.engine.combine import unraised
 from zerowait.engine.monitor.stats import Stats
-from zerowait.judge import reply_usage
 from zerowait.types import FailureKind, Sample
 
 
 class Budgets(msgspec.Struct, frozen=True):
-    """What judges are paid from.
+    """The ledgers that judge requests are paid from.
 
     Args:
         training: for all samples, or for those of the split ``train``.
@@ -28,9 +27,9 @@ class Budgets(msgspec.Struct, frozen=True):
     validation: Ledger | None = None
 
     def policy(self, on_failure: FailurePolicy, sample: Sample) -> FailurePolicy:
-        """`on_failure` for this sample: a validation that has spent its budget stops nothing.
+        """The failure policy for `sample`: a spent validation budget never raises.
 
-        Where the policy is ``raise`` its samples abstain as ``neutral`` then.
+        Where the policy is ``raise``, such samples abstain as ``neutral``.
         """
         if self.validation is None or in_training(sample):
             return on_failure
@@ -44,12 +43,12 @@ class Budgets(msgspec.Struct, frozen=True):
             if self.validation is not None:
                 await self.validation.aclose()
 
-    def told(self, stats: Stats) -> Stats:
+    def add_accounts(self, stats: Stats) -> Stats:
         """`stats` with the accounts of the budgets."""
-        told = _told(self.training, "budget")
+        accounts = _account(self.training, "budget")
         if self.validation is not None:
-            told |= _told(self.validation, "validation_budget")
-        return msgspec.structs.replace(stats, **told) if told else stats
+            accounts |= _account(self.validation, "validation_budget")
+        return msgspec.structs.replace(stats, **accounts) if accounts else stats
 
 
 def in_training(sample: Sample) -> bool:
@@ -83,7 +82,7 @@ def _open(config: RewardConfig, key: str, suffix: str) -> Ledger:
 
 
 def budget_name(config: RewardConfig) -> str | None:
-    """Under which name the spend of `config` is remembered; None when it is not."""
+    """The name under which the spend of `config` is kept; None where it is not kept."""
     if config.traffic.budget_name is not None:
         return config.traffic.budget_name
     file = Path(config.source.name)
@@ -92,7 +91,7 @@ def budget_name(config: RewardConfig) -> str | None:
     return "#".join([str(file.resolve()), *map(str, config.at)])
 
 
-def _told(ledger: Ledger, name: str) -> dict[str, float]:
+def _account(ledger: Ledger, name: str) -> dict[str, float]:
     limit, spent, reserved = ledger.account
     if limit is None:
         return {}
@@ -101,9 +100,3 @@ def _told(ledger: Ledger, name: str) -> dict[str, float]:
         f"{name}_spent_usd": spent / NANO_USD,
         f"{name}_reserved_usd": reserved / NANO_USD,
     }
-
-
-def tokens_used(body: bytes) -> tuple[int, int]:
-    """The prompt and completion tokens that a reply's body names, or zeros."""
-    usage = reply_usage(body)
-    return usage.prompt_tokens, usage.completion_tokens

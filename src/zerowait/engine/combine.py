@@ -1,4 +1,4 @@
-"""From outcomes to a reward: the only place where a number is made of judgements."""
+"""Combines the outcomes of a sample's components into its reward, by weights and failure policy."""
 
 from __future__ import annotations
 
@@ -39,7 +39,12 @@ class Term(msgspec.Struct, frozen=True):
 def policy_for(on_failure: FailurePolicy, component: str, outcome: Abstain) -> Policy:
     """The policy for this failure: the component's own, else the kind's, else the default.
 
-    Without any word from the user it is ``neutral``.
+    Where the user set none it is ``neutral``.
+
+    Args:
+        on_failure: the policies of the configuration.
+        component: that abstained.
+        outcome: its abstention.
     """
     own = on_failure.components.get(component)
     for level in (own, on_failure):
@@ -75,18 +80,27 @@ def combine(
     abstain a reward. A sum beyond 1e30, which a trainer's 32 bits cannot hold or add up, is no
     reward: the sample abstains (out_of_range).
 
+    Args:
+        outcomes: by component.
+        terms: the components with their factors.
+        on_failure: the policies for abstentions.
+
     Raises:
         JudgementError: a component abstained and its policy is ``raise``.
     """
     total, policy = 0.0, ""
+    is_measured = False
     reasons: list[str] = []
+    ordered: dict[str, Outcome] = {}
     for term in terms:
-        outcome = outcomes[term.name]
+        outcome = ordered[term.name] = outcomes[term.name]
         if term.factor == 0:
             continue
         if isinstance(outcome, Score):
+            is_measured = True
             total += term.factor * outcome.value
         elif isinstance(outcome, Abstain):
+            is_measured = True
             chosen = policy_for(on_failure, term.name, outcome)
             if isinstance(chosen, Value):
                 total += term.factor * chosen.value
@@ -97,9 +111,8 @@ def combine(
             if not policy or _SEVERITY[chosen] > _SEVERITY[policy]:
                 policy = chosen
             reasons.append(reason)
-    ordered = {term.name: outcomes[term.name] for term in terms}
     why = "; ".join(reasons)
-    if not policy:
+    if not policy and not (is_measured and abs(total) <= _LARGEST):
         policy, why = _no_reward(total, outcomes, terms, on_failure)
     if policy:
         return Reward(None, ordered, metrics_of(ordered, terms), policy, why)
@@ -112,18 +125,16 @@ def _no_reward(
     """The policy for a sum that is no reward, and why it is none; both empty where it is one."""
     if not abs(total) <= _LARGEST:
         return _overflowed(total, on_failure)
-    if _unmeasured(outcomes, terms):
+    if _is_unmeasured(outcomes, terms):
         return "neutral", _not_measured(outcomes, terms)
     return "", ""
 
 
-def _unmeasured(outcomes: Mapping[str, Outcome], terms: list[Term]) -> bool:
-    """Whether there is no number in the sum that a component, or the failure policy, put there."""
+def _is_unmeasured(outcomes: Mapping[str, Outcome], terms: list[Term]) -> bool:
+    """Whether all components that count were skipped, and not because a score closed a gate."""
     counting = [outcomes[term.name] for term in terms if term.factor != 0]
-    if not counting or not all(isinstance(outcome, Skipped) for outcome in counting):
-        return False
     judged = any(isinstance(outcome, Score) for outcome in outcomes.values())
-    return not (judged and any(map(is_gate_closed, counting)))
+    return bool(counting) and not (judged and any(map(is_gate_closed, counting)))
 
 
 def _not_measured(outcomes: Mapping[str, Outcome], terms: list[Term]) -> str:
@@ -155,27 +166,30 @@ def metrics_of(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, 
     for name, outcome in outcomes.items():
         metrics[f"{name}/scored"] = float(isinstance(outcome, Score))
         metrics[f"{name}/abstained"] = float(isinstance(outcome, Abstain))
+    further: dict[str, float | None] = {}
+    is_shaped = False
     for term in terms:
         outcome = outcomes[term.name]
-        measured = outcome.detail.get("measured", {}) if isinstance(outcome, Score) else {}
-        for measure in term.measures:
-            metrics[f"{term.name}/{measure}"] = measured.get(measure)
-    if any(term.role == "shape" for term in terms):
+        detail = outcome.detail if isinstance(outcome, Score) else {}
+        if term.measures:
+            measured = detail.get("measured", {})
+            for measure in term.measures:
+                metrics[f"{term.name}/{measure}"] = measured.get(measure)
+        if term.role == "rule" and detail:
+            further |= _further(term.name, detail)
+        is_shaped = is_shaped or term.role == "shape"
+    if is_shaped:
         metrics |= _shaped(outcomes, terms)
-    return _further(outcomes, terms) | metrics
+    return further | metrics
 
 
-def _further(outcomes: Mapping[str, Outcome], terms: list[Term]) -> dict[str, float | None]:
-    """The numbers that rules gave beside their score, such as ``mine/acc``; None for NaN."""
+def _further(name: str, detail: Mapping[str, Any]) -> dict[str, float | None]:
+    """The numbers that a rule gave beside its score, such as ``mine/acc``; None for NaN."""
     numbers: dict[str, float | None] = {}
-    for term in terms:
-        outcome = outcomes[term.name]
-        if term.role != "rule" or not isinstance(outcome, Score):
-            continue
-        for name, value in outcome.detail.items():
-            number = real(value)
-            if number is not None:
-                numbers[f"{term.name}/{name}"] = number if math.isfinite(number) else None
+    for key, value in detail.items():
+        number = real(value)
+        if number is not None:
+            numbers[f"{name}/{key}"] = number if math.isfinite(number) else None
     return numbers
 
 
@@ -188,19 +202,21 @@ class ExtraNumbers:
     """
 
     def __init__(self, terms: list[Term]) -> None:
-        self._rules = [f"{term.name}/" for term in terms if term.role == "rule"]
+        self._rules = tuple(f"{term.name}/" for term in terms if term.role == "rule")
         self._names: dict[str, None] = {}
+        self.may_be_needed = bool(self._rules)
 
     def filled(self, reward: Reward) -> Reward:
         """The reward with a metric for every name that came so far."""
-        metrics = {k: v for k, v in reward.metrics.items() if self._is_kept(k)}
-        missing = dict.fromkeys(name for name in self._names if name not in metrics)
+        metrics = {k: v for k, v in reward.metrics.items() if k in self._names or self._is_kept(k)}
+        missing = self._names.keys() - metrics.keys()
         if not missing and len(metrics) == len(reward.metrics):
             return reward
-        return msgspec.structs.replace(reward, metrics=metrics | missing)
+        ordered = [name for name in self._names if name in missing]
+        return msgspec.structs.replace(reward, metrics=metrics | dict.fromkeys(ordered))
 
     def _is_kept(self, name: str) -> bool:
-        if name in self._names or not name.startswith(tuple(self._rules)):
+        if not name.startswith(self._rules):
             return True
         if len(self._names) < _MOST_NAMES:
             self._names[name] = None
@@ -247,6 +263,11 @@ def settle_groups(rewards: list[Reward], groups: list[str | None], quorum: float
 
     In a group at or above the quorum (the share of members that have a value) a ``drop_group``
     failure is ``neutral``. Rows without a group are a group of one.
+
+    Args:
+        rewards: of a batch.
+        groups: of the same rows.
+        quorum: the share of members in [0, 1].
     """
     asked = [i for i, reward in enumerate(rewards) if reward.policy == "drop_group"]
     if not asked:

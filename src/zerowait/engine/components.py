@@ -1,4 +1,4 @@
-"""One sample's own components: rules in place or in the pool, judges on their benches."""
+"""Runs the components of one sample: rules in place or in the worker pool, judges, comparisons."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ class Deadline(NamedTuple):
 
 
 class ComponentRunner:
-    """Runs the plan's components of each sample, everything that may overlap at once.
+    """Runs the plan's components of each sample, at once where they may overlap.
 
     Args:
-        plan: what is done.
+        plan: the components, in an order in which gates find what they need.
         judges: of single samples, by name.
         comparisons: compares the responses of a prompt group.
-        pool: where users' functions run.
-        pending: told of what is waited for.
+        pool: runs users' functions.
+        pending: keeps what is waited for.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ComponentRunner:
         Args:
             sample: what is rewarded.
             member: the sample in its prompt group, where the plan compares siblings.
-            until: when a component that is not known yet abstains; None waits for it.
+            until: when a component that is not known yet abstains; None: never.
         """
         steps, slow = self._steps, self._slow
         if self._by_row:
@@ -127,7 +127,7 @@ class ComponentRunner:
         member: GroupMember | None,
         until: Deadline | None,
     ) -> Outcome:
-        if not _is_slow(step):
+        if isinstance(step, RuleStep) and step.call is not None:  # nothing to wait for
             return await self._outcome(step, sample, known, member)
         number = self._pending.enter(step.name, sample)
         try:
@@ -143,7 +143,9 @@ class ComponentRunner:
         known: Mapping[str, Outcome],
         member: GroupMember | None,
     ) -> Outcome:
-        unwanted = _unwanted(step.sources, step.gate, sample, known)
+        unwanted = None
+        if step.sources or step.gate is not None:
+            unwanted = _unwanted(step.sources, step.gate, sample, known)
         if isinstance(step, ComparisonStep):
             assert member is not None  # noqa: S101 - such plans put every sample into a group
             return await self._comparisons.outcome(step, member, unwanted)
@@ -151,7 +153,7 @@ class ComponentRunner:
             return unwanted
         if isinstance(step, JudgeStep):
             outcome = await self._judges[step.judge].judge(sample, component=step.name)
-            return in_unit(outcome, step.range)
+            return outcome if step.range is None else in_unit(outcome, step.range)
         if step.call is not None:
             return in_place(step, sample)
         return await self._pool.run(
@@ -164,7 +166,7 @@ class ComponentRunner:
 
 
 def _is_slow(step: Step) -> bool:
-    """Whether others go on while it is waited for."""
+    """Whether other components go on while it is waited for."""
     return not isinstance(step, RuleStep) or step.call is None
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, get_args
 
 import msgspec
 
@@ -38,9 +38,18 @@ from zerowait.engine.monitor.stats import Stats, StatsCollector
 from zerowait.engine.partition import ForwardedRequest, Partition
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool.scorer_pool import ScorerPool
-from zerowait.engine.together import first_of, group_by_group, worked_off
+from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.errors import ClosedError, PortalMisuseError
-from zerowait.events import Event, Listener, ModelChanged, RewardSettled, ignore_event
+from zerowait.events import (
+    Event,
+    JudgementSettled,
+    Listener,
+    LoopLagged,
+    ModelChanged,
+    NothingMoves,
+    RewardSettled,
+    ignore_event,
+)
 from zerowait.types import Reward, Sample, check_sample, samples_in
 
 _LOG = logging.getLogger(__name__)
@@ -63,9 +72,9 @@ class Engine:
     Args:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
-        listener: called with every event, on the loop; must be quick. What it raises is logged.
-        transport: how requests travel; `HttpTransport` when None.
-        environ: where ``api_key_env`` variables are looked up; None: the process's environment.
+        listener: called with every event, on the loop; must be quick. Its exceptions are logged.
+        transport: sends requests; `HttpTransport` when None.
+        environ: holds the variables of ``api_key_env``; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
 
     Raises:
@@ -90,12 +99,15 @@ class Engine:
         self._keys = credentials(self.config, environ)
         self._given_transport = transport
         self._user_listener = listener
-        self._tally = StatsCollector()
+        self._stats = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
         self._give_up = GiveUpCheck(self.config.traffic.give_up_after)
-        self.lanes = EndpointStates(self.config.traffic, listener=self._tell, parts=self._shard.of)
+        self.endpoint_states = EndpointStates(
+            self.config.traffic, listener=self._tell, parts=self._shard.of
+        )
         self.groups = PromptGroups(self.plan.waits_for_siblings)
+        self._has_groups = bool(self.groups.needed_by)
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -107,17 +119,20 @@ class Engine:
         self._closed = False
         self._flights: SingleFlight[JudgementResult] = SingleFlight()
         self._comparisons: ComparisonRunner | None = None
-        self._benches: JudgeFactory | None = None
+        self._judge_factory: JudgeFactory | None = None
         self._steps: ComponentRunner | None = None
         self._budgets = Budgets()
-        self._standstill = StallWatchdog(self.lanes, self._tell, self.config.traffic.timeout_s)
+        self._watchdog = StallWatchdog(
+            self.endpoint_states, self._tell, self.config.traffic.timeout_s
+        )
         self._latencies: LatencyFile | None = None
         self._latencies_due_s = 0.0
-        self._watch = LoopLagMonitor(self._tell, on_probe=self._look)
+        self._lag = LoopLagMonitor(self._tell, on_probe=self._look)
         self._anchors = AnchorWatch(
-            self.plan.anchors, self.lanes, self._tell, stands_for=self._shard.of
+            self.plan.anchors, self.endpoint_states, self._tell, stands_for=self._shard.of
         )
         self.health = HealthMonitor(self.plan, self._tell, alone=partition is None)
+        self._listeners = {kind: self._listeners_for(kind) for kind in get_args(Event)}
 
     async def __aenter__(self) -> Self:
         if self._open is not None or self._closed:
@@ -143,43 +158,44 @@ class Engine:
                     listener=self._tell,
                     partition=self._partition,
                 )
-                supplies = JudgeDependencies(
+                dependencies = JudgeDependencies(
                     keys=self._keys,
                     transport=transport,
-                    lanes=self.lanes,
+                    endpoint_states=self.endpoint_states,
                     budgets=self._budgets,
                     shared=shared,
                 )
-                benches = self._benches = JudgeFactory(self.config, self.plan.judges, supplies)
-                judges, comparers = benches.judges, benches.comparers
-                await self._watch_anchors(stack, supplies)
-            self._watch.start()
-            stack.callback(self._watch.stop)
+                factory = JudgeFactory(self.config, self.plan.judges, dependencies)
+                self._judge_factory = factory
+                judges, comparers = factory.judges, factory.comparers
+                await self._start_anchors(stack, dependencies)
+            self._lag.start()
+            stack.callback(self._lag.stop)
             self._comparisons = ComparisonRunner(
                 self.plan.comparisons, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
             await stack.enter_async_context(self._comparisons)
             self._steps = ComponentRunner(
-                self.plan, judges, self._comparisons, pool, self._standstill.pending
+                self.plan, judges, self._comparisons, pool, self._watchdog.pending
             )
             self._open = stack.pop_all()
         return self
 
     def _remember_latencies(self, stack: AsyncExitStack) -> None:
-        """Begin with the latencies that an earlier process knew, and keep ours for the next one."""
+        """Load the latencies that an earlier process kept, and keep ours for the next one."""
         self._latencies = latency_file(self.config.cache, self._shard)
         if self._latencies is not None:
-            self.lanes.recall(self._latencies.load())
+            self.endpoint_states.recall(self._latencies.load())
             self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
             stack.callback(self._keep_latencies)
 
     def _keep_latencies(self) -> None:
-        if self._latencies is not None and (known := self.lanes.latencies_s()):
+        if self._latencies is not None and (known := self.endpoint_states.latencies_s()):
             self._latencies.save(known)
 
     def _look(self) -> None:
-        """What is done now and then on the loop."""
-        self._standstill.check()
+        """Runs with each probe of the loop's lag: check for a stall, and save latencies."""
+        self._watchdog.check()
         if self._latencies is not None and time.monotonic() >= self._latencies_due_s:
             self._latencies_due_s = time.monotonic() + _LATENCIES_EVERY_S
             self._keep_latencies()
@@ -244,9 +260,12 @@ class Engine:
     ) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
 
-        `on_reward` is called with a sample's index and reward as soon as it is known, before
-        ``drop_group`` had its say. A component that is not known `deadline_s` after the call
-        abstains with ``timeout``.
+        Args:
+            samples: to score.
+            on_reward: called with a sample's index and reward as soon as it is known, before the
+                policy ``drop_group`` is applied.
+            deadline_s: seconds from now; a component that is not known by then abstains with
+                ``timeout``. None: no deadline.
 
         Raises:
             As `score`, and the first one ends the rest. ConfigError: a wrong `deadline_s`.
@@ -268,24 +287,24 @@ class Engine:
 
         try:
             at_once = max([_AT_ONCE, *sizes.values()])
-            await worked_off(group_by_group(rows), one, at_once=at_once)
+            await run_all(group_by_group(rows), one, at_once=at_once)
         except* BaseException as errors:  # noqa: BLE001 - one cause says more than a group of them
             raise first_of(errors) from None
         done = [self._extra.filled(reward) for reward in rewards if reward is not None]
         return settle_groups(done, [row.group for row in rows], self.config.on_failure.quorum)
 
     async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
-        """What a judgement brings that another engine of the job asks for.
+        """The result of a judge request that another engine of the job has forwarded.
 
         Returns:
-            What the judge said and what it took, and whether it joined one in flight.
+            The result, and whether the request joined a call in flight.
 
         Raises:
             ClosedError: the engine is not open.
         """
-        if self._open is None or self._benches is None:
+        if self._open is None or self._judge_factory is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
-        return await self._benches.answer(ask)
+        return await self._judge_factory.answer(ask)
 
     def check(self, sample: Sample) -> None:
         """Raise a DataError when `sample` lacks what the configuration needs of each sample."""
@@ -294,12 +313,12 @@ class Engine:
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         counts = msgspec.structs.replace(
-            self._tally.snapshot(self.lanes),
-            loop_lag_p99_s=self._watch.lag_p99_s,
-            loop_blocked_by=self._watch.blocked_by,
+            self._stats.snapshot(self.endpoint_states),
+            loop_lag_p99_s=self._lag.lag_p99_s,
+            loop_blocked_by=self._lag.blocked_by,
             alarms_on=self.health.on,
         )
-        return self._budgets.told(counts)
+        return self._budgets.add_accounts(counts)
 
     async def _score(
         self, sample: Sample, batch: Hashable, size: int | None, until: Deadline | None = None
@@ -307,21 +326,26 @@ class Engine:
         steps = self._steps
         if steps is None:
             raise ClosedError("the engine is not open: use it inside `async with`")
-        if self._is_elsewhere:
+        if self._loop is not asyncio.get_running_loop():
             raise ClosedError(_OUTLIVED) if self._outlived else PortalMisuseError(_ELSEWHERE)
-        now_s = asyncio.get_running_loop().time
-        self._give_up.check(now_s())
+        if self._give_up.is_due:
+            self._give_up.check(asyncio.get_running_loop().time())
         submitted_at = time.time()
-        self._tally.submitted += 1
-        if self.groups.needed_by:
+        self._stats.submitted += 1
+        if self._has_groups:
             self._check(sample, size=size)
             member = self.groups.join(batch, sample, size or 1)
             outcomes = await self._grouped(steps, member, batch, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
-        self._give_up.check(now_s())
-        on_failure = self._budgets.policy(self.config.on_failure, sample)
-        reward = self._extra.filled(combine(outcomes, self.plan.terms, on_failure))
+        if self._give_up.is_due:
+            self._give_up.check(asyncio.get_running_loop().time())
+        on_failure = self.config.on_failure
+        if self._budgets.validation is not None:
+            on_failure = self._budgets.policy(on_failure, sample)
+        reward = combine(outcomes, self.plan.terms, on_failure)
+        if self._extra.may_be_needed:
+            reward = self._extra.filled(reward)
         self._tell(
             RewardSettled(
                 sample=sample, reward=reward, submitted_at=submitted_at, settled_at=time.time()
@@ -357,8 +381,8 @@ class Engine:
             self.groups.leave(batch, member, finished=finished)
         return outcomes
 
-    async def _watch_anchors(self, stack: AsyncExitStack, supplies: JudgeDependencies) -> None:
-        """Ask anchors on benches of their own, which no cache and no call in flight answers for.
+    async def _start_anchors(self, stack: AsyncExitStack, dependencies: JudgeDependencies) -> None:
+        """Start the measurements of drift, whose judges have no cache and share no call in flight.
 
         Of the engines that share a job the first one asks them, once for all.
         """
@@ -366,29 +390,42 @@ class Engine:
             return
         flights = await stack.enter_async_context(SingleFlight[JudgementResult]())
         shared = SharedFlights(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
-        own = msgspec.structs.replace(supplies, shared=shared)
+        own = msgspec.structs.replace(dependencies, shared=shared)
         judges = JudgeFactory(self.config, self.plan.judges, own).judges
         self._anchors.start({name: judges[name] for name in self.plan.anchors})
         stack.push_async_callback(self._anchors.aclose)
 
+    def _listeners_for(self, kind: type[Event]) -> list[Listener]:
+        """The engine's own listeners for one type of event; the user's receives all."""
+        listeners: list[Listener] = [self._stats]
+        if kind not in (NothingMoves, LoopLagged):
+            listeners.append(self._watchdog)
+        if kind is JudgementSettled:
+            listeners.append(self._give_up)
+        if kind is RewardSettled:
+            listeners.append(self.health)
+        if kind in (JudgementSettled, RewardSettled) and self.plan.anchors:
+            listeners.append(self._anchors)
+        return listeners
+
     def _tell(self, event: Event) -> None:
-        self._tally(event)
-        self._give_up(event)
-        self.health(event)
-        self._anchors(event)
-        self._standstill(event)
+        """Hand `event` to every listener for its type."""
+        for listener in self._listeners[type(event)]:
+            listener(event)
+        if self._user_listener is ignore_event:
+            return
         try:
             self._user_listener(event)
-        except Exception:  # noqa: BLE001 - whoever listens costs nobody a reward
+        except Exception:  # noqa: BLE001 - a listener costs no sample its reward
             _LOG.exception("the listener raised on %s", type(event).__name__)
 
     def _tell_of_anchor(self, event: Event) -> None:
-        if not isinstance(event, ModelChanged):  # the judge's own bench tells of it
+        if not isinstance(event, ModelChanged):  # the judge itself reports it
             self._tell(event)
 
 
 async def _released(stack: AsyncExitStack) -> None:
-    """Free what can be freed without the loop that has ended: processes, threads and files."""
+    """Free what needs no running loop, after it has ended: processes, threads and files."""
     with suppress(Exception):  # all that belongs to that loop refuses
         async with asyncio.timeout(_RELEASED_S):
             await stack.aclose()

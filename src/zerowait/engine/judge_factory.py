@@ -1,4 +1,4 @@
-"""Everybody whom an engine may ask for verdicts, made from the configuration."""
+"""Builds the judges and panels of a configuration."""
 
 from __future__ import annotations
 
@@ -7,33 +7,41 @@ from functools import partial
 
 import msgspec
 
-from zerowait.client import EndpointStates, JudgeClient, Ledger, Metered, Secret, Transport
+from zerowait.client import (
+    CostMeter,
+    EndpointStates,
+    JudgeClient,
+    Ledger,
+    MeteringTransport,
+    Secret,
+    Transport,
+)
 from zerowait.config import RewardConfig
-from zerowait.engine.budget import Budgets, in_training, tokens_used
+from zerowait.engine.budget import Budgets, in_training
 from zerowait.engine.groups.comparer import Comparer, GroupComparer, ReferenceRunner
 from zerowait.engine.judging.cached_judge import CachedJudge, SharedFlights
 from zerowait.engine.judging.plan import JudgePlan
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner, PanelRunner, SingleJudgeRunner
 from zerowait.engine.partition import ForwardedRequest
-from zerowait.judge import body_for_api, well_formed
+from zerowait.judge import body_for_api, decode_reply
 from zerowait.types import Outcome, Sample
 
 
 class JudgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judges of an engine are asked with.
+    """What the judges of an engine need.
 
     Args:
-        keys: of each judge's endpoints, in their order.
-        transport: how requests travel.
-        lanes: where slots and quota are handed out.
-        budgets: what they are paid from.
-        shared: flights, store, listener and partition.
+        keys: the API keys of each judge's endpoints, in their order.
+        transport: sends requests.
+        endpoint_states: limiter, quota and circuit breaker of each endpoint.
+        budgets: what requests are paid from.
+        shared: calls in flight, cache, listener and partition.
     """
 
     keys: Mapping[str, Sequence[Secret | None]]
     transport: Transport
-    lanes: EndpointStates
+    endpoint_states: EndpointStates
     budgets: Budgets
     shared: SharedFlights
 
@@ -42,76 +50,89 @@ class JudgeFactory:
     """The judges and panels of a configuration, by name.
 
     Args:
-        judges: whom a component may ask about one sample.
-        comparers: whom it may ask about siblings.
+        config: of the rewards.
+        plan: how each judge comes to its verdict.
+        dependencies: shared by all of them.
+
+    Attributes:
+        judges: those that judge one sample.
+        comparers: those that compare the responses of a prompt group.
     """
 
-    def __init__(self, config: RewardConfig, plan: JudgePlan, supplies: JudgeDependencies) -> None:
-        self._config, self._plan, self._supplies = config, plan, supplies
-        self._benches = {name: self._bench(name) for name in plan.procedures}
-        self._apart: dict[str, CachedJudge] = {}
+    def __init__(
+        self, config: RewardConfig, plan: JudgePlan, dependencies: JudgeDependencies
+    ) -> None:
+        self._config, self._plan, self._dependencies = config, plan, dependencies
+        budgets = dependencies.budgets
+        self._training = {name: self._cached(name, budgets.training) for name in plan.procedures}
+        self._validation: dict[str, CachedJudge] = {}
         self.judges: Mapping[str, JudgeRunner]
         self.comparers: Mapping[str, GroupComparer]
-        self.judges, self.comparers = self._seated(self._benches)
-        validation = supplies.budgets.validation
-        if validation is None:
+        self.judges, self.comparers = self._runners(self._training)
+        if budgets.validation is None:
             return
-        for name, bench in self._benches.items():
-            meter, client = self._paid_from(validation, name)
-            self._apart[name] = bench.apart(client=client, meter=meter)
-        judges, comparers = self._seated(self._apart)
-        self.judges = {n: _Judging(one, judges[n]) for n, one in self.judges.items()}
-        self.comparers = {n: _Comparing(one, comparers[n]) for n, one in self.comparers.items()}
+        for name, judge in self._training.items():
+            meter = CostMeter(name, config.prices)
+            client = self._client(name, budgets.validation, meter)
+            self._validation[name] = judge.paid_from(budgets.validation, client=client)
+        judges, comparers = self._runners(self._validation)
+        self.judges = {n: _BudgetedJudge(one, judges[n]) for n, one in self.judges.items()}
+        self.comparers = {
+            n: _BudgetedComparer(one, comparers[n]) for n, one in self.comparers.items()
+        }
 
     async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
-        """What another engine asked for; see `CachedJudge.answer`."""
-        benches = self._apart if ask.apart else self._benches
-        return await benches[ask.judge].answer(ask)
+        """The result that another engine asked for; see `CachedJudge.answer`."""
+        judges = self._validation if ask.apart else self._training
+        return await judges[ask.judge].answer(ask)
 
-    def _bench(self, name: str) -> CachedJudge:
-        meter, client = self._paid_from(self._supplies.budgets.training, name)
-        judge, rubric = self._config.judges[name], self._plan.rubrics[name]
-        shared = self._supplies.shared
-        bench = CachedJudge(name, judge, rubric, client=client, meter=meter, shared=shared)
-        bench.knows(self._plan.procedures[name].questions)
-        return bench
-
-    def _paid_from(self, ledger: Ledger, name: str) -> tuple[Metered, JudgeClient]:
-        """How the judge `name` is asked at the expense of this budget."""
-        judge, listener = self._config.judges[name], self._supplies.shared.listener
-        meter = Metered(
-            self._supplies.transport,
-            judge=name,
-            prices=self._config.prices,
-            usage=tokens_used,
+    def _cached(self, name: str, ledger: Ledger) -> CachedJudge:
+        judge = self._config.judges[name]
+        meter = CostMeter(name, self._config.prices)
+        cached = CachedJudge(
+            judge,
+            self._plan.rubrics[name],
+            client=self._client(name, ledger, meter),
+            meter=meter,
             ledger=ledger,
-            listener=listener,
+            shared=self._dependencies.shared,
         )
-        client = JudgeClient(
+        cached.set_questions(self._plan.procedures[name].questions)
+        return cached
+
+    def _client(self, name: str, ledger: Ledger, meter: CostMeter) -> JudgeClient:
+        """The client of the judge `name` at the expense of one budget."""
+        judge, listener = self._config.judges[name], self._dependencies.shared.listener
+        decode = partial(decode_reply, endings=judge.endings)
+        transport = self._dependencies.transport
+        if self._config.prices:
+            transport = MeteringTransport(
+                transport, meter, decode=decode, ledger=ledger, listener=listener
+            )
+        return JudgeClient(
             endpoints=judge.endpoints,
-            keys=self._supplies.keys[name],
+            keys=self._dependencies.keys[name],
             traffic=self._config.traffic,
-            transport=meter,
-            lanes=self._supplies.lanes,
-            well_formed=partial(well_formed, endings=judge.endings),
-            in_words_of=body_for_api,
+            transport=transport,
+            endpoint_states=self._dependencies.endpoint_states,
+            decode=decode,
+            translate=body_for_api,
             usage=meter.usage,
             listener=listener,
         )
-        return meter, client
 
-    def _seated(
-        self, benches: Mapping[str, CachedJudge]
+    def _runners(
+        self, cached: Mapping[str, CachedJudge]
     ) -> tuple[dict[str, JudgeRunner], dict[str, Comparer]]:
-        """The judges and the comparers that ask on these benches."""
+        """The runners and comparers that ask these judges."""
         judges: dict[str, JudgeRunner] = {}
         comparers: dict[str, Comparer] = {}
-        listener = self._supplies.shared.listener
+        listener = self._dependencies.shared.listener
         for name, procedure in self._plan.procedures.items():
             if procedure.comparison is None:
-                judges[name] = SingleJudgeRunner(benches[name], procedure)
+                judges[name] = SingleJudgeRunner(cached[name], procedure)
                 continue
-            comparer = Comparer(name, benches[name], procedure.comparison, listener=listener)
+            comparer = Comparer(name, cached[name], procedure.comparison, listener=listener)
             if procedure.comparison.against == "group":
                 comparers[name] = comparer
             else:
@@ -121,19 +142,19 @@ class JudgeFactory:
         return judges | {n: PanelRunner(p, judges, known) for n, p in panels.items()}, comparers
 
 
-class _Judging:
-    """One judge, paid from two budgets: that of the split ``train``, and that of all others."""
+class _BudgetedJudge:
+    """One judge, paid from the training budget for the split ``train``, else from validation's."""
 
     def __init__(self, training: JudgeRunner, validation: JudgeRunner) -> None:
         self._training, self._validation = training, validation
 
     async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
-        payer = self._training if in_training(sample) else self._validation
-        return await payer.judge(sample, component=component)
+        runner = self._training if in_training(sample) else self._validation
+        return await runner.judge(sample, component=component)
 
 
-class _Comparing:
-    """Likewise of a judge that compares."""
+class _BudgetedComparer:
+    """The same for a judge that compares responses."""
 
     def __init__(self, training: GroupComparer, validation: GroupComparer) -> None:
         self._training, self._validation = training, validation
@@ -143,5 +164,5 @@ class _Comparing:
         return self._training.quorum
 
     async def compare(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
-        payer = self._training if all(map(in_training, samples)) else self._validation
-        return await payer.compare(samples, component=component)
+        comparer = self._training if all(map(in_training, samples)) else self._validation
+        return await comparer.compare(samples, component=component)

@@ -1,4 +1,4 @@
-"""An engine that is one of several: it asks for the keys that it owns, the others for the rest."""
+"""Several engines share a job: each asks the judge for the keys that it owns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from zerowait.judge import ChatRequest
 
 
 class ForwardedRequest(msgspec.Struct, frozen=True):
-    """A judgement that another engine is to bring about.
+    """A judge request that is forwarded to the engine that owns its key.
 
     Args:
-        judge: its name in the configuration, which is the same for all.
-        key: of the request; its owner is asked.
+        judge: its name in the configuration, which is the same for all engines.
+        key: of the request.
         request: what the judge is asked.
-        read: what a reply's body means: the judge's question of that index, or a reader that can
-            travel.
+        read: the reader of its reply: the index of the judge's question, or a reader that can be
+            pickled.
         apart: whether it is paid from the validation's own budget.
     """
 
@@ -33,12 +33,12 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Partition:
-    """Which keys are this engine's, and how the owner of another one is asked.
+    """The keys that this engine owns, and the way to the owners of the others.
 
     Args:
         shard: this engine's place among the others.
-        ask: what the engine at an index brings for a `ForwardedRequest`, and whether it joined a
-            judgement that was in flight there; see `Engine.answer`.
+        ask: sends a `ForwardedRequest` to the engine of an index; returns its result, and whether
+            it joined a call in flight there (see `Engine.answer`).
     """
 
     shard: Shard

@@ -1,4 +1,4 @@
-"""What belongs together: coroutines of one caller, a list's rows, and siblings in it."""
+"""Runs coroutines concurrently: a few at once, or a batch in a bounded number of tasks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from zerowait.types import Sample
 
 T = TypeVar("T")
 
-_BEGUN: Final = 16
-_EACH: Final = 4
+_STARTED_PER_TURN: Final = 16
+_ITEMS_PER_TURN: Final = 4
 _CANCELLED: Final = "something that was waited for was cancelled from elsewhere"
 
 
 async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """The results of `works`, in order; the first error ends the rest and is raised as itself."""
+    """The results of `works`, in order; the first error cancels the rest and is raised."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work) for work in works]
@@ -27,17 +27,22 @@ async def side_by_side(works: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-async def worked_off(
+async def run_all(
     items: Iterable[T], one: Callable[[T], Coroutine[Any, Any, None]], *, at_once: int
 ) -> None:
-    """Do `one` for every item, in order, in up to `at_once` tasks, of which some begin each turn.
+    """Await ``one(item)`` for every item, in order, in up to `at_once` tasks.
 
-    A task goes on to the next item, so that only those who wait need a task each. What is done
-    without waiting keeps nobody waiting: a turn of the loop is for a few items.
+    A task goes on to the next item, so that only items that wait need a task each. Each turn of the
+    loop starts a few tasks and a few items, so that items that never wait do not block the loop.
+
+    Args:
+        items: to work on.
+        one: the work for one item.
+        at_once: the largest number of tasks.
 
     Raises:
-        ClosedError: an item ended by a cancellation that nobody here asked for. A group of tasks
-            takes that for an end like any other, and the item would be missing without a word.
+        ClosedError: an item was cancelled from elsewhere. A task group takes that for an ordinary
+            end, and the item's result would be missing without a word.
     """
     todo = deque(items)
     resting = 0
@@ -52,7 +57,7 @@ async def worked_off(
                 if task is None or task.cancelling():
                     raise
                 raise ClosedError(_CANCELLED) from None
-            if len(todo) % _EACH == 0:
+            if len(todo) % _ITEMS_PER_TURN == 0:
                 resting += 1
                 await asyncio.sleep(0)
                 resting -= 1
@@ -60,7 +65,7 @@ async def worked_off(
     async with asyncio.TaskGroup() as tasks:
         count = 0
         while todo and count < at_once:
-            for _ in range(min(_BEGUN - resting, len(todo), at_once - count)):
+            for _ in range(min(_STARTED_PER_TURN - resting, len(todo), at_once - count)):
                 tasks.create_task(work())
                 count += 1
             await asyncio.sleep(0)  # to connect takes some turns, and nothing is sent before
@@ -75,9 +80,10 @@ def first_of(errors: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def group_by_group(rows: Sequence[Sample]) -> list[int]:
-    """The rows' indices with siblings side by side.
+    """The rows' indices with siblings next to each other.
 
-    A bounded window then never splits a group into those who wait and those who cannot start.
+    A bounded number of tasks then never splits a group into members that wait for siblings and
+    siblings that cannot start.
     """
     first: dict[str, int] = {}
     keys = []

@@ -183,7 +183,7 @@ class JobHub:
 
     async def current_load(self) -> ShardLoad:
         """This shard's slots, demand and statistics now."""
-        endpoints = self._engine.lanes
+        endpoints = self._engine.endpoint_states
         return ShardLoad(
             slots=endpoints.slots,
             held=endpoints.held,
@@ -198,7 +198,7 @@ class JobHub:
 
     async def set_slots(self, slots: int) -> ShardLoad:
         """This shard's load once it has `slots` of the job's slots."""
-        self._engine.lanes.divide(slots)
+        self._engine.endpoint_states.divide(slots)
         return await self.current_load()
 
     def deposit(self, samples: Iterable[Sample]) -> None:

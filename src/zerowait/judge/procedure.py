@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from zerowait.completion import Completion
 from zerowait.config.group_verdict import Comparison
 from zerowait.config.judgement import Monitor, Votes
 from zerowait.config.schema import Judge
@@ -18,7 +19,7 @@ from zerowait.judge.parsing.criteria import CriteriaForm
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
 from zerowait.judge.parsing.schema import SchemaForm
 from zerowait.judge.pooling import measure
-from zerowait.judge.reply import read_with
+from zerowait.judge.reply import read_completion
 from zerowait.judge.request import check_judge
 from zerowait.judge.reward_model import CONVERSATION_ALONE, RewardForm
 from zerowait.judge.rubric import Criterion, Rubric
@@ -31,12 +32,12 @@ class JudgeQuestion(msgspec.Struct, frozen=True):
     Args:
         rubric: the prompt.
         form: of the answer.
-        read: what the body of a reply means, by `form`.
+        read: the verdict in a decoded reply, by `form`.
     """
 
     rubric: Rubric
     form: VerdictForm
-    read: Callable[[bytes], Outcome]
+    read: Callable[[Completion], Outcome]
 
 
 class Procedure(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,28 +125,26 @@ def _comparing(judge: Judge, rubric: Rubric, comparison: Comparison) -> Procedur
     )
 
 
-def _question(rubric: Rubric, form: VerdictForm, endings: Collection[str]) -> JudgeQuestion:
-    return JudgeQuestion(rubric, form, partial(read_with, read=form.read, endings=endings))
+def _question(rubric: Rubric, form: VerdictForm) -> JudgeQuestion:
+    return JudgeQuestion(rubric, form, partial(read_completion, read=form.read))
 
 
 def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[JudgeQuestion, ...]:
-    rule, ends = judge.verdict, judge.endings
+    rule = judge.verdict
     if rule.reward is not None:
-        return (_question(CONVERSATION_ALONE, RewardForm(rule), ends),)
+        return (_question(CONVERSATION_ALONE, RewardForm(rule)),)
     if rule.schema is not None:
         form = SchemaForm(rule, base=base)
         if rubric.reason_first:
             form.check_reason()
-        return (_question(rubric, form, ends),)
+        return (_question(rubric, form),)
     if not rubric.criteria:
-        return (_question(rubric, SingleVerdict(rule), ends),)
+        return (_question(rubric, SingleVerdict(rule)),)
     if judge.ask == "apart":
         return tuple(
-            _question(rubric.with_criteria([c]), SingleVerdict(rule), ends) for c in rubric.criteria
+            _question(rubric.with_criteria([c]), SingleVerdict(rule)) for c in rubric.criteria
         )
-    return (
-        _question(rubric.with_criteria(rubric.criteria), CriteriaForm(rule, rubric.criteria), ends),
-    )
+    return (_question(rubric.with_criteria(rubric.criteria), CriteriaForm(rule, rubric.criteria)),)
 
 
 def _check_criteria(judge: Judge, rubric: Rubric) -> None:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from zerowait.attribution import ReplyEnding, attributed, ending_of, is_error, is_told
+from zerowait.completion import Completion
 from zerowait.config.schema import VerdictRule
 from zerowait.judge.apis import as_chat
 from zerowait.judge.parsing.answer import plain_characters, split_thinking, visible_answer
@@ -34,13 +35,6 @@ _REFUSES = re.compile(
     )""",
     re.VERBOSE | re.IGNORECASE,
 )
-
-
-class Usage(msgspec.Struct, frozen=True):
-    """The tokens that a reply says it cost; 0 where it does not say."""
-
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
 
 
 class ServedModel(NamedTuple):
@@ -68,7 +62,7 @@ class _Choice(msgspec.Struct, frozen=True):
     error: Any = None
 
 
-class _Completion(msgspec.Struct, frozen=True):
+class _Outline(msgspec.Struct, frozen=True):
     choices: list[_Choice]
     usage: Any = None
     model: Any = None
@@ -76,7 +70,7 @@ class _Completion(msgspec.Struct, frozen=True):
     error: Any = None
 
 
-_DECODER = msgspec.json.Decoder(_Completion)
+_DECODER = msgspec.json.Decoder(_Outline)
 
 
 def read_reply(body: bytes, rule: VerdictRule, *, endings: Collection[str] = ()) -> Outcome:
@@ -109,23 +103,24 @@ def read_with(
         read: finds the verdict in the text of an answer.
         endings: further words that mean a complete reply.
     """
-    completion = _decoded(body)
+    completion = decode_reply(body, endings)
     if completion is None:
         return Abstain(FailureKind.UNPARSEABLE, "the reply is no chat completion and no response")
-    if not _is_whole(completion, endings):
-        failed = attributed(200, body, accepted=endings)
-        return Abstain(failed.kind, failed.words)
-    choice = completion.choices[0]
-    message = choice.message or _Message()
-    ending = ending_of(choice.finish_reason, endings)
-    if ending is ReplyEnding.FILTERED:
-        finish = _string(choice.finish_reason)
+    return read_completion(completion, read)
+
+
+def read_completion(completion: Completion, read: Callable[[str], Score | Abstain]) -> Outcome:
+    """What `read` finds in the text of a decoded reply; the kinds are those of `read_reply`."""
+    if completion.failure is not None:
+        return Abstain(completion.failure.kind, completion.failure.words)
+    if completion.ending is ReplyEnding.FILTERED:
+        finish = completion.finish_reason
         return Abstain(FailureKind.REFUSED, f"the provider ended the reply with {finish!r}")
-    if _string(message.refusal).strip():
+    if completion.refusal.strip():
         return Abstain(FailureKind.REFUSED, "the judge filled the refusal field")
-    if ending is ReplyEnding.CUT:
+    if completion.ending is ReplyEnding.CUT:
         return Abstain(FailureKind.TRUNCATED, "the answer reached max_tokens before its end")
-    return _judgement(_visible(message.content), read)
+    return _judgement(completion.text, read)
 
 
 def wants_more_tokens(outcome: Outcome) -> bool:
@@ -136,8 +131,8 @@ def wants_more_tokens(outcome: Outcome) -> bool:
 def well_formed(body: bytes, endings: Collection[str] = ()) -> bool:
     """Whether `body` is a whole completion with an answer in it, however useless the answer.
 
-    It is none where it tells of an error, ended in a way that nobody knows (``endings`` are known
-    besides), or where nothing was generated: these are the provider's failures, and asked again.
+    It is none where it tells of an error, ended in an unknown way (``endings`` are known besides),
+    or where nothing was generated: these are the provider's failures, and asked again.
 
     >>> well_formed(b'{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}')
     True
@@ -146,25 +141,49 @@ def well_formed(body: bytes, endings: Collection[str] = ()) -> bool:
     >>> well_formed(b'{"choices":[{"mess')
     False
     """
-    completion = _decoded(body)
-    return completion is not None and _is_whole(completion, endings)
+    completion = decode_reply(body, endings)
+    return completion is not None and completion.failure is None
 
 
-def _is_whole(completion: _Completion, endings: Collection[str]) -> bool:
-    choice = completion.choices[0]
-    if is_error(completion.error) or is_error(choice.error):
-        return False
-    ending = ending_of(choice.finish_reason, endings)
-    if ending is not ReplyEnding.COMPLETE:
-        return ending in (ReplyEnding.CUT, ReplyEnding.FILTERED)
-    if choice.message is None:
-        return False
-    if _visible(choice.message.content).strip() or _string(choice.message.refusal).strip():
-        return True
-    return not _is_blank(choice, completion.usage)
+def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | None:
+    """The typed completion in a reply's body, of whichever API; None where there is none.
+
+    Args:
+        body: of the reply.
+        endings: further words that mean a complete reply.
+    """
+    reply = _outline(body)
+    if reply is None:
+        return None
+    choice = reply.choices[0]
+    message = choice.message or _Message()
+    is_stop = choice.finish_reason == "stop"  # nearly always
+    ending = ReplyEnding.COMPLETE if is_stop else ending_of(choice.finish_reason, endings)
+    usage = reply.usage if isinstance(reply.usage, dict) else {}
+    text, refusal = _visible(message.content), _string(message.refusal)
+    is_whole = ending in (ReplyEnding.CUT, ReplyEnding.FILTERED) or (
+        ending is ReplyEnding.COMPLETE
+        and choice.message is not None
+        and bool(text.strip() or refusal.strip() or not _is_blank(choice, usage))
+    )
+    has_error = reply.error is not None or choice.error is not None
+    is_answer = is_whole and not (has_error and (is_error(reply.error) or is_error(choice.error)))
+    return Completion(
+        text=text,
+        reasoning=_string(message.reasoning_content) or _string(message.reasoning),
+        refusal=refusal,
+        has_tool_calls=bool(message.tool_calls or message.function_call),
+        ending=ending,
+        finish_reason=_string(choice.finish_reason),
+        prompt_tokens=_tokens(usage.get("prompt_tokens")),
+        completion_tokens=_tokens(usage.get("completion_tokens")),
+        model=_string(reply.model),
+        fingerprint=_string(reply.system_fingerprint),
+        failure=None if is_answer else attributed(200, body, accepted=endings),
+    )
 
 
-def _is_blank(choice: _Choice, usage: Any) -> bool:
+def _is_blank(choice: _Choice, usage: dict[str, Any]) -> bool:
     """Whether a message without a text was never written, rather than written without one."""
     message = choice.message or _Message()
     if message.tool_calls or message.function_call:
@@ -174,10 +193,8 @@ def _is_blank(choice: _Choice, usage: Any) -> bool:
     return _is_free(usage) and not (message.reasoning or message.reasoning_content)
 
 
-def _is_free(usage: Any) -> bool:
+def _is_free(usage: dict[str, Any]) -> bool:
     """Whether the reply says that not one token was written for it."""
-    if not isinstance(usage, dict):
-        return False
     written = usage.get("completion_tokens")
     if written is None:
         total = usage.get("total_tokens")
@@ -185,34 +202,17 @@ def _is_free(usage: Any) -> bool:
     return bool(written == 0)
 
 
-def reply_usage(body: bytes) -> Usage:
-    """The tokens that the reply in `body` says it cost."""
-    completion = _decoded(body)
-    usage = completion.usage if completion else None
-    if not isinstance(usage, dict):
-        return Usage()
-    return Usage(_tokens(usage.get("prompt_tokens")), _tokens(usage.get("completion_tokens")))
-
-
-def reply_origin(body: bytes) -> ServedModel:
-    """The model and fingerprint that the reply in `body` names."""
-    completion = _decoded(body)
-    if completion is None:
-        return ServedModel()
-    return ServedModel(_string(completion.model), _string(completion.system_fingerprint))
-
-
-def _decoded(body: bytes) -> _Completion | None:
+def _outline(body: bytes) -> _Outline | None:
     try:
-        completion = _DECODER.decode(body)
+        reply = _DECODER.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):  # cut, not JSON, or the other API's
         form = as_chat(body)
-        return None if form is None else msgspec.convert(form, _Completion)
-    if not completion.choices:
+        return None if form is None else msgspec.convert(form, _Outline)
+    if not reply.choices:
         return None
-    first = completion.choices[0]
+    first = reply.choices[0]
     has_none = first.message is None and ending_of(first.finish_reason) is ReplyEnding.COMPLETE
-    return None if has_none and not is_error(first.error) else completion
+    return None if has_none and not is_error(first.error) else reply
 
 
 def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:

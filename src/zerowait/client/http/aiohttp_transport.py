@@ -29,7 +29,7 @@ _WARNS_ABOVE_BYTES: Final = 2**20
 
 
 class _Dial:
-    """Whether an attempt opened a connection of its own."""
+    """Whether an attempt opened a new connection."""
 
     __slots__ = ("dialled",)
 

@@ -24,11 +24,11 @@ _WITH_LENGTH: Final = frozenset({"content-length", "transfer-encoding"})
 
 
 class Connection(asyncio.Protocol):
-    """A connection to one server, opened by the loop.
+    """A connection to one server; the loop calls its protocol methods.
 
     Args:
         loop: the loop it belongs to.
-        lost: called when it is closed, by whichever side.
+        lost: called when it is closed, by either side.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, lost: Callable[[Connection], None]) -> None:
@@ -42,7 +42,7 @@ class Connection(asyncio.Protocol):
         self._received_bytes = 0
         self._has_head = self._has_ended = self._has_served = False
         self._timer: asyncio.TimerHandle | None = None
-        self._rings_s = self._due_s = math.inf  # the timer rings, and the request has to be over
+        self._rings_s = self._due_s = math.inf  # when the timer rings, and when the request ends
         self._timeout_s = math.inf
 
     @property
@@ -74,7 +74,13 @@ class Connection(asyncio.Protocol):
         self._has_head = self._has_ended = False
         self._wire.write(request)
         del request  # it holds the key, and a traceback may show local variables
-        self._expire_in(timeout_s, spent_s)
+        self._timeout_s = timeout_s
+        self._due_s = self._loop.time() + timeout_s - spent_s
+        # a timer that rings earlier, for a request before, is set anew when it rings: so a
+        # connection in use sets one timer for many requests
+        if self._due_s < self._rings_s:
+            self._stop_timer()
+            self._set_timer()
         try:
             outcome = await answer
         except BaseException:
@@ -88,7 +94,7 @@ class Connection(asyncio.Protocol):
         return outcome
 
     def abort(self, why: str = "the connection was closed") -> None:
-        """Close it now; whoever waits for a reply is told `why`."""
+        """Close it now; a caller that waits for a reply gets `why` as its error."""
         self._has_ended = False
         if self._answer is not None:
             self._end(self._failure(why))
@@ -104,7 +110,7 @@ class Connection(asyncio.Protocol):
         """The loop has read some of a reply."""
         self._received_bytes += len(data)
         if self._answer is None:
-            self.abort()  # nobody asked: the next reply on it would be somebody else's
+            self.abort()  # no request is open: the next reply on it would be that of another one
         elif self._received_bytes > LONGEST_REPLY_BYTES:
             self._end(ReplyTooLongError())
             self.abort()
@@ -131,7 +137,7 @@ class Connection(asyncio.Protocol):
         self._lost(self)
 
     def on_message_begin(self) -> None:
-        """The parser sees a reply."""
+        """The parser has found the beginning of a reply."""
         self._headers = {}
         self._body = []
         self._has_head = self._has_ended = False
@@ -149,12 +155,17 @@ class Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        """The parser has read a whole reply; one that only says to go on waiting is dropped."""
-        if self._answer is not None and self._parser.get_status_code() >= 200:
-            self._has_ended = self._parser.should_keep_alive()
-            self._end(self._reply())
+        """The parser has read a whole reply; an interim one (1xx) is dropped."""
+        answer = self._answer
+        if answer is None or self._parser.get_status_code() < 200:
+            return
+        self._answer = None
+        self._has_ended = self._parser.should_keep_alive()
+        if not answer.done():  # done: its caller was cancelled
+            answer.set_result(self._reply())
 
     def _reply(self) -> Reply | TransportError:
+        """The reply that was read, its body unpacked."""
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
         if self._headers.get("content-encoding", "").lower() in {"gzip", "deflate"}:
             unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
@@ -165,17 +176,6 @@ class Connection(asyncio.Protocol):
             if unpacking.unconsumed_tail:
                 return ReplyTooLongError()
         return Reply(self._parser.get_status_code(), self._headers, body)
-
-    def _expire_in(self, timeout_s: float, spent_s: float) -> None:
-        """The request has so long. A timer that rings earlier, for one before, then goes on.
-
-        So a connection in use has one timer for many requests, which all together set it once.
-        """
-        self._timeout_s = timeout_s
-        self._due_s = self._loop.time() + timeout_s - spent_s
-        if self._due_s < self._rings_s:
-            self._stop_timer()
-            self._set_timer()
 
     def _set_timer(self) -> None:
         self._rings_s = self._due_s

@@ -1,4 +1,4 @@
-"""HTTP proxies: which one a judge is asked through, and how a tunnel through it is opened."""
+"""HTTP proxies: selects the one of an endpoint, and opens tunnels through it."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def proxy_for(endpoint: Endpoint, shared: str | None) -> str | None:
     """The URL of the proxy that requests to `endpoint` go through; None: they go directly.
 
     Args:
-        endpoint: who is asked; its own ``proxy`` counts before the shared one.
+        endpoint: as it is configured; its own ``proxy`` counts before the shared one.
         shared: ``traffic.proxy``.
 
     Raises:
-        ConfigError: the environment names a proxy that is none that we speak to.
+        ConfigError: the environment names a proxy of an unsupported kind.
     """
     wanted = endpoint.proxy or shared
     if wanted in (None, "off"):

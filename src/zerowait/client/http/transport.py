@@ -25,10 +25,10 @@ _NEXT_ADDRESS_AFTER_S: Final = 0.25  # RFC 8305
 
 
 class ConnectionPool:
-    """One host and port, and the connections to it. It belongs to one loop.
+    """The connections to one host and port. It belongs to one event loop.
 
     Args:
-        host, port: where it listens.
+        host, port: of the server.
         authority: both, as the ``Host`` header names them.
         tls: None for plain HTTP.
         keepalive_s: how long an idle connection is kept.
@@ -50,7 +50,7 @@ class ConnectionPool:
         self._port = port
         self._tls = tls
         self._proxy = proxy
-        self._dialled_at = (host, port) if proxy is None else (proxy.host, proxy.port)
+        self._address = (host, port) if proxy is None else (proxy.host, proxy.port)
         self._keepalive_s = keepalive_s
         self._open: set[Connection] = set()
         self._idle: dict[Connection, float] = {}  # and since when, the latest last
@@ -62,7 +62,7 @@ class ConnectionPool:
         self._closed = False
 
     def idle(self) -> Connection | None:
-        """A connection to spare, the one used last, or None."""
+        """An idle connection, the one used last; None if there is none."""
         now_s = asyncio.get_running_loop().time()
         while self._idle:
             connection, since_s = self._idle.popitem()
@@ -72,7 +72,7 @@ class ConnectionPool:
         return None
 
     def give_back(self, connection: Connection) -> None:
-        """Its reply has come; the next one may have it."""
+        """Keep a connection for the next request: its reply has come."""
         if self._closed or not connection.is_usable:
             connection.abort()
             return
@@ -90,7 +90,7 @@ class ConnectionPool:
         """
         try:
             async with asyncio.timeout(timeout_s):
-                connection = await self._dialled()
+                connection = await self._connect()
         except TransportError as error:
             failure = error
         except TimeoutError:
@@ -118,7 +118,7 @@ class ConnectionPool:
                 self._none_open.clear()
                 await self._none_open.wait()
 
-    async def _dialled(self) -> Connection:
+    async def _connect(self) -> Connection:
         import aiohappyeyeballs
 
         loop = asyncio.get_running_loop()
@@ -157,7 +157,7 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         async with self._resolving:
             if loop.time() >= self._addresses_until_s:
-                found = await loop.getaddrinfo(*self._dialled_at, type=socket.SOCK_STREAM)
+                found = await loop.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
                 self._addresses = deque(found)
                 self._addresses_until_s = loop.time() + _ADDRESSES_KEPT_S
         self._addresses.rotate(-1)
@@ -170,7 +170,7 @@ class ConnectionPool:
             self._none_open.set()
 
     def _sweep(self) -> None:
-        """Close what has idled for too long, and come back when the next one has."""
+        """Close what has been idle for too long; runs again when the next one has."""
         loop = asyncio.get_running_loop()
         self._sweeper = None
         while self._idle:
@@ -191,7 +191,7 @@ _CLOSING_S: Final = 5.0
 
 
 class _Head:
-    """The bytes before a request's length, and where they go; the same for all of an endpoint."""
+    """The HTTP head up to the length, and the connection pool; the same for all of an endpoint."""
 
     __slots__ = ("headers", "origin", "prefix")
 

@@ -1,4 +1,4 @@
-"""Asking judges their anchors again and again while a job goes on, behind everything else."""
+"""Measures the drift of judges by their anchors while a job runs, at the lowest priority."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANCHORS: Final = "(anchors)"
 
 _AT_ONCE: Final = 4
 _LOOK_EVERY_S: Final = 0.25
-_PATIENCE_S: Final = 30.0
+_LONGEST_WAIT_S: Final = 30.0
 
 
 class AnchorSet(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,57 +43,57 @@ class AnchorWatch:
     """Measures the drift of a job's judges, each in a task of its own, until it is closed.
 
     A measurement begins when it is started and each time when it is due. It asks at most four
-    anchors of a judge at once, each when nobody waits for a slot or for quota, or after 30 s.
+    anchors of a judge at once, each when no request waits for a slot or for quota, or after 30 s.
 
     Args:
         sets: the anchors, by judge.
-        lanes: where the judges' slots are handed out.
-        listener: hears of every measurement and of every alarm.
-        stands_for: how many judgements of the job each one here stands for: those of other engines,
-            which take as many, are not heard of.
+        endpoint_states: where the judges' slots are handed out.
+        listener: receives every measurement and every alarm.
+        stands_for: the number of engines of the job: the judgements of the others, which take as
+            many, are not seen here.
     """
 
     def __init__(
         self,
         sets: Mapping[str, AnchorSet],
-        lanes: EndpointStates,
+        endpoint_states: EndpointStates,
         listener: Listener,
         *,
         stands_for: int = 1,
     ) -> None:
         self._sets = sets
-        self._lanes = lanes
+        self._endpoint_states = endpoint_states
         self._listener = listener
         self._stands_for = stands_for
-        self._watched: dict[str, _Watched] = {}
+        self._meters: dict[str, _DriftMeter] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self, judges: Mapping[str, JudgeRunner]) -> None:
         """Begin to measure, on the running loop."""
         for name, given in self._sets.items():
-            watched = _Watched(name, given, judges[name], self._lanes, self._listener)
-            self._watched[name] = watched
-            self._tasks.append(asyncio.create_task(watched.run(), name=f"anchors of {name}"))
+            meter = _DriftMeter(name, given, judges[name], self._endpoint_states, self._listener)
+            self._meters[name] = meter
+            self._tasks.append(asyncio.create_task(meter.run(), name=f"anchors of {name}"))
 
     def __call__(self, event: Event) -> None:
         """Count what makes a measurement due."""
-        if not self._watched:
+        if not self._meters:
             return
         match event:
             case JudgementSettled(judge=name, component=component) if component != ANCHORS:
-                watched = self._watched.get(name)
-                if watched is not None:
-                    watched.judged(self._stands_for)
+                meter = self._meters.get(name)
+                if meter is not None:
+                    meter.add_judgements(self._stands_for)
             case RewardSettled(sample=Sample(step=int(step), split="train")):
-                for watched in self._watched.values():
-                    watched.at(step)
+                for meter in self._meters.values():
+                    meter.at_step(step)
             case _:
                 pass
 
     async def aclose(self) -> None:
         """End every measurement. Idempotent; raises what a task failed with, which none should."""
         tasks, self._tasks = self._tasks, []
-        self._watched = {}
+        self._meters = {}
         for task in tasks:
             task.cancel()
         if tasks:
@@ -103,21 +103,21 @@ class AnchorWatch:
                 task.result()
 
 
-class _Watched:
-    """One judge with its anchors, and what came of them so far."""
+class _DriftMeter:
+    """The measurements of one judge so far."""
 
     def __init__(
         self,
         name: str,
         given: AnchorSet,
         asked: JudgeRunner,
-        lanes: EndpointStates,
+        endpoint_states: EndpointStates,
         listener: Listener,
     ) -> None:
         self._name = name
         self._given = given
         self._asked = asked
-        self._lanes = lanes
+        self._endpoint_states = endpoint_states
         self._listener = listener
         self._due = asyncio.Event()
         self._due.set()
@@ -127,14 +127,14 @@ class _Watched:
         self._first: list[float | None] = [None] * len(given.anchors)
         self._above: set[str] = set()
 
-    def judged(self, count: int) -> None:
+    def add_judgements(self, count: int) -> None:
         every = self._given.judge.anchors_every
         self._judgements += count
         if not isinstance(every, EverySteps) and self._judgements >= every:
             self._judgements = 0
             self._due.set()
 
-    def at(self, step: int) -> None:
+    def at_step(self, step: int) -> None:
         every = self._given.judge.anchors_every
         if self._step is None:
             self._step = step
@@ -155,26 +155,25 @@ class _Watched:
 
         async def ask(anchor: Anchor) -> float | None:
             async with room:
-                await self._lull()
+                await self._wait_for_room()
                 return share_of(await self._asked.judge(anchor.sample, component=ANCHORS), bounds)
 
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(ask(anchor)) for anchor in anchors]
         return [task.result() for task in tasks]
 
-    async def _lull(self) -> None:
-        """Wait until nobody would have to wait for us; not for ever, or drift would go unseen.
+    async def _wait_for_room(self) -> None:
+        """Wait until no request would have to wait for us; at most 30 s, or drift would go unseen.
 
-        It looks again and again: slots and quota become free in many places, and only a
-        measurement that is under way looks. It waits before the first look too: a job that begins
-        when its engine opens has not lined up yet.
+        It polls: slots and quota become free in many places. It sleeps before the first look, too:
+        a job that begins when its engine opens has not queued its requests yet.
         """
-        lanes, clock = self._lanes, asyncio.get_running_loop().time
-        give_up_at = clock() + _PATIENCE_S
+        states, clock = self._endpoint_states, asyncio.get_running_loop().time
+        give_up_at = clock() + _LONGEST_WAIT_S
         is_crowded = True
         while is_crowded and clock() < give_up_at:
             await asyncio.sleep(_LOOK_EVERY_S)
-            is_crowded = lanes.waiting > 0 or lanes.in_flight >= lanes.limit
+            is_crowded = states.waiting > 0 or states.in_flight >= states.limit
 
     def _compare(self, shares: list[float | None]) -> None:
         self._measurements += 1

@@ -1,4 +1,4 @@
-"""What came of one request to a judge."""
+"""The result of one judge request."""
 
 from __future__ import annotations
 
@@ -7,17 +7,28 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from zerowait.completion import Completion
 from zerowait.types import Outcome
 
-Read: TypeAlias = Callable[[bytes], Outcome]
-"""What the body of a judge's reply means."""
+Read: TypeAlias = Callable[[Completion], Outcome]
+"""Reads the verdict in a decoded reply."""
 
 
 class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one flight brought, for everybody who waited for it.
+    """The result of one call, for every caller that waited for it.
 
     Args:
+        outcome: the verdict, or why there is none.
+        source: whether the judge was asked, the cache knew, or the budget refused.
+        attempts: requests sent.
+        latency_s: of the attempt that succeeded, in seconds.
+        queue_s: seconds in our own queues.
+        prompt_tokens: as the judge billed them.
+        completion_tokens: likewise.
+        cost_usd: by these, in dollars; 0 without a price.
+        model: the name of the model that answered.
         reply: the body that `outcome` was read from, by `read`; empty when there was none.
+        read: the reader.
     """
 
     outcome: Outcome

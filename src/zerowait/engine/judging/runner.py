@@ -24,17 +24,17 @@ from zerowait.types import Abstain, Outcome, Sample, Score
 
 
 class JudgeRunner(Protocol):
-    """Whoever reaches verdicts on samples: a judge or a panel."""
+    """Reaches verdicts on samples: a judge or a panel."""
 
     async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
         """The verdict on `sample`, or why there is none; raises nothing of its own."""
 
 
 class SingleJudgeRunner:
-    """A judge that follows its procedure; every call is a flight of its own, with its own key."""
+    """Runs the procedure of one judge; each of its calls has its own key in the cache."""
 
-    def __init__(self, bench: CachedJudge, procedure: Procedure) -> None:
-        self._bench = bench
+    def __init__(self, judge: CachedJudge, procedure: Procedure) -> None:
+        self._judge = judge
         self._procedure = procedure
         plain = procedure.votes is None and procedure.monitor is None and not procedure.apart
         self._only = procedure.questions[0] if plain else None
@@ -42,7 +42,7 @@ class SingleJudgeRunner:
     async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
         """The verdict on `sample`, or why there is none."""
         if self._only is not None:
-            return await self._bench.ask(sample, self._only, component=component)
+            return await self._judge.ask(sample, self._only, component=component)
         monitor = self._procedure.monitor
         if monitor is None:
             return await self._verdict(sample, component)
@@ -62,7 +62,7 @@ class SingleJudgeRunner:
         return votes_outcome(outcomes, votes)
 
     async def _once(self, sample: Sample, vote: int, component: str) -> Outcome:
-        ask, procedure = self._bench.ask, self._procedure
+        ask, procedure = self._judge.ask, self._procedure
         if not procedure.apart:
             return await ask(sample, procedure.questions[0], vote=vote, component=component)
         outcomes = await side_by_side(
@@ -74,12 +74,12 @@ class SingleJudgeRunner:
 
 
 class PanelRunner:
-    """Judges that are asked side by side, each by its own procedure.
+    """Runs several judges at once, each by its own procedure, and pools their verdicts.
 
     Args:
-        panel: who they are, and what is made of their verdicts.
-        judges: everybody who can be asked.
-        bounds: of each member's verdict, where they are to be normalised.
+        panel: its members, and how their verdicts are pooled.
+        judges: all judges, by name.
+        bounds: of each member's verdict, where they are normalised.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class PanelRunner:
         outcomes = await side_by_side(
             member.judge(sample, component=component) for member in self._members.values()
         )
-        voices = {
+        verdicts = {
             name: in_unit(outcome, self._bounds.get(name))
             for name, outcome in zip(self._members, outcomes, strict=True)
         }
-        return panel_outcome(voices, self._panel)
+        return panel_outcome(verdicts, self._panel)
 
 
 def in_unit(outcome: Outcome, bounds: tuple[float, float] | None) -> Outcome:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 
 import msgspec
 
@@ -135,12 +135,12 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def hit_rate(self) -> float:
-        """Share of judgements that nobody had to be asked for, in [0, 1]."""
+        """Share of judgements that needed no request to a judge, in [0, 1]."""
         total = self.asked + self.cached + self.joined
         return (self.cached + self.joined) / total if total else 0.0
 
 
-class _Part:
+class _Counts:
     """The counts of one judge or component."""
 
     __slots__ = (
@@ -185,9 +185,9 @@ class StatsCollector:
     def __init__(self) -> None:
         self.submitted = 0
         self._abstained = self._hedge_wins = 0
-        self._told: Counter[type[Event]] = Counter()
-        self._judges: dict[str, _Part] = {}
-        self._components: dict[str, _Part] = {}
+        self._events: Counter[type[Event]] = Counter()
+        self._judges: defaultdict[str, _Counts] = defaultdict(_Counts)
+        self._components: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._anchors: dict[str, AnchorStats] = {}
         self._kinds: Counter[str] = Counter()
         self._reasons = FailureReasons()
@@ -196,26 +196,26 @@ class StatsCollector:
 
     def __call__(self, event: Event) -> None:
         """Count one event."""
-        self._told[type(event)] += 1
+        self._events[type(event)] += 1
         match event:
             case RewardSettled(reward=reward):
                 self._abstained += reward.value is None
             case JudgementSettled():
-                _of(self._judges, event.judge).settled(event)
-                component = _of(self._components, event.component)
+                self._judges[event.judge].settled(event)
+                component = self._components[event.component]
                 component.settled(event)
                 component.spent_usd += event.cost_usd if event.source == "asked" else 0.0
                 if isinstance(event.outcome, Abstain):
                     self._kinds[event.outcome.kind.value] += 1
                     self._reasons.add(event.outcome)
             case ResponsesCompared():
-                _of(self._judges, event.judge).compared(event)
-                _of(self._components, event.component).compared(event)
+                self._judges[event.judge].compared(event)
+                self._components[event.component].compared(event)
             case AnchorsMeasured() | JudgeDrifted():
                 known = self._anchors.get(event.judge, AnchorStats())
                 self._anchors[event.judge] = _with(known, event)
             case RequestCharged():
-                _of(self._judges, event.judge).spent_usd += event.usd
+                self._judges[event.judge].spent_usd += event.usd
             case RequestEnded(status=200):
                 self._latencies.append(event.latency_s)
             case HealthAlarm():
@@ -225,23 +225,23 @@ class StatsCollector:
             case _:
                 pass
 
-    def snapshot(self, lanes: EndpointStates) -> Stats:
-        """The counts so far, with the state of `lanes` now."""
+    def snapshot(self, endpoint_states: EndpointStates) -> Stats:
+        """The counts so far, with the state of `endpoint_states` now."""
         ordered = sorted(self._latencies)
         judges = {name: judge.stats() for name, judge in self._judges.items()}
         return Stats(
             submitted=self.submitted,
-            settled=self._told[RewardSettled],
+            settled=self._events[RewardSettled],
             abstained=self._abstained,
             asked=sum(judge.asked for judge in judges.values()),
             cached=sum(judge.cached for judge in judges.values()),
             joined=sum(judge.joined for judge in judges.values()),
-            requests=self._told[RequestEnded],
-            retries=self._told[RequestRetried],
-            hedges=self._told[RequestHedged],
+            requests=self._events[RequestEnded],
+            retries=self._events[RequestRetried],
+            hedges=self._events[RequestHedged],
             hedge_wins=self._hedge_wins,
-            store_failures=self._told[StoreFailed],
-            model_changes=self._told[ModelChanged],
+            store_failures=self._events[StoreFailed],
+            model_changes=self._events[ModelChanged],
             abstentions=dict(sorted(self._kinds.items())),
             reasons=self._reasons.most_common(),
             prompt_tokens=sum(judge.prompt_tokens for judge in judges.values()),
@@ -252,11 +252,11 @@ class StatsCollector:
             judges=judges,
             anchors=dict(self._anchors),
             components={name: part.stats() for name, part in self._components.items()},
-            in_flight=lanes.in_flight,
-            waiting=lanes.waiting,
-            peak_in_flight=lanes.peak,
-            limit=lanes.limit,
-            limits=lanes.limits(),
+            in_flight=endpoint_states.in_flight,
+            waiting=endpoint_states.waiting,
+            peak_in_flight=endpoint_states.peak,
+            limit=endpoint_states.limit,
+            limits=endpoint_states.limits(),
             alarms=list(self._alarms),
             latency_p50_s=quantile(ordered, 0.5),
             latency_p95_s=quantile(ordered, 0.95),
@@ -273,13 +273,6 @@ def _with(known: AnchorStats, event: AnchorsMeasured | JudgeDrifted) -> AnchorSt
         since_first=event.since_first,
         from_reference=event.from_reference,
     )
-
-
-def _of(parts: dict[str, _Part], name: str) -> _Part:
-    part = parts.get(name)
-    if part is None:
-        part = parts[name] = _Part()
-    return part
 
 
 def quantile(ordered: list[float], q: float) -> float:

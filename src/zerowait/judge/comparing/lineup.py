@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from zerowait.completion import Completion
 from zerowait.config.schema import Judge, VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge.fence import fenced
@@ -22,17 +23,15 @@ class Lineup(msgspec.Struct, frozen=True):
         request: the chat request.
         labels: of the responses, in the order in which they are shown.
         ties: whether the judge may call some equally good.
-        endings: further words that mean a complete reply.
     """
 
     request: ChatRequest
     labels: list[str]
     ties: bool
-    endings: tuple[str, ...] = ()
 
-    def read(self, body: bytes) -> Outcome:
-        """The order that the reply in `body` gives; see `read_order`."""
-        return read_order(body, self.labels, ties=self.ties, endings=self.endings)
+    def read(self, completion: Completion) -> Outcome:
+        """The order that a decoded reply gives; see `read_order`."""
+        return read_order(completion, self.labels, ties=self.ties)
 
 
 def shared_texts(samples: Sequence[Sample], rubric: Rubric) -> dict[str, str] | Abstain:
@@ -80,7 +79,7 @@ def lineup(
     filled[RESPONSES] = "\n\n".join(texts[name] for name in names)
     filled[REPLY_FORMAT] = order_format(labels, ties=ties, reason_first=rubric.reason_first)
     request = chat_request(judge, rubric, filled, parameters=judge.parameters)
-    return Lineup(request, labels, ties, judge.endings)
+    return Lineup(request, labels, ties)
 
 
 def check_rubric(rubric: Rubric, rule: VerdictRule) -> None:

@@ -16,6 +16,7 @@ from unicodedata import normalize
 
 import msgspec
 
+from zerowait.completion import Completion
 from zerowait.judge.parsing.answer import visible_answer
 from zerowait.judge.parsing.claims import (
     CLOSING,
@@ -27,7 +28,7 @@ from zerowait.judge.parsing.claims import (
 )
 from zerowait.judge.parsing.context import Remarks, remarks
 from zerowait.judge.parsing.verdict import find_claim, reason_of
-from zerowait.judge.reply import read_with
+from zerowait.judge.reply import read_completion
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"
@@ -184,17 +185,15 @@ def order_format(labels: Sequence[str], *, ties: bool, reason_first: bool) -> st
     )
 
 
-def read_order(
-    body: bytes, labels: Sequence[str], *, ties: bool, endings: Collection[str] = ()
-) -> Outcome:
-    """The order in a reply's body, or an Abstain that says why there is none.
+def read_order(completion: Completion, labels: Sequence[str], *, ties: bool) -> Outcome:
+    """The order in a decoded reply, or an Abstain that says why there is none.
 
     A Score's ``detail["order"]`` lists positions from the best place to the worst, several at one
     place where they tie; its `value` is the place of the response that was shown first, from 1
     (best) to 0 (worst). The kinds of abstention are those of `zerowait.judge.read_reply`.
     """
     reader = OrderReader(tuple(label.lower() for label in labels), ties)
-    return read_with(body, lambda text: parse_order(text, reader), endings)
+    return read_completion(completion, lambda text: parse_order(text, reader))
 
 
 def parse_order(text: str, reader: OrderReader) -> Score | Abstain:

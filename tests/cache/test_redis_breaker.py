@@ -1,8 +1,8 @@
-"""Leaving alone what does not answer, on a clock of our own."""
+"""The circuit breaker of a Redis that does not answer, in virtual time."""
 
 import asyncio
 
-from zerowait.cache.redis import Absence
+from zerowait.cache.redis import RedisBreaker
 from zerowait.events import StoreFailed, StoreReturned
 from zerowait.testing import virtually
 
@@ -20,7 +20,7 @@ class Server:
         return now_s >= self.answers_at_s
 
 
-class Told:
+class Events:
     def __init__(self):
         self.events = []
 
@@ -28,48 +28,48 @@ class Told:
         self.events.append(type(event))
 
 
-def test_it_is_away_until_a_probe_is_answered_and_each_end_is_told_once():
-    server, told = Server(answers_at_s=10.0), Told()
+def test_it_is_open_until_a_probe_is_answered_and_each_change_is_one_event():
+    server, events = Server(answers_at_s=10.0), Events()
 
     async def main():
-        absence = Absence(server.probe, listener=told, pause_s=4.0)
-        assert not absence
+        breaker = RedisBreaker(server.probe, listener=events, pause_s=4.0)
+        assert not breaker.is_open
         for _ in range(3):
-            absence.begin("no answer")
-        assert absence
+            breaker.open("no answer")
+        assert breaker.is_open
         await asyncio.sleep(11.0)
-        assert absence
+        assert breaker.is_open
         await asyncio.sleep(2.0)
-        return bool(absence)
+        return breaker.is_open
 
     assert virtually(main()) == (False, 13.0)
     assert server.probed_at_s == [4.0, 8.0, 12.0]
-    assert told.events == [StoreFailed, StoreReturned]
+    assert events.events == [StoreFailed, StoreReturned]
 
 
-def test_who_answers_probes_and_nothing_else_is_probed_ever_more_seldom():
+def test_a_server_that_answers_only_probes_is_probed_less_and_less_often():
     server = Server()
 
     async def main():
         loop = asyncio.get_running_loop()
         back = asyncio.Event()
 
-        def told(event):
+        def note(event):
             if isinstance(event, StoreReturned):
                 back.set()
 
-        absence = Absence(server.probe, listener=told, pause_s=1.0)
+        breaker = RedisBreaker(server.probe, listener=note, pause_s=1.0)
 
-        async def absent_s():
+        async def open_s():
             began_s = loop.time()
             back.clear()
-            absence.begin("no answer")
+            breaker.open("no answer")
             await back.wait()
             return loop.time() - began_s
 
-        lengths = [await absent_s() for _ in range(9)]
-        absence.answered()
-        return lengths, await absent_s()
+        lengths = [await open_s() for _ in range(9)]
+        breaker.answered()
+        return lengths, await open_s()
 
     lengths, after_an_answer_s = virtually(main())[0]
     assert lengths == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
@@ -80,12 +80,12 @@ def test_closing_ends_the_probing():
     server = Server(answers_at_s=1e9)
 
     async def main():
-        absence = Absence(server.probe, listener=Told(), pause_s=1.0)
-        await absence.aclose()
-        absence.begin("no answer")
+        breaker = RedisBreaker(server.probe, listener=Events(), pause_s=1.0)
+        await breaker.aclose()
+        breaker.open("no answer")
         await asyncio.sleep(3.5)
-        await absence.aclose()
-        await absence.aclose()
+        await breaker.aclose()
+        await breaker.aclose()
         await asyncio.sleep(60.0)
 
     virtually(main())

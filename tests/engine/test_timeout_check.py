@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zerowait import Engine, Sample
 from zerowait.client import Reply
-from zerowait.engine.judging.cached_judge import TimeoutCheck
+from zerowait.engine.judging.timeout_check import TimeoutCheck
 from zerowait.events import TimeoutTooShort
 from zerowait.testing import virtually
 
@@ -18,9 +18,9 @@ answers = st.lists(st.tuples(st.integers(0, 500), st.floats(0.1, 100)), max_size
 
 def told(answers, *, max_tokens=16_384, timeout_s=300.0):
     events = []
-    pace = TimeoutCheck("q", max_tokens=max_tokens, timeout_s=timeout_s, listener=events.append)
+    check = TimeoutCheck("q", max_tokens=max_tokens, timeout_s=timeout_s, listener=events.append)
     for tokens, latency_s in answers:
-        pace.answered(tokens, latency_s)
+        check.answered(tokens, latency_s)
     return events
 
 

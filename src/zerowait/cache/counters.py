@@ -1,4 +1,4 @@
-"""What a store has served so far."""
+"""Counters of a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from zerowait.cache.store import Entry, StoreStats
 
 
 class StoreCounters:
-    """What a store found and kept, counted; what is too old counts as not found.
+    """Counts what a store found and kept; an entry that is too old counts as not found.
 
     Args:
         limits: see `CacheLimits`.
@@ -19,13 +19,14 @@ class StoreCounters:
     def __init__(self, limits: CacheLimits, *, wall: Callable[[], float]) -> None:
         self._limits = limits
         self._wall = wall
-        self._hits = self._misses = 0
+        self._hits = 0
+        self.misses = 0
         self.puts = 0
 
     def found(self, entry: Entry | None) -> Entry | None:
         """The entry, unless there is none or it is too old."""
         if entry is None or self._limits.expired(entry.created, self._wall()):
-            self._misses += 1
+            self.misses += 1
             return None
         self._hits += 1
         return entry
@@ -36,7 +37,7 @@ class StoreCounters:
             entries=entries,
             size_bytes=size_bytes,
             hits=self._hits,
-            misses=self._misses,
+            misses=self.misses,
             puts=self.puts,
             evicted=evicted,
         )

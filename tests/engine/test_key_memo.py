@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait import Engine, Sample
-from zerowait.engine.judging.cached_judge import KeyMemo, mark_of
+from zerowait.engine.judging.cached_judge import KeyMemo, digest_of
 from zerowait.testing import FakeJudge
 
 texts = st.dictionaries(
@@ -25,28 +25,28 @@ asked = st.tuples(
 
 
 @given(asked, asked)
-def test_two_requests_have_one_mark_only_if_they_are_the_same(one, other):
-    assert (mark_of(*one) == mark_of(*other)) == (one == other)
+def test_two_requests_have_one_digest_only_if_they_are_the_same(one, other):
+    assert (digest_of(*one) == digest_of(*other)) == (one == other)
 
 
 @given(st.text(st.characters(), min_size=1), st.integers(0, 8))
 def test_no_text_can_pass_its_end_off_as_the_beginning_of_the_next(text, cut):
     moved = {"prompt": text[:cut], "response": text[cut:]}
-    assert (mark_of({"prompt": text, "response": ""}, 0, 0) == mark_of(moved, 0, 0)) == (
+    assert (digest_of({"prompt": text, "response": ""}, 0, 0) == digest_of(moved, 0, 0)) == (
         text[cut:] == ""
     )
 
 
-def test_half_a_surrogate_pair_has_a_mark_too():
+def test_half_a_surrogate_pair_has_a_digest_too():
     half, whole = {"response": "\ud83d"}, {"response": "\\ud83d"}
-    assert mark_of(half, 0, 0) == mark_of(dict(half), 0, 0) != mark_of(whole, 0, 0)
+    assert digest_of(half, 0, 0) == digest_of(dict(half), 0, 0) != digest_of(whole, 0, 0)
 
 
 def test_the_oldest_key_makes_room_for_the_newest():
-    memo = KeyMemo(kept=2)
-    for mark in (b"a", b"b", b"c"):
-        memo.keep(mark, mark.decode())
-    assert [memo.key(mark) for mark in (b"a", b"b", b"c")] == [None, "b", "c"]
+    memo = KeyMemo(most=2)
+    for digest in (b"a", b"b", b"c"):
+        memo.keep(digest, digest.decode())
+    assert [memo.find(digest) for digest in (b"a", b"b", b"c")] == [None, "b", "c"]
 
 
 CRITERIA = """---
@@ -65,7 +65,7 @@ You judge.
 
 
 def test_an_answer_in_memory_is_never_that_of_another_vote_criterion_or_cut(tmp_path):
-    """Scored a second time, every sample has its own score again, and nobody is asked."""
+    """Scored a second time, every sample has its own score again, and no judge is asked."""
     (tmp_path / "rubric.md").write_text(CRITERIA)
     samples = [Sample("ab"[:cut] or "-", "ab"[cut:] + str(n)) for cut in (1, 2) for n in range(3)]
 

@@ -1,4 +1,4 @@
-"""The lanes of a process that shares a job's limits with others."""
+"""The endpoint states of a process that shares a job's limits with other processes."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -32,12 +32,15 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
     """What one of them refuses slows down no other, and two judges that ask the same share it."""
 
     async def scenario():
-        lanes = EndpointStates(Traffic(rpm=600.0))
-        here, same = lanes.lane(HERE), lanes.lane(Endpoint(base_url="http://judge/v1", model="m"))
+        endpoint_states = EndpointStates(Traffic(rpm=600.0))
+        here, same = (
+            endpoint_states.of(HERE),
+            endpoint_states.of(Endpoint(base_url="http://judge/v1", model="m")),
+        )
         others = [
-            lanes.lane(THERE),
-            lanes.lane(Endpoint(base_url="http://judge/v1", model="another")),
-            lanes.lane(Endpoint(base_url="http://judge/v1", model="m", api_key_env="KEY")),
+            endpoint_states.of(THERE),
+            endpoint_states.of(Endpoint(base_url="http://judge/v1", model="another")),
+            endpoint_states.of(Endpoint(base_url="http://judge/v1", model="m", api_key_env="KEY")),
         ]
         before = here.limiter.limit
         async with AsyncExitStack() as stack:
@@ -53,25 +56,27 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
     (here, same, others, before), _ = virtually(scenario())
     assert same is here
     assert here.limiter.limit == 3
-    assert [lane.limiter.limit for lane in others] == [before] * 3
-    assert [lane.breaker.is_open for lane in (here, *others)] == [True, False, False, False]
-    assert len({id(lane.quota) for lane in (here, *others)}) == 4
+    assert [state.limiter.limit for state in others] == [before] * 3
+    assert [state.breaker.is_open for state in (here, *others)] == [True, False, False, False]
+    assert len({id(state.quota) for state in (here, *others)}) == 4
 
 
 @pytest.mark.parametrize("concurrency", [32, "auto"])
 def test_a_part_begins_with_one_slot_and_gets_what_it_is_given(concurrency):
     async def scenario():
-        lanes = EndpointStates(Traffic(concurrency=concurrency, max_concurrency=32), parts=4)
-        limiter = lanes.lane(HERE).limiter
+        endpoint_states = EndpointStates(
+            Traffic(concurrency=concurrency, max_concurrency=32), parts=4
+        )
+        limiter = endpoint_states.of(HERE).limiter
         async with AsyncExitStack() as stack:
             got = await entered(stack, limiter, 20)
-            seen = [(len(got), lanes.slots, lanes.held)]
-            lanes.divide(6)
+            seen = [(len(got), endpoint_states.slots, endpoint_states.held)]
+            endpoint_states.divide(6)
             await asyncio.sleep(0)
-            seen.append((len(got), lanes.slots, lanes.held))
-            lanes.divide(2)
+            seen.append((len(got), endpoint_states.slots, endpoint_states.held))
+            endpoint_states.divide(2)
             await asyncio.sleep(0)
-            seen.append((len(got), lanes.slots, lanes.held))
+            seen.append((len(got), endpoint_states.slots, endpoint_states.held))
             return seen
 
     assert virtually(scenario())[0] == [(1, 1, 1), (6, 6, 6), (6, 2, 6)]
@@ -81,16 +86,16 @@ def test_with_auto_a_cap_that_binds_is_no_proof_of_more():
     """The rule begins with its part of the first 32, and keeps what it knows under a smaller cap."""
 
     async def scenario():
-        lanes = EndpointStates(Traffic(max_concurrency=64), parts=4)
-        limiter = lanes.lane(HERE).limiter
-        lanes.divide(64)
+        endpoint_states = EndpointStates(Traffic(max_concurrency=64), parts=4)
+        limiter = endpoint_states.of(HERE).limiter
+        endpoint_states.divide(64)
         before = limiter.limit
-        lanes.divide(2)
+        endpoint_states.divide(2)
         for _ in range(500):
             async with limiter.slot() as slot:
                 slot.sent()
                 slot.ended(AttemptOutcome.SUCCEEDED)
-        lanes.divide(64)
+        endpoint_states.divide(64)
         return before, limiter.limit
 
     assert virtually(scenario())[0] == (8, 8)
@@ -98,15 +103,15 @@ def test_with_auto_a_cap_that_binds_is_no_proof_of_more():
 
 def test_quotas_are_divided_as_the_slots_are_whether_set_or_learned():
     async def scenario():
-        lanes = EndpointStates(Traffic(concurrency=40, rpm=6000), parts=4)
-        here, there = lanes.lane(HERE).quota, lanes.lane(THERE).quota
+        endpoint_states = EndpointStates(Traffic(concurrency=40, rpm=6000), parts=4)
+        here, there = endpoint_states.of(HERE).quota, endpoint_states.of(THERE).quota
         rates = [here.per_minute("requests")]
-        lanes.divide(10)
+        endpoint_states.divide(10)
         rates += [here.per_minute("requests"), there.per_minute("requests")]
         claim = await here.claim(b"{}")
         here.heed({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
         rates.append(here.per_minute("tokens"))
-        lanes.divide(20)
+        endpoint_states.divide(20)
         rates += [here.per_minute("requests"), here.per_minute("tokens")]
         here.heed({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
         return [*rates, here.per_minute("tokens")]
