@@ -95,6 +95,25 @@ def test_a_breakdown_told_in_a_200_counts_as_one(code, status):
     assert is_endpoint_fault(Reply(200, {}, body))
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'data: {"error": {"code": 429, "message": "busy"}}\n\ndata: [DONE]\n\n', 429),
+        (b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\n', 503),
+        (b': waiting\r\n\r\ndata: {"error": {"code": 502}}\r\n\r\n', 502),
+        (b'data: {"choices": [{"delta": {"content": "Score: 8"}}]}\n\ndata: [DONE]\n\n', 200),
+    ],
+)
+def test_the_error_in_a_stream_that_nobody_asked_for_counts(body, status):
+    assert attributed(200, body).status == status
+    assert not well_formed(body)
+
+
+def test_a_body_of_another_api_is_shown_and_not_only_its_type():
+    body = b'{"type": "message", "content": [{"type": "text", "text": "8"}], "stop_reason": null}'
+    assert '"stop_reason": null' in attributed(200, body).words
+
+
 def test_a_wait_that_is_named_makes_words_about_a_quota_a_matter_of_time():
     body = b'{"error": {"message": "You exceeded your current quota, check your billing details"}}'
     assert attributed(429, body).again == "elsewhere"
