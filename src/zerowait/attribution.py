@@ -740,6 +740,10 @@ _EVERY_ERRORS: Final = frozenset(
     ("invalid_request_error", "error", "badrequesterror", "server_error", "validation")
 )
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+# what steers a terminal, or turns the direction of writing
+_CONTROL: Final = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 _KEYLIKE: Final = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|nvapi|hf|csk|pplx|tgp|fw|r8)[-_][\w*.\-]{3,}"
     r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|\S*\*{3,}\S*"
@@ -753,7 +757,7 @@ def shortened(text: str) -> str:
     >>> shortened("Incorrect API key provided: sk-pl***ed.")
     'Incorrect API key provided: ***'
     """
-    line = " ".join(_KEYLIKE.sub("***", _TAGS.sub(" ", text)).split())
+    line = " ".join(_KEYLIKE.sub("***", _TAGS.sub(" ", _CONTROL.sub(" ", text))).split())
     return line if len(line) <= LONGEST_WORDS else line[: LONGEST_WORDS - 1] + "\u2026"
 
 

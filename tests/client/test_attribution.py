@@ -141,6 +141,18 @@ def test_what_looks_like_a_key_is_struck_out(words, status):
         assert part not in told
 
 
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("\x1b[31mbad\x1b[0m model", "bad model"),
+        ("bad\x00\x07 model", "bad model"),
+        ("\ufeffbad\u202emodel\u2069", "bad model"),
+    ],
+)
+def test_nothing_in_a_providers_words_steers_a_terminal(words, shown):
+    assert shortened(words) == shown
+
+
 def test_a_long_message_is_cut():
     assert len(shortened("word " * 1000)) == LONGEST_WORDS
 

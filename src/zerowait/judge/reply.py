@@ -171,8 +171,9 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
     finish = "stop" if is_stop else _finish(reply)  # nearly always
     ending = ReplyEnding.COMPLETE if is_stop else ending_of(finish, endings)
     usage = reply.usage if isinstance(reply.usage, dict) else {}
-    text = _visible(message.content)
-    refusal = _string(message.refusal) or _refusal_part(message.content)
+    text, refusal = _visible(message.content), _string(message.refusal)
+    if isinstance(message.content, list) and not refusal:
+        refusal = _refusal_part(message.content)
     is_whole = ending in (ReplyEnding.CUT, ReplyEnding.FILTERED) or (
         ending is ReplyEnding.COMPLETE
         and choice.message is not None
@@ -281,9 +282,8 @@ def _visible(content: Any) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _refusal_part(content: Any) -> str:
+def _refusal_part(parts: list[Any]) -> str:
     """What a part of the content refuses with, as Responses and newer chat APIs write it."""
-    parts = content if isinstance(content, list) else ()
     said = (part.get("refusal") for part in parts if isinstance(part, Mapping))
     return next((text for text in said if isinstance(text, str) and text.strip()), "")
 
