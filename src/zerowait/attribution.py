@@ -580,7 +580,7 @@ def _by_rule(status: int, report: _Report, where: str, *, has_wait: bool) -> Att
         cause=rule.cause,
         again=rule.again,
         status=status if rule.status is None else rule.status,
-        words=_told(status, where, report.shown()),
+        words=_told(status, where, report.shown(), rule.again),
     )
 
 
@@ -600,13 +600,15 @@ def _asks_for_too_much(said: str) -> bool:
     return int(asked[:18]) >= int(most[:18])
 
 
-def _told(status: int, where: str, words: str) -> str:
+def _told(status: int, where: str, words: str, again: Again) -> str:
     """The provider's words, and ours where they help."""
     hint = ""
     if 300 <= status < 400:
         hint = "redirects are not followed; set base_url to where it leads"
     elif status == 404:
         hint = "check base_url and model"
+    elif again == "elsewhere":
+        hint = ""  # an account without money has a sound key
     elif status in (401, 403) and (not words or _OF_KEYS.search(words)):
         hint = "the key was refused; check the endpoint's api_key_env"
     return ": ".join(part for part in (where, hint, words or "no further words") if part)

@@ -109,6 +109,15 @@ def test_the_error_in_a_stream_that_nobody_asked_for_counts(body, status):
     assert not well_formed(body)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_without_quota_is_not_called_refused(status):
+    body = b'{"error": {"code": "insufficient_user_quota", "message": "token quota is not enough"}}'
+    told = attributed(status, body)
+    assert told.again == "elsewhere"
+    assert "the key was refused" not in told.words
+    assert "the key was refused" in attributed(status, b'{"error": {"message": "bad token"}}').words
+
+
 def test_a_body_of_another_api_is_shown_and_not_only_its_type():
     body = b'{"type": "message", "content": [{"type": "text", "text": "8"}], "stop_reason": null}'
     assert '"stop_reason": null' in attributed(200, body).words
