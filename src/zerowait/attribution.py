@@ -209,7 +209,7 @@ RULES: Final[Sequence[Rule]] = (
         says=_any(
             r"\b(?:account|organi[sz]ation|project|team|workspace)\b[^.]{0,60}\b"
             r"(?:deactivated|suspended|disabled|terminated|flagged|banned|overdue|in arrears"
-            r"|restricted)",
+            r"|restricted(?! to\b))",
             r"account_?(?:deactivated|overdue|suspended)|access_?terminated|\bcode_1112\b",
             r"账[户号](?:已经?)?被?(?:锁定|冻结|停用|封禁)",
         ),
@@ -366,7 +366,7 @@ RULES: Final[Sequence[Rule]] = (
         waits=False,
         says=_any(
             r"(?:insufficient|not enough) (?:quota|(?:account )?balance|credits?|funds)",
-            r"quota is (?:not enough|insufficient)|any credits|balance is 0\b|requires billing",
+            r"quota is (?:not enough|insufficient)|any credits|balance is 0\b|requires billing to be",
             r"exhausted (?:its|your|the) (?:\w+ ){0,3}(?:quota|credits?|allocation)",
             r"balance (?:is )?(?:too low|insufficient|not enough|exhausted)|credit balance",
             r"exceeded your (?:current|monthly|plan) (?:quota|included|limit|usage)",
