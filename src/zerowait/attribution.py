@@ -366,7 +366,8 @@ RULES: Final[Sequence[Rule]] = (
         waits=False,
         says=_any(
             r"(?:insufficient|not enough) (?:quota|(?:account )?balance|credits?|funds)",
-            r"quota is (?:not enough|insufficient)|any credits|balance is 0\b|requires billing to be",
+            r"quota is (?:not enough|insufficient)|any credits|balance is 0\b",
+            r"requires billing to be",
             r"exhausted (?:its|your|the) (?:\w+ ){0,3}(?:quota|credits?|allocation)",
             r"balance (?:is )?(?:too low|insufficient|not enough|exhausted)|credit balance",
             r"exceeded your (?:current|monthly|plan) (?:quota|included|limit|usage)",
