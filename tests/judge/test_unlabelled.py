@@ -39,7 +39,7 @@ NOT_GIVEN = [
 ]  # fmt: skip
 OPENING = ["{v}/10 - clear", "{v}/10 \u2014 clear", "**{v}/10** - clear", "{v}/10. Clear.", "{v}/10 (clear)", "{v} out of 10. Clear.",
            "{v}/10 because it is clear", "{v}/10\n\nIt is clear.", "# {v}/10\nIt is clear.", "{v}/10, clear"]  # fmt: skip
-NOT_OPENING = ["{v}/10 of the steps hold", "{v}/10 - clear\n5/10 - fair\n1/10 - poor", "{v}/5 - clear", "{v} - clear", "{v}. Clear", "{v}/10, if it runs",
+NOT_OPENING = ["{v}/10 of the steps hold", "{v}/10 - clear\n5/10 - fair\n1/10 - poor", "{v}/5 - clear", "{v} - paper", "{v}. Clear", "{v}/10, if it runs",
                "{v}/10 - wait, no", "{v}/10: perfect", "{v}/10 to 9/10 - clear", "It got {v}/10 - clear"]  # fmt: skip
 
 
