@@ -95,7 +95,7 @@ _NUMBER_LABELS = (
 )
 _WITH_SCALE = (
     *("note", "notes", "nota", "voto", "cijfer", "punkte", "points", "result"),
-    *("overall quality", "overall impression"),
+    *("overall quality", "overall impression", "answer quality", "response quality", "total"),
 )
 """Labels of other things too, such as a remark or a number of points: only "7/10" counts there."""
 _TEXT_LABELS = (
@@ -124,6 +124,7 @@ _LABEL = rf"""
     {_LEADS} (?P<label>%s)
     (?(quote)["'>】\]])
     (?: [ \t]+(?:given|assigned|awarded|finale?|globale?|total[e]?)\b )?
+    (?: [ \t]+based[ ]on[ ](?:the|these|this)[ ](?:given[ ])?(?:criteria|rubric|above)\b )?
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
     [*_`]*+ (?: [ \t]*+ [★☆⭐✨]++ )?
     (?: [ \t]*+ (?P<scale> [(\[](?:[0-9 .,/~-]|to|out|of|from|points?|scale|max|满分|分制?)*+[)\]]
@@ -257,7 +258,11 @@ def _labelled(
     fills_line = _LINE_ENDS.match(text, reading.end) is not None
     signed = match["sign"] is not None or match["quote"] in _TAGS
     label = match["label"]
-    weak = not signed or label == "final" or (label == "overall" and not reading.scaled)
+    weak = (
+        not (signed or (match["word"] and reading.scaled))
+        or label == "final"
+        or (label == "overall" and not reading.scaled)
+    )
     if (
         (not reading.scaled and match.groupdict().get("with_scale") is not None)
         or (not signed and match["word"] is None and label in _NAMES)  # "Answer A" names an answer

@@ -340,8 +340,12 @@ def _is_prose(value: Any, reader: ClaimReader) -> bool:
     sentences = len(words) >= _PROSE_WORDS or text.endswith((".", "!", "。"))
     if not sentences or reader.read_at(text, 0) or _NO_PROSE.search(text):
         return False
-    readings = (reader.read_at(text, word.start()) for word in words)
-    return not any(reading and not isinstance(reading.verdict, float) for reading in readings)
+    return not any(  # "one" and "two" are words of prose
+        reading.verdict is not None
+        for word in words
+        if (reading := reader.read_at(text, word.start()))
+        and (isinstance(reading.verdict, str) or text[word.start()].isdigit())
+    )
 
 
 def _says_other(key: str, value: Any, reader: ClaimReader) -> bool:

@@ -46,11 +46,14 @@ _GIVES = re.compile(
     (?: {_WILL} (?: (?:{"|".join(_RATES)}) | giving | awarding ) [ ] (?P<object>{_JUDGED}[ ])?
       | (?P<puts> {_WILL} (?:put|place)[ ]{_JUDGED}[ ]at[ ] )
       | (?P<ends> {_WILL} (?: (?:go|going)[ ]with | (?:settle|settling|land)[ ]on ) [ ] )
-      | (?: {_WILL} | let's[ ] ) (?: call[ ]it | say (?: [ ](?:it|this|that)(?:'s|[ ]is) )?+ ) [ ]
-      | {_JUDGED} [ ] (?: (?P<deserves>deserves|merits) | (?P<earns>{"|".join(_EARNS)}|is[ ]worth) ) [ ]
+      | (?: {_WILL} | let's[ ] ) (?: call[ ]it | go
+          | say (?: [ ](?:it|this|that)(?:'s|[ ]is) )?+ ) [ ]
+      | {_JUDGED} [ ] (?: (?P<deserves>deserves|merits)
+          | (?P<earns>{"|".join(_EARNS)}|is[ ]worth) ) [ ]
       | (?:this|it)(?:'s|[ ]is)[ ] (?= an?[ ]{SOLID}[ ] )
-      | (?P<is> (?:this|it|that)(?:'s|[ ]is)[ ] (?=an?[ ]) )
-      | (?P<noun> (?=an?[ ]{SOLID}[ ]) )
+      | (?P<is> (?:it's|(?:that|this)(?:'s|[ ]is)|{_JUDGED}[ ]is)[ ] (?=an?[ ]) )
+      | (?:easily|definitely|clearly|honestly)[ ](?=an?[ ])
+      | (?P<noun> (?=an?[ ](?:{SOLID}[ ])?[*_]*+[0-9]) )
       | (?:this[ ]is[ ])? (?=an?[ ]{SOLID}[ ][*_]*+[0-9.]++[ ]?(?:/|out[ ]of)[ ]?[0-9])
       | (?P<mark> (?:(?:my|the)[ ])?(?:(?:final|overall|appropriate|(?:most[ ])?fitting
           |resulting)[ ])?{_MARK} (?:[ ](?:i|we)(?:'d|[ ]would)?[ ](?:give|assign))?
@@ -64,8 +67,29 @@ _GIVES = re.compile(
 )
 _VERBS = (
     *(f" {verb} " for verb in (*_RATES, *_EARNS, *_OTHERS, "is", "it's", "of", "be")),
-    *("\nrated ", "\nrating ", "\ngiving ", "\nit's ", "\nthis ", "\nit ", "\na ", "\nan "),
-    *("going with ", "settling on ", "land on ", "that's "),
+    *(
+        "\nrated ",
+        "\nrating ",
+        "\ngiving ",
+        "\nit's ",
+        "\nthis ",
+        "\nit ",
+        "\na ",
+        "\nan ",
+        ", a ",
+        ", an ",
+    ),
+    *(
+        "going with ",
+        "settling on ",
+        "land on ",
+        " go ",
+        "that's ",
+        "\neasily ",
+        "\ndefinitely ",
+        "\nclearly ",
+        "\nhonestly ",
+    ),
 )
 """One of these is in each text that `_GIVES` finds something in."""
 _SENTENCE_CHARS = 300
@@ -76,16 +100,19 @@ _SUPPOSES = re.compile(
 )
 _FITTING = re.compile(
     rf"""
-    [\n.!?;,:] [ \t*_\#>-]*+ {_OPENERS} (?:an?|the)[ ](?:(?:final|overall)[ ])?(?:{_MARK}[ ]of[ ])?
+    [\n.!?;,:] [ \t*_\#>-]*+ {_OPENERS}
+    (?: (?:an?|the)[ ](?:(?:final|overall)[ ])?(?:{_MARK}[ ]of[ ])? | (?=[0-9.]++/) )
     (?P<number>[0-9]++(?:\.[0-9]++)?) (?:/(?P<out>[0-9]++))? [ ](?:is|seems|feels)[ ]
-    (?:(?:most|quite|only|well)[ ])?
-    (?:appropriate|fair|warranted|justified|reasonable|fitting|suitable|deserved)
+    (?:(?:most|quite|only|well|about)[ ])?
+    (?:appropriate|(?<=(?:seem|feel)s[ ])right|(?<=about[ ])right|fair|warranted|justified
+      |reasonable|fitting|suitable|deserved)
     (?= [*_]*+ (?: [.,;!\n] | \Z
       | [ ](?:here|overall|because|since|given|for[ ]this[ ]response)\b ) )
     """,
     re.VERBOSE,
 )
 
+_SO = re.compile(r",[ ](?:and[ ])?(?:so|thus|hence|therefore)\b")
 _FROM_ME = re.compile(r"[*_]*[ ](?:from|for)[ ]me(?=[.!\n]|\Z)")
 _STOPS = re.compile(r"[*_]{0,4}+(?:[.!](?=\s|\Z)|\s*\Z)")
 _IN_POINTS = re.compile(r"points?|pts|stars?|分|点|점")
@@ -181,7 +208,7 @@ def _is_verdict_sentence(
     ends = match["ends"] and text[match.end()].isalnum() and _STOPS.match(text, reading.end)
     if ends or _IN_POINTS.search(text, match.end(), reading.end):
         return True
-    if match["earns"] and match[0].startswith(",") and not match["lead"]:
+    if match["earns"] and match[0].startswith(",") and not (match["lead"] or _SO.match(match[0])):
         return reading.scaled  # "on the second roll, it gets a 2"
     known = ("of", "on", "object", "deserves", "puts", "solid", "mark", "article")
     return reading.scaled or any(match[name] for name in known)

@@ -27,7 +27,7 @@ _REMARK = re.compile(
     rf"""
     [*_]{{0,4}}+ (?: [ ](?:-|—)[ ] | — | [ ]?\n{{1,3}} | [ ]\(
       | (?<!\b1)[.][ ](?=(?:the|this)[ ]) ) [*_]{{0,4}}+
-    (?! the[ ]answer[ ]is[ ][*_]{{0,4}}(?:[0-9]|not\b) | [^\n.]{{0,40}}\b(?:should|must)\b )
+    (?! the[ ]answer[ ](?:is|equals|=)[ ](?!{_GOOD}\b) | [^\n.]{{0,40}}\b(?:should|must)\b )
     (?: (?:(?:an?|the|this|it)[ ])?(?:(?:is|was)[ ])?{_GOOD}\b
       | (?:the|this)[ ](?:assistant|model|user|{_WORK})(?:'s)?[ ]
       | (?:reason(?:ing|s)?|explanation|rationale|justification|feedback|comments?|why)\b
@@ -39,7 +39,7 @@ _REMARK = re.compile(
 # A text ends with "8/10" after a whole sentence, "a strong answer" or "so".
 _CLOSES = re.compile(
     rf"""
-    (?: [.!。] | \b{_GOOD},?[ ](?:\w{{1,14}}[ ])?{_WORK} (?: [ ]- | [ ]?— | [,:;!] )
+    (?: (?<=\w{{3}})[.!。] | \b{_GOOD},?[ ](?:\w{{1,14}}[ ])?{_WORK} (?: [ ]- | [ ]?— | [,:;!] )
       | (?: (?<=\n) | (?<=[.!;,][ ]) )
         (?: so | thus | hence | therefore | overall | all[ ]in[ ]all | all[ ]things[ ]considered
           | in[ ](?:total|summary|conclusion) ) [:,]?
@@ -57,6 +57,7 @@ _ANOTHER_SAYS = re.compile(
     r"|line)[ ](?:itself[ ]|also[ ])?(?:says?|said|writes?|wrote|claims?|claimed|states?|stated"
     r"|reads|quotes?|tells?|told|instructs?|declares?|asserts?|ends|concludes?|demands?|asks?"
     r"|asked)\b"
+    r"|\b(?:written|reads?|says?|instructs?|states?|prompts?|quoted?)\b[^.!?\n]{0,60}:"
 )
 
 
