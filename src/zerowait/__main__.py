@@ -2,5 +2,4 @@
 
 from zerowait.cli import main
 
-if __name__ == "__main__":  # tools for documentation import every module
-    main()
+main()

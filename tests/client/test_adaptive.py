@@ -136,7 +136,7 @@ def test_a_late_429_of_an_old_burst_does_not_cut_again_for_what_was_answered_mea
     assert rule.limit == 60
 
 
-def test_a_known_ceiling_is_probed_ever_more_patiently_up_to_four_seconds():
+def test_a_known_ceiling_is_probed_ever_more_patiently_up_to_three_seconds():
     ceiling, waits_s = RejectionCeiling(), []
     for number in range(1, 11):
         ceiling.sent(number, 59 + number)
@@ -153,7 +153,7 @@ def test_a_known_ceiling_is_probed_ever_more_patiently_up_to_four_seconds():
         assert ceiling.refused(sample, 61.0, latency_s=0.5) == 60
         held = [step / 10 for step in range(100) if not _may_probe(ceiling, now_s, step / 10)]
         waits_s.append(max(held) + 0.1)
-    assert waits_s == pytest.approx([1.0, 2.0, 4.0, 4.0, 4.0, 4.0])
+    assert waits_s == pytest.approx([1.0, 2.0, 3.0, 3.0, 3.0, 3.0])
 
 
 def _may_probe(ceiling, now_s, after_s):

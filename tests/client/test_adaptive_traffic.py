@@ -118,6 +118,17 @@ def test_a_cap_that_halves_and_recovers_is_followed_both_ways():
     assert refused_share(server) <= 0.0125
 
 
+def test_room_that_comes_back_after_a_known_ceiling_is_used_within_seconds():
+    changes = (Change(at_s=40, concurrency=30), Change(at_s=80, concurrency=60))
+    runs = [
+        pressed(Capacity(concurrency=60, changes=changes, retry_after_s=1.0), seconds=92, seed=seed)
+        for seed in range(4)
+    ]
+    again = mean(goodput(server, after_s=80, until_s=92) for server, _ in runs)
+    assert again >= 0.75 * 60 / MEAN_S
+    assert mean(refused_share(server) for server, _ in runs) <= 0.0125
+
+
 @pytest.mark.parametrize("cap", [1, 2, 4, 8])
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
 def test_a_server_that_bears_little_costs_no_judgement_and_hardly_any_time(cap, retry_after_s):

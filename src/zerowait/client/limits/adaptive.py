@@ -213,6 +213,7 @@ START: Final = 32
 _SATURATED: Final = 0.8
 _SMOOTHING: Final = 0.05
 _FAST: Final = 0.5
+_LEAP: Final = 8
 _STEEPEST: Final = 0.25
 
 
@@ -231,6 +232,10 @@ class Ramp:
         """Lengthen the step, up to a quarter of `limit` a round: nothing has stood in the way."""
         self._step = min(self._step * (1 + 0.5 / limit), max(1.0, _STEEPEST * limit))
 
+    def leap(self, limit: float) -> None:
+        """Lengthen the step to an eighth of `limit`: a ceiling that stood in the way is gone."""
+        self._step = max(self._step, limit / _LEAP)
+
     def slow_down(self) -> None:
         """End the fast start: from here on by one a round."""
         self.ramping = False
@@ -247,10 +252,10 @@ class AdaptiveLimit:
     It grows by half each round trip until something stands in the way. 429s set it to what
     was accepted where they come from the number in flight (`RejectionCeiling`) or from the rate
     (`RefusedShare`), and do not move it where a lower limit is refused no less. From a ceiling it
-    grows by one a round, with pauses of up to 4 s while that is refused, and faster beyond it.
-    Latency stops it where a server queues instead of refusing (`LatencyGradient`). Only successes
-    of requests that were sent with 80 % of the slots held are a reason to grow; cancellations,
-    timeouts and 5xx change nothing.
+    grows by one a round, with pauses of up to 3 s while that is refused, and beyond it by an eighth
+    to a quarter. Latency stops it where a server queues instead of refusing (`LatencyGradient`).
+    Only successes of requests that were sent with 80 % of the slots held are a reason to grow;
+    cancellations, timeouts and 5xx change nothing.
 
     Args:
         start: slots before anything is known.
@@ -301,6 +306,8 @@ class AdaptiveLimit:
             return
         if self._ceiling.ended(sample) and not self._share.on_trial:
             self._undo_cut("as many were accepted after all")
+            if self._share.is_behind(self._value):
+                self._ramp.leap(self._value)
         if sample.ending is AttemptOutcome.SUCCEEDED:
             self._succeeded(sample)
 
@@ -376,8 +383,13 @@ class AdaptiveLimit:
     def _grow(self) -> None:
         self._before_cut = None
         self._set(self._value + self._ramp.gain(self._value), "answers came as fast as before")
-        if not self._ramp.ramping and self._ceiling.is_behind(self._value):
+        if self._ramp.ramping or not self._share.is_behind(self._value):
+            return
+        had_ceiling = self._ceiling.height is not None
+        if self._ceiling.is_behind(self._value):
             self._ramp.accelerate(self._value)
+            if had_ceiling:
+                self._ramp.leap(self._value)
 
     def _set(self, value: float, why: str) -> None:
         before = self.limit

@@ -18,7 +18,7 @@ import msgspec
 
 from zerowait.client.limits.limiter import AttemptOutcome, AttemptSample
 
-LONGEST_PAUSE_S: Final = 4.0
+LONGEST_PAUSE_S: Final = 3.0
 LONGEST_RETRY_AFTER_S: Final = 60.0
 _SAME: Final = 0.1  # ceilings that differ by no more are the same one, met again
 _AT: Final = 0.97  # of the ceiling: a request that met as many was refused because of it
@@ -41,6 +41,7 @@ _TRIED: Final = 0.8  # of what was accepted
 _TRIAL_REFUSALS: Final = 10  # so many would be expected in a trial without effect
 _TRIAL_SENDS: Final = 100  # and it is at least so long
 _FELL: Final = 4.0  # a share that falls to a quarter depends on the limit
+_SURPASSED: Final = 1.5  # times what a rate allowed: a limit above it has left the rate behind
 
 
 class RejectionCeiling:
@@ -110,7 +111,7 @@ class RejectionCeiling:
         if others <= 0:
             return None  # alone on the wire: there is no less
         if self.height is not None and limit > self.height and others >= _AT * self.height:
-            self._support += 1
+            self._support = min(self._support + 1, _PROOF)
             self._hit(sample, latency_s, self.height)
             return self.height
         # replies come in the order of the sends: what was sent before and is out was accepted
@@ -257,12 +258,17 @@ class RefusedShare:
         self._refusals = 0
         self._number = 0
         self._trust_until = 0
+        self._settled = 0.0
         self._trial: _Trial | None = None
 
     @property
     def on_trial(self) -> bool:
         """Whether a lower limit is being tried."""
         return self._trial is not None
+
+    def is_behind(self, limit: float) -> bool:
+        """Whether `limit` has passed what a rate allowed, or no rate was found."""
+        return limit >= _SURPASSED * self._settled
 
     def allows_growth(self, *, ramping: bool) -> bool:
         """Whether the limit may grow: no lower one is tried, and no more are refused than usual.
@@ -317,7 +323,7 @@ class RefusedShare:
             now = trial.refusals / trial.sends
             return self._independent((now + trial.share) / 2, trial.before)
         if trial.sends >= size:
-            self._trial = None
+            self._trial, self._settled = None, trial.settled
             self.background = min(self.background, trial.refusals / trial.sends)
             return RefusalVerdict(trial.settled, RefusalFinding.DEPENDS)
         return None
@@ -325,6 +331,6 @@ class RefusedShare:
     def _independent(self, share: float, before: float) -> RefusalVerdict:
         """The verdict that `share` does not depend on the limit, which is set back to `before`."""
         self.forget()
-        self.background = share
+        self.background, self._settled = share, 0.0
         self._trust_until = self._number + _TRUSTED_SENDS
         return RefusalVerdict(before, RefusalFinding.INDEPENDENT)
