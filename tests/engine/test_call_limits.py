@@ -14,6 +14,7 @@ import zerowait
 from zerowait import Abstain, ConfigError, Engine, FailureKind, Sample, Score
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
+from zerowait.engine.pool import worker_pool
 from zerowait.engine.pool.scorer_pool import CallLimits, ScorerPool
 from zerowait.engine.pool.worker_pool import Growth
 from zerowait.engine.together import side_by_side
@@ -283,6 +284,39 @@ def test_rows_that_hang_cost_their_own_deadline_however_many():
     why = "regex gave no answer in 0.5 s"
     assert outcomes[:8] == [Abstain(FailureKind.TIMEOUT, why)] * 8
     assert {outcome.value for outcome in outcomes[8:]} == {1.0}
+
+
+def test_forty_rows_that_hang_all_run_at_once_and_let_sound_rows_go_on():
+    options, hanging, sound = HANGS["regex"]
+
+    async def main():
+        pool = ScorerPool()
+        await pool.run("regex", sound, options=options)
+        began_s = time.monotonic()
+        calls = [pool.run("regex", hanging, options=options, timeout_s=8) for _ in range(40)]
+        async with asyncio.TaskGroup() as group:
+            stuck = [group.create_task(call) for call in calls]
+            await asyncio.sleep(0)
+            rows = [group.create_task(pool.run("regex", sound, options=options)) for _ in range(40)]
+            await asyncio.wait(rows)
+            were_stuck = not any(task.done() for task in stuck)
+        took_s = time.monotonic() - began_s
+        await pool.aclose()
+        return were_stuck, took_s, [each.result() for each in stuck], [r.result() for r in rows]
+
+    were_stuck, took_s, stuck, rows = asyncio.run(main())
+    assert were_stuck
+    assert took_s < 16  # two deadlines: they are not run in waves
+    assert {each.kind for each in stuck} == {FailureKind.TIMEOUT}
+    assert {row.value for row in rows} == {1.0}
+
+
+def test_a_pool_has_few_processes_while_memory_is_low(monkeypatch):
+    growth = Growth(max_workers=128, max_workers_low_memory=16)
+    monkeypatch.setattr(worker_pool, "_is_memory_low", lambda: True)
+    assert [growth.most(running) for running in (2, 15, 16, 60)] == [128, 128, 16, 16]
+    monkeypatch.setattr(worker_pool, "_is_memory_low", lambda: False)
+    assert growth.most(60) == 128
 
 
 def test_a_pool_leaves_no_process_and_no_descriptor_behind():

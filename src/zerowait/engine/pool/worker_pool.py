@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from zerowait.engine.pool.microbatch import TakeCalls
 from zerowait.engine.pool.worker import (
@@ -25,24 +27,38 @@ class Growth:
     """When a `WorkerPool` has more processes than its size.
 
     A call that is slow no longer counts against the pool's size, so the next one may start beside
-    it. A call that hangs goes on at a lower priority. Where hanging calls use up the processes, the
-    one that has run longest is stopped and restarted later, with its whole deadline, when no other
-    call waits.
+    it. A call that hangs goes on at a lower priority. A deadline starts when the call does, so that
+    a call that has only waited never times out; there are many processes, so that it hardly waits.
+    Where hanging calls use them up, the one that has run longest is stopped and restarted later,
+    with its whole deadline, when no other call waits. Where less than a quarter of the machine's
+    memory is available, there are no more than `max_workers_low_memory`.
 
     Args:
         max_workers: processes at once; a response can make each of them hang until its deadline.
+            One that hangs has a few MB of its own.
+        max_workers_low_memory: the same while memory is low; no more than `max_workers` count.
         slow_s: seconds after which a call is slow; an ordinary answer takes a tenth of it.
         hanging_s: seconds after which a call hangs.
     """
 
-    max_workers: int = 16
+    max_workers: int = 128
+    max_workers_low_memory: int = 16
     slow_s: float = 0.02
-    hanging_s: float = 0.5
+    hanging_s: float = 0.1
 
-    @property
-    def max_restarts(self) -> int:
-        """Processes that restarted calls may have at once, so that other calls always go on."""
-        return max(1, self.max_workers * 3 // 4)
+    def most(self, running: int) -> int:
+        """Processes that there may be at once, now that there are `running`."""
+        low = min(self.max_workers, self.max_workers_low_memory)
+        return low if running >= low and _is_memory_low() else self.max_workers
+
+
+def _is_memory_low() -> bool:
+    """Whether less than a quarter of the memory is available; False where nothing tells."""
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        sizes = {name: int(size.split()[0]) for name, _, size in (x.partition(":") for x in lines)}
+        return 4 * sizes["MemAvailable"] < sizes["MemTotal"]
+    return False
 
 
 class WorkerLease:
@@ -163,10 +179,12 @@ class WorkerPool:
             return taken < self._size
         slow = sum(lease.is_slow for lease in self._leases)
         restarts = sum(lease.is_restart for lease in self._leases)
-        if is_restart and restarts >= self._growth.max_restarts:
+        if taken - slow >= self._size:
             return False
-        most = max(self._growth.max_workers, self._size)
-        return taken - slow < self._size and taken < most
+        most = max(self._growth.most(taken), self._size)
+        if is_restart and restarts >= max(1, most * 3 // 4):
+            return False  # so that other calls always go on
+        return taken < most
 
     async def _score(
         self, lease: WorkerLease, target: str, calls: list[bytes], timeout_s: float
@@ -241,7 +259,7 @@ class WorkerPool:
                 if not lease.is_restart:
                     evictable.append((took_s, lease))
         self._grant_slots()
-        if self._waiting and evictable and hanging > growth.max_workers - self._size:
+        if self._waiting and evictable and hanging > growth.most(len(self._leases)) - self._size:
             _, longest = max(evictable, key=lambda each: each[0])
             assert longest.worker is not None  # noqa: S101 - only such leases are evictable
             longest.is_evicted = True
