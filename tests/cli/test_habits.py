@@ -21,7 +21,7 @@ RULE = "components: {answer: {scorer: contains}}\n"
 QUESTION = {"question": "Who", "golden_answers": ["a"], "id": "1"}
 PASSAGE = {"title": "Lima", "text": "In Peru."}
 ENTRY = '{"key":"g","judge":"j","model":"m","fingerprint":"","created":1,"reply":"r","verdict":{"outcome":"score","value":1}}\n'
-REFERENCE = Path(__file__).parents[2] / "docs/reference.md"
+REFERENCE = Path(__file__).parents[2] / "docs/reference/cli.md"
 SERVERS = {"judge", "serve", "retriever serve", "train"}  # they have no result to print
 
 

@@ -35,7 +35,7 @@ def test_a_trainer_whose_packages_are_missing_is_a_line_and_no_traceback(capsys,
 
 
 def test_another_release_of_verl_is_said(capsys, monkeypatch):
-    monkeypatch.setattr("zerowait.cli.doctor._version", lambda name: "0.10.0")
+    monkeypatch.setattr("zerowait.cli.doctor._installed_version", lambda name: "0.10.0")
     assert doctor([]) == 0
     assert "tested with verl 0.9.x" in capsys.readouterr().out
 

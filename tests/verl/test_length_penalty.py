@@ -349,6 +349,7 @@ def test_a_function_that_gives_no_number_abstains(returned):
 
 
 def test_starting_and_shutting_down_may_be_repeated_and_a_batch_opens_again():
+    before = set(threading.enumerate())
     rewards = manager(settings())
     rewards.shutdown_workers()
     rewards.start_workers()
@@ -356,7 +357,8 @@ def test_starting_and_shutting_down_may_be_repeated_and_a_batch_opens_again():
     assert values(rewards(batch(["a"]))) == [1.0]
     rewards.shutdown_workers()
     rewards.shutdown_workers()
-    assert not [thread for thread in threading.enumerate() if thread.name == "zerowait"]
+    begun = set(threading.enumerate()) - before
+    assert not [thread for thread in begun if thread.name == "zerowait"]
     assert values(rewards(batch(["a"]))) == [1.0]
     rewards.shutdown_workers()
 

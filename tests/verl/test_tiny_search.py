@@ -46,7 +46,7 @@ def test_a_lesson_teaches_the_models_own_tokens_only(tokenizer, examples):
 def test_an_animal_that_was_read_is_the_one_to_answer_with(tokenizer, examples):
     texts = [PolicyTokens(tokenizer).decode(example.tokens) for example in examples]
     read = [text for text in texts if "<information>" in text]
-    assert len(read) == _FORMS["search"] + _FORMS["told"]
+    assert len(read) == _FORMS["search"] + _FORMS["given"]
     for text in read:
         animal = text.rpartition("<answer>")[2].removesuffix("</answer>")
         assert f"keeps a {animal}." in text
