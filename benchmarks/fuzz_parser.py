@@ -75,6 +75,11 @@ LABELS = [
     *("evaluation", "assessment", "overall", "bewertung", "punktzahl", "puntuación", "puntuacion"),
     *("calificación", "calificacion", "оценка", "评分", "得分", "分数", "打分", "评级", "评价"),
     *("总分", "スコア", "評価", "得点", "点数", "점수", "평점"),
+    *("gesamtbewertung", "gesamtpunktzahl", "балл", "ocena", "punteggio", "valutazione", "puan"),
+    *("pontuação", "pontuacao", "avaliação", "avaliacao", "évaluation", "beoordeling", "điểm"),
+    *("final", "rated", "note", "notes", "nota", "voto", "cijfer", "punkte", "points", "result"),
+    *("overall quality", "overall impression", "answer quality", "response quality", "total"),
+    *("总评", "scale", "out of 10", "10"),
 ]
 CHOICE_LABELS = [
     *("answer", "choice", "decision", "prediction", "conclusion", "result", "label"),
@@ -121,8 +126,11 @@ WORD = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 SOLID = "solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable"
 GIVES = re.compile(
     r"(?:\b(?:rate|give|score|grade|assign|award|deserves|earns|gets|merits|receives|scores|rated"
-    r"|rating|giving|awarding|scoring|settle on|land on|go(?:ing)? with|call it|put|place|say"
-    r"|(?:this|it|that)(?:'s| is)|(?:would|should) be)\b[^.\n]*|\[result\]\W*)\Z",
+    r"|rating|giving|awarding|scoring|settl(?:e|ing) on|land on|go|going with|call it|put|place"
+    r"|say|(?:this|it|that)(?:'s| is)|(?:would|should) be|warrants|worth|easily|definitely|clearly"
+    r"|honestly|gebe|vergebe|bewerte"
+    r"|donne|donnerais|mets|attribue|doy|daría|otorgo|asigno|do|darei|assegno|dou|daria|atribuo"
+    r"|ставлю|даю|оцениваю)\b[^.\n]*|[打评给值得][^。\n]{0,16}|\[result\]\W*)\Z",
     re.IGNORECASE,
 )
 FITS = re.compile(
@@ -132,9 +140,11 @@ FITS = re.compile(
 )
 ARTICLE = re.compile(rf"(?:\ban? )?(?:\b(?:{SOLID}) )?[\s*_\"'`(\[$]*\Z|\ban? \Z", re.IGNORECASE)
 OPENING_GROUND = re.compile(
-    r"[\W_]*(?:/|out of\b|of\b|von\b|sur\b|on an?\b|because\b|since\b|as\b|due to\b)",
+    r"[\W_]*(?:/|out of\b|of\b|von\b|sur\b|on an?\b|because\b|since\b|as\b|due to\b"
+    r"|\w+ (?:response|answer)|[a-z]{2,}\b)",
     re.IGNORECASE,
 )
+CLOSES = re.compile(r"[*_]* ?(?:/|out of) ?\d+[*_]*(?: (?:from|for) me)?[\s.!*_]*\Z", re.IGNORECASE)
 IS_TRUE = re.compile(r"[\"']\s*:\s*true\b", re.IGNORECASE)
 RANGE = re.compile(
     rf"[ \t]*(?:-[ \t]*\d|(?:to\b|or\b|至|到|或)[ \t]*(?:\d|{WORD.pattern}))", re.IGNORECASE
@@ -198,6 +208,8 @@ def _is_verdict(text: str, match: re.Match[str], labels: list[str]) -> bool:
         return True
     said = text[max(0, match.start() - 160) : match.start()]
     if GIVES.search(said) or FITS.match(text, match.end()):
+        return True
+    if CLOSES.match(text, match.end()):
         return True
     begins = not re.search(r"[^\W_]", ARTICLE.sub("", text[: match.start()]))
     return begins and OPENING_GROUND.match(text, match.end()) is not None

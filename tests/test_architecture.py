@@ -145,6 +145,41 @@ def test_every_room_is_listed():
     assert {room for room in rooms if room[1] not in ROOMS.get(room[0], {})} == set()
 
 
+# Names that stand in several modules and mean the same in each.
+SHARED_NAMES = {
+    "T": "a type variable",
+    "R": "a type variable",
+    "build": "a function of `config`, and the command `zerowait retriever build`",
+    "judge": "the commands `zerowait judge` and `zerowait doctor judge`",
+    "prune": "the command `zerowait cache prune`, and what it does",
+    "serve": "the commands `zerowait serve` and `zerowait retriever serve`",
+    "serve_forever": "runs a server until it is told to end: each of our three servers has one",
+}
+
+
+def defined_names(module: Path) -> set[str]:
+    """The public names of a module's own classes, functions and constants."""
+    found = set()
+    for node in parsed(module).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            found.add(node.target.id)
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_one_name_means_one_thing():
+    modules = {}
+    for module in MODULES:
+        for name in defined_names(module):
+            modules.setdefault(name, []).append(str(module.relative_to(SOURCE)))
+    shared = {name: where for name, where in modules.items() if len(where) > 1}
+    assert {name: where for name, where in shared.items() if name not in SHARED_NAMES} == {}
+    assert set(SHARED_NAMES) <= set(shared)
+
+
 def test_the_public_names_are_exactly_the_ones_listed():
     for name in zerowait.__all__:
         getattr(zerowait, name)

@@ -2,4 +2,5 @@
 
 from zerowait.cli import main
 
-main()
+if __name__ == "__main__":  # tools for documentation import every module
+    main()

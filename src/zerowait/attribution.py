@@ -67,6 +67,7 @@ ENDINGS: Final[Mapping[str, ReplyEnding]] = {
         "model_length model_context_window_exceeded context_length_exceeded",  # Mistral, Anthropic
         "token_limit maximum_tokens max_length max_len limit incomplete",  # watsonx, Aleph Alpha
         "error_limit length_limit too_long truncated reason_max_len reason_max_context",
+        "max_tokens_reached token_limit_reached repetition_truncation",
         "alternative_status_truncated_final",
     ),
     **_words(
@@ -109,6 +110,8 @@ def ending_of(finish: object, accepted: Collection[str] = ()) -> ReplyEnding:
     """
     if not is_told(finish):
         return ReplyEnding.COMPLETE
+    if isinstance(finish, Mapping) and isinstance(finish.get("type"), str):  # SGLang's own API
+        finish = finish["type"]
     word = finish.strip().casefold() if isinstance(finish, str) else shown_ending(finish)
     if any(word == each.strip().casefold() for each in accepted):
         return ReplyEnding.COMPLETE
@@ -190,9 +193,9 @@ _PER_MINUTE: Final = _any(
 _PASSES: Final = _any(
     _PER_MINUTE.pattern, r"rate[ _-]?limit|throttl|try again in|resource_exhausted"
 )
-_REFUSABLE: Final = frozenset({400, 403, 409, 422, 424, 451})
+_REFUSABLE: Final = frozenset({400, 403, 409, 422, 424, 446, 451})
 _MEASURED: Final = frozenset({400, 413, 422, 424})
-_PAID: Final = frozenset({400, 402, 403, 412, 429})
+_PAID: Final = frozenset({400, 401, 402, 403, 412, 429})
 
 RULES: Final[Sequence[Rule]] = (
     Rule(
@@ -205,8 +208,10 @@ RULES: Final[Sequence[Rule]] = (
         statuses=_PAID,
         says=_any(
             r"\b(?:account|organi[sz]ation|project|team|workspace)\b[^.]{0,60}\b"
-            r"(?:deactivated|suspended|disabled|terminated|flagged|banned|overdue|in arrears)",
-            r"account_?(?:deactivated|overdue|suspended)|access_?terminated",
+            r"(?:deactivated|suspended|disabled|terminated|flagged|banned|overdue|in arrears"
+            r"|restricted(?! to\b))",
+            r"account_?(?:deactivated|overdue|suspended)|access_?terminated|\bcode_1112\b",
+            r"账[户号](?:已经?)?被?(?:锁定|冻结|停用|封禁)",
         ),
     ),
     Rule(
@@ -240,12 +245,15 @@ RULES: Final[Sequence[Rule]] = (
             r"moderation[ _](?:blocked|failed|error|flagged|refused)|content[ _]moderation",
             r"inappropriate|sensitive_?(?:content|information|words?|data)|new_sensitive",
             r"(?<!case[ -])\bsensitive (?:content|information|words?|data|text|topic)",
-            r"敏感|不安全|违规|安全审核|内容审核",
+            r"敏感|不安全|违规|安全审核|内容审核|审核(?:不|未)通过",
+            r"content_violation|unsafe_request|content is (?:not safe|unsafe)",
+            r"prompt (?:was )?blocked",
             r"violat\w+ (?:\S+ ){0,6}(?:polic(?:y|ies)|guidelines|terms|rules)",
             r"(?:usage|safety|content|acceptable use) (?:policy|policies|guidelines)",
             r"block_?reason|prohibited[ _]content|safety_check|safety (?:system|filter|settings?)",
             r"blocked (?:by|due to|because of) (?:\w+ ){0,4}(?:safety|(?:content )?filter)",
-            r"guardrail\w*\b[^.]{0,40}(?:block|interven|violat|trigger)|guardrail_intervened",
+            r"guardrail\w*\b[^.]{0,60}(?:block|interven|violat|trigger|failed)",
+            r"guardrail_(?:intervened|triggered)",
             r"(?:block|interven|violat|trigger)\w*[^.]{0,40}\bguardrail",
             r"\bcode_(?:1301|1026|1027)\b|unsafe (?:content|prompt)|ip_?infringement",
         ),
@@ -292,7 +300,8 @@ RULES: Final[Sequence[Rule]] = (
             r"reduce (?:the length|your prompt|your message|the number of tokens)",
             r"too big compared|expected maxLength|string_above_max_length",
             r"at least 1, got -|default_max_tokens \(-",
-            r"超长|超限|超出(?:了)?(?:最大)?长度|过长|\bcode_(?:1261|3051|336103|336007)\b",
+            r"(?:input|prompt) tokens must be (?:no more|less|fewer|at most)",
+            r"超长|长度超|超出(?:了)?(?:最大)?长度|过长|tokens?(?:数量?|长度)?超|\bcode_(?:1261|3051|336103|336007)\b",
         ),
         unless=_any(r"max_(?:completion_)?tokens is too large|completion tokens, whereas"),
     ),
@@ -320,8 +329,9 @@ RULES: Final[Sequence[Rule]] = (
         statuses=frozenset({402, 403, 429}),
         waits=False,
         says=_any(
-            r"per[ _-]?(?:day|month)|daily (?:request |token )?(?:limit|quota)|/ ?(?:month|day)\b",
-            r"limit: 0(?![\d.])|monthly",
+            r"per[ _-]?(?:day|month)|daily (?:free |request |token )*(?:limit|quota|allocation)",
+            r"/ ?(?:month|day)\b|per 86400 ?s|ByDay\b|limit: 0(?![\d.])|monthly",
+            r"total request limit|使用上限|\bcode_(?:1304|1308|1309|1310|2056)\b",
         ),
         unless=_any(r"try again in|per[ -]minute|/ ?min\b"),
     ),
@@ -334,8 +344,10 @@ RULES: Final[Sequence[Rule]] = (
         status=402,
         statuses=_PAID,
         says=_any(
-            r"insufficient_(?:quota|balance|credits?|funds)|exceeded_current_quota",
-            r"billing_?(?:hard_?limit|not_?active|error)|payment_?required|arrearage",
+            r"insufficient_(?:\w+_)?(?:quota|balance|credits?|funds)|exceeded_current_quota",
+            r"pre_consume_token_quota|token_quota_reached|SetLimitExceeded|Resource_?Pack_?Exhausted",
+            r"not_enough_balance|key limit exceeded",
+            r"billing_?(?:hard_?limit|not_?active|error|disabled)|payment_?required|arrearage",
             r"budget_?exceeded|budget has been exceeded|\bcode_(?:1113|1008|30001)\b|freetieronly",
         ),
         unless=_any(
@@ -354,6 +366,9 @@ RULES: Final[Sequence[Rule]] = (
         waits=False,
         says=_any(
             r"(?:insufficient|not enough) (?:quota|(?:account )?balance|credits?|funds)",
+            r"quota is (?:not enough|insufficient)|any credits|balance is 0\b",
+            r"requires billing to be",
+            r"exhausted (?:its|your|the) (?:\w+ ){0,3}(?:quota|credits?|allocation)",
             r"balance (?:is )?(?:too low|insufficient|not enough|exhausted)|credit balance",
             r"exceeded your (?:current|monthly|plan) (?:quota|included|limit|usage)",
             r"(?:out of|more|no|all available|run out of|used all|remaining) credits",
@@ -362,7 +377,7 @@ RULES: Final[Sequence[Rule]] = (
             r"(?:usage|quota|credit) limits? (?:ha(?:s|ve) been )?(?:reached|exceeded|exhausted)",
             r"reached your (?:\w+ ){0,3}usage limit|out of call volume quota",
             r"quota (?:has been |is )?(?:exhausted|used up|depleted)|free (?:allocated )?quota",
-            r"欠费|余额不足|余额已|额度(?:已|不足)|配额(?:已|不足)",
+            r"欠费|余额不足|余额已|额度(?:已|不足|失败)|配额(?:已|不足)",
         ),
         unless=_PASSES,
     ),
@@ -384,6 +399,42 @@ RULES: Final[Sequence[Rule]] = (
         again="later",
         statuses=frozenset({429}),
         says=re.compile(""),
+    ),
+    Rule(
+        name="too many requests, told by another status",
+        servers="Bedrock, LiteLLM, gateways",
+        kind=FailureKind.RATE_LIMITED,
+        cause="provider",
+        again="later",
+        status=429,
+        statuses=frozenset({400, 500}),
+        says=_any(
+            r"Throttling|too ?many ?requests|rate_limit_(?:exceeded|error)|RateLimitError",
+            r"\bresource_exhausted\b",
+        ),
+    ),
+    Rule(
+        name="what the model wrote is not in the form that was asked for",
+        servers="Groq",
+        kind=FailureKind.UNPARSEABLE,
+        cause="policy",
+        again="later",
+        statuses=frozenset({400}),
+        says=_any(r"json_validate_failed|tool_use_failed"),
+    ),
+    Rule(
+        name="the server failed, told as if the request were at fault",
+        servers="LM Studio, NVIDIA, vLLM, Groq",
+        kind=FailureKind.HTTP_ERROR,
+        cause="provider",
+        again="later",
+        status=500,
+        statuses=frozenset({400, 498}),
+        says=_any(
+            r"has crashed|\bDEGRADED\b|has errored already|engine ?(?:is )?dead",
+            r"capacity[_ ]exceeded",
+            r"out of memory|CUDA error|internal server error",
+        ),
     ),
     Rule(
         name="a body that is too large",
@@ -409,7 +460,7 @@ RULES: Final[Sequence[Rule]] = (
         kind=FailureKind.HTTP_ERROR,
         cause="provider",
         again="later",
-        statuses=frozenset({408, 409, *range(500, 1000)}),
+        statuses=frozenset({408, 409, 423, 424, 425, 460, 499, *range(500, 1000)}),
         says=re.compile(""),
     ),
     Rule(
@@ -424,16 +475,35 @@ RULES: Final[Sequence[Rule]] = (
 )
 """What errors mean; the first that fits."""
 
+_BY_WORDS: Final[Sequence[tuple[re.Pattern[str], int]]] = (
+    (_any(r"rate[ _]limit|too many requests|request limit|过于频繁|限流|并发超"), 429),
+    (
+        _any(
+            r"(?:access token|api key|secret key)\b[^.]{0,60}(?:invalid|header|field)",
+            r"login fail|NoAuth",
+        ),
+        401,
+    ),
+)
+"""The status that the message of an error in the body of a 200 says, where no code does."""
+
 _BY_NAME: Final[Sequence[tuple[re.Pattern[str], int]]] = (
     (_any(r"rate_?limit|too_?many_?requests|throttl|resource_?exhausted|limit_requests"), 429),
-    (_any(r"\b(?:1002|1302|1303|1305)\b"), 429),  # MiniMax, Zhipu
-    (_any(r"insufficient_|payment|billing|arrear|budget_exceeded|exceeded_current_quota"), 402),
+    (_any(r"limit_?exceeded\b(?<!token_limit_exceeded)(?<!context_limit_exceeded)"), 429),
+    (_any(r"\b(?:1002|1039|1302|1303|1305|1308|2056)\b"), 429),  # MiniMax, Zhipu
+    (_any(r"\b(?:17|18|19|33650[1-3])\b"), 429),  # Qianfan
+    (
+        _any(
+            r"insufficient_|payment|billing|arrear|budget_exceeded|exceeded_current_quota|resource_?pack"
+        ),
+        402,
+    ),
     (_any(r"overloaded|unavailable|no_available"), 503),
     (_any(r"gateway_?timeout|time_?out|deadline"), 504),
     (_any(r"server_?error|internal|api_error"), 500),
     (_any(r"content_?filter|content_policy|data_?inspection|block_?reason|moderation"), 400),
     (_any(r"context_length|too_long|exceed_context|invalid|bad_?request"), 400),
-    (_any(r"authentication|unauthori[sz]ed|unauthenticated"), 401),
+    (_any(r"authentication|unauthori[sz]ed|unauthenticated|no_?auth"), 401),
     (_any(r"permission|forbidden"), 403),
     (_any(r"not_?found"), 404),
 )
@@ -473,7 +543,7 @@ def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -
     broken = _broken_off(tree, accepted)
     if broken is not None:
         return broken
-    words = report.shown(body) or "nothing at all"
+    words = report.shown(body) if report.messages else shortened(_text(body)) or "nothing at all"
     words = f"{where} without a chat completion in its body: {words}"
     return Attribution(
         kind=FailureKind.HTTP_ERROR, cause="provider", again="later", status=status, words=words
@@ -483,9 +553,17 @@ def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -
 def _in_body(report: _Report, where: str, *, has_wait: bool) -> Attribution:
     """An error in the body of a 200, which counts as if its status had said it."""
     named = report.status
+    if named is not None and named >= 500 and str(named) not in report.codes:  # a word for anything
+        found = _by_rule(400, report, f"{where} with an error in its body", has_wait=has_wait)
+        if found.cause == "policy":
+            return found
     if named is not None:
         return _by_rule(named, report, f"{where} with error {named} in its body", has_wait=has_wait)
     where = f"{where} with an error in its body"
+    said = " ".join(report.messages)[:_SEARCHED]
+    status = next((status for words, status in _BY_WORDS if words.search(said)), None)
+    if status is not None:
+        return _by_rule(status, report, where, has_wait=has_wait)
     found = _by_rule(400, report, where, has_wait=has_wait)
     if found.kind is FailureKind.HTTP_ERROR and found.again == "never":  # no word of it is known
         return _by_rule(500, report, where, has_wait=has_wait)
@@ -503,7 +581,7 @@ def _by_rule(status: int, report: _Report, where: str, *, has_wait: bool) -> Att
         cause=rule.cause,
         again=rule.again,
         status=status if rule.status is None else rule.status,
-        words=_told(status, where, report.shown()),
+        words=_told(status, where, report.shown(), rule.again),
     )
 
 
@@ -523,13 +601,15 @@ def _asks_for_too_much(said: str) -> bool:
     return int(asked[:18]) >= int(most[:18])
 
 
-def _told(status: int, where: str, words: str) -> str:
+def _told(status: int, where: str, words: str, again: Again) -> str:
     """The provider's words, and ours where they help."""
     hint = ""
     if 300 <= status < 400:
         hint = "redirects are not followed; set base_url to where it leads"
     elif status == 404:
         hint = "check base_url and model"
+    elif again == "elsewhere":
+        hint = ""  # an account without money has a sound key
     elif status in (401, 403) and (not words or _OF_KEYS.search(words)):
         hint = "the key was refused; check the endpoint's api_key_env"
     return ": ".join(part for part in (where, hint, words or "no further words") if part)
@@ -569,11 +649,34 @@ def _left_undone(words: str, *, ending: str = "") -> Attribution:
     )
 
 
+_FINISH: Final = ("finish_reason", "finishReason", "stop_reason")
+
+
+def said_ending(*places: object) -> Any:
+    """The word with which a reply says how it ended; None where none of `places` has one.
+
+    What the server's own backend said counts where it is worse than what the server made of it.
+
+    Args:
+        places: mappings where servers write it: the choice, its message, the reply.
+    """
+    told = [each for each in places if isinstance(each, Mapping)]
+    said = ((name, each.get(name)) for each in told for name in _FINISH)
+    # a number in stop_reason is the token at which vLLM stopped
+    spoken = (each for name, each in said if name != "stop_reason" or isinstance(each, str))
+    finish = next(filter(is_told, spoken), None)
+    native = told[0].get("native_finish_reason") if told else None
+    if isinstance(native, str) and ending_of(finish) is ReplyEnding.COMPLETE:
+        worse = (ReplyEnding.CUT, ReplyEnding.FILTERED, ReplyEnding.BROKEN)
+        return native if ending_of(native) in worse else finish
+    return finish
+
+
 def _finish(tree: Any, choice: Mapping[str, Any]) -> Any:
     """The word with which a reply says how it ended, in any API's place for it; None without."""
-    for name in ("finish_reason", "finishReason", "stop_reason"):
-        if choice.get(name) is not None:
-            return choice[name]
+    finish = said_ending(choice, choice.get("message"), tree)
+    if finish is not None:
+        return finish
     if not isinstance(tree, Mapping) or "choices" in tree or "output" not in tree:
         return None
     reason = _get(tree.get("incomplete_details"), "reason")
@@ -589,7 +692,7 @@ def is_error(value: object) -> bool:
     if isinstance(value, Mapping):
         if value.get("code") is not None:
             return bool(_code(value["code"])) or not isinstance(value["code"], int | str)
-        return any(value.get(name) for name in ("message", "type", "msg", "status"))
+        return any(value.get(name) for name in ("message", "type", "msg", "status", "Code"))
     if isinstance(value, list):
         return any(map(is_error, value[:_WIDEST]))
     return bool(value) if isinstance(value, bool) else bool(_code(value))
@@ -640,6 +743,10 @@ _EVERY_ERRORS: Final = frozenset(
     ("invalid_request_error", "error", "badrequesterror", "server_error", "validation")
 )
 _TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+# what steers a terminal, or turns the direction of writing
+_CONTROL: Final = re.compile(
+    r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+)
 _KEYLIKE: Final = re.compile(
     r"\b(?:sk|pk|rk|gsk|xai|nvapi|hf|csk|pplx|tgp|fw|r8)[-_][\w*.\-]{3,}"
     r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|\S*\*{3,}\S*"
@@ -653,13 +760,15 @@ def shortened(text: str) -> str:
     >>> shortened("Incorrect API key provided: sk-pl***ed.")
     'Incorrect API key provided: ***'
     """
-    line = " ".join(_KEYLIKE.sub("***", _TAGS.sub(" ", text)).split())
+    line = " ".join(_KEYLIKE.sub("***", _TAGS.sub(" ", _CONTROL.sub(" ", text))).split())
     return line if len(line) <= LONGEST_WORDS else line[: LONGEST_WORDS - 1] + "\u2026"
 
 
+_STREAMED: Final = re.compile(rb"^data: ?(\{.*\})[ \r]*$", re.MULTILINE)
 _CODES: Final = (
     *("code", "status", "status_code", "statusCode", "error_code", "errorCode", "http_code"),
     *("type", "error_type", "reason", "quotaId", "blockReason", "block_reason", "Code"),
+    "finishReason",
 )
 _MESSAGES: Final = (
     *("message", "msg", "error_msg", "error_message", "errorMessage", "status_msg", "detail"),
@@ -695,7 +804,9 @@ def _speaks_of_error(tree: Any) -> bool:
         or is_error(_get(choice, "error"))
         or "error" in (tree.get("object"), tree.get("type"))
         or bool(_get(tree.get("promptFeedback"), "blockReason"))
+        or is_error(_get(_get(choice, "message"), "error"))
         or is_error(_get(tree.get("base_resp"), "status_code"))
+        or is_error(_get(tree.get("Response"), "Error"))
         or (not (choice or tree.get("output") or tree.get("data")) and _has_code(tree))
     )
 
@@ -731,7 +842,9 @@ def _inner(tree: Mapping[str, Any]) -> Iterator[Any]:
     for name in _INNER:
         value = tree.get(name)
         yield _inside(value) if isinstance(value, str) else value
-    yield _get(_first(tree, "choices"), "error")
+    choice = _first(tree, "choices")
+    yield _get(choice, "error")
+    yield _get(_get(choice, "message"), "error")
 
 
 def _inside(text: str) -> Any:
@@ -760,9 +873,17 @@ def _get(tree: Any, name: str) -> Any:
     return tree.get(name) if isinstance(tree, Mapping) else None
 
 
+def _text(body: bytes) -> str:
+    return body[:_SEARCHED].decode("utf-8", "replace")
+
+
 def _tree(body: bytes) -> Any:
     if len(body) > _LONGEST_JSON:
         return None
+    streamed = _STREAMED.findall(body) if body[:1] in b":de" else ()
+    if streamed:  # a stream, though none was asked for: its error counts
+        trees = (_tree(each) for each in streamed[:_WIDEST])
+        return next((tree for tree in trees if _speaks_of_error(tree)), None)
     try:
         return msgspec.json.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):

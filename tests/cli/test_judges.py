@@ -13,9 +13,14 @@ from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.testing import FakeJudge
 
-DOCS = (Path(__file__).parents[2] / "docs" / "judges.md").read_text()
-KINDS = DOCS[DOCS.index("## Kinds of judgement") : DOCS.index("## Is the judge easily fooled?")]
-SNIPPETS = re.findall(r"```yaml\n(.*?)```", KINDS, re.DOTALL)
+PAGES = ("kinds-of-judgement", "self-hosted-judge", "compare-responses")
+HOW_TO = Path(__file__).parents[2] / "docs" / "how-to"
+KINDS = "\n".join((HOW_TO / f"{page}.md").read_text() for page in PAGES)
+SNIPPETS = [
+    snippet
+    for snippet in re.findall(r"```yaml\n(.*?)```", KINDS, re.DOTALL)
+    if "components:" in snippet and "judge: " in snippet
+]
 NAMES = [re.search(r"judge: (\w+)", snippet)[1] for snippet in SNIPPETS]
 SAYS = {
     "preference": ["judge preference: rubric reward model; its number as it is; 1 call a sample"],

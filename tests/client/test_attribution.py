@@ -95,6 +95,34 @@ def test_a_breakdown_told_in_a_200_counts_as_one(code, status):
     assert is_endpoint_fault(Reply(200, {}, body))
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'data: {"error": {"code": 429, "message": "busy"}}\n\ndata: [DONE]\n\n', 429),
+        (b'event: error\ndata: {"type": "error", "error": {"type": "overloaded_error"}}\n\n', 503),
+        (b': waiting\r\n\r\ndata: {"error": {"code": 502}}\r\n\r\n', 502),
+        (b'data: {"choices": [{"delta": {"content": "Score: 8"}}]}\n\ndata: [DONE]\n\n', 200),
+    ],
+)
+def test_the_error_in_a_stream_that_nobody_asked_for_counts(body, status):
+    assert attributed(200, body).status == status
+    assert not well_formed(body)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_key_without_quota_is_not_called_refused(status):
+    body = b'{"error": {"code": "insufficient_user_quota", "message": "token quota is not enough"}}'
+    told = attributed(status, body)
+    assert told.again == "elsewhere"
+    assert "the key was refused" not in told.words
+    assert "the key was refused" in attributed(status, b'{"error": {"message": "bad token"}}').words
+
+
+def test_a_body_of_another_api_is_shown_and_not_only_its_type():
+    body = b'{"type": "message", "content": [{"type": "text", "text": "8"}], "stop_reason": null}'
+    assert '"stop_reason": null' in attributed(200, body).words
+
+
 def test_a_wait_that_is_named_makes_words_about_a_quota_a_matter_of_time():
     body = b'{"error": {"message": "You exceeded your current quota, check your billing details"}}'
     assert attributed(429, body).again == "elsewhere"
@@ -120,6 +148,18 @@ def test_what_looks_like_a_key_is_struck_out(words, status):
     assert "***" in told
     for part in ("9aZ1", "4fG7", "abcdefgh1234", "567890", "eyJ"):
         assert part not in told
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("\x1b[31mbad\x1b[0m model", "bad model"),
+        ("bad\x00\x07 model", "bad model"),
+        ("\ufeffbad\u202emodel\u2069", "bad model"),
+    ],
+)
+def test_nothing_in_a_providers_words_steers_a_terminal(words, shown):
+    assert shortened(words) == shown
 
 
 def test_a_long_message_is_cut():

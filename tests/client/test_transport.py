@@ -423,6 +423,7 @@ PACKED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r
         CHUNKED,
         (CHUNKED[:60], CHUNKED[60:]),
         PACKED,
+        OK.replace(b"X-Thing: A", b"Content-Encoding: identity"),
         b"HTTP/1.1 100 Continue\r\n\r\n" + OK,
         (b"HTTP/1.1 200 OK\r\n\r\nok", "fin"),
         (b"HTTP/1.0 200 OK\r\n\r\nok", "fin"),
@@ -508,3 +509,15 @@ def test_a_reply_that_unpacks_without_an_end_does_not_fill_the_memory(serving):
             return await failure(transport, wire.request, timeout_s=60.0)
 
     assert asyncio.run(main()).detail == "the reply is longer than 16 MiB"
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "compress", "gzip, br"])
+def test_a_reply_that_is_packed_in_a_way_that_was_not_asked_for_says_so(encoding):
+    packed = OK.replace(b"X-Thing: A", b"Content-Encoding: " + encoding.encode())
+
+    async def main():
+        async with _serving(HttpTransport, packed) as (wire, transport):
+            return await failure(transport, wire.request)
+
+    says = f"the reply is packed as '{encoding}', which was not asked for"
+    assert asyncio.run(main()).detail == says

@@ -55,6 +55,20 @@ def test_a_number_that_is_none_says_how_to_write_it(written, says, at, tmp_path)
 
 
 @pytest.mark.parametrize(
+    "component",
+    [
+        "{scorer: math, weight: 0,5}",
+        "{scorer: qa_em, weight: 0,25}",
+        "{shape: cosine, scale: 0,5}",
+        "{scorer: math, timeout_s: 2,5}",
+    ],
+)
+def test_a_comma_in_braces_ends_a_number_and_the_hint_says_so(component, tmp_path):
+    told = complaint(tmp_path, f"components: {{a: {component}}}")
+    assert "if it is the end of a number: that is written with a point, 0." in told
+
+
+@pytest.mark.parametrize(
     ("component", "says"),
     [
         ("{shape: median_band, weight: 0.5}", "a.weight is not for a shape, whose factor is scale"),

@@ -92,3 +92,10 @@ def test_metrics_are_readable_whatever_a_judge_is_called(name):
     (sample,) = families["zerowait_judge_drift"].samples
     assert (sample.labels, sample.value) == ({"judge": name, "against": "first"}, 0.25)
     assert families["zerowait_asked"].samples[0].value == 3
+
+
+@pytest.mark.parametrize("path", ["/v1/score", "/get_reward"])
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_body_that_is_not_packed_as_it_says_is_the_senders_fault(path, encoding):
+    more = f"Content-Encoding: {encoding}", "Content-Length: 5"
+    assert answered(head(path, *more), b"abcde")[0].startswith("HTTP/1.1 400 ")

@@ -15,7 +15,7 @@ from zerowait.judge import (
     wants_more_tokens,
     well_formed,
 )
-from zerowait.types import Abstain, Score
+from zerowait.types import Abstain, FailureKind, Score
 
 RULE = VerdictRule(integer=(1, 10))
 MESSAGES = [
@@ -358,3 +358,79 @@ def test_a_reply_with_an_error_in_it_is_no_answer_also_with_a_verdict_in_it(erro
         assert told(body) == "http_error"
     for sound in (None, {}, "", {"code": 0, "message": "success"}, {"code": None}):
         assert told(json.dumps(whole | {"error": sound}).encode()) == 7.0
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"choice": {"finishReason": "MAX_TOKENS"}},
+        {"choice": {"stop_reason": "max_tokens"}},
+        {"message": {"finish_reason": "length"}},
+        {"message": {"stop_reason": "max_tokens"}},
+        {"reply": {"finish_reason": "length"}},
+        {"reply": {"stop_reason": "max_tokens"}},
+        {"choice": {"finish_reason": {"type": "length", "length": 20}}},
+        {"choice": {"finish_reason": "stop", "native_finish_reason": "MAX_TOKENS"}},
+    ],
+    ids=repr,
+)
+def test_an_answer_that_was_cut_is_truncated_wherever_the_server_says_so(place):
+    assert read_reply(_ended(place), RULE).kind is FailureKind.TRUNCATED
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"choice": {"finishReason": "OTHER"}},
+        {"message": {"finish_reason": "abort"}},
+        {"reply": {"stop_reason": "error"}},
+        {"choice": {"finish_reason": {"type": "abort", "message": "no room"}}},
+        {"choice": {"finish_reason": "stop", "native_finish_reason": "error"}},
+        {"choice": {"finish_reason": "stop"}, "message": {"error": {"code": 502}}},
+    ],
+    ids=repr,
+)
+def test_an_answer_that_was_broken_off_is_none_wherever_the_server_says_so(place):
+    body = _ended(place)
+    assert not well_formed(body)
+    assert read_reply(body, RULE).kind is FailureKind.HTTP_ERROR
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        {"choice": {"finish_reason": "stop", "native_finish_reason": "completed"}},
+        {"choice": {"finish_reason": "stop", "native_finish_reason": "some_new_word"}},
+        {"choice": {"finish_reason": "stop", "stop_reason": 151645}},
+        {"choice": {"stop_reason": 151645}},
+        {"choice": {"finish_reason": {"type": "stop", "matched": 151645}}},
+        {"reply": {"stop_reason": "end_turn"}},
+    ],
+    ids=repr,
+)
+def test_a_whole_answer_is_read_wherever_the_server_says_that_it_is_one(place):
+    assert read_reply(_ended(place), RULE) == read_reply(reply(), RULE)
+
+
+def _ended(place):
+    """A reply with a verdict, and what else stands in its choice, its message and itself."""
+    message = {"content": "Score: 7", **place.get("message", {})}
+    choice = {"index": 0, "message": message, **place.get("choice", {})}
+    return json.dumps({"choices": [choice], **place.get("reply", {})}).encode()
+
+
+def test_a_part_that_refuses_is_a_refusal_whatever_stands_beside_it():
+    parts = [{"type": "text", "text": "Score: 7"}, {"type": "refusal", "refusal": "I will not."}]
+    assert read_reply(reply(parts), RULE).kind is FailureKind.REFUSED
+    assert read_reply(reply(parts[1:]), RULE).kind is FailureKind.REFUSED
+
+
+def test_no_verdict_is_read_from_a_part_that_is_a_thought():
+    parts = [{"text": "Score: 2", "thought": True}, {"text": "Score: 7"}]
+    assert read_reply(reply(parts), RULE).value == 7
+    assert read_reply(reply(parts[:1]), RULE).kind is FailureKind.UNPARSEABLE
+
+
+def test_one_part_without_a_list_and_a_byte_order_mark_are_read():
+    assert read_reply(reply({"type": "text", "text": "Score: 7"}), RULE).value == 7
+    assert read_reply(b"\xef\xbb\xbf" + reply(), RULE).value == 7

@@ -1,6 +1,7 @@
 """Verdicts that honest judges give without a label, and what only looks like one."""
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -39,7 +40,7 @@ NOT_GIVEN = [
 ]  # fmt: skip
 OPENING = ["{v}/10 - clear", "{v}/10 \u2014 clear", "**{v}/10** - clear", "{v}/10. Clear.", "{v}/10 (clear)", "{v} out of 10. Clear.",
            "{v}/10 because it is clear", "{v}/10\n\nIt is clear.", "# {v}/10\nIt is clear.", "{v}/10, clear"]  # fmt: skip
-NOT_OPENING = ["{v}/10 of the steps hold", "{v}/10 - clear\n5/10 - fair\n1/10 - poor", "{v}/5 - clear", "{v} - clear", "{v}. Clear", "{v}/10, if it runs",
+NOT_OPENING = ["{v}/10 of the steps hold", "{v}/10 - clear\n5/10 - fair\n1/10 - poor", "{v}/5 - clear", "{v} - paper", "{v}. Clear", "{v}/10, if it runs",
                "{v}/10 - wait, no", "{v}/10: perfect", "{v}/10 to 9/10 - clear", "It got {v}/10 - clear"]  # fmt: skip
 
 
@@ -155,3 +156,22 @@ def test_no_piece_repeated_many_times_makes_the_reader_slow(piece):
     parse(piece * 20_000, ONE_TO_TEN)
     parse("{'" + piece * 20_000, ONE_TO_TEN)
     parse(f"7/10\n{piece * 20_000}", ONE_TO_TEN)
+
+
+@pytest.mark.parametrize("blank", ["\n", "\n*", "\n ", ". \n"])
+def test_blank_lines_cost_no_more_than_their_number(blank):
+    text = f"it is {blank * 60_000} 8/10."
+    before = time.process_time()
+    said(text)
+    assert time.process_time() - before < 1
+
+
+PROSE = ["The answer is right.", "Fine.", "It holds, and the last of 4 steps is short."]
+
+
+@pytest.mark.parametrize("key", ["evaluation", "assessment", "overall_assessment", "verdict"])
+@pytest.mark.parametrize("prose", PROSE)
+def test_a_member_that_holds_prose_leaves_the_score_beside_it(key, prose):
+    assert said(json.dumps({key: prose, "score": 6})) == 6
+    for other in ("7/10", "N/A", "It deserves a score of 3.", "I cannot judge this."):
+        assert said(json.dumps({key: other, "score": 6})) == "unparseable"

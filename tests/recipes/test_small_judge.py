@@ -26,7 +26,7 @@ from zerowait.tiny_models.judge import (
     news_in,
     pairs_of,
     serve_forever,
-    verdict_text,
+    similarity_verdict_text,
 )
 from zerowait.types import Sample
 
@@ -134,7 +134,7 @@ def test_every_verdict_is_one_that_our_parser_reads_on_the_scale_asked_for(agree
     ):
         read_back = read(asked_by_us(Sample("?", "a", "b"), rule))
         assert (read_back.low, read_back.high, read_back.whole) == (low, low + width, whole)
-        value = parse(verdict_text(read_back, agreed), rule).value
+        value = parse(similarity_verdict_text(read_back, agreed), rule).value
         assert math.isclose(value, low + agreed * width, abs_tol=0.5001 if whole else 0.001)
 
 

@@ -297,3 +297,12 @@ def test_every_process_comes_to_the_same_result():
         )
         results.add(done.stdout)
     assert len(results) == 1
+
+
+@pytest.mark.parametrize("kind", ["vmatrix", "Vmatrix"])
+def test_a_determinant_is_no_matrix_and_a_set_of_the_empty_set_is_not_empty(kind):
+    matrix = r"\begin{pmatrix}1&2\\3&4\end{pmatrix}"
+    assert boxed(matrix, matrix.replace("bmatrix", "pmatrix")) == RIGHT
+    assert boxed(matrix, matrix.replace("pmatrix", kind)) == WRONG
+    assert boxed(r"\emptyset", r"\varnothing") == RIGHT
+    assert boxed(r"\emptyset", r"\{\varnothing\}") == WRONG

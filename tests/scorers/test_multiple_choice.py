@@ -11,6 +11,7 @@ from zerowait.scorers.multiple_choice import chosen_letter, multiple_choice
 from zerowait.types import FailureKind, Sample
 
 DECIDED = [
+    *(("Selected: B", "B"), ("Correct: **B**", "B"), ("So it's B.", "B"), ("Thus, it is B.", "B")),
     ("The answer is (B).", "B"),
     ("**B**", "B"),
     ("B) because Rome is old", "B"),
@@ -81,6 +82,7 @@ DECIDED = [
     ("The answer is B because A is wrong", "B"),
 ]
 UNDECIDED = [
+    *("Plan B is best", "Team C is right", "Not correct: B", "Type D is the correct one"),
     "A dog",
     "I think so",
     "A) Paris\nB) Rome\nC) Berlin",

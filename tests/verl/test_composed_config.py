@@ -13,9 +13,9 @@ from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.composed_config import check_overrides, compose_config
 from zerowait.verl.launch.recipe import load_recipe
 from zerowait.verl.launch.verl_names import (
-    ALSO,
     CHOICES,
     COUNTS,
+    FURTHER_KINDS,
     REGISTRIES,
     declared_choices,
     declared_fields,
@@ -52,13 +52,13 @@ def test_every_value_of_verls_own_files_has_the_type_that_is_asked_for(engine):
 def test_every_name_in_verls_own_files_is_a_choice(engine):
     config = compose_config([f"model_engine={engine}"])
     for key, value in leaves(config):
-        known = CHOICES.get(key) or REGISTRIES.get(key) or checked._insisted(key, config)
+        known = CHOICES.get(key) or REGISTRIES.get(key) or checked._asserted_choices(key, config)
         assert not known or value is None or value in known, key
 
 
 def test_every_key_that_is_known_by_name_is_one_of_verls():
     config = compose_config([])
-    for key in [*ALSO, *CHOICES, *COUNTS, *REGISTRIES]:
+    for key in [*FURTHER_KINDS, *CHOICES, *COUNTS, *REGISTRIES]:
         inside, _, name = key.rpartition(".")
         assert name in set(OmegaConf.select(config, inside)), key
 

@@ -16,7 +16,7 @@ from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.engine.portal import new_loop
 from zerowait.errors import ConfigError, ZerowaitError
-from zerowait.search.corpus import Progress
+from zerowait.search.corpus import ReportProgress
 
 if TYPE_CHECKING:
     from zerowait.search.index import Kind
@@ -136,7 +136,7 @@ async def _reload_on_sighup(index: ReloadableIndex) -> AsyncIterator[None]:
 
 
 @contextmanager
-def _bars() -> Iterator[Callable[[str], Progress]]:
+def _bars() -> Iterator[Callable[[str], ReportProgress]]:
     """Progress bars, one for each stage; none where standard error is no terminal."""
     from rich.console import Console
     from rich.progress import Progress as Bars
@@ -144,7 +144,7 @@ def _bars() -> Iterator[Callable[[str], Progress]]:
     console = Console(stderr=True)
     with Bars(transient=True, console=console, disable=not console.is_terminal) as bars:
 
-        def stage(name: str) -> Progress:
+        def stage(name: str) -> ReportProgress:
             task = bars.add_task(name, total=1.0)
             return lambda share: bars.update(task, completed=share)
 

@@ -1,15 +1,15 @@
 """Strikes the secrets of an endpoint out of text that comes from outside, however it is encoded.
 
 A server that quotes what it was sent may quote the key: as it is, JSON-escaped, URL-encoded, as an
-HTML entity, in base64 or as hexadecimal digits. This is the one place that knows these forms;
-`zerowait.client.attempt` passes every reply through it before anything else sees it.
+HTML entity, in base64 or base32, as digits, in UTF-16 or in capitals. This is the one place that
+knows these forms; `zerowait.client.attempt` passes every reply through it before anything else.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 from urllib.parse import unquote, unquote_plus
 
@@ -24,8 +24,10 @@ _PART_CHARS: Final = 8  # "Incorrect API key provided: sk-proj-ab********"
 _MOST_CHARS: Final = 2**20  # of a text that is mapped character by character
 _QUOTED: Final = "\"'\\"  # what JSON and Python escape with a backslash, besides the slash
 _ESCAPE: Final = (  # each form begins with a character of its own, for which the text is searched
-    r"\\\\*(?:u00([0-7][0-9a-fA-F])|U000000([0-7][0-9a-fA-F])|x([0-7][0-9a-fA-F])|([/{quoted}]))"
-    r"|%(?:25)*([0-7][0-9a-fA-F])|%u00([0-7][0-9a-fA-F])"
+    r"\\\\*(?:u00([0-7][0-9a-fA-F])|U000000([0-7][0-9a-fA-F])|x([0-7][0-9a-fA-F])|([/{quoted}])"
+    r"|([01][0-7]{{2}}))"
+    r"|\\\\*u\{{0*([0-7][0-9a-fA-F])\}}"
+    r"|%(?:25)*([0-7][0-9a-fA-F])|%u00([0-7][0-9a-fA-F])|=([0-7][0-9A-F])"
     r"|&#[xX]0*([0-9a-fA-F]{{2}});?|&#0*([0-9]{{2,3}});?|&(amp|lt|gt|quot|apos);"
 )
 _ENTITIES: Final = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
@@ -53,8 +55,11 @@ class Scrubber:
         known = tuple(
             dict.fromkeys(form for each in (*self._keys, *values) for form in _literal(each))
         )
+        in_cases = [case for each in self._keys for case in (each.lower(), each.upper())]
         short = [each for each in known if len(each) < _LONG_CHARS]
-        self._literal = tuple(each for each in known if len(each) >= _LONG_CHARS)
+        self._literal = tuple(
+            dict.fromkeys(each for each in (*known, *in_cases) if len(each) >= _LONG_CHARS)
+        )
         self._encoded = tuple(
             dict.fromkeys(
                 form
@@ -70,7 +75,10 @@ class Scrubber:
         self._short_in_answers = _alone(form for each in telling for form in (each, *_whole(each)))
         quoted = any(char in each for each in known for char in _QUOTED)
         self._escape = re.compile(_ESCAPE.format(quoted=re.escape(_QUOTED) if quoted else ""))
-        self._starts = tuple(each for each in self._keys if len(each) > _PART_CHARS)
+        long = (each for each in self._keys if len(each) > _PART_CHARS)
+        self._starts = tuple(
+            dict.fromkeys(case for each in long for case in (each, each.lower(), each.upper()))
+        )
         self.has_secrets = bool(self._needles or self._short)
 
     def __repr__(self) -> str:
@@ -165,16 +173,38 @@ def _literal(text: str) -> Iterator[str]:
 
 
 def _encoded(text: str) -> Iterator[str]:
-    """What `text` looks like inside base64 at any of its three alignments, and in hexadecimal."""
+    """What `text` looks like inside base64 and base32 at any alignment, and as digits."""
     raw = text.encode("latin-1")
-    for shift in range(3):
-        whole = base64.b64encode(bytes(shift) + raw).decode().rstrip("=")
-        # a character at either end that depends on neighbours, too, is no part of it
-        first, last = -(-shift * 8 // 6), (shift + len(raw)) * 8 // 6
-        yield whole[first:last]
-        yield whole[first:last].translate({ord("+"): "-", ord("/"): "_"})
-    yield raw.hex()
-    yield raw.hex().upper()
+    wide = text.encode("utf-16-le")  # as Windows' tools encode it
+    for inner in dict.fromkeys(form for each in (raw, wide) for form in _in_base64(each)):
+        yield inner
+        yield inner.translate({ord("+"): "-", ord("/"): "_"})
+    for inner in _in_base64(raw):
+        yield from _in_base64(inner.encode())
+    yield from _cores(raw, 5, lambda padded: base64.b32encode(padded).decode())
+    for each in (raw, wide):
+        yield each.hex()
+        yield each.hex().upper()
+    yield wide.decode("latin-1").rstrip("\0")
+    for between in (" ", ":"):
+        yield raw.hex(between)
+        yield raw.hex(between).upper()
+    for between in (", ", ","):
+        yield between.join(map(str, raw))
+
+
+def _in_base64(raw: bytes) -> Iterator[str]:
+    yield from _cores(raw, 6, lambda padded: base64.b64encode(padded).decode())
+
+
+def _cores(raw: bytes, bits: int, encode: Callable[[bytes], str]) -> Iterator[str]:
+    """`raw` in an encoding of so many bits a character, at each of its alignments.
+
+    A character at either end that depends on neighbours, too, is no part of it.
+    """
+    for shift in range(3 if bits == 6 else 5):
+        first, last = -(-shift * 8 // bits), (shift + len(raw)) * 8 // bits
+        yield encode(bytes(shift) + raw)[first:last]
 
 
 def _whole(text: str) -> Iterator[str]:
@@ -199,11 +229,13 @@ def _alone(forms: Iterable[str]) -> re.Pattern[str] | None:
 def _unescaped(found: re.Match[str]) -> str:
     """The character that an escape stands for."""
     *hexed, decimal, entity = found.groups()
-    plain = hexed.pop(3)
+    plain, octal = hexed.pop(3), hexed.pop(3)
     if plain is not None:
         return plain
     if entity is not None:
         return _ENTITIES[entity]
+    if octal is not None:
+        return chr(int(octal, 8))
     code = int(decimal) if decimal is not None else int(next(filter(None, hexed)), 16)
     return chr(code) if code < 256 else found[0]
 

@@ -310,6 +310,12 @@ def _refuse_misspelt(
             f"has no parameter {option!r}" not in problem
         ):
             continue
+        if option.isdecimal() and component.options[option] is None:  # {weight: 0,5}
+            config.fail(
+                ("components", name),
+                f"has no key {option!r}; if it is the end of a number: that is written with a "
+                f"point, 0.{option}",
+            )
         near = get_close_matches(option, fields, n=1, cutoff=_NEAR)
         if near:
             config.fail(("components", name), f"has no key {option!r}; did you mean {near[0]!r}?")

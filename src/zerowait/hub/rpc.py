@@ -1,6 +1,6 @@
 """RPC between worker processes and a hub: pending calls, wire format, sessions, TCP connection.
 
-Worker: `PendingCalls` holds the calls that callers await, and `pump` moves them over a `Transport`.
+Worker: `PendingCalls` holds the calls that callers await; `pump` moves them over a `RpcTransport`.
 Hub: `Sessions` runs the calls of each worker, and `RpcServer` accepts connections, one per session.
 Over an `RpcConnection` a row costs a tenth of what the call of a Ray actor costs.
 
@@ -145,7 +145,7 @@ class PendingCalls(Generic[T, R]):
         self._queued.set()
 
 
-class Transport(Protocol[T, R]):
+class RpcTransport(Protocol[T, R]):
     """A worker's end of one session with a hub."""
 
     async def submit(self, calls: list[tuple[int, T]], cancelled: list[int], /) -> bool:
@@ -157,7 +157,7 @@ class Transport(Protocol[T, R]):
         ...
 
 
-async def pump(pending: PendingCalls[T, R], transport: Transport[T, R]) -> None:
+async def pump(pending: PendingCalls[T, R], transport: RpcTransport[T, R]) -> None:
     """Send pending calls and settle them, until a heartbeat finds none or the session is over.
 
     Raises:
@@ -177,12 +177,12 @@ async def pump(pending: PendingCalls[T, R], transport: Transport[T, R]) -> None:
         await asyncio.wait(tasks)
 
 
-async def _send_calls(pending: PendingCalls[T, R], transport: Transport[T, R]) -> None:
+async def _send_calls(pending: PendingCalls[T, R], transport: RpcTransport[T, R]) -> None:
     while await transport.submit(*await pending.next_batch()):
         pass
 
 
-async def _receive_results(pending: PendingCalls[T, R], transport: Transport[T, R]) -> None:
+async def _receive_results(pending: PendingCalls[T, R], transport: RpcTransport[T, R]) -> None:
     while (results := await transport.collect()) is not None and (results or pending.waiting):
         pending.settle(results)
 
@@ -257,7 +257,7 @@ class RpcAddress(msgspec.Struct, frozen=True):
 
 
 class RpcConnection(Generic[T, R]):
-    """The worker's end of a session over TCP: a `Transport`.
+    """The worker's end of a session over TCP: a `RpcTransport`.
 
     Args:
         reader, writer: the connection, past its handshake.

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from zerowait.attribution import ReplyEnding, attributed, ending_of, is_error, is_told
+from zerowait.attribution import ReplyEnding, attributed, ending_of, is_error, is_told, said_ending
 from zerowait.completion import Completion
 from zerowait.config.schema import VerdictRule
 from zerowait.judge.apis import as_chat
@@ -54,11 +54,17 @@ class _Message(msgspec.Struct, frozen=True):
     function_call: Any = None
     reasoning: Any = None
     reasoning_content: Any = None
+    error: Any = None
+    finish_reason: Any = None
+    stop_reason: Any = None
 
 
 class _Choice(msgspec.Struct, frozen=True):
     message: _Message | None = None
     finish_reason: Any = None
+    finishReason: Any = None  # noqa: N815 - as some servers write it
+    stop_reason: Any = None
+    native_finish_reason: Any = None
     error: Any = None
 
 
@@ -68,8 +74,12 @@ class _Outline(msgspec.Struct, frozen=True):
     model: Any = None
     system_fingerprint: Any = None
     error: Any = None
+    finish_reason: Any = None
+    stop_reason: Any = None
 
 
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_NO_ERRORS = (None, None, None)
 _DECODER = msgspec.json.Decoder(_Outline)
 
 
@@ -157,24 +167,27 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
         return None
     choice = reply.choices[0]
     message = choice.message or _Message()
-    is_stop = choice.finish_reason == "stop"  # nearly always
-    ending = ReplyEnding.COMPLETE if is_stop else ending_of(choice.finish_reason, endings)
+    is_stop = choice.finish_reason == "stop" and choice.native_finish_reason is None
+    finish = "stop" if is_stop else _finish(reply)  # nearly always
+    ending = ReplyEnding.COMPLETE if is_stop else ending_of(finish, endings)
     usage = reply.usage if isinstance(reply.usage, dict) else {}
     text, refusal = _visible(message.content), _string(message.refusal)
+    if isinstance(message.content, list) and not refusal:
+        refusal = _refusal_part(message.content)
     is_whole = ending in (ReplyEnding.CUT, ReplyEnding.FILTERED) or (
         ending is ReplyEnding.COMPLETE
         and choice.message is not None
-        and bool(text.strip() or refusal.strip() or not _is_blank(choice, usage))
+        and bool(text.strip() or refusal.strip() or not _is_blank(choice, finish, usage))
     )
-    has_error = reply.error is not None or choice.error is not None
-    is_answer = is_whole and not (has_error and (is_error(reply.error) or is_error(choice.error)))
+    errors = (reply.error, choice.error, message.error)
+    is_answer = is_whole and not (errors != _NO_ERRORS and any(map(is_error, errors)))
     return Completion(
         text=text,
         reasoning=_string(message.reasoning_content) or _string(message.reasoning),
         refusal=refusal,
         has_tool_calls=bool(message.tool_calls or message.function_call),
         ending=ending,
-        finish_reason=_string(choice.finish_reason),
+        finish_reason=finish if isinstance(finish, str) else "",
         prompt_tokens=_tokens(usage.get("prompt_tokens")),
         completion_tokens=_tokens(usage.get("completion_tokens")),
         model=_string(reply.model),
@@ -183,12 +196,18 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
     )
 
 
-def _is_blank(choice: _Choice, usage: dict[str, Any]) -> bool:
+def _finish(reply: _Outline) -> Any:
+    choice = reply.choices[0]
+    places = (choice, choice.message, reply)
+    return said_ending(*(msgspec.structs.asdict(each) for each in places if each is not None))
+
+
+def _is_blank(choice: _Choice, finish: object, usage: dict[str, Any]) -> bool:
     """Whether a message without a text was never written, rather than written without one."""
     message = choice.message or _Message()
     if message.tool_calls or message.function_call:
         return False
-    if not is_told(choice.finish_reason):
+    if not is_told(finish):
         return True
     return _is_free(usage) and not (message.reasoning or message.reasoning_content)
 
@@ -206,6 +225,8 @@ def _outline(body: bytes) -> _Outline | None:
     try:
         reply = _DECODER.decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError):  # cut, not JSON, or the other API's
+        if body.startswith(_BYTE_ORDER_MARK):
+            return _outline(body.removeprefix(_BYTE_ORDER_MARK))
         form = as_chat(body)
         return None if form is None else msgspec.convert(form, _Outline)
     if not reply.choices:
@@ -248,11 +269,23 @@ def _is_same(other: Score | Abstain, score: Score) -> bool:
 def _visible(content: Any) -> str:
     if isinstance(content, str):
         return content
+    if isinstance(content, Mapping):
+        content = [content]
     if not isinstance(content, list):
         return ""
     parts = (part if isinstance(part, Mapping) else {"text": part} for part in content)
-    texts = (part.get("text") for part in parts if part.get("type") in _TEXT_PARTS)
+    texts = (
+        part.get("text")
+        for part in parts
+        if part.get("type") in _TEXT_PARTS and part.get("thought") is not True
+    )
     return "".join(text for text in texts if isinstance(text, str))
+
+
+def _refusal_part(parts: list[Any]) -> str:
+    """What a part of the content refuses with, as Responses and newer chat APIs write it."""
+    said = (part.get("refusal") for part in parts if isinstance(part, Mapping))
+    return next((text for text in said if isinstance(text, str) and text.strip()), "")
 
 
 def _tokens(value: Any) -> int:

@@ -79,20 +79,35 @@ _STATED = re.compile(
     r"|[\"'](?:(?:final|correct|chosen|selected)[_ ]?)?(?:answers?|choice|option|letters?"
     r"|selections?|prediction)(?:[_ ]?(?:letter|choice|option|key|id)s?)?[\"']\s*:"
     rf"|{_ANSWER_UNCASED}|{_ANSWER_UNSPACED}"
-    rf"|\b(?:result|choice|option|selection|verdict|conclusion)[*_]*\s*[:=]"
+    r"|(?<!not )\b(?:result|choice|option|selection|verdict|conclusion|correct|selected|chosen)"
+    rf"[*_]*\s*[:=]"
     rf"|\b(?:choose|pick|select|(?:go|going)\s+with|opt\s+for))"
 )
 # A sentence with nothing but the letter: "Hence, (B)." and "It's B."
 _CONCLUDED = re.compile(
-    r"(?i:(?:\A|[\n.;,])[^\S\n]*+(?:so|thus|hence|therefore|\u2234|\u2192|=>|->"
-    r"|(?:it|that)(?:['\u2019]s|\s+is|\s+must\s+be))),?(?=[^\S\n(*])"
+    r"(?i:(?:\A|[\n.;,])[^\S\n]*+(?:(?:so|thus|hence|therefore)"
+    r"(?!,?[^\S\n]+(?:it|that)\b)|\u2234|\u2192|=>|->"
+    r"|(?:(?:so|thus|hence|therefore),?[^\S\n]+)?(?:it|that)(?:['\u2019]s|\s+is|\s+must\s+be))),?(?=[^\S\n(*])"
 )
 _ENDS_LINE = re.compile(rf"{_CLOSE}[.!]?{_CLOSE}[^\S\n]*(?:\n|\Z)")
 # GSM8K's mark of the final answer, on models that were trained on it.
 _MARKED = re.compile(r"\#{4}[ \t]*+([^\n#]*)")
 _TAG = re.compile(r"<(/?)[ ]?(?:final[_ ]?)?(?:answer|choice|option|letter)[ ]?>", re.IGNORECASE)
+_NAMED = (
+    "plan",
+    "team",
+    "type",
+    "part",
+    "case",
+    "group",
+    "vitamin",
+    "hepatitis",
+    "grade",
+    "company",
+)
+_NOT_NAMED = "".join(rf"(?<!(?i:{word}) )" for word in _NAMED)  # not "Plan B is best"
 _RIGHT = re.compile(
-    rf"({_BARE}){_CLOSE}\s+(?i:is\s+(?:(?:therefore|clearly|thus)\s+)?"
+    rf"{_NOT_NAMED}({_BARE}){_CLOSE}\s+(?i:is\s+(?:(?:therefore|clearly|thus)\s+)?"
     rf"(?:the\s+)?(?:correct|right|best)\b)"
 )
 _LEFT_OPEN = re.compile(

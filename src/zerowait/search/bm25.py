@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from zerowait.errors import DataError, MissingExtraError
-from zerowait.search.corpus import Corpus, Progress, no_progress
+from zerowait.search.corpus import Corpus, ReportProgress, no_progress
 from zerowait.search.terms import document_terms, query_terms
 
 FOLDER = "bm25"
@@ -66,7 +66,7 @@ class Bm25Index:
         return list(zip(rows[order].tolist(), scores[order].tolist(), strict=True))
 
 
-def build_bm25(corpus: Corpus, folder: Path, *, progress: Progress = no_progress) -> None:
+def build_bm25(corpus: Corpus, folder: Path, *, progress: ReportProgress = no_progress) -> None:
     """Write the BM25 index of `corpus` into `folder`.
 
     The documents are read one by one; 4 bytes for each of their terms are held in memory.

@@ -14,7 +14,7 @@ import msgspec
 from zerowait.errors import DataError
 from zerowait.search.passages import Passage
 
-Progress = Callable[[float], None]
+ReportProgress = Callable[[float], None]
 """Called with the share that is done, in [0, 1]."""
 
 
@@ -39,7 +39,7 @@ class Corpus:
     """
 
     def __init__(
-        self, path: Path, *, offsets: Any = None, progress: Progress = no_progress
+        self, path: Path, *, offsets: Any = None, progress: ReportProgress = no_progress
     ) -> None:
         if not path.is_file() or path.stat().st_size == 0:
             raise DataError(f"{path}: there is no such file, or it is empty")
@@ -89,7 +89,7 @@ class Corpus:
         return (self[row] for row in range(len(self)))
 
 
-def _line_offsets(path: Path, size: int, progress: Progress) -> Any:
+def _line_offsets(path: Path, size: int, progress: ReportProgress) -> Any:
     """The byte offset of each document as int64, shape (documents,); checks every line."""
     import numpy as np
 

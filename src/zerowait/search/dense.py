@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import ConfigError, MissingExtraError
-from zerowait.search.corpus import Corpus, Progress, no_progress
+from zerowait.search.corpus import Corpus, ReportProgress, no_progress
 
 FILE: Final = "embeddings.npy"
 _ENCODER_BATCH: Final = 64
@@ -142,7 +142,7 @@ class DenseIndex:
 
 
 def build_dense(
-    corpus: Corpus, folder: Path, encoder: Encoder, *, progress: Progress = no_progress
+    corpus: Corpus, folder: Path, encoder: Encoder, *, progress: ReportProgress = no_progress
 ) -> None:
     """Write the embeddings of `corpus` into `folder`, float16 of shape (documents, dimension).
 

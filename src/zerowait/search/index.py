@@ -13,7 +13,7 @@ import msgspec
 
 from zerowait.errors import ConfigError, DataError, MissingExtraError
 from zerowait.search.bm25 import build_bm25, open_bm25
-from zerowait.search.corpus import Corpus, Progress, no_progress
+from zerowait.search.corpus import Corpus, ReportProgress, no_progress
 from zerowait.search.dense import Encoder, EncoderSettings, build_dense, open_dense
 from zerowait.search.passages import Passage
 from zerowait.search.versions import next_version, publish
@@ -173,7 +173,7 @@ def build_index(
     *,
     kind: Kind = "bm25",
     encoder: EncoderSettings | None = None,
-    progress: Callable[[str], Progress] = lambda _: no_progress,
+    progress: Callable[[str], ReportProgress] = lambda _: no_progress,
 ) -> Manifest:
     """Build the index of `corpus` in `folder`, replacing an earlier one; its manifest.
 

@@ -150,7 +150,7 @@ def agreement(question: JudgedQuestion, similarities: Sequence[float]) -> float:
     )
 
 
-def verdict_text(question: JudgedQuestion, agreed: float) -> str:
+def similarity_verdict_text(question: JudgedQuestion, agreed: float) -> str:
     """The judge's reply, with the verdict on the question's scale.
 
     Args:
@@ -346,7 +346,7 @@ async def _listening(similarities: Similarities, host: str, port: int) -> AsyncI
             question = judged_question_in(judge_request)
         except BadRequestError as error:
             return _json(_failure(str(error)), status=400)
-        content = verdict_text(question, await batcher.agreement(question))
+        content = similarity_verdict_text(question, await batcher.agreement(question))
         return _json(_completion(content, prompt_tokens=judge_request.prompt_tokens))
 
     app.router.add_post("/v1/chat/completions", complete)

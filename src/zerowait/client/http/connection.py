@@ -20,6 +20,7 @@ from zerowait.client.transport import (
 from zerowait.types import FailureKind
 
 _GZIP_OR_ZLIB: Final = 32 + zlib.MAX_WBITS
+_UNPACKED: Final = frozenset({"", "identity", "gzip", "x-gzip", "deflate", "utf-8", "none"})
 _WITH_LENGTH: Final = frozenset({"content-length", "transfer-encoding"})
 
 
@@ -167,7 +168,12 @@ class Connection(asyncio.Protocol):
     def _reply(self) -> Reply | TransportError:
         """The reply that was read, its body unpacked."""
         body = self._body[0] if len(self._body) == 1 else b"".join(self._body)
-        if self._headers.get("content-encoding", "").lower() in {"gzip", "deflate"}:
+        encoding = self._headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in _UNPACKED and body:
+            return self._failure(
+                f"the reply is packed as {encoding!r:.40}, which was not asked for"
+            )
+        if encoding in {"gzip", "x-gzip", "deflate"}:
             unpacking = zlib.decompressobj(_GZIP_OR_ZLIB)
             try:
                 body = unpacking.decompress(body, LONGEST_REPLY_BYTES)

@@ -297,6 +297,9 @@ async def _body(request: web.Request, within_s: float, *, lines: bool = False) -
             raise
         why = f"the body did not arrive in {within_s:g} s"
         raise web.HTTPRequestTimeout(text=why) from None
+    except web.RequestPayloadError as error:  # not packed as it says
+        why = f"the body cannot be read: {' '.join(str(error).split())}"
+        raise web.HTTPBadRequest(text=why) from None
 
 
 def _check_length(request: web.Request) -> None:

@@ -88,8 +88,18 @@ CLOSING = r"*_`\"'$)\]}»"
 
 _NUMBER_LABELS = (
     r"(?:scores?|rating|grade|mark|verdict|judge?ment|evaluation|assessment|overall|bewertung"
-    r"|punktzahl|puntuaci[oó]n|calificaci[oó]n|оценка)(?![^\W_])"
-    r"|评分|得分|分数|打分|评级|评价|总分|スコア|評価|得点|点数|점수|평점"
+    r"|(?:gesamt)?(?:bewertung|punktzahl)|puntuaci[oó]n|calificaci[oó]n|оценка|балл|ocena"
+    r"|punteggio|valutazione|pontua[cç][aã]o|avalia[cç][aã]o|évaluation|beoordeling|puan|điểm"
+    r")(?![^\W_])"
+    r"|评分|得分|分数|打分|评级|评价|总分|总评|スコア|評価|得点|点数|점수|평점"
+)
+_WITH_SCALE = (
+    *("note", "notes", "nota", "voto", "cijfer", "punkte", "points", "result"),
+    *("overall quality", "overall impression", "answer quality", "response quality", "total"),
+)
+"""Labels of other things too, such as a remark or a number of points: only "7/10" counts there."""
+_TEXT_LABELS = (
+    rf"(?:final|rated|(?P<with_scale>{'|'.join(_WITH_SCALE)}))(?![^\W_])|{_NUMBER_LABELS}"
 )
 _CHOICE_LABELS = (
     r"(?:answer|choice|decision|prediction|conclusion|result|label|classification|antwort|urteil"
@@ -102,37 +112,41 @@ _ORDER_LABELS = (
 )
 _LEADS = (
     r"(?:(?:the|my|your|our|its|so|thus|therefore|hence|final|overall|total|weighted|combined"
-    r"|composite|aggregate)(?:[ \t]+|[_-])|(?:最终|最后|综合|总体|整体|总)的?){0,4}"
+    r"|composite|aggregate|assigned|awarded|resulting|given|numeric(?:al)?|general|holistic"
+    r"|global|response|answer|quality|evaluation|assessment)(?:[ \t]+|[_-])"
+    r"|(?:最终|最后|综合|总体|整体|总)的?){0,4}"
 )
 _LABEL = rf"""
     [\n.!?;,({{。、…]                                     # a line or a clause begins
     (?: (?<=\n) [ \t]*+ (?P<bullet> [-*+•][ \t]++ | [0-9]{{1,2}}[.)][ \t]++ ) )?
-    [ \t\#*_`|]*+
+    [ \t\#*_`|★☆⭐➤►▶👉📊📝🏆🔹🔸🎯✨]*+
     (?P<quote>["'<【\[])?
     {_LEADS} (?P<label>%s)
     (?(quote)["'>】\]])
+    (?: [ \t]+(?:given|assigned|awarded|finale?|globale?|total[e]?)\b )?
+    (?: [ \t]+based[ ]on[ ](?:the|these|this)[ ](?:given[ ])?(?:criteria|rubric|above)\b )?
     (?: [ \t]+(?:of|for)[ \t]+(?:the|this)[ \t]+(?:response|answer|reply|solution|output)\b )?
-    [*_`]*+
+    [*_`]*+ (?: [ \t]*+ [★☆⭐✨]++ )?
     (?: [ \t]*+ (?P<scale> [(\[](?:[0-9 .,/~-]|to|out|of|from|points?|scale|max|满分|分制?)*+[)\]]
       | (?:out[ ]of|/)[ \t]*+[0-9]++(?![a-z]) ) )?
     [ \t*_`]*+
     (?P<word> is\b | are\b | 为 | 是(?!否) | -(?=[ \t]) | — )?
     [ \t]*+
-    (?P<sign> => | [:=]++ | -> | → | \| )?
+    (?P<sign> => | [:=]++ | -> | [→➡➜➔⇒] | \| )?
 """
 _LINE_ENDS = re.compile(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
 _BLANK_TO_NEXT_LINE = re.compile(r"[ \t*_`]*\n\s*")
-_NAMES = frozenset(("answer", "choice", "label", "result", "prediction", "classification"))
+_NAMES = frozenset(("answer", "choice", "label", "result", "prediction", "classification", "rated"))
 _TAGS = ("<", "【")
 _KEY_QUOTES = ('"', "'")
-_BARE_OPENS = re.compile(r"[ \t#]*")
+_BARE_OPENS = re.compile(r"[ \t#]*(?:(?:[→➡➜➔⇒]|[-=]>)[ \t]*)?")
 _AFTER_LAST_WORD = " \t\n`*_-=~.!。|$)]}>\"'"
 
 
 @cache
 def label_pattern(*, numeric: bool) -> re.Pattern[str]:
     """Finds the place where a verdict is labelled; the value may begin at the match's end."""
-    return re.compile(_LABEL % (_NUMBER_LABELS if numeric else _CHOICE_LABELS), re.VERBOSE)
+    return re.compile(_LABEL % (_TEXT_LABELS if numeric else _CHOICE_LABELS), re.VERBOSE)
 
 
 @cache
@@ -243,10 +257,17 @@ def _labelled(
             return None
     fills_line = _LINE_ENDS.match(text, reading.end) is not None
     signed = match["sign"] is not None or match["quote"] in _TAGS
-    weak = not signed or match["label"] == "overall"
-    if not signed and match["word"] is None and match["label"] in _NAMES:
-        return None  # "Answer A" names an answer
-    if weak and not fills_line:
+    label = match["label"]
+    weak = (
+        not (signed or (match["word"] and reading.scaled))
+        or label == "final"
+        or (label == "overall" and not reading.scaled)
+    )
+    if (
+        (not reading.scaled and match.groupdict().get("with_scale") is not None)
+        or (not signed and match["word"] is None and label in _NAMES)  # "Answer A" names an answer
+        or (weak and not fills_line)
+    ):
         return None
     start = match.start()
     dash_or_minus = match["sign"] is None and text[end - 1].isalnum() and text[end] in "+-."

@@ -22,7 +22,13 @@ _FOLLOWS = re.compile(
     | [ \t]++ -  (?= [ \t] ) | [ \t]*+ — | [ \t]*+ < (?= /?[a-z] )
     | [ \t]++ (?: because | since | due[ ]to | overall | from[ ]me | in[ ]total | given
         | considering | based[ ]on | in[ ]my[ ](?:view|opinion|judge?ment|assessment)
-        | for[ ]this[ ](?:response|answer) ) \b
+        | for[ ]this[ ](?:response|answer) | would[ ](?:not[ ]|\w{1,10}ly[ ])?recommend ) \b
+    | [ \t]++ (?: for[ ]me | answer | response | reply ) (?= [.!,] | [*_]*+ (?: \n | \Z ) )
+    | [ \t]++ [:;]-?[)d] (?! \w )
+    | \s++ (?= [*_]*+ (?: reason(?:ing|s)? | explanation | rationale | justification | feedback
+        | comments? | why ) [*_]*+ [ ]? [:=] (?! [ ]?(?:if|unless|had)\b ) )
+    | : (?= [ ] (?: (?:the|this)[ ](?:response|answer|reply|solution|assistant|model|essay|text)
+        | it[ ](?:is|was|does|has|lacks) | because | although ) \b )
     """,
     re.VERBOSE,
 )

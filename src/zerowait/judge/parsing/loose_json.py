@@ -96,6 +96,17 @@ _SCALE_KEY = re.compile(
 _OF_A_CALL = frozenset(("type", "id", "name", "function", "arguments", "parameters", "input"))
 
 
+_PROSE_KEY = re.compile(
+    r"(?:overall[ _-])?(?:evaluation|assessment|judge?ment|verdict|overall|评价|評価)"
+)
+_PROSE_WORDS = 3
+_NO_PROSE = re.compile(
+    r"[0-9][ ]?(?:/|out[ ]of|points?\b)"
+    r"|\b(?:scores?|rat(?:e|ed|ing)|cannot|can't|unable|unsure|n/a)\b"
+)
+_WORD_START = re.compile(r"\b\w")
+
+
 class _Pairs(list[tuple[str, Any]]):
     """An object's members, repeated keys included."""
 
@@ -308,7 +319,8 @@ def _verdicts(members: _Pairs, reader: ClaimReader) -> Iterator[Verdict | None]:
     for name, value in members:
         key = folded(name)
         if reader.key.fullmatch(key):
-            yield _verdict(value, reader)
+            if not (_PROSE_KEY.fullmatch(key) and _is_prose(value, reader)):
+                yield _verdict(value, reader)
         elif key in _WRAPPERS and isinstance(value, _Pairs):
             yield from _verdicts(value, reader)
         elif (
@@ -317,6 +329,23 @@ def _verdicts(members: _Pairs, reader: ClaimReader) -> Iterator[Verdict | None]:
             and reading.end == len(key)
         ):
             yield reading.verdict if value else None
+
+
+def _is_prose(value: Any, reader: ClaimReader) -> bool:
+    """Whether a member such as "evaluation" holds sentences and no verdict."""
+    if not isinstance(value, str):
+        return False
+    text = folded(plain_characters(value))
+    words = list(_WORD_START.finditer(text))
+    sentences = len(words) >= _PROSE_WORDS or text.endswith((".", "!", "。"))
+    if not sentences or reader.read_at(text, 0) or _NO_PROSE.search(text):
+        return False
+    return not any(  # "one" and "two" are words of prose
+        reading.verdict is not None
+        for word in words
+        if (reading := reader.read_at(text, word.start()))
+        and (isinstance(reading.verdict, str) or text[word.start()].isdigit())
+    )
 
 
 def _says_other(key: str, value: Any, reader: ClaimReader) -> bool:

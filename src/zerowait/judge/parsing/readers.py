@@ -26,10 +26,11 @@ from zerowait.judge.parsing.context import Remarks, is_unqualified, remarks, sca
 _WRAPPED = rf"[{OPENING}]*+(?:\\(?:boxed|text|mathbf|mathrm)\{{[{OPENING}]*+)*+"
 _CLOSED = rf"[{CLOSING}]*+(?:</[a-z_]{{1,24}}>)?[{CLOSING}]*+"
 _UNIT = (
-    r"(?: [*_`]*+ [ \t]*+ (?: 分(?![之制]) | 点(?![0-9]) | 점 | points?\b | pts\b | stars?\b ) )?"
+    r"(?: [*_`]*+ [ \t]*+ (?: 分(?![之制]) | 点(?![0-9]) | 점 | points?\b | pts\b | stars?\b"
+    r" | punkten?\b | puntos?\b | punti\b | pontos?\b | балл\w{0,2}\b ) )?"
 )
 SOLID = (  # what stands between an article and the verdict: "a solid 8"
-    r"(?:solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable)"
+    r"(?:solid|strong|firm|clear|generous|fair|respectable|decent|weak|low|high|modest|comfortable|easy|good|definite|borderline)"
 )
 _NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _WORDS = {name: float(value) for value, name in enumerate(_NAMES)}

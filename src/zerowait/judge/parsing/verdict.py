@@ -6,7 +6,8 @@ one goes to `read_any_form`, which reads far more than is asked for and never gu
 
 - A value counts where it is *labelled* (``Score: 7``, ``**Rating** - 7/10``, ``{"score": 7}``,
   ``<score>7</score>``, ``评分: 7分``), or is all there is on the last line, or where a sentence
-  gives it (`zerowait.judge.parsing.sentences`). Any other number in prose, in ``\boxed{}`` or in
+  gives it (`zerowait.judge.parsing.sentences`), or begins or ends the answer in a way that leaves
+  no doubt (`zerowait.judge.parsing.unlabelled`). Any other number in prose, in ``\boxed{}`` or in
   ``[[ ]]`` without a label may be quoted from the policy, and does not count.
 - A labelled range, a fraction of another scale, ``7.5`` where a whole number was asked for,
   ``not yes`` and ``yes or no`` are not verdicts.
@@ -28,7 +29,8 @@ from zerowait.judge.parsing.claims import ClaimReader, VerdictClaim, text_claims
 from zerowait.judge.parsing.context import ends_a_sentence, retracts
 from zerowait.judge.parsing.loose_json import json_claims
 from zerowait.judge.parsing.readers import bounds, reader_for
-from zerowait.judge.parsing.sentences import opening_claim, sentence_claims
+from zerowait.judge.parsing.sentences import sentence_claims
+from zerowait.judge.parsing.unlabelled import closing_claim, opening_claim
 from zerowait.types import Abstain, FailureKind, Score
 
 _MOST_CLAIMS = 100
@@ -153,8 +155,9 @@ def find_claim(answer: str | None, reader: ClaimReader) -> tuple[VerdictClaim, s
     lower = folded(answer)
     others = chain(text_claims(lower, reader, spans), sentence_claims(lower, reader, spans))
     claims.extend(islice(others, _MOST_CLAIMS))
-    if not claims and (opening := opening_claim(lower, reader)):
-        claims = [opening]
+    if not claims:
+        unlabelled = (opening_claim(lower, reader), closing_claim(lower, reader))
+        claims = [claim for claim in unlabelled if claim is not None]
     claim = deciding_claim(claims)
     if isinstance(claim, VerdictClaim) and is_retracted(answer, claim.end, reader):
         claim = "the reply takes its verdict back"

@@ -360,6 +360,8 @@ def _environment(spelling: str, *, grouped: bool) -> MathAnswer:
     matrix = _MATRIX.fullmatch(spelling, len(before))
     if matrix is None:
         raise UnreadableError("an environment that is not known")
+    if matrix["kind"] in ("vmatrix", "Vmatrix"):
+        raise UnreadableError("a determinant or a norm, and no matrix")
     if matrix["after"].strip() == "^T" or matrix["after"].strip() in ("^{T}", "^\\top", "^{\\top}"):
         rows = _cells(matrix["inside"], grouped=grouped)
         return Matrix(tuple(zip(*rows, strict=True)))
@@ -525,6 +527,8 @@ class _AnswerParser:
 
     def _group(self, inside: list[Token], brackets: str) -> MathAnswer:
         if brackets == "{}":
+            if len(inside) == 1 and inside[0].text == "\\emptyset":
+                raise UnreadableError("a set whose member is the empty set")
             built, bars = _split(inside, lambda token: token.text in ("|", ":"))
             if len(built) == 2 and bars:
                 return self.answer(built[1])
