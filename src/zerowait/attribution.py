@@ -1,4 +1,4 @@
-"""Whose failure is it? What servers answer, in each one's words, and what it means.
+"""Failure attribution: classify an error reply by cause, failure kind and whether to retry.
 
 Two tables. `ENDINGS` says what the word in ``finish_reason`` means: the judge finished, was cut,
 or was stopped by a filter; every other word is the provider's failure, known or not. `RULES` says
@@ -21,7 +21,7 @@ import msgspec
 from zerowait.types import FailureKind
 
 Cause: TypeAlias = Literal["policy", "provider", "account"]
-"""Who brought the failure about: the text that is judged, the server, or whoever set it up."""
+"""What caused the failure: the judged text, the server, or the user's account or settings."""
 
 Again: TypeAlias = Literal["later", "never", "elsewhere"]
 """Send again after a wait; not at all; or only to another endpoint, since this one is of no use."""
@@ -135,7 +135,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
         status: the HTTP status that says the same: what the body of a 200 names, 402 for an account
             that is used up, 400 for what only this request is at fault for.
         words: the provider's own, shortened; they may quote a key, so they are scrubbed before.
-        ending: the word in ``finish_reason``, where nobody knows it.
+        ending: the word in ``finish_reason``, where it is unknown.
     """
 
     kind: FailureKind

@@ -49,8 +49,8 @@ def test_each_model_at_each_endpoint_has_a_limit_a_quota_and_a_breaker_of_its_ow
                 slot.sent()
             for slot in slots[3:]:
                 slot.ended(AttemptOutcome.OVERLOADED)
-            await here.quota.claim(b"{}")
-        here.breaker.failed(0.0, (FailureKind.UNREACHABLE, "gone"), named_s=60.0)
+            await here.quota.reserve(b"{}")
+        here.breaker.failed(0.0, (FailureKind.UNREACHABLE, "gone"), retry_after_s=60.0)
         return here, same, others, before
 
     (here, same, others, before), _ = virtually(scenario())
@@ -108,12 +108,12 @@ def test_quotas_are_divided_as_the_slots_are_whether_set_or_learned():
         rates = [here.per_minute("requests")]
         endpoint_states.divide(10)
         rates += [here.per_minute("requests"), there.per_minute("requests")]
-        claim = await here.claim(b"{}")
-        here.heed({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
+        claim = await here.reserve(b"{}")
+        here.learn_from_headers({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
         rates.append(here.per_minute("tokens"))
         endpoint_states.divide(20)
         rates += [here.per_minute("requests"), here.per_minute("tokens")]
-        here.heed({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
+        here.learn_from_headers({"x-ratelimit-limit-tokens": "80000"}, claim, dry_s=0.0)
         return [*rates, here.per_minute("tokens")]
 
     assert virtually(scenario())[0] == [150, 1500, 1500, 20_000, 3000, 40_000, 40_000]

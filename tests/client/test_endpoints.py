@@ -223,12 +223,12 @@ def test_those_who_were_on_their_way_when_it_opened_do_not_make_the_rest_longer(
 )
 def test_an_endpoint_is_never_left_alone_for_longer_than_it_asked_or_fifteen_seconds(steps):
     breaker, now_s = Breaker(), 0.0
-    for what, gap_s, named_s in steps:
+    for what, gap_s, retry_after_s in steps:
         now_s += gap_s
         if what == "asked":
             breaker.asked(now_s)
         elif what == "failed":
-            breaker.failed(now_s, GONE, named_s=named_s)
+            breaker.failed(now_s, GONE, retry_after_s=retry_after_s)
         else:
             breaker.succeeded()
             assert breaker.may_ask(now_s)

@@ -19,7 +19,7 @@ async def send_all(quota, count, body=b"{}", log=None):
     clock, times_s = asyncio.get_running_loop().time, []
 
     async def one(name):
-        await quota.claim(body)
+        await quota.reserve(body)
         times_s.append(clock())
         if log is not None:
             log.append(name)
@@ -52,9 +52,9 @@ def test_tokens_are_guessed_from_bytes_and_max_tokens_and_paid_for_at_the_rate()
 def test_what_was_not_used_is_given_back_when_the_reply_says_so():
     async def main():
         quota, body = Quota(tokens=6000), request(max_tokens=900, size=400)
-        claim = await quota.claim(body)
+        claim = await quota.reserve(body)
         quota.settle(claim, body, (30, 70))
-        await quota.claim(body)
+        await quota.reserve(body)
         return asyncio.get_running_loop().time()
 
     at_s, _ = virtually(main())
@@ -77,7 +77,7 @@ def test_a_request_that_cannot_be_read_is_guessed_by_its_bytes(body):
 def test_a_reply_that_says_nothing_about_its_cost_leaves_the_guess_as_it_was():
     async def main():
         quota = Quota(tokens=6000)
-        claim = await quota.claim(request())
+        claim = await quota.reserve(request())
         quota.settle(claim, request(), (0, 0))
         return claim.tokens
 
@@ -89,10 +89,10 @@ def test_a_quota_is_learned_from_the_headers_and_told():
 
     async def main():
         quota = Quota(learned=lambda *what: told.append(what))
-        claim = await quota.claim(b"{}")
+        claim = await quota.reserve(b"{}")
         headers = {"x-ratelimit-limit-requests": "60", "x-ratelimit-limit-tokens": "90000"}
         for _ in range(3):
-            quota.heed(headers, claim, dry_s=0.0)
+            quota.learn_from_headers(headers, claim, dry_s=0.0)
         return await send_all(quota, 4)
 
     times_s, _ = virtually(main())
@@ -104,7 +104,9 @@ def test_a_quota_is_learned_from_the_headers_and_told():
 def test_what_the_user_set_is_not_overruled_by_headers(given):
     async def main():
         quota = Quota(requests=given, tokens="off")
-        quota.heed({"x-ratelimit-limit-requests": "1"}, await quota.claim(b"{}"), dry_s=0.0)
+        quota.learn_from_headers(
+            {"x-ratelimit-limit-requests": "1"}, await quota.reserve(b"{}"), dry_s=0.0
+        )
         return quota.per_minute("requests")
 
     assert virtually(main())[0] == (None if given == "off" else given)
@@ -114,7 +116,9 @@ def test_what_the_user_set_is_not_overruled_by_headers(given):
 def test_a_header_that_is_no_quota_is_ignored(text):
     async def main():
         quota = Quota()
-        quota.heed({"x-ratelimit-limit-requests": text}, await quota.claim(b"{}"), dry_s=0.0)
+        quota.learn_from_headers(
+            {"x-ratelimit-limit-requests": text}, await quota.reserve(b"{}"), dry_s=0.0
+        )
         return quota.per_minute("requests")
 
     assert virtually(main())[0] is None
@@ -123,8 +127,8 @@ def test_a_header_that_is_no_quota_is_ignored(text):
 def test_when_a_quota_is_used_up_all_wait_as_long_as_the_429_says():
     async def main():
         quota = Quota(requests=600)
-        claim = await quota.claim(b"{}")
-        quota.heed({"x-ratelimit-remaining-requests": "0"}, claim, dry_s=7.0)
+        claim = await quota.reserve(b"{}")
+        quota.learn_from_headers({"x-ratelimit-remaining-requests": "0"}, claim, dry_s=7.0)
         return await send_all(quota, 2)
 
     times_s, _ = virtually(main())
@@ -137,8 +141,8 @@ def test_a_wait_of_hours_is_no_matter_of_a_quota_per_minute():
     async def main():
         quota = Quota(requests=600)
         headers = {"x-ratelimit-remaining-requests": "0"}
-        quota.heed(headers, await quota.claim(b"{}"), dry_s=7200.0)
-        await quota.claim(b"{}")
+        quota.learn_from_headers(headers, await quota.reserve(b"{}"), dry_s=7200.0)
+        await quota.reserve(b"{}")
 
     assert virtually(main())[1] <= 60
 
@@ -146,8 +150,8 @@ def test_a_wait_of_hours_is_no_matter_of_a_quota_per_minute():
 def test_a_429_for_another_reason_makes_nobody_wait():
     async def main():
         quota = Quota(requests=600)
-        claim = await quota.claim(b"{}")
-        quota.heed({"x-ratelimit-remaining-requests": "30"}, claim, dry_s=7.0)
+        claim = await quota.reserve(b"{}")
+        quota.learn_from_headers({"x-ratelimit-remaining-requests": "30"}, claim, dry_s=7.0)
         return await send_all(quota, 1)
 
     assert virtually(main())[0] == [0.0]
@@ -158,11 +162,11 @@ def test_who_holds_a_slot_that_others_wait_for_goes_before_them():
     quota = Quota(requests=60, ahead=1)
 
     async def main():
-        ahead = await quota.claim(b"{}")
+        ahead = await quota.reserve(b"{}")
         async with asyncio.TaskGroup() as group:
-            fresh = group.create_task(quota.claim(b"{}"))
+            fresh = group.create_task(quota.reserve(b"{}"))
             await asyncio.sleep(0.1)
-            resent = group.create_task(quota.claim(b"{}", has_slot=True))
+            resent = group.create_task(quota.reserve(b"{}", has_slot=True))
             await asyncio.sleep(2.0)
             assert (resent.done(), fresh.done()) == (True, False)
             quota.sent(ahead)
@@ -178,7 +182,7 @@ def test_those_who_wait_for_a_slot_do_not_save_up_shares_to_send_all_at_once():
         claims = []
 
         async def one():
-            claims.append(await quota.claim(b"{}"))
+            claims.append(await quota.reserve(b"{}"))
 
         async with asyncio.TaskGroup() as group:
             for _ in range(5):
@@ -206,7 +210,7 @@ def test_who_is_cancelled_costs_nothing_and_never_stops_the_others(cancel_at, co
 
     async def main():
         loop = asyncio.get_running_loop()
-        tasks = [asyncio.create_task(quota.claim(b"{}")) for _ in range(count)]
+        tasks = [asyncio.create_task(quota.reserve(b"{}")) for _ in range(count)]
         for task, when in zip(tasks, cancel_at, strict=False):
             loop.call_at(when, task.cancel)
         await asyncio.wait(tasks)

@@ -19,7 +19,7 @@ from zerowait.engine import Stats
 from zerowait.types import Abstain, Reward, Score, Skipped
 from zerowait.verl.rewards.metrics import coverage, has_all_prices, judge_metrics, reward_metrics
 from zerowait.verl.rewards.reward_info import RowInfo, extra_info
-from zerowait.verl.rewards.settlement import RowTreatment, SettledSession
+from zerowait.verl.rewards.row_treatment import RowTreatment, SettledSession
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
 BOTH = "{a: {input: 1, output: 2}, b: {input: 0, output: 0}}"

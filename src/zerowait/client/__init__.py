@@ -1,5 +1,8 @@
 """The client of judge endpoints: transport, retries, limits, circuit breaker, hedging and cost.
 
+It knows no judge, rubric or verdict: of zerowait it imports `types`, `errors`, `events`, `config`,
+`attribution` and `completion` only (tests/test_architecture.py).
+
 `aiohttp` is loaded when an `AiohttpTransport` is made, not before.
 """
 

@@ -104,7 +104,7 @@ class Sender(msgspec.Struct, frozen=True):
             if 200 <= status < 300:
                 completion = reply.completion or self.decode(reply.body)
             if completion is None or completion.failure is not None:
-                completion, reply = None, self._explained(reply)
+                completion, reply = None, self._attributed(reply)
         result = AttemptResult(reply, latency_s, completion)
         self._book(endpoint, body, admission, result)
         self.listener(
@@ -117,7 +117,7 @@ class Sender(msgspec.Struct, frozen=True):
         )
         return result
 
-    def named_s(self, reply: Reply | TransportError) -> float:
+    def retry_after_s(self, reply: Reply | TransportError) -> float:
         """The seconds that the endpoint asks to wait; 0 when it names none."""
         return asked_wait_s(reply, now_s=self.wall()) or 0.0
 
@@ -130,19 +130,21 @@ class Sender(msgspec.Struct, frozen=True):
             reply = await self.transport.send(request, timeout_s=timeout_s)
             return target.scrub(reply) if target.has_secrets else reply
         except TransportError as error:
-            return _bare(error, target)
+            return _sanitized(error, target)
         except ZerowaitError:
             raise
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return _untold(error, target)  # our task was not cancelled: something inside was
+            return _as_transport_error(
+                error, target
+            )  # our task was not cancelled: something inside was
         except Exception as error:  # noqa: BLE001 - the transport may be the user's own
-            return _untold(error, target)
+            return _as_transport_error(error, target)
 
-    def _explained(self, reply: Reply) -> Reply:
-        """`reply` with what it means, and the status that says the same.
+    def _attributed(self, reply: Reply) -> Reply:
+        """Attach the failure attribution to `reply`, and the status that the body names.
 
         So an error that the body of a 200 tells counts everywhere as if its status had said it.
         """
@@ -169,9 +171,9 @@ class Sender(msgspec.Struct, frozen=True):
             if quota.counts_tokens:
                 quota.settle(reservation, body, self.usage(body, result.completion))
         elif is_overload(reply):
-            outcome, dry_s = AttemptOutcome.OVERLOADED, self.named_s(reply)
+            outcome, dry_s = AttemptOutcome.OVERLOADED, self.retry_after_s(reply)
         if dry_s > 0 or not _QUOTA_HEADERS.isdisjoint(reply.headers):
-            quota.heed(reply.headers, reservation, dry_s=dry_s)
+            quota.learn_from_headers(reply.headers, reservation, dry_s=dry_s)
         if outcome is AttemptOutcome.OVERLOADED:
             quota.refused(reservation)
             if admission.is_suspect:
@@ -295,7 +297,7 @@ class HedgedRequest:
             self._scope.end()
         rejection = _rejection(task)
         if rejection is not None and self._scheduler is not None:
-            self._scheduler.rejected(self, self._sender.named_s(rejection))
+            self._scheduler.rejected(self, self._sender.retry_after_s(rejection))
 
     async def _best_copy(self) -> asyncio.Task[AttemptResult] | None:
         """The first copy that is answered, or None when none is."""
@@ -345,7 +347,7 @@ def _was_unsent(task: asyncio.Task[AttemptResult]) -> bool:
     return result is not None and isinstance(result.reply, TransportError) and not result.reply.sent
 
 
-def _bare(error: TransportError, target: Target) -> TransportError:
+def _sanitized(error: TransportError, target: Target) -> TransportError:
     """`error` as a value: without frames, which it would keep alive, and without secrets."""
     error.detail = target.redact(error.detail)
     error.args = (error.detail,)
@@ -353,8 +355,8 @@ def _bare(error: TransportError, target: Target) -> TransportError:
     return error.with_traceback(None)
 
 
-def _untold(error: BaseException, target: Target) -> TransportError:
-    """A foreign error of a transport as the error it should have raised."""
+def _as_transport_error(error: BaseException, target: Target) -> TransportError:
+    """Wrap an unexpected exception of a transport as a `TransportError`."""
     late = isinstance(error, TimeoutError)
     words = target.redact(f"{type(error).__name__}: {error}".removesuffix(": "))
     return TransportError(

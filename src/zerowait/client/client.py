@@ -1,4 +1,4 @@
-"""The judge client: one request to a judge, retried until it is answered or has failed for good."""
+"""The judge client: sends one chat request with admission, load balancing, retries and hedging."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from zerowait.types import Abstain
 
 
 class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's reply, and what it took.
+    """A judge's reply, with the number of attempts and the latency.
 
     Args:
         reply: a 200 whose body is a whole chat completion.
@@ -103,7 +103,7 @@ class JudgeClient:
         )
         self._failures = FailureHandler(
             self._pool,
-            self._sender.named_s,
+            self._sender.retry_after_s,
             self.traffic,
             self.listener,
             jitter=self.jitter,
@@ -117,7 +117,10 @@ class JudgeClient:
         deadline_s: float | None = None,
         sent: Callable[[], None] | None = None,
     ) -> JudgeReply | Abstain:
-        """The judge's reply to `body`, or why there is none.
+        """The judge's reply to `body`, or an Abstain that says why there is none.
+
+        Each turn of the loop: wait out the last failure, wait for an endpoint whose circuit breaker
+        is closed, reserve its quota and take a slot, then send attempts (`_attempts`).
 
         The slot is held over all attempts and the waits between them: giving it back during a wait
         would let other requests run into the same rejections. It is given back, and a new one
@@ -165,7 +168,7 @@ class JudgeClient:
         return False
 
     async def _attempts(self, request: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
-        """How the request ended; None if it goes on with another slot."""
+        """Send attempts while the slot may be kept: the final result, or None for another slot."""
         limiter = request.endpoint.state.limiter
         while True:
             ended = await self._attempt(request, slot)
@@ -179,7 +182,7 @@ class JudgeClient:
                     return None
 
     async def _attempt(self, request: RequestState, slot: Slot) -> JudgeReply | Abstain | None:
-        """How the request ended with this attempt; None if it is sent again."""
+        """Send one attempt: the final result, or None if the request is sent again."""
         reserved = request.try_reserve(has_slot=True)
         if not reserved and not await self._queue(request, _reservation(request)):
             return None

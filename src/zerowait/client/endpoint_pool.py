@@ -69,10 +69,10 @@ class EndpointPool:
                 rests_s = self.rests_s(now_s)
                 return _given_up(request, f"it is looked at again in {rests_s:.0f} s")
             request.start_waiting(now_s)
-            named_s = self.named_rest_s(now_s)
+            retry_after_s = self.named_rest_s(now_s)
             is_idle = all(breaker.in_flight == 0 for breaker in self._breakers)
-            if is_idle and now_s + named_s >= request.deadline_s:
-                return _given_up(request, f"it names {named_s:.0f} s more, past the deadline")
+            if is_idle and now_s + retry_after_s >= request.deadline_s:
+                return _given_up(request, f"it names {retry_after_s:.0f} s more, past the deadline")
             expected_s = self._expected_until_s(request)
             request.release_reservation()
             await self._breaker_queue.wait(min(request.deadline_s, expected_s))

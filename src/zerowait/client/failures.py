@@ -1,4 +1,8 @@
-"""After a failed attempt: retry, move to another endpoint or give up; open the circuit breaker."""
+"""After a failed attempt (429, 5xx, timeout): retry, change endpoint or give up; tell the breaker.
+
+A 429 is classified by `zerowait.attribution`, its wait is decided in `retry`, and what it teaches
+the concurrency limit is in `limits.rejections` and `limits.adaptive`.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +50,7 @@ class FailureHandler:
 
     Args:
         pool: the endpoints of the judge.
-        named_s: the seconds that a reply asks to wait; 0 for none.
+        retry_after_s: the seconds that a reply asks to wait; 0 for none.
         traffic: how many attempts.
         listener: receives every retry, and every opening and closing of a circuit breaker.
         jitter: the source of randomness for waits.
@@ -56,7 +60,7 @@ class FailureHandler:
     def __init__(
         self,
         pool: EndpointPool,
-        named_s: Callable[[Reply | TransportError], float],
+        retry_after_s: Callable[[Reply | TransportError], float],
         traffic: Traffic,
         listener: Listener,
         *,
@@ -64,7 +68,7 @@ class FailureHandler:
         wall: Callable[[], float],
     ) -> None:
         self._pool = pool
-        self._named_s = named_s
+        self._retry_after_s = retry_after_s
         self._traffic = traffic
         self._listener = listener
         self._jitter = jitter
@@ -104,7 +108,7 @@ class FailureHandler:
         self, failed: Reply | TransportError, endpoint: PooledEndpoint, now_s: float
     ) -> PooledEndpoint | None:
         """The endpoint where the request goes on, if that is another one."""
-        is_long = self._named_s(failed) > LONGEST_CAP_S  # a quota of the day, say
+        is_long = self._retry_after_s(failed) > LONGEST_CAP_S  # a quota of the day, say
         is_of_no_use = is_endpoint_fault(failed) or is_spent(failed) or is_long
         if is_of_no_use or not endpoint.state.breaker.may_ask(now_s):
             return self._pool.other(endpoint, now_s)
@@ -146,17 +150,19 @@ class FailureHandler:
             request.suspect(breaker, refused=overloads)
             if _is_own(failed, request) and not breaker.is_open:
                 return
-        named_s = self._named_s(failed)
+        retry_after_s = self._retry_after_s(failed)
         kind, why = meaning(failed)
         reason = kind, endpoint.target.redact(why)
         by = None if is_absence(failed) and not is_rate_limit(failed) else request
         if spent:
             opens = breaker.spent(now_s, reason)
         elif overloads:
-            firmly = is_endpoint_fault(failed) or named_s > LONGEST_CAP_S
-            opens = breaker.refused(now_s, reason, named_s=named_s, firmly=firmly, by=by)
+            firmly = is_endpoint_fault(failed) or retry_after_s > LONGEST_CAP_S
+            opens = breaker.refused(
+                now_s, reason, retry_after_s=retry_after_s, firmly=firmly, by=by
+            )
         else:
-            opens = breaker.failed(now_s, reason, named_s=named_s, by=by)
+            opens = breaker.failed(now_s, reason, retry_after_s=retry_after_s, by=by)
         if opens:
             self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
             endpoint.state.circuit.opened()

@@ -217,17 +217,19 @@ class HedgeScheduler:
         if self.rule.is_ready:
             self._follow_if_late()
 
-    def rejected(self, request: HedgeableRequest, named_s: float) -> None:
+    def rejected(self, request: HedgeableRequest, retry_after_s: float) -> None:
         """A copy of `request` was rejected, so it does not count: another may follow after a wait.
 
         Args:
             request: still without an answer.
-            named_s: the Retry-After; without one, 0, the wait is 0.5 s and doubles each time.
+            retry_after_s: the Retry-After; without one, 0, the wait is 0.5 s and doubles each time.
         """
         self._take_out(request)
         self.rule.taken_back()
         request.copies -= 1
-        wait_s = named_s or min(LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(request.rejections, 10))
+        wait_s = retry_after_s or min(
+            LONGEST_CAP_S, SHORTEST_CAP_S * 2.0 ** min(request.rejections, 10)
+        )
         request.rejections += 1
         loop = asyncio.get_running_loop()
         self._backing_off[request] = loop.call_later(wait_s, self._return, request)
@@ -281,7 +283,7 @@ class HedgeScheduler:
         request = next(iter(self._waiting))
         if not self._is_worth_a_copy(request):
             return False
-        reservation = self._quota.try_claim(request.body)
+        reservation = self._quota.try_reserve(request.body)
         if reservation is None:
             return False
         slot = self._limiter.spare_slot()

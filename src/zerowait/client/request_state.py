@@ -78,7 +78,7 @@ class RequestState:
         """Whether its share of the endpoint's quota is reserved; takes it if it is free now."""
         if self.reservation is None:
             quota = self.endpoint.state.quota
-            self.reservation = quota.try_claim(self.body, has_slot=has_slot)
+            self.reservation = quota.try_reserve(self.body, has_slot=has_slot)
         return self.reservation is not None
 
     async def reserve(self, *, has_slot: bool = False) -> None:
@@ -88,15 +88,15 @@ class RequestState:
             has_slot: it holds a slot already, so it goes ahead of those that do not.
         """
         quota = self.endpoint.state.quota
-        self.reservation = await quota.claim(self.body, has_slot=has_slot)
+        self.reservation = await quota.reserve(self.body, has_slot=has_slot)
 
     def renew_reservation(self) -> bool:
         """Whether the reservation holds: a quota may have become known after it was made."""
         quota, reservation = self.endpoint.state.quota, self.reservation
-        if reservation is None or quota.is_good(reservation):
+        if reservation is None or quota.is_current(reservation):
             return True
         quota.give_back(reservation)
-        self.reservation = quota.try_claim(self.body, has_slot=True)
+        self.reservation = quota.try_reserve(self.body, has_slot=True)
         return self.reservation is not None
 
     def release_reservation(self) -> None:

@@ -180,10 +180,10 @@ def asked_wait_s(failed: Reply | TransportError, *, now_s: float) -> float | Non
     """
     if isinstance(failed, TransportError):
         return None
-    named_s = retry_after_s(failed.headers, now_s=now_s)
-    if named_s is None and attribution(failed).status == 429:
+    wait_named_s = retry_after_s(failed.headers, now_s=now_s)
+    if wait_named_s is None and attribution(failed).status == 429:
         return used_up_s(failed.headers, now_s=now_s)
-    return named_s
+    return wait_named_s
 
 
 def _worth_another(failed: Reply | TransportError, effort: Effort) -> bool:
@@ -204,11 +204,11 @@ def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> f
     longest_s = OWN_CAP_S if effort.own else LONGEST_CAP_S
     cap_s = min(longest_s, SHORTEST_CAP_S * 2.0 ** min(effort.attempt - 1, 10))
     wait_s = jitter.uniform(0, cap_s)
-    named_s = None if effort.elsewhere else asked_wait_s(failed, now_s=effort.now_s)
-    if named_s is None:
+    wait_named_s = None if effort.elsewhere else asked_wait_s(failed, now_s=effort.now_s)
+    if wait_named_s is None:
         return wait_s
     # many are told the same short wait, of which only the first gets what they wait for
-    return max(min(wait_s, OWN_CAP_S), named_s * (1 + jitter.uniform(0, 0.25)))
+    return max(min(wait_s, OWN_CAP_S), wait_named_s * (1 + jitter.uniform(0, 0.25)))
 
 
 def meaning(failed: Reply | TransportError) -> tuple[FailureKind, str]:

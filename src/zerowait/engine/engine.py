@@ -27,7 +27,7 @@ from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGrou
 from zerowait.engine.groups.shapes import Shapes, Tokenizer
 from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
-from zerowait.engine.judging.cached_judge import SharedFlights
+from zerowait.engine.judging.cached_judge import JobContext
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner
 from zerowait.engine.monitor.give_up import GiveUpCheck
@@ -152,7 +152,7 @@ class Engine:
                 stack.push_async_callback(store.aclose)
                 self._remember_latencies(stack)
                 await stack.enter_async_context(self._flights)
-                shared = SharedFlights(
+                shared = JobContext(
                     flights=self._flights,
                     store=store,
                     listener=self._tell,
@@ -389,7 +389,7 @@ class Engine:
         if not self.plan.anchors or self._shard.index:
             return
         flights = await stack.enter_async_context(SingleFlight[JudgementResult]())
-        shared = SharedFlights(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
+        shared = JobContext(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
         own = msgspec.structs.replace(dependencies, shared=shared)
         judges = JudgeFactory(self.config, self.plan.judges, own).judges
         self._anchors.start({name: judges[name] for name in self.plan.anchors})

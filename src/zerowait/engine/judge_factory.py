@@ -19,7 +19,7 @@ from zerowait.client import (
 from zerowait.config import RewardConfig
 from zerowait.engine.budget import Budgets, in_training
 from zerowait.engine.groups.comparer import Comparer, GroupComparer, ReferenceRunner
-from zerowait.engine.judging.cached_judge import CachedJudge, SharedFlights
+from zerowait.engine.judging.cached_judge import CachedJudge, JobContext
 from zerowait.engine.judging.plan import JudgePlan
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner, PanelRunner, SingleJudgeRunner
@@ -43,7 +43,7 @@ class JudgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     transport: Transport
     endpoint_states: EndpointStates
     budgets: Budgets
-    shared: SharedFlights
+    shared: JobContext
 
 
 class JudgeFactory:

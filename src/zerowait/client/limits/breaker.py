@@ -131,29 +131,29 @@ class Breaker:
         return was_open
 
     def failed(
-        self, now_s: float, reason: Reason, *, named_s: float = 0.0, by: object = None
+        self, now_s: float, reason: Reason, *, retry_after_s: float = 0.0, by: object = None
     ) -> bool:
         """A request failed. Returns whether the breaker opens.
 
         Args:
             now_s: when.
             reason: its words.
-            named_s: the rest asked for; 0 for none.
+            retry_after_s: the rest asked for; 0 for none.
             by: which request; one that fails several times counts once. None: it counts anyway.
         """
         self.reason = reason
         self._failed.add(object() if by is None else by)
         if self.is_open and not self._is_probed:  # it was sent before
-            self._rest_until(now_s + named_s, named_s)
+            self._rest_until(now_s + retry_after_s, retry_after_s)
             return False
-        if not self.is_open and named_s <= 0 and len(self._failed) < TRIPS_AT:
+        if not self.is_open and retry_after_s <= 0 and len(self._failed) < TRIPS_AT:
             return False
         opens, self.is_open = not self.is_open, True
         if opens:
             self.opened_s = now_s
         self.is_spent = self._is_probed = False
         self.until_s = -math.inf
-        self._rest_until(now_s + max(named_s, self._rest_s(now_s)), named_s)
+        self._rest_until(now_s + max(retry_after_s, self._rest_s(now_s)), retry_after_s)
         return opens
 
     def spent(self, now_s: float, reason: Reason) -> bool:
@@ -176,7 +176,7 @@ class Breaker:
         return opens
 
     def refused(
-        self, now_s: float, reason: Reason, *, named_s: float, firmly: bool, by: object = None
+        self, now_s: float, reason: Reason, *, retry_after_s: float, firmly: bool, by: object = None
     ) -> bool:
         """A request was turned away for too much. Returns whether the breaker opens.
 
@@ -186,14 +186,14 @@ class Breaker:
         Args:
             now_s: when.
             reason: its words.
-            named_s: the rest asked for; 0 for none.
+            retry_after_s: the rest asked for; 0 for none.
             firmly: it is no matter of a few seconds.
             by: which request, as for `failed`.
         """
         by = object() if by is None else by
         alone, in_a_row = self.in_flight == 0, len(self._failed | {by}) >= TRIPS_AT
         if self.is_open or (alone and (firmly or in_a_row)) or (firmly and in_a_row):
-            return self.failed(now_s, reason, named_s=named_s, by=by)
+            return self.failed(now_s, reason, retry_after_s=retry_after_s, by=by)
         self._failed.add(by)
         return False
 
@@ -205,7 +205,7 @@ class Breaker:
         rest_s = min(max(FIRST_REST_S, share_s), LONGEST_REST_S)
         return rest_s * (1 - self._jitter.uniform(0, _JITTER))
 
-    def _rest_until(self, until_s: float, named_s: float) -> None:
+    def _rest_until(self, until_s: float, retry_after_s: float) -> None:
         self.until_s = max(self.until_s, until_s)
-        if named_s > 0:
+        if retry_after_s > 0:
             self.named_until_s = max(self.named_until_s, until_s)

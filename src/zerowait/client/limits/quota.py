@@ -194,14 +194,14 @@ class Quota:
             bucket.change(self._whole[unit] * share, now_s=_now_s())
         self._follow()
 
-    async def claim(self, body: bytes, *, has_slot: bool = False) -> Reservation:
+    async def reserve(self, body: bytes, *, has_slot: bool = False) -> Reservation:
         """The share that the request `body` is estimated to need, once there is enough.
 
         Args:
             body: the encoded request.
             has_slot: the caller holds a slot, which others wait for: it goes first.
         """
-        reservation = self.try_claim(body, has_slot=has_slot)
+        reservation = self.try_reserve(body, has_slot=has_slot)
         if reservation is not None:
             return reservation
         reservation = self._reservation_for(body)
@@ -220,7 +220,7 @@ class Quota:
             raise
         return reservation
 
-    def try_claim(self, body: bytes, *, has_slot: bool = False) -> Reservation | None:
+    def try_reserve(self, body: bytes, *, has_slot: bool = False) -> Reservation | None:
         """The same without waiting, or None when others wait or there is not enough."""
         if not self._buckets:
             return Reservation(0.0)
@@ -232,13 +232,13 @@ class Quota:
         self._take(reservation, has_slot=has_slot)
         return reservation
 
-    def is_good(self, reservation: Reservation) -> bool:
+    def is_current(self, reservation: Reservation) -> bool:
         """Whether no quota became known since `reservation` was made."""
         return reservation.units == len(self._buckets)
 
     def give_back(self, reservation: Reservation) -> None:
         """The request of `reservation` was never sent."""
-        if self.is_good(reservation):
+        if self.is_current(reservation):
             self._pay(reservation, -1)
         self.sent(reservation)
 
@@ -271,7 +271,9 @@ class Quota:
             self._estimate.observe(request, *usage)
             self._settle_tokens(reservation, sum(usage))
 
-    def heed(self, headers: Mapping[str, str], reservation: Reservation, *, dry_s: float) -> None:
+    def learn_from_headers(
+        self, headers: Mapping[str, str], reservation: Reservation, *, dry_s: float
+    ) -> None:
         """Learn from the headers of the reply to the request of `reservation`.
 
         Args:

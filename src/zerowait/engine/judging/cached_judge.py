@@ -1,4 +1,16 @@
-"""One judge request: from memory, the cache, a call in flight, or the judge itself."""
+"""Cached judge: one judge call, from the sample to its recorded result.
+
+`CachedJudge.ask` is the pipeline:
+
+1. build the request, and its key (`request_of`, `request_key`); a reply in memory ends it here;
+2. `_resolve`: on this shard, or on the one that owns the key;
+3. `_single_flight`: join the same call in flight, or start it;
+4. `_cached_or_asked`: the stored reply, or, within the budget, the judge's;
+5. `_ask_judge`: `JudgeClient.ask` admits (endpoint, quota, slot), sends with retries and hedging,
+   and decodes; `read_safely` reads the verdict; a cut reply is asked for once more;
+6. `ReplyCache.keep`: commit a reply that gave a verdict;
+7. `_record`: the event `JudgementSettled`.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +102,7 @@ _MOST_REREAD: Final = 16_384
 """About as many replies as the store holds in memory, whose bytes these are."""
 
 
-class KeptReplies:
+class ReplyCache:
     """The stored replies of one judge: those with a verdict, decoded and read anew each time.
 
     Args:
@@ -204,8 +216,8 @@ def read_safely(read: Read, completion: Completion) -> Outcome:
         return Abstain(FailureKind.UNPARSEABLE, why)
 
 
-class SharedFlights(msgspec.Struct, frozen=True, kw_only=True):
-    """What all judges of a job have in common.
+class JobContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What the judges of a job share: cache, calls in flight, listener, partition.
 
     Args:
         flights: the calls in flight.
@@ -249,7 +261,7 @@ class CachedJudge:
         client: JudgeClient,
         meter: CostMeter,
         ledger: Ledger,
-        shared: SharedFlights,
+        shared: JobContext,
     ) -> None:
         name = self._name = meter.judge
         self.config = judge
@@ -258,7 +270,7 @@ class CachedJudge:
         self._meter = meter
         self._ledger = ledger
         self._flights = shared.flights
-        self._replies = KeptReplies(
+        self._replies = ReplyCache(
             name, store=shared.store, decode=client.decode, listener=shared.listener
         )
         self._partition = shared.partition
@@ -270,10 +282,10 @@ class CachedJudge:
         )
         self._questions: Sequence[JudgeQuestion] = ()
         self._readers: dict[int, int] = {}
-        self._apart = False
+        self._has_own_budget = False
 
     def paid_from(self, ledger: Ledger, *, client: JudgeClient) -> Self:
-        """This judge at the expense of the validation's own budget.
+        """A copy of this judge whose requests are charged to the validation budget.
 
         It has the same replies and memory, and no call in flight in common: a caller that joined
         one which this budget cannot bear would abstain for it.
@@ -283,7 +295,7 @@ class CachedJudge:
             client: books its requests there.
         """
         other = copy.copy(self)
-        other._client, other._ledger, other._apart = client, ledger, True  # noqa: SLF001 - a copy
+        other._client, other._ledger, other._has_own_budget = client, ledger, True  # noqa: SLF001 - a copy
         return other
 
     async def ask(
@@ -306,17 +318,15 @@ class CachedJudge:
                 return texts
             digest = digest_of(texts, number, vote)
             key = self._keys.find(digest)
-            if key is not None and (entry := self._replies.peek(key)) is not None:
-                result = self._replies.verdict(entry, question.read)
-                if result is not None:
-                    self._tell(key, result, component)
-                    return result.outcome
+            if key is not None and (result := self._find_in_memory(key, question.read)) is not None:
+                self._record(key, result, component)
+                return result.outcome
             request = request_of(texts, self.config, question.rubric, form=question.form, vote=vote)
         except Exception as error:  # noqa: BLE001 - rows of a data set hold anything
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         body = request.body()
         call = _Call(request_key(body, self.rubric.version, vote), request, body, question.read)
-        result = await self._settle(call, component)
+        result = await self._resolve(call, component)
         if self._replies.peek(call.key) is not None:  # only what is in memory can be found there
             self._keys.keep(digest, call.key)
         return result.outcome
@@ -334,7 +344,7 @@ class CachedJudge:
         """
         body = request.body()
         key = request_key(body, self.rubric.version, vote)
-        return await self._settle(_Call(key, request, body, read), component)
+        return await self._resolve(_Call(key, request, body, read), component)
 
     def set_questions(self, questions: Sequence[JudgeQuestion]) -> None:
         """What this judge is asked, so that another engine can name a question by its index."""
@@ -344,31 +354,39 @@ class CachedJudge:
     async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
         """The result that another engine asked for, and whether it joined a call in flight here."""
         read = self._questions[ask.read].read if isinstance(ask.read, int) else ask.read
-        result, joined = await self._here(_Call(ask.key, ask.request, ask.request.body(), read))
+        result, joined = await self._single_flight(
+            _Call(ask.key, ask.request, ask.request.body(), read)
+        )
         return msgspec.structs.replace(result, reply=b"", read=None), joined
 
-    async def _settle(self, call: _Call, component: str) -> JudgementResult:
+    def _find_in_memory(self, key: str, read: Read) -> JudgementResult | None:
+        """The result of a reply that the store holds in memory; None where it holds none."""
+        entry = self._replies.peek(key)
+        return None if entry is None else self._replies.verdict(entry, read)
+
+    async def _resolve(self, call: _Call, component: str) -> JudgementResult:
         """The result of a call, here or from the engine that owns its key."""
         partition = self._partition
         owner = None if partition is None else partition.elsewhere(call.key)
         if partition is None or owner is None:
-            result, joined = await self._here(call)
+            result, joined = await self._single_flight(call)
         else:
             known = self._readers.get(id(call.read))
             reader = call.read if known is None else known
-            forwarded = ForwardedRequest(self._name, call.key, call.request, reader, self._apart)
+            forwarded = ForwardedRequest(
+                self._name, call.key, call.request, reader, self._has_own_budget
+            )
             result, joined = await partition.ask(owner, forwarded)
-        self._tell(call.key, result, component, joined=joined)
+        self._record(call.key, result, component, joined=joined)
         return result
 
-    async def _here(self, call: _Call) -> tuple[JudgementResult, bool]:
+    async def _single_flight(self, call: _Call) -> tuple[JudgementResult, bool]:
         """The result of a call, and whether it joined one in flight."""
-        entry = self._replies.peek(call.key)
-        result = None if entry is None else self._replies.verdict(entry, call.read)
-        if result is not None:
-            return result, False
-        flight = f"validation {call.key}" if self._apart else call.key
-        result, joined = await self._flights.run(flight, partial(self._from_cache_or_judge, call))
+        found = self._find_in_memory(call.key, call.read)
+        if found is not None:
+            return found, False
+        flight = f"validation {call.key}" if self._has_own_budget else call.key
+        result, joined = await self._flights.run(flight, partial(self._cached_or_asked, call))
         if joined and result.reply and result.read is not call.read:
             # another judge asks the very same and looks for something else in the answer
             completion = self._client.decode(result.reply)
@@ -376,7 +394,7 @@ class CachedJudge:
                 result = msgspec.structs.replace(result, outcome=read_safely(call.read, completion))
         return result, joined
 
-    async def _from_cache_or_judge(self, call: _Call, sent: Callable[[], None]) -> JudgementResult:
+    async def _cached_or_asked(self, call: _Call, sent: Callable[[], None]) -> JudgementResult:
         """The stored reply, or the judge's, which is stored when it has a verdict."""
         wait_s = self._client.traffic.deadline_s
         stored = await self._replies.claim(call.key, call.read, wait_s=wait_s)
@@ -390,7 +408,7 @@ class CachedJudge:
                     return JudgementResult(
                         outcome=Abstain(FailureKind.BUDGET, refusal), source="refused"
                     )
-            result, origin = await self._from_judge(call, sent)
+            result, origin = await self._ask_judge(call, sent)
             if isinstance(result.outcome, Score):
                 kept = await self._replies.keep(call.key, result.reply, result.outcome, origin)
             return result
@@ -398,14 +416,14 @@ class CachedJudge:
             if not kept:
                 self._replies.release(call.key)
 
-    async def _from_judge(
+    async def _ask_judge(
         self, call: _Call, sent: Callable[[], None]
     ) -> tuple[JudgementResult, ServedModel]:
         """The judge's answer and the model that gave it; a cut answer is asked for once more.
 
         The second request allows twice the tokens.
         """
-        reply = await self._send(call.body, sent)
+        reply = await self._send_within_budget(call.body, sent)
         if isinstance(reply, Abstain):
             is_refused = reply.kind is FailureKind.BUDGET
             result = JudgementResult(outcome=reply, source="refused" if is_refused else "asked")
@@ -418,7 +436,7 @@ class CachedJudge:
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
             tokens = 2 * call.request.max_tokens
             longer = msgspec.structs.replace(call.request, max_tokens=tokens).body()
-            second = await self._send(longer, sent)
+            second = await self._send_within_budget(longer, sent)
             if isinstance(second, JudgeReply):
                 reply = second
                 outcome = read_safely(call.read, second.completion)
@@ -445,16 +463,19 @@ class CachedJudge:
         )
         return result, origin
 
-    async def _send(self, body: bytes, sent: Callable[[], None]) -> JudgeReply | Abstain:
-        """The judge's reply, or why there is none; the budget may end in the midst of it."""
+    async def _send_within_budget(
+        self, body: bytes, sent: Callable[[], None]
+    ) -> JudgeReply | Abstain:
+        """The judge's reply, or an Abstain; its kind is ``budget`` where the budget ran out."""
         try:
             return await self._client.ask(body, sent=sent)
         except BudgetSpentError as error:
             return Abstain(FailureKind.BUDGET, str(error))
 
-    def _tell(
+    def _record(
         self, key: str, result: JudgementResult, component: str, *, joined: bool = False
     ) -> None:
+        """Tell the listener how a call ended."""
         self._listener(
             JudgementSettled(
                 judge=self._name,

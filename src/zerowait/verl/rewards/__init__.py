@@ -1,1 +1,1 @@
-"""Rewards of verl's rows: reward manager, tickets, settlement, metrics."""
+"""Rewards of verl's rows: reward manager, tickets, row treatment, metrics."""

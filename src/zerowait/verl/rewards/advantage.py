@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from transfer_queue import KVBatchMeta
 
 from zerowait.verl.response_mask import last_written
-from zerowait.verl.rewards.settlement import RowTreatment
+from zerowait.verl.rewards.row_treatment import RowTreatment
 
 _DEFAULTS = {"token_level_rewards": 0.0, "rollout_is_weights": 1.0}
 """The values that rows without a value get in fields that verl writes under some settings."""

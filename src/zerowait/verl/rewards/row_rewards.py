@@ -22,7 +22,7 @@ from zerowait.verl.rewards.episode_metrics import episode_info
 from zerowait.verl.rewards.group_completion import incomplete_groups
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.reward_info import extra_info
-from zerowait.verl.rewards.settlement import SettledSession, settle
+from zerowait.verl.rewards.row_treatment import SettledSession, settle
 from zerowait.verl.rewards.tickets import ticket_in
 from zerowait.verl.rows import MODEL_TOKENS
 

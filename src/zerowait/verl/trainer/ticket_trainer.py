@@ -48,8 +48,8 @@ from zerowait.verl.rewards.metrics import (
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.reward_info import extra_info
 from zerowait.verl.rewards.row_rewards import RowRewards
+from zerowait.verl.rewards.row_treatment import RowTreatment, SettledSession
 from zerowait.verl.rewards.settings import RewardSettings, check_ticketed, settings_in
-from zerowait.verl.rewards.settlement import RowTreatment, SettledSession
 from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_comparison
 from zerowait.verl.trainer.interleave import interleaved
 from zerowait.verl.trainer.replay_buffer import with_tickets
