@@ -157,7 +157,7 @@ def similarity_verdict_text(question: JudgedQuestion, agreed: float) -> str:
         question: with the scale.
         agreed: from `agreement`, in [0, 1].
 
-    >>> print(verdict_text(JudgedQuestion("Paris.", ["Paris"]), 0.97))
+    >>> print(similarity_verdict_text(JudgedQuestion("Paris.", ["Paris"]), 0.97))
     It means the same as the reference with a certainty of 97 percent.
     Score: 10
     """
