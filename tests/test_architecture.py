@@ -75,7 +75,7 @@ ROOMS = {
             "rows",
             "trainer_modes",
         },
-        "agent": {"response_mask", "rows"},
+        "agent": {"policy_tokens", "response_mask", "rows"},
         "batch": {"process_role", "response_mask", "rewards", "rows"},
         "cpu": {"process_role"},
         "launch": {"estimators", "rewards", "rows", "trainer_modes"},

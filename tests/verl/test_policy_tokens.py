@@ -16,7 +16,7 @@ from zerowait.search import Passage
 from zerowait.search.observation import plain_tokens
 from zerowait.search.passages import observation_text
 from zerowait.tiny_models.policy import tokenizer_for
-from zerowait.verl.agent.policy_tokens import PolicyTokens, control_tokens, message_ends
+from zerowait.verl.policy_tokens import PolicyTokens, control_tokens, message_ends
 
 TEXTS = ["what was found <|im_start|> (answer) </s> [INST] x < > | _ start of turn"] * 3
 

@@ -1,6 +1,10 @@
 """The trainer mode's configuration, and tickets on their way through verl's rows."""
 
+import ast
+import subprocess
+import sys
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 from omegaconf import OmegaConf
@@ -138,6 +142,26 @@ def test_verl_finds_each_mode_and_takes_it_for_its_own(mode, verls, called):
 def test_the_plug_in_says_that_the_mode_is_registered():
     status = {entry.what: entry.status for entry in plugin.registered()}
     assert status["trainer mode zerowait"] == "registered"
+
+
+def test_the_mode_is_registered_whichever_of_our_modules_is_imported_first():
+    """verl's import registers the mode, whose import must not need the module that began it."""
+    say = "from zerowait.verl import plugin; print([e.error for e in plugin.registered()])"
+    for first in ("agent.manager", "rewards.row_rewards"):
+        command = [sys.executable, "-W", "ignore", "-c", f"import zerowait.verl.{first}; {say}"]
+        errors = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert set(ast.literal_eval(errors.splitlines()[-1])) == {""}
+
+
+def test_only_the_packages_that_import_verls_trainers_first_import_them():
+    importers = {
+        path.parent.name
+        for path in Path(plugin.__file__).parent.rglob("*.py")
+        for node in ast.parse(path.read_text()).body
+        if "verl.trainer.ppo.v1" in ast.unparse(node)
+        and isinstance(node, (ast.Import, ast.ImportFrom))
+    }
+    assert importers == {"agent", "trainer"}
 
 
 @pytest.mark.parametrize("use_v1", [True, False])

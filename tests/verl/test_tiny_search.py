@@ -14,7 +14,7 @@ from zerowait.tiny_models.search import (
     document,
     search_tokenizer,
 )
-from zerowait.verl.agent.policy_tokens import PolicyTokens
+from zerowait.verl.policy_tokens import PolicyTokens
 
 
 @pytest.fixture(scope="module")

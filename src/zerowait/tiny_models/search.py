@@ -28,7 +28,7 @@ from zerowait.tiny_models.policy import (
     tokenizer_for,
     train_policy,
 )
-from zerowait.verl.agent.policy_tokens import PolicyTokens
+from zerowait.verl.policy_tokens import PolicyTokens
 
 # fmt: off
 NAMES = ("Ada", "Bela", "Cleo", "Dora", "Egon", "Fina", "Gus", "Hedda", "Ivo", "Jana", "Kurt",

@@ -38,8 +38,8 @@ from zerowait.search import (
     settings_from,
 )
 from zerowait.verl.agent.manager import with_reward_on_model_token
-from zerowait.verl.agent.policy_tokens import PolicyTokens, control_tokens, message_ends
 from zerowait.verl.agent.turn_metadata import TurnMetadata, was_aborted
+from zerowait.verl.policy_tokens import PolicyTokens, control_tokens, message_ends
 from zerowait.verl.rows import EPISODE, MODEL_TOKENS, WHOLE
 
 _MARKERS = {"start_state_marker": "start_marker", "end_state_marker": "end_marker"}

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import transfer_queue as tq
-from verl.trainer.ppo.v1.replay_buffer import FILTER_GROUPS_REWARD_METRIC
 
 from zerowait.errors import DataError
 
@@ -23,6 +22,9 @@ def filter_values(partition_id: str, keys: Sequence[str], metric: str) -> dict[s
     Raises:
         DataError: an agent loop gave no `metric`, or something else than a number; names the row.
     """
+    # not above: this import registers the trainer mode, which imports this module
+    from verl.trainer.ppo.v1.replay_buffer import FILTER_GROUPS_REWARD_METRIC
+
     if not keys:
         return {}
     if metric == FILTER_GROUPS_REWARD_METRIC:
