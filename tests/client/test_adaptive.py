@@ -12,7 +12,7 @@ def success(now_s, *, took_s=1.0, occupancy=1.0, on_wire=31):
     return AttemptSample(AttemptOutcome.SUCCEEDED, now_s - took_s, now_s, occupancy, on_wire)
 
 
-def refused(now_s, *, sent_s=None, on_wire=31, retry_after_s=0.0):
+def rejected(now_s, *, sent_s=None, on_wire=31, retry_after_s=0.0):
     sent_s = now_s - 0.02 if sent_s is None else sent_s
     return AttemptSample(AttemptOutcome.OVERLOADED, sent_s, now_s, 1.0, on_wire, retry_after_s)
 
@@ -79,7 +79,7 @@ def test_it_starts_fast_by_half_a_round():
 
 
 def burst(rule, *, count, accepted, now_s=0.0, first=1, retry_after_s=0.0):
-    """`count` are sent at once; the server lets `accepted` of them in and refuses the others."""
+    """`count` are sent at once; the server lets `accepted` of them in and rejects the others."""
     for number in range(first, first + count):
         rule.sent(number, number - first)
     for number in range(first + accepted, first + count):
@@ -144,13 +144,13 @@ def test_a_known_ceiling_is_probed_ever_more_patiently_up_to_three_seconds():
         sample = AttemptSample(
             AttemptOutcome.OVERLOADED, -1.0, -0.98, 1.0, 60, 0.0, 59 + number, number
         )
-        ceiling.refused(sample, 70.0, latency_s=0.5)
+        ceiling.rejected(sample, 70.0, latency_s=0.5)
     assert ceiling.height == 60
     for now_s in range(0, 60, 10):
         sample = AttemptSample(
             AttemptOutcome.OVERLOADED, now_s - 0.02, float(now_s), 1.0, 60, 0.0, 60, 1000 + now_s
         )
-        assert ceiling.refused(sample, 61.0, latency_s=0.5) == 60
+        assert ceiling.rejected(sample, 61.0, latency_s=0.5) == 60
         held = [step / 10 for step in range(100) if not _may_probe(ceiling, now_s, step / 10)]
         waits_s.append(max(held) + 0.1)
     assert waits_s == pytest.approx([1.0, 2.0, 3.0, 3.0, 3.0, 3.0])
@@ -218,7 +218,7 @@ def test_an_idle_hour_between_two_steps_of_training_is_not_taken_for_low_through
     assert rule.limit >= 51  # a trial of four fifths may be open, no more
 
 
-def test_what_is_remembered_of_refusals_is_bounded():
+def test_what_is_remembered_of_rejections_is_bounded():
     ceiling = RejectionCeiling()
     for number in range(1, 5000):
         ceiling.sent(number, 20)
@@ -227,23 +227,23 @@ def test_what_is_remembered_of_refusals_is_bounded():
         if number % 10:
             ceiling.ended(sample)
         else:
-            ceiling.refused(sample, 100.0, latency_s=1.0)
+            ceiling.rejected(sample, 100.0, latency_s=1.0)
     assert ceiling.height is None
     assert len(ceiling._evidence) <= 300
     assert not ceiling._others
 
 
-def test_refusals_of_those_that_met_most_others_are_a_ceiling_even_among_refusals_by_chance():
-    """Of 1 in 10 that are refused by chance none tells; those beyond 60 are all refused."""
+def test_rejections_of_those_that_met_most_others_are_a_ceiling_even_among_those_by_chance():
+    """Of 1 in 10 that are rejected by chance none tells; those beyond 60 are all rejected."""
     ceiling, draws, found = RejectionCeiling(), Random(1), []
     for number in range(1, 400):
         others = 40 + number % 25
         ceiling.sent(number, others)
-        is_refused = others >= 60 or draws.random() < 0.1
-        outcome = AttemptOutcome.OVERLOADED if is_refused else AttemptOutcome.SUCCEEDED
+        is_rejected = others >= 60 or draws.random() < 0.1
+        outcome = AttemptOutcome.OVERLOADED if is_rejected else AttemptOutcome.SUCCEEDED
         sample = AttemptSample(outcome, 0.0, 1.0, 1.0, others, 0.0, others, number)
-        if is_refused:
-            found.append(ceiling.refused(sample, 65.0, latency_s=1.0, by_chance=True))
+        if is_rejected:
+            found.append(ceiling.rejected(sample, 65.0, latency_s=1.0, by_chance=True))
         else:
             ceiling.ended(sample)
     assert {height for height in found if height} == {60}

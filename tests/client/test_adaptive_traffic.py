@@ -27,28 +27,28 @@ class Server:
         *,
         names_quota=True,
         slower=lambda now_s: 1.0,
-        refuses=0.0,
+        rejects=0.0,
         median_s=1.0,
     ):
-        self.refuses = refuses
+        self.rejects = rejects
         self.median_s = median_s
         self.slower = slower
         self.gate = CapacityGate(capacity)
         self.headers = self.gate.headers if names_quota else dict
         self.random = Random(seed)
         self.served = []  # when each good answer was given
-        self.refused = []
+        self.rejected = []
 
     async def send(self, request, *, timeout_s):
         clock = asyncio.get_running_loop().time
-        if self.refuses and self.random.random() < self.refuses:
+        if self.rejects and self.random.random() < self.rejects:
             await asyncio.sleep(0.02)
-            self.refused.append(clock())
+            self.rejected.append(clock())
             return Reply(429, {"retry-after": "1"}, b"")
         busy = self.gate.enter(tokens=1, now_s=clock())
         if busy is not None:
             await asyncio.sleep(0.02)
-            self.refused.append(clock())
+            self.rejected.append(clock())
             return Reply(429, {k.lower(): v for k, v in busy.headers.items()}, b"")
         try:
             takes_s = self.median_s * self.random.lognormvariate(0, 0.4) * self.slower(clock())
@@ -98,16 +98,16 @@ def goodput(server, *, after_s, until_s):
     return sum(after_s <= when < until_s for when in server.served) / (until_s - after_s)
 
 
-def refused_share(server, *, after_s=0.0):
-    refused = sum(when >= after_s for when in server.refused)
+def rejected_share(server, *, after_s=0.0):
+    rejected = sum(when >= after_s for when in server.rejected)
     served = sum(when >= after_s for when in server.served)
-    return refused / (refused + served)
+    return rejected / (rejected + served)
 
 
 def test_a_cap_of_60_is_used_almost_fully_and_hardly_ever_run_into():
     server, _ = pressed(Capacity(concurrency=60, retry_after_s=1.0), seconds=75)
     assert goodput(server, after_s=15, until_s=75) >= 0.96 * 60 / MEAN_S
-    assert refused_share(server) <= 0.02
+    assert rejected_share(server) <= 0.02
 
 
 def test_a_cap_that_halves_and_recovers_is_followed_both_ways():
@@ -115,7 +115,7 @@ def test_a_cap_that_halves_and_recovers_is_followed_both_ways():
     server, _ = pressed(Capacity(concurrency=60, changes=changes), seconds=100)
     assert goodput(server, after_s=24, until_s=60) >= 0.92 * 30 / MEAN_S
     assert goodput(server, after_s=75, until_s=100) >= 0.92 * 60 / MEAN_S
-    assert refused_share(server) <= 0.0125
+    assert rejected_share(server) <= 0.0125
 
 
 def test_room_that_comes_back_after_a_known_ceiling_is_used_within_seconds():
@@ -126,13 +126,13 @@ def test_room_that_comes_back_after_a_known_ceiling_is_used_within_seconds():
     ]
     again = mean(goodput(server, after_s=80, until_s=92) for server, _ in runs)
     assert again >= 0.75 * 60 / MEAN_S
-    assert mean(refused_share(server) for server, _ in runs) <= 0.0125
+    assert mean(rejected_share(server) for server, _ in runs) <= 0.0125
 
 
 @pytest.mark.parametrize("cap", [1, 2, 4, 8])
 @pytest.mark.parametrize("retry_after_s", [None, 1.0])
 def test_a_server_that_bears_little_costs_no_judgement_and_hardly_any_time(cap, retry_after_s):
-    """The first 32 are far too many: those that were refused wait for room, not for luck."""
+    """The first 32 are far too many: those that were rejected wait for room, not for luck."""
     server = Server(Capacity(concurrency=cap, retry_after_s=retry_after_s))
     client = asker(server, Traffic())
 
@@ -166,7 +166,7 @@ def test_answers_that_take_longer_from_now_on_are_not_taken_for_a_queue(factor):
 def test_a_provider_that_counts_requests_per_minute_is_kept_busy_without_a_storm():
     runs = [pressed(Capacity(rpm=3000), seconds=60, rpm="off", seed=seed) for seed in range(4)]
     assert min(goodput(server, after_s=15, until_s=60) for server, _ in runs) >= 0.95 * 50
-    assert mean(refused_share(server, after_s=5) for server, _ in runs) <= 0.05
+    assert mean(rejected_share(server, after_s=5) for server, _ in runs) <= 0.05
 
 
 @pytest.mark.parametrize("rpm", [3000.0, None])
@@ -175,7 +175,7 @@ def test_a_quota_that_is_set_or_named_in_headers_is_kept_to_and_used_up(rpm):
     server = Server(capacity, names_quota=rpm is None)
     _, events = pressed(capacity, seconds=60, server=server, rpm=rpm)
     assert goodput(server, after_s=15, until_s=60) >= 0.98 * 50
-    assert refused_share(server, after_s=5) <= 0.002
+    assert rejected_share(server, after_s=5) <= 0.002
     learned = [event for event in events if isinstance(event, QuotaLearned)]
     assert [event.per_minute for event in learned] == ([] if rpm else [3000.0])
 
@@ -198,14 +198,14 @@ def test_max_concurrency_is_never_passed(bound):
 RANDOM = [0.01, 0.03, 0.1]
 
 
-@pytest.mark.parametrize("refuses", [0.0, *RANDOM])
+@pytest.mark.parametrize("rejects", [0.0, *RANDOM])
 @pytest.mark.parametrize("cap", [None, 100])
-def test_random_429s_cost_the_default_limit_little_more_than_the_best_fixed_number(cap, refuses):
+def test_random_429s_cost_the_default_limit_little_more_than_the_best_fixed_number(cap, rejects):
     """They do not come from how many are in flight, so fewer in flight would not help."""
 
     def took_s(concurrency, seed):
         server = Server(
-            Capacity(concurrency=cap, retry_after_s=1.0), seed, refuses=refuses, median_s=0.3
+            Capacity(concurrency=cap, retry_after_s=1.0), seed, rejects=rejects, median_s=0.3
         )
         client = asker(server, Traffic(concurrency=concurrency, attempts=1000, hedge="off"))
 
@@ -216,22 +216,22 @@ def test_random_429s_cost_the_default_limit_little_more_than_the_best_fixed_numb
 
         return virtually(main())[1]
 
-    # the median: one request that is refused six times by chance doubles the time of its batch
+    # the median: one request that is rejected six times by chance doubles the time of its batch
     auto = median(took_s("auto", seed) for seed in range(5))
     fixed = median(took_s(100, seed) for seed in range(5))
     assert auto <= 1.2 * fixed
 
 
-@pytest.mark.parametrize("refuses", RANDOM)
-def test_a_ceiling_is_found_among_random_429s(refuses):
-    server = Server(Capacity(concurrency=60, retry_after_s=1.0), refuses=refuses)
+@pytest.mark.parametrize("rejects", RANDOM)
+def test_a_ceiling_is_found_among_random_429s(rejects):
+    server = Server(Capacity(concurrency=60, retry_after_s=1.0), rejects=rejects)
     pressed(Capacity(), seconds=100, server=server)
     assert goodput(server, after_s=15, until_s=100) >= 0.9 * 60 / MEAN_S
-    assert refused_share(server) <= refuses + 0.01
+    assert rejected_share(server) <= rejects + 0.01
 
 
-@pytest.mark.parametrize("refuses", RANDOM)
-def test_a_knee_is_found_among_random_429s(refuses):
-    server = Server(Capacity(knee=40), refuses=refuses)
+@pytest.mark.parametrize("rejects", RANDOM)
+def test_a_knee_is_found_among_random_429s(rejects):
+    server = Server(Capacity(knee=40), rejects=rejects)
     pressed(Capacity(), seconds=100, server=server)
     assert goodput(server, after_s=15, until_s=100) >= 0.93 * 40 / MEAN_S

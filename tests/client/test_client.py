@@ -92,7 +92,7 @@ def client(transport, *, limiter=None, **changes):
     )
 
 
-def refusal(status, **headers):
+def error_reply(status, **headers):
     return Reply(status, {name.replace("_", "-"): text for name, text in headers.items()}, b"")
 
 
@@ -112,7 +112,7 @@ def test_a_good_reply_is_the_answer():
 
 
 def test_a_rate_limited_judge_is_asked_again_no_sooner_than_it_said():
-    transport = Scripted(refusal(429, retry_after="7"), GOOD)
+    transport = Scripted(error_reply(429, retry_after="7"), GOOD)
     answer, elapsed_s = virtually(client(transport).ask(b"{}"))
     assert answer.attempts == 2
     assert answer.latency_s == 1.0
@@ -120,7 +120,7 @@ def test_a_rate_limited_judge_is_asked_again_no_sooner_than_it_said():
 
 
 def test_a_retry_after_that_is_a_date_is_waited_for():
-    transport = Scripted(refusal(429, retry_after=formatdate(1020, usegmt=True)), GOOD)
+    transport = Scripted(error_reply(429, retry_after=formatdate(1020, usegmt=True)), GOOD)
     answer, elapsed_s = virtually(client(transport).ask(b"{}"))
     assert isinstance(answer, JudgeReply)
     assert 22.0 <= elapsed_s <= 27.0
@@ -129,16 +129,16 @@ def test_a_retry_after_that_is_a_date_is_waited_for():
 @pytest.mark.parametrize(
     ("step", "kind"),
     [
-        (refusal(429), FailureKind.RATE_LIMITED),
-        (refusal(500), FailureKind.HTTP_ERROR),
-        (refusal(503), FailureKind.HTTP_ERROR),
+        (error_reply(429), FailureKind.RATE_LIMITED),
+        (error_reply(500), FailureKind.HTTP_ERROR),
+        (error_reply(503), FailureKind.HTTP_ERROR),
         (BAD, FailureKind.HTTP_ERROR),
         (lost(), FailureKind.UNREACHABLE),
         (TIMEOUT, FailureKind.TIMEOUT),
     ],
 )
 def test_when_the_attempts_are_used_up_the_kind_is_that_of_the_last_failure(step, kind):
-    transport = Scripted(refusal(500), step)
+    transport = Scripted(error_reply(500), step)
     abstain, _ = virtually(client(transport, traffic=Traffic(attempts=3)).ask(b"{}"))
     assert isinstance(abstain, Abstain)
     assert abstain.kind is kind
@@ -148,13 +148,15 @@ def test_when_the_attempts_are_used_up_the_kind_is_that_of_the_last_failure(step
 
 
 def test_the_detail_names_the_last_status():
-    abstain, _ = virtually(client(Scripted(refusal(502)), traffic=Traffic(attempts=2)).ask(b"{}"))
+    abstain, _ = virtually(
+        client(Scripted(error_reply(502)), traffic=Traffic(attempts=2)).ask(b"{}")
+    )
     assert "status 502" in abstain.detail
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
 def test_a_permanent_refusal_is_asked_once_and_not_repeated(status):
-    transport = Scripted(refusal(status))
+    transport = Scripted(error_reply(status))
     abstain, _ = virtually(client(transport).ask(b"{}"))
     assert abstain.kind is FailureKind.HTTP_ERROR
     assert len(transport.sent) == 1
@@ -205,7 +207,7 @@ def test_waiting_for_quota_is_queue_time_and_holds_no_slot():
 
 def test_a_resend_needs_quota_too_and_its_wait_is_not_the_judges():
     traffic = Traffic(rpm=6.0, deadline_s=5.0)
-    transport = Scripted(refusal(500), GOOD)
+    transport = Scripted(error_reply(500), GOOD)
     asker = client(transport, endpoint_states=EndpointStates(traffic), traffic=traffic)
     answer, _ = virtually(asker.ask(b"{}"))
     assert isinstance(answer, JudgeReply)
@@ -274,7 +276,7 @@ def test_a_deadline_of_its_own_goes_before_the_configured_one():
 
 
 def test_a_wait_past_the_deadline_is_not_begun():
-    transport = Scripted(refusal(429, retry_after="600"), GOOD)
+    transport = Scripted(error_reply(429, retry_after="600"), GOOD)
     abstain, elapsed_s = virtually(client(transport).ask(b"{}"))
     assert abstain.kind is FailureKind.RATE_LIMITED
     assert elapsed_s == 1.0
@@ -295,7 +297,7 @@ def test_only_the_first_stale_connection_is_free():
 
 
 def test_the_slot_is_held_while_a_retry_waits():
-    transport = Scripted(refusal(429, retry_after="8"), GOOD)
+    transport = Scripted(error_reply(429, retry_after="8"), GOOD)
     limiter = Limiter(FixedLimit(1))
     asker = client(transport, limiter=limiter)
 
@@ -312,7 +314,7 @@ def test_the_slot_is_held_while_a_retry_waits():
 
 @pytest.mark.parametrize("where", ["sending", "waiting for a retry", "waiting for a slot"])
 def test_a_cancelled_call_frees_its_slot_wherever_it_is(where):
-    step = refusal(429, retry_after="8") if where == "waiting for a retry" else HANGS
+    step = error_reply(429, retry_after="8") if where == "waiting for a retry" else HANGS
     limiter = Limiter(FixedLimit(1))
     asker = client(Scripted(step), limiter=limiter)
 
@@ -340,7 +342,7 @@ def test_a_judgement_whose_endpoint_fails_goes_on_at_another():
     assert [url.split("/")[2] for _, url, _, _ in transport.sent] == ["a", "b"]
 
 
-@pytest.mark.parametrize("step", [refusal(429), TIMEOUT, BAD])
+@pytest.mark.parametrize("step", [error_reply(429), TIMEOUT, BAD])
 def test_what_is_not_the_endpoints_fault_stays_with_the_endpoint(step):
     transport = Scripted(step, GOOD)
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))
@@ -356,7 +358,7 @@ def test_a_stale_connection_does_not_drive_a_judgement_to_another_endpoint():
 
 
 def test_the_wait_that_one_endpoint_asked_for_does_not_keep_us_from_another():
-    transport = Scripted(refusal(503, retry_after="100"), GOOD)
+    transport = Scripted(error_reply(503, retry_after="100"), GOOD)
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))
     answer, elapsed_s = virtually(asker.ask(b"{}"))
     assert answer.endpoint.startswith("http://b/")
@@ -364,7 +366,7 @@ def test_the_wait_that_one_endpoint_asked_for_does_not_keep_us_from_another():
 
 
 def test_nobody_goes_back_to_an_endpoint_before_the_time_it_named():
-    transport = Scripted(refusal(503, retry_after="100"), refusal(503), GOOD)
+    transport = Scripted(error_reply(503, retry_after="100"), error_reply(503), GOOD)
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))
     answer, _ = virtually(asker.ask(b"{}"))
     hosts = [url.split("/")[2] for _, url, _, _ in transport.sent]
@@ -373,7 +375,9 @@ def test_nobody_goes_back_to_an_endpoint_before_the_time_it_named():
 
 
 def test_when_all_endpoints_asked_for_a_wait_the_last_one_asked_is_waited_for():
-    transport = Scripted(refusal(503, retry_after="100"), refusal(503, retry_after="20"), GOOD)
+    transport = Scripted(
+        error_reply(503, retry_after="100"), error_reply(503, retry_after="20"), GOOD
+    )
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))
     answer, _ = virtually(asker.ask(b"{}"))
     (_, second, third) = [when for when, *_ in transport.sent]
@@ -382,7 +386,7 @@ def test_when_all_endpoints_asked_for_a_wait_the_last_one_asked_is_waited_for():
 
 
 def test_a_new_judgement_goes_to_an_endpoint_that_is_not_resting():
-    transport = Scripted(refusal(503, retry_after="100"), GOOD)
+    transport = Scripted(error_reply(503, retry_after="100"), GOOD)
     asker = client(
         transport,
         endpoints=endpoints("http://a/v1", "http://b/v1"),
@@ -476,7 +480,9 @@ def test_a_transport_that_is_closed_says_so():
 def test_every_attempt_is_told_and_so_is_every_wait():
     events = []
     limiter = Limiter(FixedLimit(1))
-    asker = client(Scripted(refusal(503), lost(), GOOD), limiter=limiter, listener=events.append)
+    asker = client(
+        Scripted(error_reply(503), lost(), GOOD), limiter=limiter, listener=events.append
+    )
 
     async def main():
         async with asyncio.TaskGroup() as group, limiter.slot():
@@ -514,7 +520,14 @@ def test_it_says_when_the_first_attempt_leaves_and_only_then():
 
 def test_the_limit_rule_learns_from_429_but_not_from_other_failures():
     rule = Noting()
-    steps = [refusal(429), lost(), refusal(500), refusal(503, retry_after="1"), BAD, GOOD]
+    steps = [
+        error_reply(429),
+        lost(),
+        error_reply(500),
+        error_reply(503, retry_after="1"),
+        BAD,
+        GOOD,
+    ]
     virtually(client(Scripted(*steps), limiter=Limiter(rule)).ask(b"{}"))
     over, nothing, fine = (
         AttemptOutcome.OVERLOADED,
@@ -540,10 +553,10 @@ def test_a_judge_without_endpoints_or_with_too_few_keys_is_refused():
                 HANGS,
                 lost(),
                 lost(reused=True),
-                refusal(401),
-                refusal(429),
-                refusal(503, retry_after="3"),
-                refusal(500),
+                error_reply(401),
+                error_reply(429),
+                error_reply(503, retry_after="3"),
+                error_reply(500),
             ]
         ),
         min_size=1,

@@ -184,7 +184,7 @@ def test_a_rest_is_at_most_a_tenth_of_the_outage_or_a_quarter_of_a_second():
         rest_s = next(n / 100 for n in range(4000) if breaker.may_ask(now_s + n / 100))
         assert rest_s <= min(15.0, max(0.25, 0.1 * now_s)) + 0.01
         now_s += rest_s
-        breaker.asked(now_s)
+        breaker.request_sent(now_s)
         assert not breaker.may_ask(now_s + 0.5)  # one probe at a time
         breaker.failed(now_s, GONE)
         probes += 1
@@ -226,7 +226,7 @@ def test_an_endpoint_is_never_left_alone_for_longer_than_it_asked_or_fifteen_sec
     for what, gap_s, retry_after_s in steps:
         now_s += gap_s
         if what == "asked":
-            breaker.asked(now_s)
+            breaker.request_sent(now_s)
         elif what == "failed":
             breaker.failed(now_s, GONE, retry_after_s=retry_after_s)
         else:

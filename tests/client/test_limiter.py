@@ -16,7 +16,7 @@ class Dial:
         self.limit = limit
         self.samples = []
 
-        self.frees_refused = False
+        self.frees_rejected = False
 
     def sent(self, number, others):
         pass

@@ -141,7 +141,7 @@ def test_a_lone_judgement_waits_for_its_restarted_judge():
 @pytest.mark.parametrize("what", [REFUSED, Reply(503, {}, b""), Reply(429, {}, b"")], ids=str)
 @pytest.mark.parametrize("count", [1, 500])
 def test_a_judge_that_never_answered_fails_soon(what, count):
-    """However many there are, and however few slots a refusal leaves."""
+    """However many there are, and however few slots a rejection leaves."""
     outcomes, elapsed_s = all_of(asker(Hosts(down(what, 0, 1e9))), count)
     assert len(lost(outcomes)) == count
     assert elapsed_s <= 40

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from zerowait.client.headers import retry_after_s, used_up_s
 from zerowait.client.retry import (
-    Effort,
     GiveUp,
     Retry,
+    RetryContext,
     decide,
     is_endpoint_fault,
     is_overload,
@@ -21,8 +21,8 @@ RETRIED = (408, 409, 429, 500, 502, 503, 504, 529)
 PERMANENT = (400, 401, 403, 404, 405, 410, 413, 415, 422, 301, 302, 307)
 
 
-def effort(**changes):
-    return Effort(**{"attempt": 1, "attempts": 6, "remaining_s": 300.0, **changes})
+def context(**changes):
+    return RetryContext(**{"attempt": 1, "attempts": 6, "remaining_s": 300.0, **changes})
 
 
 def reply(status, body=b"", **headers):
@@ -44,13 +44,13 @@ anything = st.one_of(
     st.just(lost(reused=True)),
     st.builds(reply, st.integers(200, 599), retry_after=st.one_of(st.text(), st.floats().map(str))),
 )
-efforts = st.builds(
-    Effort,
+contexts = st.builds(
+    RetryContext,
     attempt=st.integers(1, 40),
     attempts=st.integers(1, 40),
     remaining_s=st.floats(-10, 1e6),
     resent=st.booleans(),
-    elsewhere=st.booleans(),
+    changes_endpoint=st.booleans(),
     now_s=st.floats(0, 2e9),
 )
 seeds = st.integers(0, 2**32).map(Random)
@@ -58,34 +58,34 @@ seeds = st.integers(0, 2**32).map(Random)
 
 @pytest.mark.parametrize("status", RETRIED)
 def test_a_passing_failure_is_asked_again(status):
-    assert isinstance(decide(reply(status), effort(), jitter=Random(1)), Retry)
+    assert isinstance(decide(reply(status), context(), jitter=Random(1)), Retry)
 
 
 @pytest.mark.parametrize("status", PERMANENT)
 def test_a_permanent_failure_is_never_asked_again(status):
-    assert isinstance(decide(reply(status), effort(), jitter=Random(1)), GiveUp)
+    assert isinstance(decide(reply(status), context(), jitter=Random(1)), GiveUp)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.UNREACHABLE])
 def test_every_transport_error_is_asked_again(kind):
-    assert isinstance(decide(lost(kind), effort(), jitter=Random(1)), Retry)
+    assert isinstance(decide(lost(kind), context(), jitter=Random(1)), Retry)
 
 
 def test_a_200_that_is_no_completion_is_asked_again_and_is_an_http_error_in_the_end():
-    assert isinstance(decide(reply(200, b"{"), effort(), jitter=Random(1)), Retry)
-    last = decide(reply(200, b"{"), effort(attempt=6), jitter=Random(1))
+    assert isinstance(decide(reply(200, b"{"), context(), jitter=Random(1)), Retry)
+    last = decide(reply(200, b"{"), context(attempt=6), jitter=Random(1))
     assert isinstance(last, GiveUp)
     assert last.kind is FailureKind.HTTP_ERROR
 
 
-@given(failed=anything, effort=efforts, jitter=seeds)
+@given(failed=anything, context=contexts, jitter=seeds)
 def test_no_decision_waits_past_the_deadline_or_sends_more_often_than_allowed(
-    failed, effort, jitter
+    failed, context, jitter
 ):
-    decision = decide(failed, effort, jitter=jitter)
+    decision = decide(failed, context, jitter=jitter)
     if isinstance(decision, Retry):
-        assert 0 <= decision.after_s < effort.remaining_s
-        assert effort.attempt < effort.attempts or not decision.counted
+        assert 0 <= decision.after_s < context.remaining_s
+        assert context.attempt < context.attempts or not decision.counted
 
 
 @given(failed=retriable, attempt=st.integers(1, 2000), jitter=seeds)
@@ -93,14 +93,14 @@ def test_no_decision_waits_past_the_deadline_or_sends_more_often_than_allowed(
 def test_without_a_named_wait_the_wait_is_below_a_cap_that_doubles_to_eight_seconds(
     failed, attempt, jitter
 ):
-    decision = decide(failed, effort(attempt=attempt, attempts=3000), jitter=jitter)
+    decision = decide(failed, context(attempt=attempt, attempts=3000), jitter=jitter)
     assert isinstance(decision, Retry)
     assert 0 <= decision.after_s <= min(8.0, 0.5 * 2.0 ** (min(attempt, 10) - 1))
 
 
 def test_the_jitter_is_full_and_not_a_narrow_band():
     jitter = Random(5)
-    waits = [decide(reply(500), effort(attempt=5), jitter=jitter).after_s for _ in range(400)]
+    waits = [decide(reply(500), context(attempt=5), jitter=jitter).after_s for _ in range(400)]
     assert min(waits) < 0.4
     assert max(waits) > 7.6
     assert 3.5 < sum(waits) / len(waits) < 4.5
@@ -108,7 +108,7 @@ def test_the_jitter_is_full_and_not_a_narrow_band():
 
 @given(seconds=st.floats(1e-3, 200), status=st.sampled_from([*RETRIED, 200]), jitter=seeds)
 def test_a_named_wait_is_honoured_on_every_status_and_never_cut_short(seconds, status, jitter):
-    decision = decide(reply(status, retry_after=repr(seconds)), effort(), jitter=jitter)
+    decision = decide(reply(status, retry_after=repr(seconds)), context(), jitter=jitter)
     assert isinstance(decision, Retry)
     assert seconds <= decision.after_s <= max(seconds * 1.25, 0.5)
 
@@ -117,19 +117,21 @@ def test_a_short_wait_that_many_are_told_is_spread_over_the_usual_one():
     """A provider that counts per second tells all of them when it has room for one."""
     jitter = Random(3)
     failed = reply(429, retry_after="0.02")
-    waits = [decide(failed, effort(), jitter=jitter).after_s for _ in range(400)]
+    waits = [decide(failed, context(), jitter=jitter).after_s for _ in range(400)]
     assert min(waits) >= 0.02
     assert max(waits) > 0.45
 
 
 def test_named_waits_are_spread_so_that_no_herd_comes_back_at_once():
     jitter = Random(2)
-    waits = {decide(reply(429, retry_after="4"), effort(), jitter=jitter).after_s for _ in range(9)}
+    waits = {
+        decide(reply(429, retry_after="4"), context(), jitter=jitter).after_s for _ in range(9)
+    }
     assert len(waits) == 9
 
 
 def test_a_named_wait_past_the_deadline_gives_up_at_once_with_the_kind_of_the_failure():
-    decision = decide(reply(429, retry_after="60"), effort(remaining_s=50.0), jitter=Random(1))
+    decision = decide(reply(429, retry_after="60"), context(remaining_s=50.0), jitter=Random(1))
     assert isinstance(decision, GiveUp)
     assert decision.kind is FailureKind.RATE_LIMITED
     assert "deadline" in decision.why
@@ -137,23 +139,23 @@ def test_a_named_wait_past_the_deadline_gives_up_at_once_with_the_kind_of_the_fa
 
 def test_the_wait_that_one_endpoint_names_does_not_bind_another():
     failed = reply(503, retry_after="60")
-    assert decide(failed, effort(elsewhere=True), jitter=Random(1)).after_s <= 0.5
-    assert decide(failed, effort(elsewhere=False), jitter=Random(1)).after_s >= 60
+    assert decide(failed, context(changes_endpoint=True), jitter=Random(1)).after_s <= 0.5
+    assert decide(failed, context(changes_endpoint=False), jitter=Random(1)).after_s >= 60
 
 
 def test_the_first_failure_of_a_reused_connection_is_resent_at_once_and_not_counted():
-    decision = decide(lost(reused=True), effort(attempt=6), jitter=Random(1))
+    decision = decide(lost(reused=True), context(attempt=6), jitter=Random(1))
     assert decision == Retry(0.0, "lost", counted=False)
-    second = decide(lost(reused=True), effort(resent=True), jitter=Random(1))
+    second = decide(lost(reused=True), context(resent=True), jitter=Random(1))
     assert isinstance(second, Retry)
     assert second.counted
     assert isinstance(
-        decide(lost(reused=True), effort(attempt=6, resent=True), jitter=Random(1)), GiveUp
+        decide(lost(reused=True), context(attempt=6, resent=True), jitter=Random(1)), GiveUp
     )
 
 
 def test_a_timeout_on_a_reused_connection_is_no_stale_connection():
-    decision = decide(lost(FailureKind.TIMEOUT, reused=True), effort(), jitter=Random(1))
+    decision = decide(lost(FailureKind.TIMEOUT, reused=True), context(), jitter=Random(1))
     assert isinstance(decision, Retry)
     assert decision.counted
 
@@ -161,13 +163,13 @@ def test_a_timeout_on_a_reused_connection_is_no_stale_connection():
 @pytest.mark.parametrize("status", [400, 401, 404, 422])
 def test_x_should_retry_true_overrules_a_permanent_status(status):
     assert isinstance(
-        decide(reply(status, x_should_retry="true"), effort(), jitter=Random(1)), Retry
+        decide(reply(status, x_should_retry="true"), context(), jitter=Random(1)), Retry
     )
 
 
 @pytest.mark.parametrize("status", RETRIED)
 def test_x_should_retry_false_overrules_a_passing_status(status):
-    decision = decide(reply(status, x_should_retry="false"), effort(), jitter=Random(1))
+    decision = decide(reply(status, x_should_retry="false"), context(), jitter=Random(1))
     assert isinstance(decision, GiveUp)
 
 
@@ -184,7 +186,7 @@ def test_x_should_retry_false_overrules_a_passing_status(status):
     ],
 )
 def test_the_last_failure_names_the_kind(failed, kind):
-    decision = decide(failed, effort(attempt=6), jitter=Random(1))
+    decision = decide(failed, context(attempt=6), jitter=Random(1))
     assert isinstance(decision, GiveUp)
     assert decision.kind is kind
 
@@ -203,7 +205,7 @@ def test_the_last_failure_names_the_kind(failed, kind):
     ],
 )
 def test_a_400_that_speaks_of_the_context_length_is_too_long(body):
-    decision = decide(reply(400, body), effort(), jitter=Random(1))
+    decision = decide(reply(400, body), context(), jitter=Random(1))
     assert isinstance(decision, GiveUp)
     assert decision.kind is FailureKind.TOO_LONG
 
@@ -218,7 +220,7 @@ def test_a_400_that_speaks_of_the_context_length_is_too_long(body):
     ],
 )
 def test_any_other_400_is_an_http_error_that_quotes_the_reply(body):
-    decision = decide(reply(400, body), effort(), jitter=Random(1))
+    decision = decide(reply(400, body), context(), jitter=Random(1))
     assert isinstance(decision, GiveUp)
     assert decision.kind is FailureKind.HTTP_ERROR
     assert decision.why.startswith("status 400: ")
@@ -227,7 +229,7 @@ def test_any_other_400_is_an_http_error_that_quotes_the_reply(body):
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_refused_key_is_named_as_such_and_no_part_of_it_is_quoted(status):
     body = b'{"error":{"message":"Incorrect API key provided: sk-plan********ted"}}'
-    decision = decide(reply(status, body), effort(), jitter=Random(1))
+    decision = decide(reply(status, body), context(), jitter=Random(1))
     assert isinstance(decision, GiveUp)
     assert "key was refused" in decision.why
     assert "sk-" not in decision.why
@@ -320,7 +322,7 @@ def test_a_quota_of_more_than_a_minute_is_used_up_for_as_long_as_its_headers_say
 ):
     headers = dict(zip(names, (left, reset), strict=True))
     assert used_up_s(headers, now_s=1.7e9) == (wait_s and pytest.approx(wait_s))
-    decision = decide(Reply(429, headers, b""), effort(now_s=1.7e9), jitter=Random(1))
+    decision = decide(Reply(429, headers, b""), context(now_s=1.7e9), jitter=Random(1))
     assert isinstance(decision, GiveUp) == ((wait_s or 0) > 300)
 
 

@@ -11,6 +11,8 @@ from zerowait import Abstain, Engine, Sample, Score
 from zerowait.client import Reply
 from zerowait.completion import Completion
 from zerowait.engine.judging.cached_judge import read_safely
+from zerowait.events import JudgementSettled
+from zerowait.testing import virtually
 
 
 class Wire:
@@ -92,3 +94,38 @@ def test_only_a_reply_with_a_validated_verdict_is_kept(tmp_path, reply):
     outcome, entries = scored(Wire(said("Score: 7")))
     assert isinstance(outcome, Score)
     assert (outcome.value, entries) == (7, 1)
+
+
+@pytest.mark.parametrize(
+    ("replies", "kind", "attempts"),
+    [
+        ([said("", finish="length"), said("", status=500)], "truncated", 3),
+        ([said("", finish="length"), said("", finish="length")], "truncated", 2),
+        ([said("", status=500)], "http_error", 2),
+        ([said("", status=400)], "http_error", 1),
+    ],
+    ids=["the second request fails", "it is cut, too", "two attempts", "one attempt"],
+)
+def test_the_event_of_an_abstention_has_every_attempt(replies, kind, attempts):
+    """The second request for a cut reply is counted where it fails, and so is a lone failure."""
+    config = {
+        "components": {"quality": {"judge": "q"}},
+        "judges": {
+            "q": {
+                "endpoints": [{"base_url": "http://judge/v1", "model": "m"}],
+                "verdict": {"integer": [1, 10]},
+            }
+        },
+        "traffic": {"attempts": 2, "hedge": "off"},
+        "cache": "off",
+    }
+    wire, events = Wire(*replies[:-1], *[replies[-1]] * 9), []
+
+    async def main():
+        async with Engine(config, transport=wire, listener=events.append) as engine:
+            await engine.score(Sample("q", "a"))
+
+    virtually(main())
+    (settled,) = (event for event in events if isinstance(event, JudgementSettled))
+    assert (settled.outcome.kind, settled.attempts) == (kind, attempts)
+    assert wire.sent == attempts

@@ -38,7 +38,7 @@ class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
     def as_json(self) -> dict[str, Any]:
         """The answer for ``--json``; None for what is not known."""
         outcome, calls = self.outcome, self.calls
-        latencies = [call.latency_s for call in calls if call.attempts]
+        latencies = [call.latency_s for call in calls if call.latency_s]
         return {
             "judge": self.judge,
             "endpoint": self.endpoint,

@@ -14,7 +14,7 @@ from zerowait.client.cost import (
     Ledger,
     MemoryLedger,
     MeteringTransport,
-    budget_refusal,
+    budget_exceeded,
     nano_usd,
     worst_case_usd,
 )
@@ -32,7 +32,8 @@ from zerowait.client.limits.limiter import (
     Slot,
 )
 from zerowait.client.limits.quota import Quota, Reservation
-from zerowait.client.retry import Effort, GiveUp, Retry, decide
+from zerowait.client.request_state import RequestCounts
+from zerowait.client.retry import GiveUp, Retry, RetryContext, decide
 from zerowait.client.secret import Secret
 from zerowait.client.target import Target, target
 from zerowait.client.transport import Reply, ReplyTooLongError, Request, Transport, TransportError
@@ -45,7 +46,6 @@ __all__ = [
     "AttemptSample",
     "BudgetSpentError",
     "CostMeter",
-    "Effort",
     "EndpointState",
     "EndpointStates",
     "FixedLimit",
@@ -63,14 +63,16 @@ __all__ = [
     "Reply",
     "ReplyTooLongError",
     "Request",
+    "RequestCounts",
     "Reservation",
     "Retry",
+    "RetryContext",
     "Secret",
     "Slot",
     "Target",
     "Transport",
     "TransportError",
-    "budget_refusal",
+    "budget_exceeded",
     "decide",
     "nano_usd",
     "target",

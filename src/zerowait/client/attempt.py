@@ -175,7 +175,7 @@ class Sender(msgspec.Struct, frozen=True):
         if dry_s > 0 or not _QUOTA_HEADERS.isdisjoint(reply.headers):
             quota.learn_from_headers(reply.headers, reservation, dry_s=dry_s)
         if outcome is AttemptOutcome.OVERLOADED:
-            quota.refused(reservation)
+            quota.rejected(reservation)
             if admission.is_suspect:
                 outcome = AttemptOutcome.SAYS_NOTHING
         admission.slot.ended(outcome, retry_after_s=dry_s)

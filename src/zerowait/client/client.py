@@ -17,7 +17,7 @@ from zerowait.client.endpoint_state import EndpointStates, PooledEndpoint
 from zerowait.client.failures import FailureHandler
 from zerowait.client.http.proxy import proxy_for
 from zerowait.client.limits.limiter import Limiter, Slot
-from zerowait.client.request_state import RequestState
+from zerowait.client.request_state import RequestCounts, RequestState
 from zerowait.client.secret import Secret
 from zerowait.client.target import target
 from zerowait.client.transport import Reply, Transport, TransportError
@@ -116,6 +116,7 @@ class JudgeClient:
         *,
         deadline_s: float | None = None,
         sent: Callable[[], None] | None = None,
+        counts: RequestCounts | None = None,
     ) -> JudgeReply | Abstain:
         """The judge's reply to `body`, or an Abstain that says why there is none.
 
@@ -132,10 +133,12 @@ class JudgeClient:
             deadline_s: seconds from the first send, or from when all circuit breakers are open
                 before it; the time in our queues never counts. Default: ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
+            counts: what the request took is added to it, however it ends.
         """
         clock = asyncio.get_running_loop().time
         allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
-        request = RequestState(self._pool.only or self._pool.first(clock()), body, allowed_s, sent)
+        endpoint = self._pool.only or self._pool.first(clock())
+        request = RequestState(endpoint, body, allowed_s, sent, counts)
         try:
             while True:
                 if request.wait_s > 0:
@@ -194,7 +197,7 @@ class JudgeClient:
         admission = Admission(slot, reservation, queue_s, is_suspect=request.own_failures > 0)
         body = request.body if endpoint.translate is None else endpoint.translate(request.body)
         timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
-        breaker.asked(now_s)
+        breaker.request_sent(now_s)
         try:
             if hedges is None:
                 result = await self._sender.send(endpoint, body, admission, timeout_s=timeout_s)
@@ -204,7 +207,7 @@ class JudgeClient:
                 if hedged.sent:
                     request.add_copies(hedged.sent)
         finally:
-            if breaker.left():
+            if breaker.request_ended():
                 endpoint.state.circuit.changed()
         if result.completion is None or isinstance(result.reply, TransportError):
             request.end_attempt(others=slot.others)
@@ -258,7 +261,7 @@ def _gives_slot_back(request: RequestState, limiter: Limiter) -> bool:
     """Whether a request that failed goes on with another slot: elsewhere, or later."""
     state = request.endpoint.state
     return (
-        (request.refused and limiter.wants_back)
+        (request.rejected and limiter.wants_back)
         or state.limiter is not limiter
         or not state.breaker.may_ask(asyncio.get_running_loop().time())
     )

@@ -167,7 +167,7 @@ class CostMeter:
 
 
 class MeteringTransport:
-    """A transport that books what every request costs, and refuses those beyond the budget.
+    """A transport that books what every request costs, and rejects those beyond the budget.
 
     Args:
         inner: sends.
@@ -239,7 +239,7 @@ class MeteringTransport:
     def _charge(self, reply: Reply, body: bytes, worst: int) -> tuple[int, tuple[int, int]]:
         """What `reply` to the request `body` costs, and its usage.
 
-        Refusals (4xx, and the two statuses that say overload) are not billed. Another 5xx may
+        Rejections (4xx, and the two statuses that say overload) are not billed. Another 5xx may
         hide an answer that a gateway lost.
         """
         if 400 <= reply.status < 500 or reply.status in _NOT_BILLED:
@@ -263,7 +263,7 @@ class MeteringTransport:
         )
 
 
-async def budget_refusal(ledger: Ledger, meter: CostMeter, body: bytes) -> str | None:
+async def budget_exceeded(ledger: Ledger, meter: CostMeter, body: bytes) -> str | None:
     """Why the budget has no room for the request `body` now; None when it has.
 
     Reserves nothing. Checked before a request is queued, so that a spent budget shows at once.

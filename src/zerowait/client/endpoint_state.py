@@ -97,7 +97,7 @@ class BreakerQueue:
         if not turn.done():  # done: its caller was cancelled and has not run since
             turn.set_result(None)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         now_s = asyncio.get_running_loop().time()
         self._timer = None
         if self._waiters and any(breaker.may_ask(now_s) for breaker in self._breakers):
@@ -110,7 +110,7 @@ class BreakerQueue:
         due_s = max(now_s, min(breaker.until_s for breaker in self._breakers))
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(due_s, self._ring)
+        self._timer = asyncio.get_running_loop().call_at(due_s, self._on_timer)
 
 
 _AHEAD: Final = 8

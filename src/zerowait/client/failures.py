@@ -16,18 +16,18 @@ from zerowait.client.endpoint_state import PooledEndpoint
 from zerowait.client.request_state import RequestState
 from zerowait.client.retry import (
     LONGEST_CAP_S,
-    Effort,
     GiveUp,
+    RetryContext,
     attribution,
     decide,
-    is_absence,
+    is_client_error,
     is_endpoint_fault,
     is_overload,
     is_rate_limit,
-    is_refusal,
     is_spent,
     is_stale_connection,
     is_timeout,
+    is_unprocessed,
     meaning,
 )
 from zerowait.client.transport import Reply, TransportError
@@ -83,13 +83,13 @@ class FailureHandler:
             self._blame(failed, request, now_s)
         other = self._other(failed, request.endpoint, now_s)
         target = request.endpoint.target
-        effort = self._effort(failed, request, other, now_s)
-        decision = decide(failed, effort, jitter=self._jitter)
+        context = self._retry_context(failed, request, other, now_s)
+        decision = decide(failed, context, jitter=self._jitter)
         why = target.redact(decision.why)
         if isinstance(decision, GiveUp):
             attempts = attempts_text(request.sends)
             return Abstain(decision.kind, f"{target.name}: {why} (after {attempts})")
-        rests = effort.barred_s is not None
+        rests = context.all_open_for_s is not None
         wait_s = self._pool.rests_s(now_s) if rests else decision.after_s
         self._listener(
             RequestRetried(endpoint=target.name, attempt=request.sends, wait_s=wait_s, why=why)
@@ -98,7 +98,7 @@ class FailureHandler:
             request.resend()
             return None
         request.retry(
-            0.0 if rests else wait_s, refused=is_overload(failed), counted=decision.counted
+            0.0 if rests else wait_s, rejected=is_overload(failed), counted=decision.counted
         )
         if other is not None:
             request.move(other)
@@ -114,25 +114,25 @@ class FailureHandler:
             return self._pool.other(endpoint, now_s)
         return None
 
-    def _effort(
+    def _retry_context(
         self,
         failed: Reply | TransportError,
         request: RequestState,
         other: PooledEndpoint | None,
         now_s: float,
-    ) -> Effort:
+    ) -> RetryContext:
         breaker = request.endpoint.state.breaker
         rests = other is None and not breaker.may_ask(now_s)
-        return Effort(
+        return RetryContext(
             attempt=request.attempt,
             attempts=self._traffic.attempts,
             remaining_s=request.deadline_s - now_s,
             free=request.free,
-            away=breaker.has_answered and breaker.is_open,
-            own=_is_own(failed, request) and not breaker.is_open,
-            barred_s=self._pool.named_rest_s(now_s) if rests else None,
+            breaker_open=breaker.has_answered and breaker.is_open,
+            own_fault=_is_own(failed, request) and not breaker.is_open,
+            all_open_for_s=self._pool.named_rest_s(now_s) if rests else None,
             resent=request.resent,
-            elsewhere=other is not None,
+            changes_endpoint=other is not None,
             now_s=self._wall(),
         )
 
@@ -143,22 +143,22 @@ class FailureHandler:
         overloads = is_overload(failed)
         spent = is_spent(failed)
         if not (spent or overloads or is_endpoint_fault(failed) or is_timeout(failed)):
-            if is_refusal(failed) and breaker.heard():
+            if is_client_error(failed) and breaker.close():
                 self.close_circuit(endpoint)
             return
         if not spent:
-            request.suspect(breaker, refused=overloads)
+            request.suspect(breaker, rejected=overloads)
             if _is_own(failed, request) and not breaker.is_open:
                 return
         retry_after_s = self._retry_after_s(failed)
         kind, why = meaning(failed)
         reason = kind, endpoint.target.redact(why)
-        by = None if is_absence(failed) and not is_rate_limit(failed) else request
+        by = None if is_unprocessed(failed) and not is_rate_limit(failed) else request
         if spent:
             opens = breaker.spent(now_s, reason)
         elif overloads:
             firmly = is_endpoint_fault(failed) or retry_after_s > LONGEST_CAP_S
-            opens = breaker.refused(
+            opens = breaker.rejected(
                 now_s, reason, retry_after_s=retry_after_s, firmly=firmly, by=by
             )
         else:

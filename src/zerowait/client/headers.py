@@ -60,7 +60,7 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
 
 
 def used_up_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
-    """How long a quota of more than a minute is used up, as a refusal's headers say; else None.
+    """How long a quota of more than a minute is used up, as the headers of a 429 say; else None.
 
     Reads every pair such as ``x-ratelimit-remaining-requests-day`` and
     ``x-ratelimit-reset-requests-day``: a span (``7h12m0s``), seconds, Unix time or an ISO date.

@@ -324,8 +324,8 @@ class HedgeScheduler:
             due_s.append(next(iter(self._waiting)).since_s + _OBVIOUS * after_s)
         next_s = min((when for when in due_s if when > loop.time()), default=math.inf)
         if next_s < math.inf:
-            self._timer = loop.call_at(next_s, self._ring)
+            self._timer = loop.call_at(next_s, self._on_timer)
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         self._follow()

@@ -12,6 +12,19 @@ from zerowait.client.limits.quota import Reservation
 
 
 @dataclass(slots=True, eq=False)
+class RequestCounts:
+    """What one judgement took, over all its requests, answered or not.
+
+    Args:
+        attempts: requests sent, hedged copies included.
+        queue_s: seconds spent waiting for a slot or for quota.
+    """
+
+    attempts: int = 0
+    queue_s: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
 class RequestState:
     """How far a judge request has come; `end` gives back what it holds.
 
@@ -20,6 +33,7 @@ class RequestState:
         body: the encoded chat request.
         allowed_s: how long it may take in all, in seconds from the first send.
         on_sent: called at the first send; None calls nothing.
+        counts: `end` adds its attempts and its time in our queues; None adds them nowhere.
         reservation: its share of the endpoint's quota for the next send; None: not reserved yet.
         deadline_s: on the loop's clock; infinite until the first send, or until it first waits for
             an open circuit breaker.
@@ -30,7 +44,7 @@ class RequestState:
         free: attempts that do not count, because an outage explains their failure.
         resent: whether the one free resend after a stale connection was used.
         wait_s: seconds to wait before the next attempt.
-        refused: whether the last attempt was rejected because too much was in flight.
+        rejected: whether the last attempt was rejected because too much was in flight.
         sent_s: when the last attempt was sent.
         others: requests in flight when the last attempt was sent.
         own_failures: attempts that failed while other requests were answered.
@@ -41,6 +55,7 @@ class RequestState:
     body: bytes
     allowed_s: float
     on_sent: Callable[[], None] | None = None
+    counts: RequestCounts | None = None
     reservation: Reservation | None = None
     deadline_s: float = math.inf
     unavailable_since_s: float = math.inf
@@ -50,7 +65,7 @@ class RequestState:
     free: int = 0
     resent: bool = False
     wait_s: float = 0.0
-    refused: bool = False
+    rejected: bool = False
     sent_s: float = 0.0
     others: int = 0
     own_failures: int = 0
@@ -73,6 +88,9 @@ class RequestState:
         if self.reservation is not None:
             self.release_reservation()
         self.endpoint.state.load.add(-1)
+        if self.counts is not None:
+            self.counts.attempts += self.sends
+            self.counts.queue_s += self.queue_s
 
     def try_reserve(self, *, has_slot: bool = False) -> bool:
         """Whether its share of the endpoint's quota is reserved; takes it if it is free now."""
@@ -142,26 +160,26 @@ class RequestState:
         """The attempt failed; `others` were in flight when it was sent."""
         self.others = others
 
-    def suspect(self, breaker: Breaker, *, refused: bool) -> None:
+    def suspect(self, breaker: Breaker, *, rejected: bool) -> None:
         """It failed; `breaker` finds out whether other requests are answered at its endpoint."""
         if self.suspected_by is not None:
             self._forget()
         self.suspected_by = breaker
-        breaker.suspect(self, self.sent_s, others=self.others if refused else None)
+        breaker.suspect(self, self.sent_s, others=self.others if rejected else None)
 
     def resend(self) -> None:
         """It is sent again at once and for free, once: its connection was stale."""
-        self.wait_s, self.refused, self.resent = 0.0, False, True
+        self.wait_s, self.rejected, self.resent = 0.0, False, True
 
-    def retry(self, wait_s: float, *, refused: bool, counted: bool) -> None:
+    def retry(self, wait_s: float, *, rejected: bool, counted: bool) -> None:
         """It is sent again after `wait_s` seconds.
 
         Args:
             wait_s: at least 0.
-            refused: it was rejected because too much was in flight.
+            rejected: it was rejected because too much was in flight.
             counted: whether the failed attempt counts against the allowed attempts.
         """
-        self.wait_s, self.refused = wait_s, refused
+        self.wait_s, self.rejected = wait_s, rejected
         self.attempt += 1
         self.free += not counted
 

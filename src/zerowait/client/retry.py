@@ -15,7 +15,7 @@ from zerowait.types import FailureKind
 SHORTEST_CAP_S: Final = 0.5
 LONGEST_CAP_S: Final = 8.0
 OWN_CAP_S: Final = 1.0
-_ABSENT: Final = frozenset({429, 502, 503, 529})
+_UNPROCESSED: Final = frozenset({429, 502, 503, 529})
 
 
 class Retry(msgspec.Struct, frozen=True):
@@ -36,7 +36,7 @@ class GiveUp(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Retry | GiveUp
 
 
-class Effort(msgspec.Struct, frozen=True, kw_only=True):
+class RetryContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the retry decision knows of a request.
 
     Args:
@@ -45,12 +45,12 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
         remaining_s: seconds until the request's deadline.
         free: how many of them do not count.
         resent: the free resend was used.
-        away: the endpoint answered before, and its circuit breaker is open now.
-        own: other requests are answered: this one fails for reasons of its own.
-        barred_s: where the circuit breakers of all endpoints are open: for how many seconds all
-            have asked for no requests; None where one endpoint is available.
-        elsewhere: the next attempt goes to another endpoint, for which the Retry-After of this one
-            does not hold.
+        breaker_open: the endpoint answered before, and its circuit breaker is open now.
+        own_fault: other requests are answered: this one fails for reasons of its own.
+        all_open_for_s: where the circuit breakers of all endpoints are open: for how many seconds
+            all have asked for no requests; None where one endpoint is available.
+        changes_endpoint: the next attempt goes to another endpoint, for which the Retry-After of
+            this one does not hold.
         now_s: Unix time, to read a Retry-After that is a date.
     """
 
@@ -58,15 +58,15 @@ class Effort(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     remaining_s: float
     free: int = 0
-    away: bool = False
-    own: bool = False
-    barred_s: float | None = None
+    breaker_open: bool = False
+    own_fault: bool = False
+    all_open_for_s: float | None = None
     resent: bool = False
-    elsewhere: bool = False
+    changes_endpoint: bool = False
     now_s: float = 0.0
 
 
-def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) -> Decision:
+def decide(failed: Reply | TransportError, context: RetryContext, *, jitter: Random) -> Decision:
     """The decision after a failed attempt: another one after a wait, or none.
 
     Retried is what `zerowait.attribution` says may be another time: 408, 409, 429, every 5xx, every
@@ -82,29 +82,29 @@ def decide(failed: Reply | TransportError, effort: Effort, *, jitter: Random) ->
 
     Args:
         failed: the reply that is no answer, or the transport's error.
-        effort: the state of the request.
+        context: the state of the request.
         jitter: the source of randomness for waits.
 
     Reference:
         Brooker 2015, "Exponential backoff and jitter" (full jitter).
 
-    >>> effort = Effort(attempt=1, attempts=6, remaining_s=300.0)
-    >>> decide(Reply(401, {}, b""), effort, jitter=Random(0)).kind
+    >>> context = RetryContext(attempt=1, attempts=6, remaining_s=300.0)
+    >>> decide(Reply(401, {}, b""), context, jitter=Random(0)).kind
     <FailureKind.HTTP_ERROR: 'http_error'>
     >>> limited = Reply(429, {"retry-after": "7"}, b"")
-    >>> 7.0 <= decide(limited, effort, jitter=Random(0)).after_s <= 8.75
+    >>> 7.0 <= decide(limited, context, jitter=Random(0)).after_s <= 8.75
     True
     """
     kind, why = meaning(failed)
-    if not _worth_another(failed, effort):
+    if not _worth_another(failed, context):
         return GiveUp(kind, why)
-    if is_stale_connection(failed) and not effort.resent and effort.remaining_s > 0:
+    if is_stale_connection(failed) and not context.resent and context.remaining_s > 0:
         return Retry(0.0, why, counted=False)
-    counted = effort.own or not (effort.away and may_be_outage(failed))
-    if counted and effort.attempt - effort.free >= effort.attempts:
+    counted = context.own_fault or not (context.breaker_open and may_be_outage(failed))
+    if counted and context.attempt - context.free >= context.attempts:
         return GiveUp(kind, why)
-    wait_s = _wait_s(failed, effort, jitter)
-    if wait_s >= effort.remaining_s:
+    wait_s = _wait_s(failed, context, jitter)
+    if wait_s >= context.remaining_s:
         return GiveUp(kind, f"{why}; the deadline comes before the next attempt in {wait_s:.1f} s")
     return Retry(wait_s, why, counted=counted)
 
@@ -129,16 +129,16 @@ def is_endpoint_fault(failed: Reply | TransportError) -> bool:
     return attribution(failed).status >= 500
 
 
-def is_absence(failed: Reply | TransportError) -> bool:
+def is_unprocessed(failed: Reply | TransportError) -> bool:
     """Whether it is certain that the request itself is not at fault: it was not processed."""
     if isinstance(failed, TransportError):
         return not failed.sent
-    return attribution(failed).status in _ABSENT
+    return attribution(failed).status in _UNPROCESSED
 
 
 def may_be_outage(failed: Reply | TransportError) -> bool:
     """Whether a server that is down, or overloaded, fails like that for every request."""
-    return is_absence(failed) or is_endpoint_fault(failed) or is_timeout(failed)
+    return is_unprocessed(failed) or is_endpoint_fault(failed) or is_timeout(failed)
 
 
 def is_timeout(failed: Reply | TransportError) -> bool:
@@ -155,8 +155,8 @@ def is_stale_connection(failed: Reply | TransportError) -> bool:
     )
 
 
-def is_refusal(failed: Reply | TransportError) -> bool:
-    """Whether the server read the request and refused it: so the server is up."""
+def is_client_error(failed: Reply | TransportError) -> bool:
+    """Whether the server read the request and answered 3xx or 4xx: so the server is up."""
     return isinstance(failed, Reply) and 300 <= attribution(failed).status < 500
 
 
@@ -186,25 +186,25 @@ def asked_wait_s(failed: Reply | TransportError, *, now_s: float) -> float | Non
     return wait_named_s
 
 
-def _worth_another(failed: Reply | TransportError, effort: Effort) -> bool:
+def _worth_another(failed: Reply | TransportError, context: RetryContext) -> bool:
     if isinstance(failed, TransportError):
         return True
     found = attribution(failed)
     if found.again == "elsewhere":
-        return effort.elsewhere
+        return context.changes_endpoint
     advice = failed.headers.get("x-should-retry", "").strip().lower()
     if advice == "false" or (advice == "true" and found.cause != "policy"):
         return advice == "true"
     return found.again == "later"
 
 
-def _wait_s(failed: Reply | TransportError, effort: Effort, jitter: Random) -> float:
-    if effort.barred_s is not None:
-        return effort.barred_s
-    longest_s = OWN_CAP_S if effort.own else LONGEST_CAP_S
-    cap_s = min(longest_s, SHORTEST_CAP_S * 2.0 ** min(effort.attempt - 1, 10))
+def _wait_s(failed: Reply | TransportError, context: RetryContext, jitter: Random) -> float:
+    if context.all_open_for_s is not None:
+        return context.all_open_for_s
+    longest_s = OWN_CAP_S if context.own_fault else LONGEST_CAP_S
+    cap_s = min(longest_s, SHORTEST_CAP_S * 2.0 ** min(context.attempt - 1, 10))
     wait_s = jitter.uniform(0, cap_s)
-    wait_named_s = None if effort.elsewhere else asked_wait_s(failed, now_s=effort.now_s)
+    wait_named_s = None if context.changes_endpoint else asked_wait_s(failed, now_s=context.now_s)
     if wait_named_s is None:
         return wait_s
     # many are told the same short wait, of which only the first gets what they wait for

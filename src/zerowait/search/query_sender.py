@@ -12,11 +12,11 @@ from typing import Final, TypeAlias
 import msgspec
 
 from zerowait.client import (
-    Effort,
     GiveUp,
     Reply,
     ReplyTooLongError,
     Request,
+    RetryContext,
     Transport,
     TransportError,
     decide,
@@ -156,14 +156,14 @@ class QuerySender:
             if not isinstance(read, str):
                 return read
             malformed = isinstance(reply, Reply) and 200 <= reply.status < 300
-            effort = Effort(
+            context = RetryContext(
                 attempt=attempt,
                 attempts=_MALFORMED_ATTEMPTS if malformed else _ATTEMPTS,
                 remaining_s=ends_s - clock(),
                 resent=resent,
                 now_s=time.time(),
             )
-            decision = decide(reply, effort, jitter=self._jitter)
+            decision = decide(reply, context, jitter=self._jitter)
             if isinstance(decision, GiveUp):
                 rejected = isinstance(reply, Reply) and reply.status in _REJECTED_STATUSES
                 return (_Rejected if rejected else Failed)(read)

@@ -185,7 +185,7 @@ class Connection(asyncio.Protocol):
 
     def _set_timer(self) -> None:
         self._rings_s = self._due_s
-        self._timer = self._loop.call_at(self._due_s, self._ring)
+        self._timer = self._loop.call_at(self._due_s, self._on_timer)
 
     def _stop_timer(self) -> None:
         self._rings_s = math.inf
@@ -193,7 +193,7 @@ class Connection(asyncio.Protocol):
             self._timer.cancel()
             self._timer = None
 
-    def _ring(self) -> None:
+    def _on_timer(self) -> None:
         self._timer, self._rings_s = None, math.inf
         if self._due_s == math.inf:
             return

@@ -9,10 +9,10 @@ import msgspec
 
 from zerowait.client.limits.limiter import AttemptOutcome, AttemptSample
 from zerowait.client.limits.rejections import (
-    RefusalFinding,
-    RefusalVerdict,
-    RefusedShare,
+    LimitChange,
     RejectionCeiling,
+    RejectionFinding,
+    RejectionRate,
 )
 
 SHORTEST_WINDOW: Final = 128
@@ -251,9 +251,9 @@ class AdaptiveLimit:
 
     It grows by half each round trip until something stands in the way. 429s set it to what
     was accepted where they come from the number in flight (`RejectionCeiling`) or from the rate
-    (`RefusedShare`), and do not move it where a lower limit is refused no less. From a ceiling it
-    grows by one a round, with pauses of up to 3 s while that is refused, and beyond it by an eighth
-    to a quarter. Latency stops it where a server queues instead of refusing (`LatencyGradient`).
+    (`RejectionRate`), and do not move it where a lower limit is rejected no less. From a ceiling it
+    grows by one a round, with pauses of up to 3 s while that is rejected, and beyond it by an
+    eighth to a quarter. Latency stops it where a server queues instead of rejecting (`LatencyGradient`).
     Only successes of requests that were sent with 80 % of the slots held are a reason to grow;
     cancellations, timeouts and 5xx change nothing.
 
@@ -276,7 +276,7 @@ class AdaptiveLimit:
         self._latency_s: float | None = None
         self._ramp = Ramp()
         self._ceiling = RejectionCeiling()
-        self._share = RefusedShare()
+        self._share = RejectionRate()
         self._gradient = LatencyGradient()
         self._before_cut: tuple[float, bool] | None = None  # limit and ramp before the cuts
 
@@ -286,11 +286,11 @@ class AdaptiveLimit:
         return int(self._value)
 
     @property
-    def frees_refused(self) -> bool:
-        """Whether nothing speaks for refusals that come from how many are in flight.
+    def frees_rejected(self) -> bool:
+        """Whether nothing speaks for rejections that come from how many are in flight.
 
-        A slot that is given back sends another request at once, which would be refused as well
-        where too many are in flight, and costs nothing where refusals have other reasons.
+        A slot that is given back sends another request at once, which would be rejected as well
+        where too many are in flight, and costs nothing where rejections have other reasons.
         """
         return not (self._ceiling.is_suspected or self._share.is_suspected)
 
@@ -302,7 +302,7 @@ class AdaptiveLimit:
     def observe(self, sample: AttemptSample) -> None:
         """Take note of an attempt that ended."""
         if sample.ending is AttemptOutcome.OVERLOADED:
-            self._refused(sample)
+            self._rejected(sample)
             return
         if self._ceiling.ended(sample) and not self._share.on_trial:
             self._undo_cut("as many were accepted after all")
@@ -312,31 +312,31 @@ class AdaptiveLimit:
             self._succeeded(sample)
 
     def recover(self) -> None:
-        """Take note that the endpoint was away and is back: drop what its refusals had taught."""
+        """Take note that the endpoint was away and is back: drop what its rejections had taught."""
         self._ceiling.forget()
         self._share.forget()
         self._undo_cut("the endpoint is back")
 
-    def _refused(self, sample: AttemptSample) -> None:
+    def _rejected(self, sample: AttemptSample) -> None:
         latency_s = self._latency_s or 1.0
-        accepted = self._ceiling.refused(
+        accepted = self._ceiling.rejected(
             sample, self._value, latency_s=latency_s, by_chance=self._share.background > 0
         )
         if accepted is None or self._share.on_trial:
-            self._apply(self._share.refused(sample, self._value), sample.ended_s)
+            self._apply(self._share.rejected(sample, self._value), sample.ended_s)
             return
         self._share.forget()
         if accepted < self._value:
             self._cut(accepted, f"429 with {accepted} accepted", sample.ended_s)
 
-    def _apply(self, verdict: RefusalVerdict | None, now_s: float = 0.0) -> None:
-        """Set the limit to what the share of refusals says."""
+    def _apply(self, verdict: LimitChange | None, now_s: float = 0.0) -> None:
+        """Set the limit to what the share of rejections says."""
         if verdict is None:
             return
-        if verdict.finding is RefusalFinding.TRY:
+        if verdict.finding is RejectionFinding.TRY:
             self._before_cut = None
             self._cut(verdict.limit, verdict.finding.value, now_s)
-        elif verdict.finding is RefusalFinding.INDEPENDENT:
+        elif verdict.finding is RejectionFinding.INDEPENDENT:
             self._ceiling.restart()
             self._undo_cut(verdict.finding.value)
         else:

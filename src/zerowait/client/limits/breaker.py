@@ -20,7 +20,7 @@ REST_SHARE: Final = 0.08
 _JITTER: Final = 0.2
 _PROBE_S: Final = 1.0
 _TOGETHER_S: Final = 0.05
-_STILL_PENDING: Final = 2  # refusals that are still under way are counted, too
+_STILL_PENDING: Final = 2  # rejections that are still under way are counted, too
 
 
 class BreakerRequest(Protocol):
@@ -70,7 +70,7 @@ class Breaker:
         worked_s = self.opened_s + patience_s if self.has_answered else -math.inf
         return max(worked_s, self.named_until_s)
 
-    def asked(self, now_s: float) -> None:
+    def request_sent(self, now_s: float) -> None:
         """A request is sent: the only probe for a while, if the breaker is open."""
         self.in_flight += 1
         if self.is_open:
@@ -78,7 +78,7 @@ class Breaker:
             # a probe that is cancelled or stalls tells nothing: do not wait for it for long
             self.until_s = max(self.until_s, now_s + max(_PROBE_S, self._rest_s(now_s)))
 
-    def left(self) -> bool:
+    def request_ended(self) -> bool:
         """A request that was sent has ended, however that was.
 
         Returns whether nothing is to be heard from the endpoint before the time that it named.
@@ -92,7 +92,7 @@ class Breaker:
         Args:
             request: what failed.
             sent_s: when it was sent.
-            others: requests that were on the wire then, where it was refused for their number:
+            others: requests that were on the wire then, where it was rejected for their number:
                 only answers beside more than that many count against it.
         """
         since_s = sent_s - _TOGETHER_S
@@ -120,9 +120,9 @@ class Breaker:
                 if since_s <= sent_s and beside <= others:
                     del self._suspects[request]
                     request.own_failures += 1
-        return self.heard()
+        return self.close()
 
-    def heard(self) -> bool:
+    def close(self) -> bool:
         """Close the breaker: the endpoint has replied. Returns whether it was open."""
         was_open, self.is_open, self.is_spent = self.is_open, False, False
         self._failed.clear()
@@ -175,7 +175,7 @@ class Breaker:
         self.until_s = now_s + self._look_s
         return opens
 
-    def refused(
+    def rejected(
         self, now_s: float, reason: Reason, *, retry_after_s: float, firmly: bool, by: object = None
     ) -> bool:
         """A request was turned away for too much. Returns whether the breaker opens.

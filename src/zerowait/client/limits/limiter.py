@@ -62,8 +62,8 @@ class Limit(Protocol):
         ...
 
     @property
-    def frees_refused(self) -> bool:
-        """Whether a refused request gives its slot back while it waits to be sent again."""
+    def frees_rejected(self) -> bool:
+        """Whether a rejected request gives its slot back while it waits to be sent again."""
         ...
 
     def sent(self, number: int, others: int) -> None:
@@ -90,7 +90,7 @@ class FixedLimit:
         if limit < 1:
             raise ValueError(f"a limit must be at least 1, not {limit}")
         self.limit = limit
-        self.frees_refused = False
+        self.frees_rejected = False
 
     def sent(self, number: int, others: int) -> None:
         """Nothing."""
@@ -159,12 +159,12 @@ class Limiter:
 
     @property
     def wants_back(self) -> bool:
-        """Whether a request that was refused gives its slot back until it is sent again.
+        """Whether a request that was rejected gives its slot back until it is sent again.
 
-        The limit has fallen below what is held, or the refusals do not depend on how many are in
-        flight. Otherwise the slot is held over the wait: other requests would be refused likewise.
+        The limit has fallen below what is held, or the rejections do not depend on how many are in
+        flight. Otherwise the slot is held over the wait: other requests would be rejected likewise.
         """
-        return self._held.now > self.limit or self._limit.frees_refused
+        return self._held.now > self.limit or self._limit.frees_rejected
 
     @property
     def waiting(self) -> int:

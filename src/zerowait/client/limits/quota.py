@@ -250,7 +250,7 @@ class Quota:
             if self._waiters:
                 self._follow()
 
-    def refused(self, reservation: Reservation) -> None:
+    def rejected(self, reservation: Reservation) -> None:
         """The request of `reservation` was turned away, which cost it no tokens."""
         self._settle_tokens(reservation, 0.0)
 

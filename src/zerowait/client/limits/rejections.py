@@ -1,6 +1,6 @@
 """Whether 429s depend on how many requests are in flight, and what number is accepted. Pure.
 
-A provider refuses because too many are in flight (a ceiling), because too many come per second (a
+A provider rejects because too many are in flight (a ceiling), because too many come per second (a
 rate), or for reasons that do not depend on this client: another tenant's traffic, an overloaded
 replica behind a load balancer. Fewer requests help against the first two only.
 """
@@ -21,24 +21,24 @@ from zerowait.client.limits.limiter import AttemptOutcome, AttemptSample
 LONGEST_PAUSE_S: Final = 3.0
 LONGEST_RETRY_AFTER_S: Final = 60.0
 _SAME: Final = 0.1  # ceilings that differ by no more are the same one, met again
-_AT: Final = 0.97  # of the ceiling: a request that met as many was refused because of it
+_AT: Final = 0.97  # of the ceiling: a request that met as many was rejected because of it
 _BEYOND: Final = 1.05  # of the ceiling: a limit above it has left the ceiling behind
 _NEAR: Final = 0.8  # of the ceiling: a limit above it is bounded by the ceiling
 _PROOF: Final = 4  # votes by which a ceiling is believed
-_PROOF_BESIDE_CHANCE: Final = 6  # where some are refused for other reasons
+_PROOF_BESIDE_CHANCE: Final = 6  # where some are rejected for other reasons
 _FEW: Final = 8
 _PROOF_OF_FEW: Final = 2  # where fewer than `_FEW` are in flight
 _LOWER: Final = 0.9  # of a ceiling that has fallen
 _MEMORY: Final = 256  # votes after which they are counted anew
 
-_TOLERATED: Final = 0.01  # share of refusals that needs no explanation
+_TOLERATED: Final = 0.01  # share of rejections that needs no explanation
 _EXCESS: Final = 1.3  # times the background share is no news either
-_ALARM: Final = 5.0  # refusals beyond that start a trial
-_SUSPECT: Final = 3.0  # refusals beyond that stop the growth
+_ALARM: Final = 5.0  # rejections beyond that start a trial
+_SUSPECT: Final = 3.0  # rejections beyond that stop the growth
 _ALARM_SENDS: Final = 64  # a shorter run starts no trial
 _TRUSTED_SENDS: Final = 3000  # after which a background share is tried again
 _TRIED: Final = 0.8  # of what was accepted
-_TRIAL_REFUSALS: Final = 10  # so many would be expected in a trial without effect
+_TRIAL_REJECTIONS: Final = 10  # so many would be expected in a trial without effect
 _TRIAL_SENDS: Final = 100  # and it is at least so long
 _FELL: Final = 4.0  # a share that falls to a quarter depends on the limit
 _SURPASSED: Final = 1.5  # times what a rate allowed: a limit above it has left the rate behind
@@ -47,11 +47,11 @@ _SURPASSED: Final = 1.5  # times what a rate allowed: a limit above it has left 
 class RejectionCeiling:
     """The number of requests in flight beyond which the provider answers 429.
 
-    From the first refusal on it is noted how many others each request met on the wire, and whether
-    it was accepted. The ceiling is the number for which most speaks: of the requests that met as
-    many others or more, 4 more were refused than accepted (2 where fewer than 8 are in flight).
-    Refusals for other reasons fall on requests that met few others as often as on those that met
-    many, so they find no such number. A refusal of one that was sent under the ceiling's limit
+    From the first rejection on it is noted how many others each request met on the wire, and
+    whether it was accepted. The ceiling is the number for which most speaks: of the requests that met as
+    many others or more, 4 more were rejected than accepted (2 where fewer than 8 are in flight).
+    Rejections for other reasons fall on requests that met few others as often as on those that met
+    many, so they find no such number. A rejection of one that was sent under the ceiling's limit
     says that the ceiling has fallen: it is then taken to be a tenth lower.
 
     Reference:
@@ -61,9 +61,10 @@ class RejectionCeiling:
     def __init__(self) -> None:
         self.height: int | None = None
         self._others: dict[int, int] = {}  # of each request on the wire, by its number
-        self._since = 0  # the number of the first refusal that is counted
-        self._evidence: list[tuple[int, int]] = []  # others met, and 1 for refused, -1 for accepted
-        self._score = 0  # by how many the latest refusal and those like it outnumber acceptances
+        self._since = 0  # the number of the first rejection that is counted
+        # others met, and 1 for rejected, -1 for accepted
+        self._evidence: list[tuple[int, int]] = []
+        self._score = 0  # by how many the latest rejection and those like it outnumber acceptances
         self._support = 0  # the same of the ceiling that is believed
         self._noticed_s = -math.inf
         self._probe_from_s = -math.inf
@@ -71,7 +72,7 @@ class RejectionCeiling:
 
     @property
     def is_suspected(self) -> bool:
-        """Whether the latest refusals may come from a ceiling."""
+        """Whether the latest rejections may come from a ceiling."""
         return self._score > 1
 
     def sent(self, number: int, others: int) -> None:
@@ -79,7 +80,7 @@ class RejectionCeiling:
         self._others[number] = others
 
     def ended(self, sample: AttemptSample) -> bool:
-        """A request ended that was not refused.
+        """A request ended that was not rejected.
 
         Returns whether its answer shows that a ceiling that was believed is none.
         """
@@ -96,16 +97,16 @@ class RejectionCeiling:
         self.forget()
         return True
 
-    def refused(
+    def rejected(
         self, sample: AttemptSample, limit: float, *, latency_s: float, by_chance: bool = False
     ) -> int | None:
-        """How many requests the provider accepts, at least 1; None if the refusal does not tell.
+        """How many requests the provider accepts, at least 1; None if the rejection does not tell.
 
         Args:
-            sample: the attempt that was refused.
+            sample: the attempt that was rejected.
             limit: slots as of now.
             latency_s: mean latency: the shortest pause before more is asked for.
-            by_chance: whether some are known to be refused for other reasons: more proof is needed.
+            by_chance: whether some are known to be rejected for other reasons: needs more proof.
         """
         others = self._taken_off(sample)
         if others <= 0:
@@ -139,7 +140,7 @@ class RejectionCeiling:
         return height
 
     def _taken_off(self, sample: AttemptSample) -> int:
-        """The others that a refused request met.
+        """The others that a rejected request met.
 
         Requests that were sent after it met one fewer: it was on the wire, and not accepted.
         """
@@ -156,7 +157,7 @@ class RejectionCeiling:
         self.restart()
 
     def restart(self) -> None:
-        """Drop the votes: the refusals so far have another explanation."""
+        """Drop the votes: the rejections so far have another explanation."""
         self._evidence, self._score = [], 0
 
     def may_probe(self, sample: AttemptSample) -> bool:
@@ -190,7 +191,7 @@ class RejectionCeiling:
 
 
 def _most_likely(evidence: list[tuple[int, int]]) -> tuple[int, int]:
-    """From how many others on refusals outnumber acceptances most, and by how many votes.
+    """From how many others on rejections outnumber acceptances most, and by how many votes.
 
     >>> _most_likely([(59, -1), (60, 1), (40, 1), (60, 1), (58, -1)])
     (60, 2)
@@ -203,32 +204,32 @@ def _most_likely(evidence: list[tuple[int, int]]) -> tuple[int, int]:
     return best
 
 
-class RefusalFinding(Enum):
-    """What the share of refusals says about the limit."""
+class RejectionFinding(Enum):
+    """What the share of rejections says about the limit."""
 
-    TRY = "trying whether less in flight is refused less"
-    DEPENDS = "less in flight was refused less"
-    INDEPENDENT = "as many are refused with less in flight"
+    TRY = "trying whether less in flight is rejected less"
+    DEPENDS = "less in flight was rejected less"
+    INDEPENDENT = "as many are rejected with less in flight"
 
 
-class RefusalVerdict(msgspec.Struct, frozen=True):
+class LimitChange(msgspec.Struct, frozen=True):
     """A limit to take over, in slots, and the finding behind it."""
 
     limit: float
-    finding: RefusalFinding
+    finding: RejectionFinding
 
 
 @dataclass(slots=True)
 class _Trial:
-    """A trial of a lower limit, to see whether fewer requests are refused.
+    """A trial of a lower limit, to see whether fewer requests are rejected.
 
     Args:
         before: the limit that it took the place of.
-        settled: the limit to take if fewer are refused: what was accepted before.
-        share: of the requests that were refused before.
+        settled: the limit to take if fewer are rejected: what was accepted before.
+        share: of the requests that were rejected before.
         from_number: requests sent later belong to it.
         sends: how many of them there are.
-        refusals: how many of these were refused.
+        rejections: how many of these were rejected.
     """
 
     before: float
@@ -236,13 +237,13 @@ class _Trial:
     share: float
     from_number: int
     sends: int = 0
-    refusals: int = 0
+    rejections: int = 0
 
 
-class RefusedShare:
-    """Finds whether the share of refused requests depends on the limit, by trying a lower one.
+class RejectionRate:
+    """Finds whether the share of rejected requests depends on the limit, by trying a lower one.
 
-    When more are refused than the background share explains (a CUSUM test), a limit of 80 % of
+    When more are rejected than the background share explains (a CUSUM test), a limit of 80 % of
     what was accepted is tried. If the share does not fall to a quarter of what it was, it does not
     depend on the limit: the limit is set back, and the share is the background for the next 3,000
     requests, after which that is tried again.
@@ -255,7 +256,7 @@ class RefusedShare:
         self.background = 0.0
         self._excess = 0.0
         self._sends = 0
-        self._refusals = 0
+        self._rejections = 0
         self._number = 0
         self._trust_until = 0
         self._settled = 0.0
@@ -271,7 +272,7 @@ class RefusedShare:
         return limit >= _SURPASSED * self._settled
 
     def allows_growth(self, *, ramping: bool) -> bool:
-        """Whether the limit may grow: no lower one is tried, and no more are refused than usual.
+        """Whether the limit may grow: no lower one is tried, and no more are rejected than usual.
 
         In the fast start the test itself decides: to stop for what may be chance would cost more.
         """
@@ -279,14 +280,14 @@ class RefusedShare:
 
     @property
     def is_suspected(self) -> bool:
-        """Whether clearly more are refused than is known to have other reasons."""
+        """Whether clearly more are rejected than is known to have other reasons."""
         return self._excess >= _SUSPECT
 
     def forget(self) -> None:
-        """Count anew: the refusals so far are explained by a ceiling, and the limit was cut."""
-        self._excess, self._sends, self._refusals, self._trial = 0.0, 0, 0, None
+        """Count anew: the rejections so far are explained by a ceiling, and the limit was cut."""
+        self._excess, self._sends, self._rejections, self._trial = 0.0, 0, 0, None
 
-    def sent(self, number: int) -> RefusalVerdict | None:
+    def sent(self, number: int) -> LimitChange | None:
         """A limit to take over when request `number` is sent, or None."""
         self._number = number
         if self._trial is not None:
@@ -296,41 +297,41 @@ class RefusedShare:
         self._excess -= _EXCESS * self.background + _TOLERATED
         self._sends += 1
         if self._excess <= 0:
-            self._excess, self._sends, self._refusals = 0.0, 0, 0
+            self._excess, self._sends, self._rejections = 0.0, 0, 0
         return None
 
-    def refused(self, sample: AttemptSample, limit: float) -> RefusalVerdict | None:
-        """A limit to take over when `sample` was refused under `limit`, or None."""
+    def rejected(self, sample: AttemptSample, limit: float) -> LimitChange | None:
+        """A limit to take over when `sample` was rejected under `limit`, or None."""
         if self._trial is not None:
-            self._trial.refusals += sample.number > self._trial.from_number
+            self._trial.rejections += sample.number > self._trial.from_number
             return None
         self._excess += 1
-        self._refusals += 1
+        self._rejections += 1
         if self._excess < _ALARM or self._sends < _ALARM_SENDS:
             return None
-        share = self._refusals / max(self._sends, self._refusals + 1)
+        share = self._rejections / max(self._sends, self._rejections + 1)
         accepted = min(1.0, (1 - share) / (1 - self.background)) * limit
         settled = max(1.0, accepted, min(sample.on_wire, _TRIED * limit))
         self.forget()
         self._trial = _Trial(limit, settled, share, self._number)
-        return RefusalVerdict(max(1.0, _TRIED * settled), RefusalFinding.TRY)
+        return LimitChange(max(1.0, _TRIED * settled), RejectionFinding.TRY)
 
-    def _tried(self, trial: _Trial) -> RefusalVerdict | None:
+    def _tried(self, trial: _Trial) -> LimitChange | None:
         trial.sends += 1
-        size = max(_TRIAL_SENDS, _TRIAL_REFUSALS / trial.share)
+        size = max(_TRIAL_SENDS, _TRIAL_REJECTIONS / trial.share)
         fallen = self.background + (trial.share - self.background) / _FELL
-        if trial.refusals > fallen * size:
-            now = trial.refusals / trial.sends
+        if trial.rejections > fallen * size:
+            now = trial.rejections / trial.sends
             return self._independent((now + trial.share) / 2, trial.before)
         if trial.sends >= size:
             self._trial, self._settled = None, trial.settled
-            self.background = min(self.background, trial.refusals / trial.sends)
-            return RefusalVerdict(trial.settled, RefusalFinding.DEPENDS)
+            self.background = min(self.background, trial.rejections / trial.sends)
+            return LimitChange(trial.settled, RejectionFinding.DEPENDS)
         return None
 
-    def _independent(self, share: float, before: float) -> RefusalVerdict:
+    def _independent(self, share: float, before: float) -> LimitChange:
         """The verdict that `share` does not depend on the limit, which is set back to `before`."""
         self.forget()
         self.background, self._settled = share, 0.0
         self._trust_until = self._number + _TRUSTED_SENDS
-        return RefusalVerdict(before, RefusalFinding.INDEPENDENT)
+        return LimitChange(before, RejectionFinding.INDEPENDENT)

@@ -65,7 +65,7 @@ class GroupComparison:
             return False
         return True
 
-    def refusal(self, quorum: float, *, late: bool) -> Outcome | None:
+    def unmet_quorum(self, quorum: float, *, late: bool) -> Outcome | None:
         """Why the judge is not asked; None if it is.
 
         A response whose siblings are not wanted (gates, data sources, a group of one) has nothing

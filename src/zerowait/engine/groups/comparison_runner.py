@@ -88,10 +88,10 @@ class ComparisonRunner:
         late = not await comparison.complete(self._deadline_s)
         if late:
             group.give_up()
-        refusal = comparison.refusal(comparer.quorum, late=late)
+        unmet_quorum = comparison.unmet_quorum(comparer.quorum, late=late)
         compared = dict(comparison.compared)
-        if refusal is not None:
-            comparison.outcomes = dict.fromkeys(compared, refusal)
+        if unmet_quorum is not None:
+            comparison.outcomes = dict.fromkeys(compared, unmet_quorum)
             return
         outcomes = await comparer.compare(list(compared.values()), component=step.name)
         comparison.outcomes = dict(zip(compared, outcomes, strict=True))

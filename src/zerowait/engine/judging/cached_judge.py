@@ -31,7 +31,8 @@ from zerowait.client import (
     JudgeClient,
     JudgeReply,
     Ledger,
-    budget_refusal,
+    RequestCounts,
+    budget_exceeded,
 )
 from zerowait.completion import Completion
 from zerowait.config import Judge
@@ -403,10 +404,10 @@ class CachedJudge:
         kept = False
         try:
             if self._ledger.account.limit is not None:
-                refusal = await budget_refusal(self._ledger, self._meter, call.body)
-                if refusal is not None:
+                spent = await budget_exceeded(self._ledger, self._meter, call.body)
+                if spent is not None:
                     return JudgementResult(
-                        outcome=Abstain(FailureKind.BUDGET, refusal), source="refused"
+                        outcome=Abstain(FailureKind.BUDGET, spent), source="refused"
                     )
             result, origin = await self._ask_judge(call, sent)
             if isinstance(result.outcome, Score):
@@ -423,27 +424,29 @@ class CachedJudge:
 
         The second request allows twice the tokens.
         """
-        reply = await self._send_within_budget(call.body, sent)
+        counts = RequestCounts()
+        reply = await self._send_within_budget(call.body, sent, counts)
         if isinstance(reply, Abstain):
-            is_refused = reply.kind is FailureKind.BUDGET
-            result = JudgementResult(outcome=reply, source="refused" if is_refused else "asked")
+            result = JudgementResult(
+                outcome=reply,
+                source="refused" if reply.kind is FailureKind.BUDGET else "asked",
+                attempts=counts.attempts,
+                queue_s=counts.queue_s,
+            )
             return result, ServedModel()
         outcome = read_safely(call.read, reply.completion)
         prompt, answer = self._meter.usage(call.body, reply.completion)
         if answer >= FEWEST_TOKENS:
             self._timeout_check.answered(answer, reply.latency_s)
-        attempts, queue_s = reply.attempts, reply.queue_s
         if isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED:
             tokens = 2 * call.request.max_tokens
             longer = msgspec.structs.replace(call.request, max_tokens=tokens).body()
-            second = await self._send_within_budget(longer, sent)
+            second = await self._send_within_budget(longer, sent, counts)
             if isinstance(second, JudgeReply):
                 reply = second
                 outcome = read_safely(call.read, second.completion)
                 more = self._meter.usage(longer, second.completion)
                 prompt, answer = prompt + more[0], answer + more[1]
-                attempts += second.attempts
-                queue_s += second.queue_s
         origin = ServedModel(reply.completion.model, reply.completion.fingerprint)
         self._replies.check_model(origin)
         bill = prompt, answer
@@ -451,9 +454,9 @@ class CachedJudge:
         result = JudgementResult(
             outcome=outcome,
             source="asked",
-            attempts=attempts,
+            attempts=counts.attempts,
             latency_s=reply.latency_s,
-            queue_s=queue_s,
+            queue_s=counts.queue_s,
             prompt_tokens=prompt,
             completion_tokens=answer,
             cost_usd=usd,
@@ -464,11 +467,11 @@ class CachedJudge:
         return result, origin
 
     async def _send_within_budget(
-        self, body: bytes, sent: Callable[[], None]
+        self, body: bytes, sent: Callable[[], None], counts: RequestCounts
     ) -> JudgeReply | Abstain:
         """The judge's reply, or an Abstain; its kind is ``budget`` where the budget ran out."""
         try:
-            return await self._client.ask(body, sent=sent)
+            return await self._client.ask(body, sent=sent, counts=counts)
         except BudgetSpentError as error:
             return Abstain(FailureKind.BUDGET, str(error))
 
