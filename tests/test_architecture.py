@@ -16,7 +16,10 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 # A layer may import itself and what is listed; the list only points down.
 WORDS = {"types", "errors"}
-FLOOR = WORDS | {"attribution", "completion", "events", "config", "json_schema", "control_tokens"}
+FLOOR = WORDS | {
+    *("attribution", "completion", "events", "config"),
+    *("json_schema", "control_tokens", "rank_statistics"),
+}
 LEAVES = {"scorers", "shaping", "judge", "client", "cache"}
 CORE = FLOOR | LEAVES | {"engine"}
 MAY_IMPORT = {
@@ -28,6 +31,7 @@ MAY_IMPORT = {
     "config": WORDS | {"attribution"},
     "json_schema": WORDS,
     "control_tokens": set(),
+    "rank_statistics": set(),
     **dict.fromkeys(LEAVES, FLOOR),
     "engine": FLOOR | LEAVES,
     "hub": CORE,

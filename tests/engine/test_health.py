@@ -19,9 +19,9 @@ from zerowait.engine.monitor.health import (
     step_mean,
 )
 from zerowait.engine.monitor.health_monitor import HealthMonitor
-from zerowait.engine.monitor.rank_statistics import rank_correlation, rank_sum_z, ranks
 from zerowait.engine.plan import compile_plan
 from zerowait.events import HealthAlarm, RewardSettled
+from zerowait.rank_statistics import rank_correlation, rank_sum_z, ranks
 from zerowait.types import Abstain, Reward, Sample, Score
 
 # What chance draws is the same on every run: one step in thousands lets a fault pass unnoticed.

@@ -12,8 +12,6 @@ from zerowait.config.schema import VerdictRule
 from zerowait.judge import (
     decode_reply,
     read_reply,
-    wants_more_tokens,
-    well_formed,
 )
 from zerowait.types import Abstain, FailureKind, Score
 
@@ -22,6 +20,11 @@ MESSAGES = [
     json.loads(line)
     for line in Path(__file__).with_name("messages.jsonl").read_text("utf-8").splitlines()
 ]
+
+
+def is_answer(body, endings=()):
+    completion = decode_reply(body, endings)
+    return completion is not None and completion.failure is None
 
 
 def reply(content="Score: 7", *, finish="stop", **message):
@@ -78,12 +81,12 @@ def test_a_reply_that_was_cut_is_truncated_whatever_it_begins_with(content, fini
     """Thinking eats max_tokens (issue 46), and half of "Score: 10" is no verdict."""
     outcome = read_reply(reply(content, finish=finish, reasoning_content="hm"), RULE)
     assert outcome.kind.value == "truncated"
-    assert wants_more_tokens(outcome)
 
 
-def test_only_truncation_asks_for_more_tokens():
+def test_only_a_cut_reply_is_truncated():
     for body in (reply(), reply(""), reply("Score: 15"), reply(refusal="no"), b""):
-        assert not wants_more_tokens(read_reply(body, RULE))
+        outcome = read_reply(body, RULE)
+        assert isinstance(outcome, Score) or outcome.kind is not FailureKind.TRUNCATED
 
 
 @pytest.mark.parametrize(
@@ -137,7 +140,7 @@ def test_a_refusal_is_refused_and_not_a_low_score(body):
     ],
 )
 def test_a_reply_without_a_verdict_is_unparseable_however_it_looks(body):
-    assert well_formed(body)
+    assert is_answer(body)
     assert told(body) == "unparseable"
 
 
@@ -165,7 +168,7 @@ def test_a_reply_without_a_verdict_is_unparseable_however_it_looks(body):
     ],
 )
 def test_a_body_that_is_no_chat_completion_is_never_a_score(body):
-    assert not well_formed(body)
+    assert not is_answer(body)
     assert told(body) == "unparseable"
     assert decode_reply(body) is None
 
@@ -253,14 +256,14 @@ PROVIDERS = (
 
 @pytest.mark.parametrize("finish", COMPLETE)
 def test_each_known_word_for_a_whole_answer_lets_its_verdict_be_read(finish):
-    assert well_formed(reply(finish=finish))
+    assert is_answer(reply(finish=finish))
     assert told(reply(finish=finish)) == 7.0
 
 
 @pytest.mark.parametrize("finish", FILTERED)
 @pytest.mark.parametrize("content", ["Score: 7", None, ""])
 def test_each_word_for_a_filter_is_refused_and_is_an_answer(finish, content):
-    assert well_formed(reply(content, finish=finish))
+    assert is_answer(reply(content, finish=finish))
     assert told(reply(content, finish=finish)) == "refused"
 
 
@@ -271,7 +274,7 @@ def test_each_word_for_a_filter_is_refused_and_is_an_answer(finish, content):
 def test_any_other_ending_is_the_providers_failure_whatever_was_written(finish, content):
     """A2: a judge that was restarted is no judge that finished, also with a verdict in the text."""
     body = reply(content, finish=finish)
-    assert not well_formed(body)
+    assert not is_answer(body)
     assert told(body) == "http_error"
 
 
@@ -286,7 +289,7 @@ def test_only_an_unknown_word_may_be_one_for_a_whole_answer(finish):
 def test_an_ending_that_the_endpoint_names_is_a_whole_answer():
     body = reply(finish="natural_end")
     assert told(body) == "http_error"
-    assert well_formed(body, ["Natural_End"])
+    assert is_answer(body, ["Natural_End"])
     assert read_reply(body, RULE, endings=["natural_end"]).value == 7.0
 
 
@@ -305,7 +308,7 @@ def usage(body, **tokens):
 )
 def test_a_whole_reply_for_which_nothing_was_generated_is_the_providers_failure(content, tokens):
     body = usage(reply(content), **tokens)
-    assert not well_formed(body)
+    assert not is_answer(body)
     assert told(body) == "http_error"
 
 
@@ -319,7 +322,7 @@ def test_a_whole_reply_for_which_nothing_was_generated_is_the_providers_failure(
     ],
 )
 def test_an_empty_answer_that_the_judge_did_write_is_its_own(body):
-    assert well_formed(body)
+    assert is_answer(body)
     assert told(body) == "unparseable"
 
 
@@ -327,7 +330,7 @@ def test_an_empty_answer_that_the_judge_did_write_is_its_own(body):
 @pytest.mark.parametrize("finish", [None, "", "null"])
 def test_without_an_answer_and_without_an_ending_a_reply_was_never_finished(content, finish):
     assert told(reply(content, finish=finish)) == "http_error"
-    assert not well_formed(reply(content, finish=finish, reasoning_content="Score: 7"))
+    assert not is_answer(reply(content, finish=finish, reasoning_content="Score: 7"))
 
 
 @pytest.mark.parametrize(
@@ -354,7 +357,7 @@ def test_a_reply_with_an_error_in_it_is_no_answer_also_with_a_verdict_in_it(erro
         whole | {"choices": [whole["choices"][0] | {"error": error}]},
     ):
         body = json.dumps(broken).encode()
-        assert not well_formed(body)
+        assert not is_answer(body)
         assert told(body) == "http_error"
     for sound in (None, {}, "", {"code": 0, "message": "success"}, {"code": None}):
         assert told(json.dumps(whole | {"error": sound}).encode()) == 7.0
@@ -392,7 +395,7 @@ def test_an_answer_that_was_cut_is_truncated_wherever_the_server_says_so(place):
 )
 def test_an_answer_that_was_broken_off_is_none_wherever_the_server_says_so(place):
     body = _ended(place)
-    assert not well_formed(body)
+    assert not is_answer(body)
     assert read_reply(body, RULE).kind is FailureKind.HTTP_ERROR
 
 

@@ -11,13 +11,17 @@ from zerowait.judge import (
     ChatRequest,
     decode_reply,
     read_reply,
-    well_formed,
 )
 from zerowait.judge.responses import responses_body
 from zerowait.types import Score
 
 RULE = VerdictRule(integer=(1, 10))
 MESSAGES = [{"role": "system", "content": "You judge."}, {"role": "user", "content": "2+2=4"}]
+
+
+def is_answer(body, endings=()):
+    completion = decode_reply(body, endings)
+    return completion is not None and completion.failure is None
 
 
 def asked(**parameters):
@@ -153,12 +157,12 @@ def test_what_is_no_verdict_abstains_as_in_chat(body, kind):
 
 @pytest.mark.parametrize("status", ["failed", "cancelled", "in_progress", "queued", 7])
 def test_a_response_without_an_answer_is_asked_for_again(status):
-    assert not well_formed(reply(message("Score: 7"), status=status))
+    assert not is_answer(reply(message("Score: 7"), status=status))
 
 
 def test_a_response_without_output_is_asked_for_again_unless_it_was_cut():
-    assert not well_formed(reply())
-    assert well_formed(reply(status="incomplete"))
+    assert not is_answer(reply())
+    assert is_answer(reply(status="incomplete"))
 
 
 def test_usage_and_model_are_read():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zerowait.config import Endpoint, Judge, VerdictRule
 from zerowait.errors import ConfigError
-from zerowait.judge import load_rubric, procedure_for, read_with, request_for
+from zerowait.judge import decode_reply, load_rubric, procedure_for, read_completion, request_for
 from zerowait.judge.parsing.schema import SchemaForm
 from zerowait.types import FailureKind, Sample, Score
 
@@ -242,10 +242,10 @@ def test_an_object_that_was_cut_is_truncated_and_not_misread(form):
     content = json.dumps(REPLY)[:-3]
     choice = {"message": {"content": content}, "finish_reason": "length"}
     body = json.dumps({"choices": [choice]}).encode()
-    assert read_with(body, form().read).kind is FailureKind.TRUNCATED
+    assert read_completion(decode_reply(body), form().read).kind is FailureKind.TRUNCATED
 
 
 def test_an_object_in_a_tool_call_is_no_answer(form):
     call = {"function": {"name": "verdict", "arguments": json.dumps(REPLY)}}
     body = json.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}}]}).encode()
-    assert read_with(body, form().read).kind is FailureKind.UNPARSEABLE
+    assert read_completion(decode_reply(body), form().read).kind is FailureKind.UNPARSEABLE

@@ -16,9 +16,6 @@ from zerowait.judge.reply import (
     decode_reply,
     read_completion,
     read_reply,
-    read_with,
-    wants_more_tokens,
-    well_formed,
 )
 from zerowait.judge.request import (
     ChatRequest,
@@ -64,7 +61,6 @@ __all__ = [
     "ranked_matches",
     "read_completion",
     "read_reply",
-    "read_with",
     "reasoning",
     "reply_format",
     "request_for",
@@ -77,8 +73,6 @@ __all__ = [
     "to_unit_range",
     "truth_of",
     "votes_outcome",
-    "wants_more_tokens",
     "weighted",
-    "well_formed",
     "windows",
 ]

@@ -92,31 +92,18 @@ def read_reply(body: bytes, rule: VerdictRule, *, endings: Collection[str] = ())
     - ``refused``: the provider's filter cut in, the refusal field is filled, or the text refuses
       and gives no verdict.
     - ``truncated``: the answer was cut at ``max_tokens``. Asking once more with twice as many
-      tokens makes sense; see `wants_more_tokens`.
+      tokens makes sense.
     - ``http_error``: the reply tells of an error, did not end in any known way, or nothing was
-      generated for it. A client asks again where it gets such a reply; see `well_formed`.
+      generated for it (`Completion.failure`). A client asks again where it gets such a reply.
     - ``out_of_range``: the verdict is outside the rule's range.
     - ``unparseable``: everything else without a verdict, an empty answer included.
 
     Raises nothing for any bytes.
     """
-    return read_with(body, partial(parse, rule=rule), endings)
-
-
-def read_with(
-    body: bytes, read: Callable[[str], Score | Abstain], endings: Collection[str] = ()
-) -> Outcome:
-    """What `read` finds in the answer of a reply's body; the kinds are those of `read_reply`.
-
-    Args:
-        body: of the reply.
-        read: finds the verdict in the text of an answer.
-        endings: further words that mean a complete reply.
-    """
     completion = decode_reply(body, endings)
     if completion is None:
         return Abstain(FailureKind.UNPARSEABLE, "the reply is no chat completion and no response")
-    return read_completion(completion, read)
+    return read_completion(completion, partial(parse, rule=rule))
 
 
 def read_completion(completion: Completion, read: Callable[[str], Score | Abstain]) -> Outcome:
@@ -133,34 +120,21 @@ def read_completion(completion: Completion, read: Callable[[str], Score | Abstai
     return _judgement(completion.text, read)
 
 
-def wants_more_tokens(outcome: Outcome) -> bool:
-    """Whether asking once more with twice the ``max_tokens`` makes sense."""
-    return isinstance(outcome, Abstain) and outcome.kind is FailureKind.TRUNCATED
-
-
-def well_formed(body: bytes, endings: Collection[str] = ()) -> bool:
-    """Whether `body` is a whole completion with an answer in it, however useless the answer.
-
-    It is none where it tells of an error, ended in an unknown way (``endings`` are known besides),
-    or where nothing was generated: these are the provider's failures, and asked again.
-
-    >>> well_formed(b'{"choices":[{"message":{"content":null},"finish_reason":"stop"}]}')
-    True
-    >>> well_formed(b'{"choices":[{"message":{"content":"7"},"finish_reason":"abort"}]}')
-    False
-    >>> well_formed(b'{"choices":[{"mess')
-    False
-    """
-    completion = decode_reply(body, endings)
-    return completion is not None and completion.failure is None
-
-
 def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | None:
     """The typed completion in a reply's body, of whichever API; None where there is none.
+
+    It has a `failure` where the body tells of an error, ended in an unknown way, or nothing was
+    generated: these are the provider's failures, and asked again.
 
     Args:
         body: of the reply.
         endings: further words that mean a complete reply.
+
+    >>> decode_reply(b'{"choices":[{"message":{"content":"7"},"finish_reason":"stop"}]}').text
+    '7'
+    >>> cut = b'{"choices":[{"message":{"content":"7"},"finish_reason":"abort"}]}'
+    >>> decode_reply(cut).failure.kind
+    <FailureKind.HTTP_ERROR: 'http_error'>
     """
     reply = _outline(body)
     if reply is None:

@@ -253,7 +253,8 @@ class AdaptiveLimit:
     was accepted where they come from the number in flight (`RejectionCeiling`) or from the rate
     (`RejectionRate`), and do not move it where a lower limit is rejected no less. From a ceiling it
     grows by one a round, with pauses of up to 3 s while that is rejected, and beyond it by an
-    eighth to a quarter. Latency stops it where a server queues instead of rejecting (`LatencyGradient`).
+    eighth to a quarter. Latency stops it where a server queues instead of rejecting
+    (`LatencyGradient`).
     Only successes of requests that were sent with 80 % of the slots held are a reason to grow;
     cancellations, timeouts and 5xx change nothing.
 

@@ -48,8 +48,9 @@ class RejectionCeiling:
     """The number of requests in flight beyond which the provider answers 429.
 
     From the first rejection on it is noted how many others each request met on the wire, and
-    whether it was accepted. The ceiling is the number for which most speaks: of the requests that met as
-    many others or more, 4 more were rejected than accepted (2 where fewer than 8 are in flight).
+    whether it was accepted. The ceiling is the number for which most speaks: of the requests that
+    met as many others or more, 4 more were rejected than accepted (2 where fewer than 8 are in
+    flight).
     Rejections for other reasons fall on requests that met few others as often as on those that met
     many, so they find no such number. A rejection of one that was sent under the ceiling's limit
     says that the ceiling has fallen: it is then taken to be a tenth lower.

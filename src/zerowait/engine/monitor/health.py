@@ -14,7 +14,7 @@ from statistics import fmean, median, pvariance
 from typing import Final, NamedTuple
 
 from zerowait.engine.monitor.bimodality import two_clusters
-from zerowait.engine.monitor.rank_statistics import correlation_z, rank_correlation, rank_sum_z
+from zerowait.rank_statistics import correlation_z, rank_correlation, rank_sum_z
 from zerowait.scorers import is_not_finite
 from zerowait.types import Abstain, Reward, Sample, Score
 
