@@ -1,4 +1,4 @@
-"""Training runs shared by the tests of a module: each is made once."""
+"""Training runs, and what they are made of: each is made once, and shared where it can be."""
 
 import json
 import os
@@ -59,7 +59,12 @@ def assets(tmp_path_factory):
     return make_arithmetic_policy(tmp_path_factory.mktemp("tiny"))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
+def faults():
+    return FAULTS
+
+
+@pytest.fixture(scope="session")
 def judge():
     script = Script(seed=5, latency=Latency(median_s=0.05, sigma=0.5), faults=FAULTS)
     with FakeJudge(script) as running:
@@ -142,11 +147,7 @@ def dumps(folder: Path):
     return rows
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def one_device(tmp_path_factory, assets, judge):
-    return train(tmp_path_factory.mktemp("one"), assets, judge, devices=1, steps=3)
-
-
-@pytest.fixture(scope="module")
-def two_devices(tmp_path_factory, assets, judge):
-    return train(tmp_path_factory.mktemp("two"), assets, judge, devices=2, steps=1)
+    """verl's own trainer, which other runs are compared with."""
+    return train(tmp_path_factory.mktemp("one"), assets, judge, devices=1, steps=2)

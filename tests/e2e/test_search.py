@@ -1,4 +1,7 @@
-"""verl's GRPO with the search agent on a CPU, in both trainers, past a retriever that dies."""
+"""verl with the search agent on a CPU, in both trainers: GRPO past a retriever that dies, and PPO.
+
+With PPO an episode has 27 tokens for two searches, so that some end in what the environment wrote.
+"""
 
 import json
 import os
@@ -23,6 +26,11 @@ SERVE = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriev
 WATCHING = Path(__file__).parent / "watching"
 PAUSE = "pause"
 OBSERVED = re.compile(rf"\n\n<information>.*?</information>\n\n|{re.escape(INVALID)}", re.DOTALL)
+PPO = {"data": {"max_response_tokens": 27}, "algorithm": {"estimator": "gae"}}
+PPO |= {"search": {"max_turns": 2}}
+# an episode that ends in what it found has no answer, and earns a quarter for what it found
+PPO_REWARD = {"answer": {"scorer": "qa_em", "format_score": 0.5}}
+PPO_REWARD |= {"found": {"scorer": "contains", "weight": 0.25}}
 
 
 class RetrieverProcess:
@@ -94,9 +102,13 @@ def world(tmp_path_factory, hold_port):
         retriever.kill()
 
 
-def train(folder, world, recipes, *, mode, steps, **retriever):
-    """A finished run, with the masks that the policy loss was given."""
-    losses = folder / "losses.jsonl"
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def train(folder, world, recipes, *, mode, steps, parts=None, components=None, **retriever):
+    """A finished run, with what the policy loss and GAE were given."""
+    losses, gae = folder / "losses.jsonl", folder / "gae.jsonl"
     recipe = {
         "name": "search",
         "seed": 3,
@@ -110,7 +122,7 @@ def train(folder, world, recipes, *, mode, steps, **retriever):
         },
         "rollout": {"n": 4},
         "algorithm": {"steps": steps, "learning_rate": 1e-4, "micro_batch": 32},
-        "reward": {"components": {"answer": {"scorer": "qa_em"}}, "cache": "off"},
+        "reward": {"components": components or {"answer": {"scorer": "qa_em"}}, "cache": "off"},
         "search": {
             "max_turns": 1,
             "max_turn_length": 16,
@@ -122,22 +134,35 @@ def train(folder, world, recipes, *, mode, steps, **retriever):
         "schedule": {"logger": ["console", "file"]},
         "verl": {"actor_rollout_ref.actor.policy_loss.loss_mode": "watched"},
     }
+    for section, more in (parts or {}).items():
+        recipe[section] |= more
     done = recipes(
         folder,
         recipe,
-        VERL_USE_EXTERNAL_MODULES="zerowait.verl.plugin,watched_loss",
+        VERL_USE_EXTERNAL_MODULES="zerowait.verl.plugin,watched_loss,watched_gae",
         WATCHED_LOSS=str(losses),
+        WATCHED_GAE=str(gae),
         WATCHED_PAUSE=str(folder / PAUSE),
         PYTHONPATH=os.pathsep.join([str(WATCHING), os.environ.get("PYTHONPATH", "")]),
     )
-    done.losses = [json.loads(line) for line in losses.read_text().splitlines()]
+    done.losses, done.rows = lines(losses), lines(gae)
     done.trained = [r for r in done.records if r.sample.split == "train"]
     return done
 
 
+def ppo(folder, world, recipes, *, mode):
+    return train(folder, world, recipes, mode=mode, steps=1, parts=PPO, components=PPO_REWARD)
+
+
 @pytest.fixture(scope="module")
 def streaming(tmp_path_factory, world, recipes):
-    return train(tmp_path_factory.mktemp("streaming"), world, recipes, mode="sync", steps=1)
+    """PPO with a critic, in verl's own trainer."""
+    return ppo(tmp_path_factory.mktemp("streaming"), world, recipes, mode="sync")
+
+
+@pytest.fixture(scope="module")
+def ppo_tickets(tmp_path_factory, world, recipes):
+    return ppo(tmp_path_factory.mktemp("ppo"), world, recipes, mode="zerowait")
 
 
 @pytest.fixture(scope="module")
@@ -151,6 +176,11 @@ def tickets(tmp_path_factory, world, recipes):
 
 @pytest.fixture(params=["streaming", "tickets"])
 def run(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture(params=["streaming", "ppo_tickets"])
+def ppo_run(request):
     return request.getfixturevalue(request.param)
 
 
@@ -169,13 +199,18 @@ def test_the_loss_sees_the_tokens_that_the_model_wrote_and_no_others(run):
     given = Counter(bare(row["mask"]) for row in run.losses)
     assert given == Counter(bare(by_author(record)) for record in run.trained)
     assert any(0 in mask for mask in given)
-    assert not any(row["moved"] for row in run.losses)
+
+
+def test_no_advantage_stands_at_what_the_environment_wrote(tickets):
+    assert not any(row["moved"] for row in tickets.losses)
 
 
 def test_each_observation_in_the_text_is_one_that_the_environment_wrote(run):
     for record in run.records:
         authors = [author for author, _ in record.sample.extra["episode"]["authors"]]
-        assert len(OBSERVED.findall(record.sample.response)) == authors.count("environment")
+        is_cut = authors[-1] == "environment"  # where the episode's tokens ended, an end is missing
+        whole = len(OBSERVED.findall(record.sample.response))
+        assert whole in {authors.count("environment") - is_cut, authors.count("environment")}
 
 
 def test_lengths_count_the_models_own_tokens(run):
@@ -239,3 +274,32 @@ def test_searches_are_answered_again_once_the_retriever_is_back(tickets):
         if r.submitted_at > last_failed and "<information>Doc 1" in r.sample.response
     ]
     assert answered
+
+
+def test_each_row_of_the_tensors_earns_what_the_record_says_it_earned(ppo_run):
+    recorded = Counter((bare(by_author(r)), r.reward.value) for r in ppo_run.trained)
+    on_own = Counter(
+        (
+            bare(row["mask"]),
+            sum(x for x, bit in zip(row["rewards"], row["mask"], strict=True) if bit),
+        )
+        for row in ppo_run.rows
+        if any(row["mask"])
+    )
+    assert on_own == recorded
+    ending = [r for r in ppo_run.trained if by_author(r)[-1] == 0]
+    assert ending, "no episode ended in what the environment wrote"
+    assert {r.reward.value for r in ppo_run.trained} - {0.0}
+
+
+def test_returns_of_every_own_token_are_the_rows_reward(ppo_run):
+    """verl's gamma and lambda are 1 by default: every token that the model wrote is due all of it."""
+    for row in ppo_run.rows:
+        told = sum(row["rewards"])
+        own = [x for x, bit in zip(row["returns"], row["mask"], strict=True) if bit]
+        assert own == pytest.approx([told] * len(own), abs=1e-5)
+
+
+def test_the_critics_targets_have_the_mean_of_the_record(ppo_run):
+    mean = sum(r.reward.value for r in ppo_run.trained) / len(ppo_run.trained)
+    assert ppo_run.steps[1]["critic/score/mean"] == pytest.approx(mean)
