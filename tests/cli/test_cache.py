@@ -92,7 +92,7 @@ def test_a_configuration_names_its_cache(path, zerowait, tmp_path):
     fill(path, {"a": entry(0)})
     config = tmp_path / "reward.yaml"
     config.write_text("components: {a: {scorer: qa_em}}\ncache: {path: judgements.db}\n")
-    assert "1 entries" in zerowait("cache", "stats", config).stdout
+    assert "1 entry" in zerowait("cache", "stats", config).stdout
     config.write_text("components: {a: {scorer: qa_em}}\ncache: off\n")
     done = zerowait("cache", "stats", config)
     assert done.returncode == 2
@@ -223,7 +223,7 @@ def test_prune_without_options_keeps_to_the_configuration(path, zerowait, tmp_pa
         "components: {a: {scorer: qa_em}}\ncache: {path: judgements.db, max_age_days: 2}\n"
     )
     assert zerowait("cache", "prune", path).returncode == 2
-    assert "dropped 1 entries" in zerowait("cache", "prune", config).stdout
+    assert "dropped 1 entry" in zerowait("cache", "prune", config).stdout
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_an_import_never_overwrites_a_newer_entry(path, zerowait, tmp_path):
     newer = {"both": entry(3, age_s=50), "older": entry(4, age_s=500)}
     fill(path, newer)
     done = zerowait("cache", "import", path, out)
-    assert "1 entries imported, 1 there already" in done.stdout
+    assert "1 entry imported, 1 there already" in done.stdout
     found = held(path, newer)
     assert found["both"] == newer["both"]
     assert b'"n": 2' in found["older"].reply

@@ -72,8 +72,8 @@ def test_articles_become_a_corpus_and_two_sets_of_questions(zerowait_process, tm
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         "out/corpus.jsonl: 2 documents",
-        "out/train.jsonl: 1 questions",
-        "out/heldout.jsonl: 1 questions",
+        "out/train.jsonl: 1 question",
+        "out/heldout.jsonl: 1 question",
     ]
     assert check_data_file(tmp_path / "out/train.jsonl") == 1
     with Corpus(tmp_path / "out/corpus.jsonl") as documents:
@@ -95,7 +95,7 @@ def test_unusable_rows_are_left_out_and_counted_with_skip_unusable(zerowait, tmp
     assert "f.jsonl:1: has no answer" in refused.stderr
     assert not (tmp_path / "o.jsonl").exists()
     done = zerowait("data", "questions", "f.jsonl", "o.jsonl", "--skip-unusable")
-    assert done.stdout.startswith("o.jsonl: 1 questions\n2 rows were left out, the first because")
+    assert done.stdout.startswith("o.jsonl: 1 question\n2 rows were left out, the first because")
     assert json.loads((tmp_path / "o.jsonl").read_text())["extra_info"]["index"] == 0
 
 

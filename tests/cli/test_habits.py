@@ -120,7 +120,7 @@ def test_score_reads_standard_input_and_writes_rows_alone_to_standard_output(pip
     assert done.returncode == 0, done.stderr
     [row] = map(json.loads, done.stdout.splitlines())
     assert (row["reward"], row["response"]) == (1.0, "Paris")
-    assert "1 rows, mean reward 1.0000" in done.stderr
+    assert "1 row, mean reward 1.0000" in done.stderr
 
 
 def test_a_wrong_row_of_standard_input_is_named_by_its_line(piped, files):
@@ -153,18 +153,18 @@ def test_rows_and_a_json_result_do_not_share_standard_output(zerowait, files, co
 def test_data_reads_standard_input_and_writes_standard_output(piped):
     asked = piped("data", "questions", "-", "-", given=json.dumps(QUESTION) + "\n")
     assert json.loads(asked.stdout)["extra_info"]["question"] == "Who"
-    assert asked.stderr == "-: 1 questions\n"
+    assert asked.stderr == "-: 1 question\n"
     found = piped("data", "corpus", "-", "-", given=json.dumps(PASSAGE) + "\n")
     assert json.loads(found.stdout) == {"id": "0", "contents": "Lima\nIn Peru."}
 
 
 def test_a_cache_is_copied_through_a_pipe(piped, tmp_path):
     done = piped("cache", "import", "a.db", "-", given=ENTRY)
-    assert done.stdout == "a.db: 1 entries imported, 0 there already\n"
+    assert done.stdout == "a.db: 1 entry imported, 0 there already\n"
     exported = piped("cache", "export", "a.db", "-", given="")
     assert json.loads(exported.stdout)["key"] == "g"
     copied = piped("cache", "import", "b.db", "-", given=exported.stdout)
-    assert copied.stdout.startswith("b.db: 1 entries imported")
+    assert copied.stdout.startswith("b.db: 1 entry imported")
     wrong = piped("cache", "import", "b.db", "-", given="{}\n")
     assert wrong.stderr.startswith("zerowait: standard input:1: is no entry")
 

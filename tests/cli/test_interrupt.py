@@ -55,5 +55,5 @@ def test_an_interrupt_while_modules_are_loaded_is_one_line_and_exit_code_130(run
 def test_an_interrupt_of_a_command_that_is_done_says_nothing(run, tmp_path):
     done = run(INTERRUPTED_AT_ITS_END, "score", "rows.jsonl", "-c", "reward.yaml")
     assert done.stderr == ""
-    assert "1 rows, mean reward 1.0000" in done.stdout
+    assert "1 row, mean reward 1.0000" in done.stdout
     assert (tmp_path / "rows.rewards.jsonl").exists()

@@ -92,7 +92,7 @@ def test_doctor_config_describes_the_judges(zerowait, folder):
         done = zerowait("doctor", "config", "reward.yaml")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "reward.yaml: 1 components, 1 judges: fine",
+        "reward.yaml: 1 component, 1 judge: fine",
         *SAYS["graded"],
     ]
 

@@ -281,7 +281,7 @@ def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait_proce
 
 def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
     stats = Stats(hedges=3, store_failures=2)
-    show_summary("out.jsonl", [], stats)
+    show_summary("out.jsonl", [], stats, judged=True)
     output = capsys.readouterr().out
     assert "3 late and asked twice" in output
     assert "warning: 2 reads or writes of the cache failed" in output

@@ -1,6 +1,6 @@
 """verl with the search agent on a CPU, in both trainers: GRPO past a retriever that dies, and PPO.
 
-With PPO an episode has 27 tokens for two searches, so that some end in what the environment wrote.
+With PPO an episode has 28 tokens, so that some end in what the environment wrote, and some behind it.
 """
 
 import json
@@ -26,7 +26,7 @@ SERVE = [sys.executable, "-c", "from zerowait.cli import main; main()", "retriev
 WATCHING = Path(__file__).parent / "watching"
 PAUSE = "pause"
 OBSERVED = re.compile(rf"\n\n<information>.*?</information>\n\n|{re.escape(INVALID)}", re.DOTALL)
-PPO = {"data": {"max_response_tokens": 27}, "algorithm": {"estimator": "gae"}}
+PPO = {"data": {"max_response_tokens": 28}, "algorithm": {"estimator": "gae"}}
 PPO |= {"search": {"max_turns": 2}}
 # an episode that ends in what it found has no answer, and earns a quarter for what it found
 PPO_REWARD = {"answer": {"scorer": "qa_em", "format_score": 0.5}}

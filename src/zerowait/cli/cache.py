@@ -19,7 +19,7 @@ from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json, refuse_json_beside
 from zerowait.cli.output_file import check_output, open_output
 from zerowait.cli.row_files import STANDARD_STREAM, file_name, open_input
-from zerowait.cli.tables import show
+from zerowait.cli.tables import counted, show
 from zerowait.client import NANO_USD
 from zerowait.config import Cache, load_config
 from zerowait.engine import Progress
@@ -90,7 +90,8 @@ def _contents(file: Path) -> dict[str, Any]:
 
 def _show_contents(found: Mapping[str, Any]) -> None:
     used, whole = _size(found["used_bytes"]), _size(found["file_bytes"])
-    print(f"{found['path']}: {found['entries']} entries, {used} in use, file {whole}")
+    entries = counted(found["entries"], "entry", "entries")
+    print(f"{found['path']}: {entries}, {used} in use, file {whole}")
     rows = [
         (
             share["judge"],
@@ -140,7 +141,8 @@ def prune(  # noqa: PLR0913 - typer reads options from parameters
         return 0
     for each in pruned:
         size, left = _size(each["dropped_bytes"]), _size(each["file_bytes"])
-        print(f"{each['path']}: dropped {each['dropped_entries']} entries ({size}), file {left}")
+        dropped = counted(each["dropped_entries"], "entry", "entries")
+        print(f"{each['path']}: dropped {dropped} ({size}), file {left}")
     return 0
 
 
@@ -213,7 +215,7 @@ def export(
     if as_json:
         print_json({"file": str(file), "cache": str(path), "entries": entries})
     elif file != STANDARD_STREAM:
-        print(f"{file}: {entries} entries of {path}")
+        print(f"{file}: {counted(entries, 'entry', 'entries')} of {path}")
     return 0
 
 
@@ -257,7 +259,7 @@ def import_(
     if as_json:
         print_json({"cache": str(path), "imported": imported, "already_there": present})
     else:
-        print(f"{path}: {imported} entries imported, {present} there already")
+        print(f"{path}: {counted(imported, 'entry', 'entries')} imported, {present} there already")
     return 0
 
 

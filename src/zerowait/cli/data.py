@@ -22,6 +22,7 @@ from zerowait.cli.row_files import (
     write_json_lines,
     write_parquet,
 )
+from zerowait.cli.tables import counted
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.search.documents import Document, distinct, documents_in
 from zerowait.search.questions import (
@@ -189,9 +190,10 @@ def _written(path: Path, **counts: int) -> dict[str, Any]:
 def _show_written(files: Iterable[Mapping[str, Any]]) -> None:
     """Print one line for each file; on standard error where the rows went to standard output."""
     for file in files:
-        what = "questions" if "questions" in file else "documents"
+        what = "question" if "questions" in file else "document"
+        written = counted(file[f"{what}s"], what)
         to_stdout = file["path"] == str(STANDARD_STREAM)
-        print(f"{file['path']}: {file[what]} {what}", file=sys.stderr if to_stdout else sys.stdout)
+        print(f"{file['path']}: {written}", file=sys.stderr if to_stdout else sys.stdout)
 
 
 def _questions_in(

@@ -18,6 +18,7 @@ from zerowait.cli.judges import describe_judges
 from zerowait.cli.preflight import check_reward
 from zerowait.cli.prompts import judge_prompts, show_prompts
 from zerowait.cli.samples import first_group
+from zerowait.cli.tables import counted
 from zerowait.config import load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.types import Abstain
@@ -72,8 +73,8 @@ def config(
     check_reward(loaded)
     lines = list(describe_judges(loaded, compile_plan(loaded)))
     if not as_json:
-        judges = len(loaded.judges) + len(loaded.panels)
-        print(f"{file}: {len(loaded.components)} components, {judges} judges: fine")
+        judges = counted(len(loaded.judges) + len(loaded.panels), "judge")
+        print(f"{file}: {counted(len(loaded.components), 'component')}, {judges}: fine")
         print("\n".join(lines), end="\n" * bool(lines))
     answers = ask_endpoints(loaded) if ask and loaded.judges else []
     if as_json:

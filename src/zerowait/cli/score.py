@@ -29,6 +29,7 @@ from zerowait.cli.row_files import (
     write_parquet,
 )
 from zerowait.cli.samples import problems_of_rows, usable_samples
+from zerowait.cli.tables import counted
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Engine, Progress, Rewards, Stats, settle_groups
 from zerowait.engine.collector import collect_rarely
@@ -85,7 +86,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         print_json(summary(target, results, stats) | {"left_out": list(map(str, unusable))})
     else:
         with redirect_stdout(sys.stderr if target == STANDARD_STREAM else sys.stdout):
-            show_summary(target, results, stats)
+            show_summary(target, results, stats, judged=bool(loaded.judges))
             if unusable:
                 print(f"left out: {problems_of_rows(rows, unusable)}")
     return SOME_ABSTAINED if any(reward.value is None for reward in results) else 0
@@ -235,18 +236,25 @@ def summary(target: Path, rewards: list[Reward], stats: Stats) -> dict[str, Any]
     }
 
 
-def show_summary(target: Path, rewards: list[Reward], stats: Stats) -> None:
-    """Print rows, mean reward, traffic of the judges, cost, warnings and why rows abstained."""
+def show_summary(target: Path, rewards: list[Reward], stats: Stats, *, judged: bool) -> None:
+    """Print rows, mean reward, traffic of the judges, cost, warnings and why rows abstained.
+
+    Args:
+        target: the file with the rewards.
+        rewards: of every row.
+        stats: of the engine.
+        judged: whether the configuration has judges.
+    """
     values = [reward.value for reward in rewards if reward.value is not None]
     mean = f"{sum(values) / len(values):.4f}" if values else "none"
-    print(
-        f"{target}: {len(rewards)} rows, mean reward {mean}, {len(rewards) - len(values)} abstained"
-    )
-    print(
-        f"judge: {stats.asked} asked, {stats.cached} from the cache, {stats.joined} joined, "
-        f"{stats.retries} retries, {stats.hedges} late and asked twice, "
-        f"p50 {stats.latency_p50_s:.2f} s"
-    )
+    rows, abstained = counted(len(rewards), "row"), len(rewards) - len(values)
+    print(f"{target}: {rows}, mean reward {mean}, {abstained} abstained")
+    if judged:
+        print(
+            f"judge: {stats.asked} asked, {stats.cached} from the cache, {stats.joined} joined, "
+            f"{stats.retries} retries, {stats.hedges} late and asked twice, "
+            f"p50 {stats.latency_p50_s:.2f} s"
+        )
     if stats.budget_usd is not None:
         print(f"budget: ${stats.budget_spent_usd:.4f} of ${stats.budget_usd:.2f} spent")
     if stats.validation_budget_usd is not None:

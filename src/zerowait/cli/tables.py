@@ -1,9 +1,18 @@
-"""Tables on the terminal."""
+"""Tables and counts on the terminal."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """A number with its noun.
+
+    >>> counted(1, "row"), counted(0, "row"), counted(2, "entry", "entries")
+    ('1 row', '0 rows', '2 entries')
+    """
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def show(rows: Sequence[Sequence[str]]) -> None:
