@@ -307,7 +307,7 @@ class Line:
 
 
 @needs_redis
-def test_a_redis_that_falls_silent_is_left_alone_and_used_again_when_it_answers(server, leaping):
+def test_a_redis_that_falls_silent_is_not_used_until_it_answers(server, leaping):
     async def main(leap):
         heard = BreakerEvents()
         async with Line(server) as line:

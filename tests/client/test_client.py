@@ -111,7 +111,7 @@ def test_a_good_reply_is_the_answer():
     assert transport.sent == [(0.0, "http://judge/v1/chat/completions", b'{"q":1}', 60.0)]
 
 
-def test_a_rate_limited_judge_is_asked_again_no_sooner_than_it_said():
+def test_a_rate_limited_judge_is_retried_no_sooner_than_it_said():
     transport = Scripted(error_reply(429, retry_after="7"), GOOD)
     answer, elapsed_s = virtually(client(transport).ask(b"{}"))
     assert answer.attempts == 2

@@ -89,7 +89,7 @@ def test_endpoints_share_the_work_by_weight():
     assert share["a"] / share["b"] == pytest.approx(3, rel=0.1)
 
 
-def test_an_endpoint_of_a_higher_priority_number_is_asked_only_when_the_others_are_left_alone():
+def test_an_endpoint_of_a_higher_priority_number_is_asked_only_when_the_others_are_ejected():
     def does(host, now_s):
         return LOST if host != "c" and 20 <= now_s < 40 else GOOD
 
@@ -116,7 +116,7 @@ def test_work_that_one_endpoint_has_no_room_for_goes_to_the_other():
 
 
 @pytest.mark.parametrize("fails", [LOST, Reply(500, {}, b""), HANGS])
-def test_an_endpoint_that_fails_is_left_alone_and_returned_to_within_thirty_seconds(fails):
+def test_an_endpoint_that_fails_is_ejected_and_returned_to_within_thirty_seconds(fails):
     events = []
 
     def does(host, now_s):
@@ -221,7 +221,7 @@ def test_those_who_were_on_their_way_when_it_opened_do_not_make_the_rest_longer(
         max_size=60,
     )
 )
-def test_an_endpoint_is_never_left_alone_for_longer_than_it_asked_or_fifteen_seconds(steps):
+def test_an_endpoint_is_never_ejected_for_longer_than_it_asked_or_fifteen_seconds(steps):
     breaker, now_s = Breaker(), 0.0
     for what, gap_s, retry_after_s in steps:
         now_s += gap_s

@@ -224,7 +224,7 @@ def test_those_who_wait_for_a_dead_judge_hold_no_slot_that_another_judge_needs()
 
 @pytest.mark.parametrize("what", [HANGS, REFUSED, Reply(500, {}, b"")], ids=str)
 @pytest.mark.parametrize("traffic", [{}, {"concurrency": 8}, {"rpm": 600}], ids=str)
-def test_nobody_stands_in_line_at_an_endpoint_that_is_left_alone(what, traffic):
+def test_no_request_queues_at_an_endpoint_that_is_ejected(what, traffic):
     """What hangs gives its slot back after a minute; those in line must not wait for it."""
     transport = Hosts(down(what, 1.5, 1e9))
     client = asker(transport, *"ab", max_concurrency=8, timeout_s=10.0, **traffic)

@@ -57,21 +57,21 @@ seeds = st.integers(0, 2**32).map(Random)
 
 
 @pytest.mark.parametrize("status", RETRIED)
-def test_a_passing_failure_is_asked_again(status):
+def test_a_passing_failure_is_retried(status):
     assert isinstance(decide(reply(status), context(), jitter=Random(1)), Retry)
 
 
 @pytest.mark.parametrize("status", PERMANENT)
-def test_a_permanent_failure_is_never_asked_again(status):
+def test_a_permanent_failure_is_never_retried(status):
     assert isinstance(decide(reply(status), context(), jitter=Random(1)), GiveUp)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.TIMEOUT, FailureKind.UNREACHABLE])
-def test_every_transport_error_is_asked_again(kind):
+def test_every_transport_error_is_retried(kind):
     assert isinstance(decide(lost(kind), context(), jitter=Random(1)), Retry)
 
 
-def test_a_200_that_is_no_completion_is_asked_again_and_is_an_http_error_in_the_end():
+def test_a_200_that_is_no_completion_is_retried_and_is_an_http_error_in_the_end():
     assert isinstance(decide(reply(200, b"{"), context(), jitter=Random(1)), Retry)
     last = decide(reply(200, b"{"), context(attempt=6), jitter=Random(1))
     assert isinstance(last, GiveUp)

@@ -216,7 +216,7 @@ def test_our_client_and_our_server_understand_each_other(index):
 @pytest.mark.parametrize(
     "fault", [500, 503, 429, b"{", b"[]", b'{"result": []}', b'{"result": [[{"x": 1}]]}']
 )
-def test_a_fault_that_passes_is_asked_again(fault):
+def test_a_fault_that_passes_is_retried(fault):
     async def scenario():
         async with (
             server(fault, echo) as (url, seen),

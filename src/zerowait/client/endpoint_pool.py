@@ -57,7 +57,7 @@ class EndpointPool:
         """Wait until the request has an available endpoint; an Abstain if it will get none.
 
         An endpoint that worked before is waited for as long as a request may take. One that never
-        did, or is away for longer, is waited for until a probe has looked.
+        did, or has failed for longer, is waited for until a probe was sent.
         """
         clock = asyncio.get_running_loop().time
         while not request.endpoint.state.breaker.may_ask(now_s := clock()):

@@ -75,10 +75,10 @@ def decide(failed: Reply | TransportError, context: RetryContext, *, jitter: Ran
     text or the account. An account that is used up is tried at another endpoint, if there is one.
     The wait is drawn evenly below a cap that doubles from 0.5 s to 8 s, or to 1 s while others are
     answered. A named Retry-After is waited for instead, times 1 to 1.25, and one of less than a
-    second is spread over up to 1 s. The first failure of a
-    reused connection is resent at once and not counted, because the server may have closed it while
-    idle. Nor is one counted that an outage explains, at an endpoint that is away. A wait that would
-    reach the deadline gives up at once.
+    second is spread over up to 1 s. The first failure of a reused connection is resent at once and
+    not counted, because the server may have closed it while idle. Nor is one counted that an outage
+    explains while the circuit breaker is open. A wait that would reach the deadline gives up at
+    once.
 
     Args:
         failed: the reply that is no answer, or the transport's error.

@@ -124,7 +124,7 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
     """The typed completion in a reply's body, of whichever API; None where there is none.
 
     It has a `failure` where the body tells of an error, ended in an unknown way, or nothing was
-    generated: these are the provider's failures, and asked again.
+    generated: these are the provider's failures, and retried.
 
     Args:
         body: of the reply.

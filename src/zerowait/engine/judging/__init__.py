@@ -1,1 +1,1 @@
-"""Judge calls of one engine: the cached judge, its factory, per-sample runners, anchors."""
+"""Judge calls of one engine: the cached judge, per-sample runners, anchors."""
