@@ -104,7 +104,9 @@ def configuration(**traffic):
 
 
 @pytest.mark.parametrize(("concurrency", "seed"), [("auto", 1), ("auto", 2), (8, 1)])
-def test_no_judgement_is_lost_or_wrong_and_no_judge_is_asked_again_after_an_answer(concurrency, seed):
+def test_no_judgement_is_lost_or_wrong_and_no_judge_is_asked_again_after_an_answer(
+    concurrency, seed
+):
     storm, events = Storm(seed), []
     samples = [Sample("q", f"answer {number}.") for number in range(COUNT)]
 
