@@ -8,6 +8,7 @@ import socket
 import threading
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -84,6 +85,42 @@ def hold_port():
             yield holder.getsockname()[1]
 
     return held
+
+
+@contextmanager
+def same_environment():
+    """What a command tells its own process to use is not told to the next test."""
+    before = dict(os.environ)
+    yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+class Ended(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def zerowait(tmp_path, capfd, usual_collector):
+    """Runs the command in `tmp_path` and in this process; how it ended, with its output."""
+
+    from zerowait.cli import app
+
+    def run(*arguments, env=None):
+        capfd.readouterr()
+        with same_environment(), pytest.MonkeyPatch.context() as here:
+            here.chdir(tmp_path)
+            here.setattr("signal.signal", lambda *_: None)  # this process keeps its own handlers
+            for name, value in (env or {}).items():
+                here.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                app.run([str(argument) for argument in arguments])
+        return Ended(ended.value.code, *capfd.readouterr())
+
+    return run
 
 
 class Gate:

@@ -1,15 +1,12 @@
 """The recipes length_penalty and monitor: what their rewards are worth, and that verl takes them."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import zerowait
 from zerowait import Sample
+from zerowait import open as open_rewards
 from zerowait.config import load_config
 from zerowait.config.source import read_yaml
 from zerowait.engine.plan import compile_plan
@@ -28,7 +25,7 @@ def rewards(name, judge):
     assert text.count("http://127.0.0.1:8003/v1") == 1
     tree = read_yaml(RECIPES / name / "reward.yaml").tree
     tree["judges"][next(iter(tree["judges"]))]["endpoints"][0]["base_url"] = judge.url
-    return zerowait.open(tree)
+    return open_rewards(tree)
 
 
 def says(content):
@@ -115,10 +112,8 @@ def test_a_recipe_and_its_reward_are_valid(name):
     compile_plan(recipe.reward)
 
 
-@pytest.mark.e2e
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", BOTH)
-def test_a_dry_run_composes_verls_configuration_and_reaches_no_judge(name, tmp_path):
+def test_a_dry_run_composes_verls_configuration_and_reaches_no_judge(name, tmp_path, zerowait):
     shutil.copytree(RECIPES / name, tmp_path / "recipes" / name)
     assets = tmp_path / "runs" / "tiny" / "assets"
     (assets / "model").mkdir(parents=True)
@@ -127,16 +122,7 @@ def test_a_dry_run_composes_verls_configuration_and_reaches_no_judge(name, tmp_p
     row = '{"prompt": [{"role": "user", "content": "q"}], "reward_model": {"ground_truth": "a"}}\n'
     for part in ("train", "validation"):
         (assets / f"{part}.jsonl").write_text(row * 8)
-    command = "from zerowait.cli import main; main()"
-    done = subprocess.run(
-        [sys.executable, "-c", command, "train", f"recipes/{name}/recipe.yaml", "--dry-run"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-        env=os.environ,
-    )
+    done = zerowait("train", f"recipes/{name}/recipe.yaml", "--dry-run")
     assert done.returncode == 0, done.stderr
     assert "name: zerowait" in done.stdout
     assert f"recipes/{name}/reward.yaml" in done.stdout
