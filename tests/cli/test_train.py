@@ -66,7 +66,7 @@ def change(path, old, new):
         ("recipe.yaml", "{n: 2}", "{nn: 2}", "recipe.yaml:4: rollout has no key 'nn'; did you mean 'n'?"),
         ("recipe.yaml", "steps: 1", "steps: many", "recipe.yaml:5: algorithm.steps must be a whole number, not text"),
         ("recipe.yaml", "algorithm: {steps: 1}\n", "", "recipe.yaml:1: algorithm is missing"),
-        ("recipe.yaml", "reward.yaml", "rewards.yaml", "rewards.yaml: cannot be read: No such file or directory"),
+        ("recipe.yaml", "reward.yaml", "rewards.yaml", "rewards.yaml: cannot be read: No such file or directory; did you mean '"),
         ("recipe.yaml", "path: model", "path: ./modle", "model.path ./modle: there is no folder"),
         ("recipe.yaml", "[train.jsonl]", "[nowhere.parquet]", "nowhere.parquet: there is no such file"),
         ("reward.yaml", "model: m", "model: m, api_key_env: NOT_SET_ANYWHERE", "names the environment variable NOT_SET_ANYWHERE, which is not set"),

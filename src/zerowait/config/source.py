@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -79,7 +80,7 @@ def read_yaml(path: Path) -> Source:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {_reason(error)}") from None
+        raise ConfigError(f"{path}: cannot be read: {_reason(error, path)}") from None
     return parse_yaml(text, name=str(path), base=path.parent)
 
 
@@ -167,5 +168,10 @@ def _note_lines(
             _note_lines(value, (*path, index), lines, inside)
 
 
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
+def _reason(error: Exception, path: Path) -> str:
+    """Why `path` cannot be read; where there is none, the nearest file of its folder as well."""
+    reason = getattr(error, "strerror", None) or str(error)
+    if not isinstance(error, FileNotFoundError):
+        return reason
+    near = get_close_matches(path.name, [file.name for file in path.parent.glob("*.y*ml")], n=1)
+    return f"{reason}; did you mean {str(path.with_name(near[0]))!r}?" if near else reason
