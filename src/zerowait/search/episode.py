@@ -103,11 +103,6 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
         """The number of tokens that the model wrote: the length that a length penalty may use."""
         return sum(len(segment.tokens) for segment in self.turns())
 
-    @property
-    def model_text(self) -> str:
-        """The text that the model wrote, without observations."""
-        return "".join(segment.text for segment in self.turns())
-
     def turns(self) -> Iterator[Segment]:
         """The model's own segments."""
         return (segment for segment in self.segments if segment.author is Author.MODEL)
