@@ -372,8 +372,8 @@ def test_no_words_break_the_search_for_a_wait(words):
 def test_a_wait_in_words_is_waited_for_where_no_header_names_one():
     words = b'{"error": {"message": "Try again in 60 seconds."}}'
     for status in (429, 503):
-        assert 60 <= decide(reply(status, words), effort(), jitter=Random(1)).after_s <= 75
+        assert 60 <= decide(reply(status, words), context(), jitter=Random(1)).after_s <= 75
     named = reply(429, words, retry_after="2")
-    assert decide(named, effort(), jitter=Random(1)).after_s <= 2.5
-    assert decide(reply(500, words), effort(), jitter=Random(1)).after_s <= 0.5
-    assert isinstance(decide(reply(429, words), effort(remaining_s=50), jitter=Random(1)), GiveUp)
+    assert decide(named, context(), jitter=Random(1)).after_s <= 2.5
+    assert decide(reply(500, words), context(), jitter=Random(1)).after_s <= 0.5
+    assert isinstance(decide(reply(429, words), context(remaining_s=50), jitter=Random(1)), GiveUp)
