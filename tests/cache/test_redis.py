@@ -547,6 +547,20 @@ def test_of_two_calls_in_one_process_one_asks(url):
 
 
 @needs_redis
+def test_a_call_that_waits_and_is_cancelled_takes_no_claim_away(url):
+    async def use(store):
+        assert await store.claim("k", wait_s=60) is None
+        waits = asyncio.create_task(store.claim("k", wait_s=60))
+        await asyncio.sleep(0.25)
+        waits.cancel()
+        await asyncio.wait({waits})
+        await store.get("a round trip")
+        return await claim_keys(store)
+
+    assert with_store(url, use) == [b"zerowait:claim:k"]
+
+
+@needs_redis
 def test_a_redis_that_takes_no_claim_lets_every_process_ask(tmp_path, hold_port):
     async def work(first, second):
         await first.put("k", entry(1))

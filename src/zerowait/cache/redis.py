@@ -278,9 +278,10 @@ class RedisStore:
             while value is _Taken.TAKEN and not self._closed and clock() < give_up_s:
                 await asyncio.sleep(_POLL_S)
                 value = await self._result(self._claims, key)
-        except asyncio.CancelledError:  # the claim may have been granted by now
-            self._claimed.add(key)
-            self.release(key)
+        except asyncio.CancelledError:
+            if key not in self._claimed:  # it may have been granted by now, and to this call
+                self._claimed.add(key)
+                self.release(key)
             raise
         if value is None:
             self._hold(key)

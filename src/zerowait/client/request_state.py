@@ -48,7 +48,7 @@ class RequestState:
         sent_s: when the last attempt was sent.
         others: requests in flight when the last attempt was sent.
         own_failures: attempts that failed while other requests were answered.
-        was_passed: whether one that was sent after it was answered while it was refused.
+        was_passed: whether one that was sent after it was answered while it was rejected.
         suspected_by: the circuit breaker that watches whether other requests are answered.
     """
 

@@ -26,7 +26,7 @@ _STILL_PENDING: Final = 2  # rejections that are still under way are counted, to
 class BreakerRequest(Protocol):
     """A request that failed; `own_failures` of its failures were followed by others' answers.
 
-    `was_passed` is whether one that was sent after it was answered while it was refused, perhaps
+    `was_passed` says that one that was sent after it was answered while it was rejected, perhaps
     because fewer were in flight by then.
     """
 
