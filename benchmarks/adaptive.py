@@ -71,6 +71,7 @@ def main() -> int:
     show(rows)
     for sigma in (0.4, 1.2):
         random_refusals(range(given.seed, given.seed + 16), sigma)
+    own_failures(range(given.seed, given.seed + 8))
     if given.live:
         live(given.live)
     return 0
@@ -98,6 +99,26 @@ def random_refusals(seeds: Sequence[int], sigma: float) -> None:
             ]
             ratio = f"{took[0] / min(took[1:]):.2f}"
             rows.append([f"{refuses:.0%}", name, *(f"{s:.2f}" for s in took), ratio])
+    show(rows)
+
+
+def own_failures(seeds: Sequence[int]) -> None:
+    """2,000 judgements (median 0.3 s), ten of which fail each time; the others are answered."""
+    rows = [["10 of 2,000 always", "auto: s", "/ none", "100: s", "/ none"]]
+    bodies = [b'{"row": %d}' % row for row in range(100, 2000, 190)]
+    plain: dict[int | str, float] = {}
+    for status in (200, 429, 500):
+        cells = []
+        for way in ("auto", 100):
+            fates = dict.fromkeys(bodies, (status,) * 50)
+            servers = [Server(Capacity(), seed=each, median_s=0.3, fates=fates) for each in seeds]
+            took = [
+                batch_s(each, 2000, concurrency=way, hedge="off", attempts=6) for each in servers
+            ]
+            mean_s = sum(took) / len(took)
+            plain.setdefault(way, mean_s)
+            cells += [f"{mean_s:.2f}", f"{mean_s / plain[way]:.2f}"]
+        rows.append(["none" if status == 200 else str(status), *cells])
     show(rows)
 
 

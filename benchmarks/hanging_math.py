@@ -1,11 +1,14 @@
 """Comparing answers while rows make a rule hang, beside the same alone.
 
-    python benchmarks/hanging_math.py [--others 1000] [--timeout-s 3] [--repeats 5]
+    python benchmarks/hanging_math.py [--others 1000] [--timeout-s 3] [--repeats 5] [--sleeping 20]
 
 Two worker processes compare `--others` fractions, alone, and beside 1, 12 and 40 rows whose
 pattern hangs until `--timeout-s` and were handed in before them. A program that only keeps a
 core busy shows what the loss of that core alone costs. Each way has its turn `--repeats` times, and
 the row is its median. The processes of the workers are started before the clock is.
+
+A second table has the same number of answers that are judged by `math`, `regex` and a user's fast
+function, alone and while `--sleeping` rows wait for a user's function that sleeps for a second.
 """
 
 import argparse
@@ -22,6 +25,7 @@ from serving import show_load
 
 from zerowait import Sample
 from zerowait.cli.tables import show
+from zerowait.engine import Engine
 from zerowait.engine.pool.scorer_pool import ScorerPool
 
 _HANGING = Sample("", "a" * 60)
@@ -57,6 +61,7 @@ def main() -> int:
     options.add_argument("--others", type=int, default=1000)
     options.add_argument("--timeout-s", type=float, default=3.0)
     options.add_argument("--repeats", type=int, default=5)
+    options.add_argument("--sleeping", type=int, default=20)
     given = options.parse_args()
     turns: dict[str, list[_Turn]] = {name: [] for name in _WAYS}
     for _ in range(given.repeats):
@@ -71,8 +76,65 @@ def main() -> int:
         wrong = sum(turn.wrong for turn in done)
         rows.append([name, f"{took_s:.2f}", f"{took_s / alone_s:.2f}", str(wrong), late])
     show(rows)
+    beside_sleepers(given.others, given.sleeping, given.repeats)
     show_load()
     return int(any(turn.wrong for done in turns.values() for turn in done))
+
+
+def sleeps(sample: Sample) -> float:  # noqa: ARG001 - as the engine calls it
+    """A user's function that waits for something."""
+    time.sleep(1.0)
+    return 1.0
+
+
+def counts(sample: Sample) -> float:
+    """A user's function that answers at once."""
+    return float(len(sample.response) > 0)
+
+
+_COMPONENTS = {
+    "sleeps": {"scorer": "hanging_math:sleeps", "sources": ["asleep"]},
+    "math": {"scorer": "math", "sources": ["awake"]},
+    "regex": {"scorer": "regex", "pattern": "boxed", "sources": ["awake"]},
+    "counts": {"scorer": "hanging_math:counts", "sources": ["awake"]},
+}
+
+
+def beside_sleepers(others: int, sleeping: int, repeats: int) -> None:
+    """Print how long answers take alone and beside rows whose user function sleeps."""
+    turns: dict[str, list[float]] = {"alone": [], f"beside {sleeping} that sleep": []}
+    for _ in range(repeats):
+        for name, count in zip(turns, (0, sleeping), strict=True):
+            turns[name].append(asyncio.run(_awake_s(others, count)))
+    rows = [[f"{others:,} answers by math, regex and a fast function", "seconds", "/ alone"]]
+    alone_s = median(turns["alone"])
+    for name, took_s in turns.items():
+        rows.append([name, f"{median(took_s):.2f}", f"{median(took_s) / alone_s:.2f}"])
+    show(rows)
+
+
+async def _awake_s(others: int, sleeping: int) -> float:
+    """How long rows take that no sleeping function judges."""
+
+    def awake(count: int) -> list[Sample]:
+        numbers = range(1, count + 1)
+        return [
+            Sample("", rf"\boxed{{\frac{{{n}}}{{7}}}}", f"{n}/7", data_source="awake")
+            for n in numbers
+        ]
+
+    asleep = [Sample("", f"{n}", data_source="asleep") for n in range(sleeping)]
+    async with Engine({"components": _COMPONENTS}) as engine, asyncio.TaskGroup() as group:
+        await engine.score_all([*awake(4), Sample("", "first", data_source="asleep")])
+        waiting = group.create_task(engine.score_all(asleep))
+        await asyncio.sleep(0.1)
+        began_s = time.perf_counter()
+        rewards = await engine.score_all(awake(others))
+        took_s = time.perf_counter() - began_s
+        waiting.cancel()
+    if any(reward.value != len(_COMPONENTS) - 1 for reward in rewards):
+        raise SystemExit("an answer was not found right")
+    return took_s
 
 
 async def _turn(way: _Way, others: int, timeout_s: float) -> _Turn:

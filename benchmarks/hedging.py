@@ -41,7 +41,23 @@ def main() -> int:
             rows.append([str(concurrency), name, *took, f"{extra:.1%}"])
     show(rows)
     after_a_restart(given.batches)
+    refused_copies()
     return 0
+
+
+def refused_copies() -> None:
+    """400 judgements of which the last one stalls for 30 s, and the first copies of it get a 429.
+
+    The copies are sent again after their Retry-After of 1 s.
+    """
+    rows = [["400 rows, the last one stalls", "hedge", "batch s", "requests"]]
+    for refused in (0, 1, 2):
+        fates = {b'{"row": 399}': ("stall", *[429] * refused)}
+        for name in ("off", "p95, 5 %"):
+            server = Server(Capacity(), seed=1, median_s=0.1, sigma=0.2, fates=fates)
+            took_s = batch_s(server, 400, concurrency=60, hedge=WAYS[name])
+            rows.append([f"{refused} copies refused", name, f"{took_s:.1f}", str(server.sent)])
+    show(rows)
 
 
 def after_a_restart(batches: int) -> None:

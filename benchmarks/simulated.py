@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 from zerowait.client import EndpointStates, JudgeClient, Reply, Request
@@ -17,9 +20,19 @@ _REFUSED_AFTER_S = 0.02
 
 
 class Server:
-    """A transport to a server of `capacity` with log-normal latency of median 1 s."""
+    """A transport to a server of `capacity` with log-normal latency of median 1 s.
 
-    def __init__(
+    Args:
+        capacity: how much it bears.
+        seed: of latencies and fates.
+        median_s: of the latencies.
+        sigma: of their logarithms.
+        stalls: the share of requests that take 30 s.
+        refuses: the share that is refused by chance.
+        fates: for each time that a body comes, a status, ``stall``, or 200; 200 after these.
+    """
+
+    def __init__(  # noqa: PLR0913 - each is one thing that a server may do
         self,
         capacity: Capacity,
         *,
@@ -28,6 +41,7 @@ class Server:
         sigma: float = 0.4,
         stalls: float = 0.0,
         refuses: float = 0.0,
+        fates: Mapping[bytes, Sequence[int | str]] = MappingProxyType({}),
     ) -> None:
         self.answered_s: list[float] = []
         self.latencies_s: list[float] = []
@@ -38,6 +52,8 @@ class Server:
         self._sigma = sigma
         self._stalls = stalls
         self._refuses = refuses
+        self._fates = fates
+        self._came: Counter[bytes] = Counter()
         self.names_quota = True
         self._median_s = median_s
 
@@ -46,6 +62,11 @@ class Server:
         clock = asyncio.get_running_loop().time
         began_s = clock()
         self.sent += 1
+        fate = self._fate(request.body) if self._fates else 200
+        if isinstance(fate, int) and fate != 200:
+            await asyncio.sleep(_REFUSED_AFTER_S)
+            self.refused += fate == 429
+            return Reply(fate, {"retry-after": "1"} if fate == 429 else {}, b"")
         if self._refuses and self._random.random() < self._refuses:
             await asyncio.sleep(_REFUSED_AFTER_S)
             self.refused += 1
@@ -56,7 +77,8 @@ class Server:
             self.refused += 1
             return Reply(429, self._named(busy.headers), b"")
         try:
-            await asyncio.sleep(self._latency_s() * self._gate.slowdown())
+            latency_s = 30.0 if fate == "stall" else self._latency_s()
+            await asyncio.sleep(latency_s * self._gate.slowdown())
         finally:
             self._gate.leave()
         self.answered_s.append(clock())
@@ -65,6 +87,12 @@ class Server:
 
     async def aclose(self) -> None:
         """Nothing to close."""
+
+    def _fate(self, body: bytes) -> int | str:
+        """What becomes of a request with this body, this time."""
+        number, self._came[body] = self._came[body], self._came[body] + 1
+        fates = self._fates.get(body, ())
+        return fates[number] if number < len(fates) else 200
 
     def _named(self, headers: dict[str, str]) -> dict[str, str]:
         named = {name.lower(): text for name, text in headers.items()}
@@ -120,12 +148,12 @@ def pressed(server: Server, *, seconds: float, callers: int = 1100, **traffic: A
 
 
 def batch_s(server: Server, count: int, **traffic: Any) -> float:
-    """Virtual seconds until `count` judgements that come at once are all answered."""
+    """Virtual seconds until `count` judgements that come at once have all ended."""
     judge = client(server, **traffic)
 
     async def main() -> None:
         async with asyncio.TaskGroup() as group:
-            for _ in range(count):
-                group.create_task(judge.ask(b"{}"))
+            for row in range(count):
+                group.create_task(judge.ask(b'{"row": %d}' % row))
 
     return virtually(main())[1]

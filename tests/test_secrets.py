@@ -57,6 +57,7 @@ ENCODINGS = {
     "base64 for URLs": lambda text: base64.urlsafe_b64encode(text.encode()).decode().rstrip("="),
     "base64 in a URL": lambda text: quote(base64.b64encode(text.encode()).decode(), safe=""),
     "hexadecimal": lambda text: text.encode().hex(),
+    "spaced": lambda text: " ".join(text) if len(text) > 5 else text,
 }
 
 
@@ -71,6 +72,8 @@ def found(text):
     hits = set()
     for name, secret in SECRETS.items():
         forms = {"as it is": secret, "hexadecimal": secret.encode().hex()}
+        if len(secret) > 5:
+            forms |= {"spaced": " ".join(secret)}
         for shift in range(3) if len(secret) > 5 else ():
             core = base64.b64encode(b"\0" * shift + secret.encode()).decode().rstrip("=")[4:-1]
             forms[f"base64 {shift}"] = core

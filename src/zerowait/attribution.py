@@ -540,6 +540,8 @@ def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -
         return _by_rule(status, report, where, has_wait=has_wait)
     if report.is_error:
         return _in_body(report, where, has_wait=has_wait)
+    if _is_prompt_filtered(tree):
+        return _by_rule(400, _PROMPT_FILTERED, where, has_wait=has_wait)
     broken = _broken_off(tree, accepted)
     if broken is not None:
         return broken
@@ -548,6 +550,21 @@ def _look(status: int, body: bytes, has_wait: bool, accepted: tuple[str, ...]) -
     return Attribution(
         kind=FailureKind.HTTP_ERROR, cause="provider", again="later", status=status, words=words
     )
+
+
+def _is_prompt_filtered(tree: Any) -> bool:
+    """Whether there is no choice because Azure's filter stopped the prompt."""
+    if _first(tree, "choices") is not None:
+        return False
+    prompts = _get(tree, "prompt_filter_results")
+    results = [
+        _get(each, "content_filter_results")
+        for each in (prompts if isinstance(prompts, list) else ())
+    ]
+    categories = [
+        each for by_name in results if isinstance(by_name, Mapping) for each in by_name.values()
+    ]
+    return any(_get(each, "filtered") is True for each in categories)
 
 
 def _in_body(report: _Report, where: str, *, has_wait: bool) -> Attribution:
@@ -779,6 +796,9 @@ _INNER: Final = (
     *("violations", "base_resp", "promptFeedback", "prompt_feedback", "Error", "Response"),
 )
 _NO_CODES: Final = frozenset({"", "null", "none", "0", "200", "success", "ok", "completed"})
+
+
+_PROMPT_FILTERED: Final = _Report(("content_filter",), ("the prompt was filtered",), is_error=True)
 
 
 def _report(tree: Any, body: bytes) -> _Report:

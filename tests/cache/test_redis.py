@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import AsyncExitStack
 
 import msgspec
 import pytest
@@ -24,7 +25,7 @@ from zerowait.cache import (
     StoreError,
     open_store,
 )
-from zerowait.cache.redis import PREFIX
+from zerowait.cache.redis import CLAIM_PREFIX, PREFIX
 from zerowait.client import Reply
 from zerowait.config import Cache, load_config
 from zerowait.errors import ClosedError, ConfigError, MissingExtraError
@@ -440,16 +441,153 @@ def test_a_killed_process_loses_nothing_that_it_had_acknowledged(url):
     assert [value.reply for value in found] == [key.encode() * 20 for key in acknowledged]
 
 
+def in_two(url, work, **options):
+    async def main():
+        first, second = RedisStore(url, **options), RedisStore(url, **options)
+        try:
+            return await work(first, second)
+        finally:
+            await first.aclose()
+            await second.aclose()
+
+    return asyncio.run(main())
+
+
+async def claim_keys(store):
+    return await store._client.keys(f"{CLAIM_PREFIX}*")
+
+
+@needs_redis
+def test_machines_that_want_the_same_wait_for_the_one_that_asks(url):
+    async def work(first, second):
+        assert await first.claim("k", wait_s=60) is None
+        waits = asyncio.create_task(second.claim("k", wait_s=60))
+        await asyncio.sleep(0.3)
+        waited = not waits.done()
+        await first.put("k", entry(1))
+        found = await waits
+        again = await second.claim("k", wait_s=60), await first.claim("k", wait_s=60)
+        while await claim_keys(first):  # noqa: ASYNC110 - it is released in the background
+            await asyncio.sleep(0.01)
+        return waited, found, again
+
+    waited, found, again = in_two(url, work)
+    assert waited
+    assert found.reply == b"reply 1"
+    assert again == (found, found)
+
+
+@needs_redis
+@pytest.mark.parametrize("ending", ["release", "aclose", "cancel"])
+def test_a_claim_that_ends_without_an_entry_is_free_at_once(url, ending):
+    async def work(first, second):
+        if ending == "cancel":  # in the moment in which it is granted
+            call = asyncio.create_task(first.claim("k", wait_s=60))
+            await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.wait({call})
+        else:
+            assert await first.claim("k", wait_s=60) is None
+        waits = asyncio.create_task(second.claim("k", wait_s=60))
+        await asyncio.sleep(0.1)
+        if ending == "release":
+            first.release("k")
+        elif ending == "aclose":
+            await first.aclose()
+        return await waits, await claim_keys(second)
+
+    found, claimed = in_two(url, work, timeout_s=600)  # no lease ends in this test
+    assert found is None
+    assert claimed == [b"zerowait:claim:k"]
+
+
+@needs_redis
+def test_a_claim_lasts_while_its_process_lives_and_expires_when_it_is_killed(url):
+    """A lease of 1.2 s that is renewed all the time; a killed process renews nothing."""
+
+    async def work(first, second):
+        assert await first.claim("k", wait_s=60) is None
+        waits = asyncio.create_task(second.claim("k", wait_s=60))
+        await asyncio.sleep(3)
+        waited = not waits.done()
+        first._renewing.cancel()  # as if it had been killed
+        return waited, await waits
+
+    assert in_two(url, work, timeout_s=0.4) == (True, None)
+
+
+@needs_redis
+def test_nobody_waits_longer_than_was_said_nor_takes_the_claim_of_another(url):
+    async def work(first, second):
+        assert await first.claim("k", wait_s=60) is None
+        assert await second.claim("k", wait_s=0.2) is None
+        second.release("k")
+        third = asyncio.create_task(second.claim("k", wait_s=60))
+        await asyncio.sleep(0.3)
+        waited = not third.done()
+        first.release("k")
+        return waited, await third
+
+    assert in_two(url, work) == (True, None)
+
+
+@needs_redis
+def test_of_two_calls_in_one_process_one_asks(url):
+    async def use(store):
+        calls = [asyncio.create_task(store.claim("k", wait_s=60)) for _ in range(2)]
+        await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.sleep(0.2)
+        asked = [call.result() for call in calls if call.done()]
+        await store.put("k", entry(1))
+        return asked, [await call for call in calls]
+
+    asked, found = with_store(url, use)
+    assert asked == [None]
+    assert {value and value.reply for value in found} == {None, b"reply 1"}
+
+
+@needs_redis
+def test_a_call_that_waits_and_is_cancelled_takes_no_claim_away(url):
+    async def use(store):
+        assert await store.claim("k", wait_s=60) is None
+        waits = asyncio.create_task(store.claim("k", wait_s=60))
+        await asyncio.sleep(0.25)
+        waits.cancel()
+        await asyncio.wait({waits})
+        await store.get("a round trip")
+        return await claim_keys(store)
+
+    assert with_store(url, use) == [b"zerowait:claim:k"]
+
+
+@needs_redis
+def test_a_redis_that_takes_no_claim_lets_every_process_ask(tmp_path, hold_port):
+    async def work(first, second):
+        await first.put("k", entry(1))
+        await first._client.config_set("maxmemory", 1)
+        await first._client.config_set("maxmemory-policy", "noeviction")
+        claims = [await store.claim("other", wait_s=60) for store in (first, second)]
+        return claims, (await first.claim("k", wait_s=60)).reply
+
+    with hold_port() as port:
+        server = Redis(tmp_path, port)
+        try:
+            assert in_two(server.url, work) == ([None, None], b"reply 1")
+        finally:
+            server.stop()
+
+
 class Wire:
     """A judge on the wire that always says `content`."""
 
-    def __init__(self, content="Score: 7"):
+    def __init__(self, content="Score: 7", latency_s=0.0):
         self.content = content
+        self.latency_s = latency_s
         self.sent = 0
 
     async def send(self, request, *, timeout_s):
         self.sent += 1
-        await asyncio.sleep(0)
+        await asyncio.sleep(self.latency_s)
         body = {"choices": [{"message": {"content": self.content}}], "model": "m"}
         return Reply(200, {}, json.dumps(body).encode())
 
@@ -516,6 +654,25 @@ def test_engines_share_verdicts_through_redis_and_never_failures(url):
     values, stats = scored(url, second)
     assert values == [7] * 20
     assert (second.sent, stats.cached) == (0, 20)
+
+
+@needs_redis
+def test_engines_at_once_ask_each_distinct_request_once(url):
+    wire = Wire(latency_s=0.3)
+
+    async def main():
+        async with AsyncExitStack() as stack:
+            engines = [
+                await stack.enter_async_context(Engine(judged_by(url), transport=wire))
+                for _ in range(4)
+            ]
+            rows = [Sample("q", f"a {i}") for i in range(50)]
+            async with asyncio.TaskGroup() as group:
+                calls = [group.create_task(engine.score_all(rows)) for engine in engines]
+            return [reward.value for call in calls for reward in call.result()]
+
+    assert asyncio.run(main()) == [7] * 200
+    assert wire.sent == 50
 
 
 @needs_redis

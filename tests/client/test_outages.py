@@ -188,6 +188,26 @@ def test_a_request_that_always_fails_does_not_keep_the_others_waiting(status):
     assert elapsed_s <= 330
 
 
+@pytest.mark.parametrize("concurrency", [100, "auto"])
+def test_requests_that_are_refused_for_their_own_sake_at_the_end_of_a_batch_do_not_hold_it_up(
+    concurrency,
+):
+    """Nobody else is left to be answered then, and they fail as if the judge were away."""
+
+    class Picky(Hosts):
+        async def send(self, request, *, timeout_s):
+            number = int(request.body)
+            refused = Reply(429, {"retry-after": "1"}, b"")
+            self.does = lambda *_: refused if number % 95 == 5 else GOOD
+            self.latency_s = 0.1 + number * 7919 % 100 / 250
+            return await super().send(request, timeout_s=timeout_s)
+
+    outcomes, elapsed_s = all_of(asker(Picky(None), concurrency=concurrency), 2000)
+    assert {outcome.kind.value for outcome in lost(outcomes)} == {"rate_limited"}
+    assert len(lost(outcomes)) == 21
+    assert elapsed_s < 2000 * 0.3 / 32 + 10
+
+
 def test_those_who_wait_for_a_dead_judge_hold_no_slot_that_another_judge_needs():
     settings = Traffic(concurrency=8, hedge="off")
     endpoint_states = EndpointStates(settings)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from zerowait.client.headers import retry_after_s, used_up_s
+from zerowait.client.headers import retry_after_s, used_up_s, wait_in_words_s
 from zerowait.client.retry import (
     GiveUp,
     Retry,
@@ -333,3 +333,47 @@ def test_no_quota_header_of_a_server_makes_the_reading_fail(left, reset, now_s):
         headers | {"x-ratelimit-remaining": "0", "x-ratelimit-reset": reset}, now_s=now_s
     )
     assert wait_s is None or wait_s > 60
+
+
+IN_WORDS = [
+    ("Rate limit reached for m (TPM): Limit 100. Please try again in 1.2s. Visit", 1.2),
+    ("Please try again in 120ms.", 0.12),
+    ("Please try again in 7m12.5s. Need more tokens?", 432.5),
+    ("Please try again in 1h 2m", 3720.0),
+    ("No deployments available for selected model, Try again in 60 seconds.", 60.0),
+    ("Please retry after 34 seconds.", 34.0),
+    ("Please retry your request after 2 minutes.", 120.0),
+    ("Quota exceeded. Please retry in 34.074824224s.", 34.074824224),
+    ("Too many requests. Please wait 5 seconds before retrying.", 5.0),
+    ("The limit resets in 1 minute and 5 seconds", 65.0),
+    ('{"details": [{"@type": "RetryInfo", "retryDelay": "15.5s"}]}', 15.5),
+    ('{"error": "Model m is currently loading", "estimated_time": 20.0}', 20.0),
+    ('{"message": "slow down", "retry_after": 3}', 3.0),
+    ("try again later", None),
+    ("Limit 100000 per 1 minute. Used 99 in 20 s", None),
+    ("please try again in 0s", None),
+    ("try again in 5 tries", None),
+    ("retry-after: soon; id 12s", None),
+    ("", None),
+]
+
+
+@pytest.mark.parametrize(("words", "wait_s"), IN_WORDS)
+def test_a_wait_is_read_from_the_words_of_a_refusal(words, wait_s):
+    assert wait_in_words_s(words.encode()) == (wait_s and pytest.approx(wait_s))
+
+
+@given(st.text().map(str.encode) | st.binary())
+def test_no_words_break_the_search_for_a_wait(words):
+    found = wait_in_words_s(b"try again in " + words)
+    assert found is None or found > 0
+
+
+def test_a_wait_in_words_is_waited_for_where_no_header_names_one():
+    words = b'{"error": {"message": "Try again in 60 seconds."}}'
+    for status in (429, 503):
+        assert 60 <= decide(reply(status, words), context(), jitter=Random(1)).after_s <= 75
+    named = reply(429, words, retry_after="2")
+    assert decide(named, context(), jitter=Random(1)).after_s <= 2.5
+    assert decide(reply(500, words), context(), jitter=Random(1)).after_s <= 0.5
+    assert isinstance(decide(reply(429, words), context(remaining_s=50), jitter=Random(1)), GiveUp)

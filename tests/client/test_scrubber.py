@@ -1,10 +1,14 @@
 import base64
+import gzip
 import html
 import json
 import time
+import zlib
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from zerowait.client import Reply, Secret, target
 from zerowait.client.scrubber import Scrubber
@@ -73,6 +77,28 @@ FORMS = {
     },
     "base64 in a URL": quote(in_base64(KEY), safe=""),
     "base64 in JSON": in_base64(KEY + "???", shift=1).replace("/", "\\/"),
+    "spaced": " ".join(KEY),
+    "in parts": " - ".join(KEY[at : at + 4] for at in range(0, len(KEY), 4)),
+    "a list of characters": json.dumps(list(KEY)),
+    "in lines": "\n".join(KEY[at : at + 5] for at in range(0, len(KEY), 5)),
+    "backwards": KEY[::-1],
+    "backwards and spaced": ".".join(KEY[::-1]),
+    "base64 in lines": "\r\n".join(
+        in_base64(KEY, shift=2)[at : at + 9] for at in range(0, len(in_base64(KEY, shift=2)), 9)
+    ),
+    "quoted-printable in lines": percent(KEY[:9], "={:02X}")
+    + "=\r\n"
+    + percent(KEY[9:], "={:02X}"),
+    "hexadecimal as dd writes it": KEY.encode().hex(" ", 2),
+    "hexadecimal with hyphens": KEY.encode().hex("-"),
+    "bytes of a program": ", ".join(f"0x{byte:02x}" for byte in KEY.encode()),
+    "BYTES of a program": ", ".join(f"0x{byte:02X}" for byte in KEY.encode()),
+    "bits": " ".join(f"{byte:08b}" for byte in KEY.encode()),
+    "gzip in base64": base64.b64encode(gzip.compress(f'{{"key": "{KEY}"}}'.encode())).decode(),
+    "zlib in base64 for URLs": base64.urlsafe_b64encode(zlib.compress(KEY.encode() * 9)).decode(),
+    "gzip in base64 in JSON": json.dumps(
+        base64.b64encode(gzip.compress(KEY.encode())).decode()
+    ).replace("/", "\\/"),
     "a beginning": KEY[:14],
     "a beginning with stars": KEY[:9] + "*****",
 }
@@ -94,12 +120,74 @@ def test_a_key_is_struck_out_in_every_form(form, around):
             assert words in scrubbed
 
 
+@pytest.mark.parametrize("encode", [base64.b85encode, base64.a85encode])
+@pytest.mark.parametrize("shift", range(5))
+def test_a_key_in_base85_is_struck_out_with_all_that_touches_it(shift, encode):
+    form = encode(b"\x7f" * shift + KEY.encode()).decode()
+    assert Scrubber([KEY]).text(f"the key {form} is wrong") == "the key *** is wrong"
+
+
 def test_bytes_are_scrubbed_like_text():
     scrubber = Scrubber([KEY])
     for form in FORMS.values():
         body = json.dumps({"error": {"message": form}}).encode()
         assert form.encode() not in scrubber.body(body)
         assert json.loads(scrubber.body(body).decode())["error"]["message"]
+
+
+KEYS = st.from_regex(r"[a-z]{2,4}-[A-Za-z0-9_+/=.~-]{12,60}", fullmatch=True)
+WORDS = st.text(max_size=40)
+ENCODINGS = {
+    "as it is": str,
+    "spaced": " ".join,
+    "URL": lambda text: quote(text, safe=""),
+    "JSON twice": lambda text: json.dumps(json.dumps(text)),
+    "unicode": unicode_escaped,
+    "base64": in_base64,
+    "base64 behind others": lambda text: in_base64("ab" + text),
+    "base32": lambda text: base64.b32encode(text.encode()).decode(),
+    "hexadecimal": lambda text: text.encode().hex(":"),
+    "numbers": lambda text: str(list(text.encode())),
+    "backwards": lambda text: text[::-1],
+    "base85": lambda text: base64.b85encode(text.encode()).decode(),
+    "Ascii85": lambda text: base64.a85encode(b"key " + text.encode()).decode(),
+    "gzip": lambda text: in_base64(
+        "x", encode=lambda _: base64.b64encode(gzip.compress(text.encode()))
+    ),
+}
+IN_ERRORS_ONLY = {"backwards", "base85", "Ascii85", "gzip"}
+
+
+@given(key=KEYS, before=WORDS, behind=WORDS, name=st.sampled_from(sorted(ENCODINGS)))
+def test_any_key_is_struck_out_in_any_encoding(key, before, behind, name):
+    form, scrubber = ENCODINGS[name](key), Scrubber([key])
+    text = f"{before} {form} {behind}"
+    error = scrubber.body(text.encode()).decode()
+    assert "***" in error
+    assert form not in error
+    assert key not in error
+    if name not in IN_ERRORS_ONLY:
+        assert form not in scrubber.body(text.encode(), is_answer=True).decode()
+
+
+def test_words_that_a_key_without_digits_spells_stay_in_an_answer():
+    scrubber = Scrubber(["not-needed"])
+    answer = b"More is not needed. Score: 7"
+    assert scrubber.body(answer, is_answer=True) is answer
+    assert scrubber.body(b"the key not-needed", is_answer=True) == b"the key ***"
+    assert scrubber.body(answer) == b"More is ***. Score: 7"
+
+
+@pytest.mark.parametrize("packed", ["H4sI" + "A" * 40, "eJ" + "x" * 40, "eNo" + "_" * 30])
+def test_what_cannot_be_unpacked_is_returned_as_it_is(packed):
+    assert Scrubber([KEY]).text(f"id {packed}") == f"id {packed}"
+
+
+def test_a_compressed_bomb_costs_no_more_than_a_megabyte():
+    bomb = base64.b64encode(gzip.compress(b"0" * 2**28)).decode()
+    began_s = time.process_time()
+    assert Scrubber([KEY]).text(bomb) == bomb
+    assert time.process_time() - began_s < 2
 
 
 def test_what_holds_no_secret_is_returned_as_it_is():

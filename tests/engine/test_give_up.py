@@ -10,7 +10,7 @@ import zerowait
 from zerowait import Engine, Sample
 from zerowait.cli.app import run
 from zerowait.engine.monitor.failure_reasons import failure_reason
-from zerowait.engine.monitor.give_up import RETRY_AFTER_S, GiveUpCheck
+from zerowait.engine.monitor.give_up import RETRY_AFTER_S, GiveUpCheck, JudgementCounts
 from zerowait.errors import ConfigError, JudgementError
 from zerowait.events import AccountExhausted, EndingUnknown, JudgementSettled
 from zerowait.testing import (
@@ -248,6 +248,30 @@ def test_a_service_that_is_asked_later_tries_again():
     check(settled(Score(1.0)))
     check(settled(Abstain("unreachable", "?")))
     check.check(200.0)
+
+
+def test_engines_that_share_a_job_count_together():
+    check = GiveUpCheck(10)
+    check.set_others(JudgementCounts(30))
+    check.check(0.0)  # it could not say why
+    check(settled(Abstain("unreachable", "no route")))
+    with pytest.raises(JudgementError, match=r"the first 31 judgements .* no route"):
+        check.check(0.0)
+    check.check(RETRY_AFTER_S)  # counts anew, also those of the others
+    check(settled(Abstain("unreachable", "no route")))
+    check.set_others(JudgementCounts(36))
+    check.check(100.0)
+    check.set_others(JudgementCounts(39))
+    with pytest.raises(JudgementError, match="the first 10 judgements"):
+        check.check(100.0)
+
+
+def test_a_verdict_that_another_engine_of_the_job_reached_is_enough():
+    check = GiveUpCheck(2)
+    check.set_others(JudgementCounts(50, reached=True))
+    for _ in range(9):
+        check(settled(Abstain("timeout", "?")))
+    check.check(0.0)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,17 @@
 
 import asyncio
 import logging
+from contextlib import AsyncExitStack
 
 import pytest
 
 from zerowait import Sample
+from zerowait.cache import Shard
+from zerowait.engine import Partition
 from zerowait.errors import JudgementError
 from zerowait.hub import JobHub
 from zerowait.hub.shard_stats import merged_stats
+from zerowait.hub.slots import SlotBalancer
 from zerowait.observe.report import run_stats
 from zerowait.testing import ErrorInBody, FakeJudge, Moderation, Script
 
@@ -61,6 +65,34 @@ def test_every_call_of_a_hub_ends_with_the_providers_words(call, caplog):
     told = [record.message for record in caplog.records if WORDS in record.message]
     assert len(told) == 1
     assert sum(stats.reasons.values()) >= 30
+
+
+def test_a_dead_judge_costs_the_shards_of_a_hub_no_more_tries_than_one():
+    async def scenario(url):
+        async def ask(index, request):
+            return await hubs[index].answer(request)
+
+        async with AsyncExitStack() as stack:
+            hubs = [
+                await stack.enter_async_context(
+                    JobHub(
+                        configuration(url, give_up_after=40), partition=Partition(Shard(n, 4), ask)
+                    )
+                )
+                for n in range(4)
+            ]
+            balancer = SlotBalancer(8, 4)
+            for n, hub in enumerate(hubs):  # 11 failures each, which is not enough for any
+                await hub.score_all(rows(44)[n::4])
+            for _ in range(2):
+                await balancer.round(hubs)
+            for hub in hubs:
+                with pytest.raises(JudgementError, match=f"the first 44 judgements .*{WORDS}"):
+                    await hub.score(Sample("q", "one more"))
+
+    with FakeJudge(NEVER) as judge:
+        asyncio.run(asyncio.wait_for(scenario(judge.url), 60))
+        assert judge.seen.requests == 44
 
 
 def test_reasons_of_shards_and_of_hubs_one_after_the_other_are_added_up():

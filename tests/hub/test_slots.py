@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from zerowait.engine import StepRow
+from zerowait.engine import JudgementCounts, StepRow
 from zerowait.engine.monitor.health import HealthRow
 from zerowait.hub.slots import (
     MIN_SLOTS,
@@ -138,15 +138,23 @@ class Fake:
         self.slots, self.demand = MIN_SLOTS, demand
         self.dead = self.deaf = False
         self.rows = []
+        self.judgements, self.others = JudgementCounts(), None
 
-    async def current_load(self):
+    async def current_load(self, others=None):
+        self.others = others or self.others
         if self.dead:
             raise GoneError("dead")
         if self.deaf:
             raise TimeoutError
         rows, self.rows = self.rows, []
         held = min(self.slots, self.demand)
-        return ShardLoad(slots=self.slots, held=held, demand=self.demand, rows=rows)
+        return ShardLoad(
+            slots=self.slots,
+            held=held,
+            demand=self.demand,
+            rows=rows,
+            judgements=self.judgements,
+        )
 
     async def set_slots(self, slots):
         load = await self.current_load()
@@ -190,6 +198,19 @@ def test_a_new_balancer_gives_no_slots_before_every_shard_has_answered():
     assert rounds(again, shards)[0] == MIN_SLOTS
     shards[2].deaf = False
     assert rounds(again, shards)[0] == 10
+
+
+def test_each_shard_hears_how_many_judgements_failed_at_the_others():
+    shards, balancer = [Fake(), Fake(), Fake()], SlotBalancer(32, 3)
+    for shard, failed in zip(shards, (5, 7, 9), strict=True):
+        shard.judgements = JudgementCounts(failed)
+    shards[2].judgements = JudgementCounts(9, reached=True)
+    rounds(balancer, shards)
+    assert [(shard.others.failed, shard.others.reached) for shard in shards] == [
+        (16, True),
+        (14, True),
+        (12, False),
+    ]
 
 
 def test_rows_that_shards_have_gathered_are_checked_once():

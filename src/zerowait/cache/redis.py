@@ -3,15 +3,21 @@
 Calls that come during one round trip leave together with the next, so that hundreds of waiting
 gets are one MGET and hundreds of puts one pipeline. A circuit breaker keeps calls from a Redis that
 does not answer.
+
+A process that asks the judge holds a lock on the key (``SET NX PX``), so that other machines wait
+for its reply. The lock is a lease: it is renewed while the judge is asked, and it expires when the
+process dies.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -150,6 +156,17 @@ def reason(error: BaseException) -> str:
 PREFIX: Final = "zerowait:1:"
 """Before every key; the number is that of the values' form."""
 
+CLAIM_PREFIX: Final = "zerowait:claim:"
+"""Before the key of a lock; its value is the owner's token."""
+
+_LEASE_ROUND_TRIPS: Final = 3
+_POLL_S: Final = 0.1
+"""Seconds between two looks for a reply that another process is waiting for."""
+
+_IF_OURS: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then return {} else return 0 end"
+_RELEASE: Final = _IF_OURS.format("redis.call('del', KEYS[1])")
+_RENEW: Final = _IF_OURS.format("redis.call('pexpire', KEYS[1], ARGV[2])")
+
 _TIMEOUT_S: Final = 5.0
 _LARGEST_BATCH: Final = 512
 _SHORTEST_MS: Final = 1
@@ -158,6 +175,12 @@ _DECODE: Final = msgspec.msgpack.Decoder(Entry).decode
 
 _Call: TypeAlias = tuple[Any, "asyncio.Future[Any]"]
 """A key or an entry, and the future of the result."""
+
+
+class _Taken(Enum):
+    """The result of a claim on a key that another process, or another call, has claimed."""
+
+    TAKEN = "taken"
 
 
 class RedisStore:
@@ -170,7 +193,7 @@ class RedisStore:
         url: ``redis://``, ``rediss://`` or ``unix://``, with a password if need be.
         limits: entries get the rest of `max_age_s` as their time to live; how much memory there is
             and what goes first is Redis's own setting.
-        timeout_s: of a round trip.
+        timeout_s: of a round trip; the claims of a process that was killed outlive it by three.
         pause_s: seconds before a Redis that did not answer is probed.
         listener: receives one event when Redis stops answering, and one when it answers again.
         wall: Unix time in seconds.
@@ -194,8 +217,15 @@ class RedisStore:
         self._limits = limits
         self._wall = wall
         self._served = StoreCounters(limits, wall=wall)
+        self._lease_ms = int(_LEASE_ROUND_TRIPS * timeout_s * 1000)
+        self._owner = secrets.token_hex(8)
+        self._claimed: set[str] = set()
+        self._renewing: asyncio.Task[None] | None = None
         self._gets: list[_Call] = []
+        self._claims: list[_Call] = []
         self._sets: list[_Call] = []
+        self._renewals: list[_Call] = []
+        self._releases: list[_Call] = []
         self._worker: asyncio.Task[None] | None = None
         self._closed = False
         self._client, self._errors, self._silences = connected_redis(url, timeout_s)
@@ -233,12 +263,36 @@ class RedisStore:
         value = await self._result(self._gets, PREFIX + key)
         return self._served.found(None if value is None else self._decoded(key, value))
 
-    async def claim(self, key: str, *, wait_s: float) -> Entry | None:  # noqa: ARG002
-        """As `get`: processes that want the same at the same time each ask the judge."""
-        return await self.get(key)
+    async def claim(self, key: str, *, wait_s: float) -> Entry | None:
+        """The entry; or None, and then the caller has to ask the judge: see `Store.claim`.
+
+        Raises:
+            StoreError: Redis has something else there.
+            StoreAwayError: it does not answer, or did not a moment ago.
+            ClosedError: the store was closed.
+        """
+        clock = asyncio.get_running_loop().time
+        give_up_s = clock() + wait_s
+        try:
+            value = await self._result(self._claims, key)
+            while value is _Taken.TAKEN and not self._closed and clock() < give_up_s:
+                await asyncio.sleep(_POLL_S)
+                value = await self._result(self._claims, key)
+        except asyncio.CancelledError:
+            if key not in self._claimed:  # it may have been granted by now, and to this call
+                self._claimed.add(key)
+                self.release(key)
+            raise
+        if value is None:
+            self._hold(key)
+        is_entry = value is not None and value is not _Taken.TAKEN
+        return self._served.found(self._decoded(key, value) if is_entry else None)
 
     def release(self, key: str) -> None:
-        """Nothing is claimed."""
+        """Release the claim of this store on `key`; returns at once."""
+        if key in self._claimed:
+            self._claimed.discard(key)
+            self._send(self._releases, key)
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns when Redis has it.
@@ -251,6 +305,7 @@ class RedisStore:
         value = _ENCODE(storable(entry))
         await self._result(self._sets, (PREFIX + key, value, self._lives_ms(entry)))
         self._served.puts += 1
+        self.release(key)
 
     async def stats(self) -> StoreStats:
         """Counts; looks at every key, and the size is that of all that Redis holds.
@@ -273,7 +328,12 @@ class RedisStore:
         """Finish the calls at hand, then close the connections. Idempotent."""
         if self._closed:
             return
+        for key in tuple(self._claimed):
+            self.release(key)
         self._closed = True
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait({self._renewing})
         try:
             if self._worker is not None:
                 await self._worker
@@ -300,19 +360,34 @@ class RedisStore:
             raise ClosedError(f"the cache {self.name} was closed")
         if self._breaker.is_open:
             raise self._away()
-        done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        return await self._enqueued(calls, what)
+
+    def _send(self, calls: list[_Call], what: Any) -> None:
+        """Make a call whose result no caller waits for; none to a Redis that does not answer."""
+        if not self._closed and not self._breaker.is_open:
+            self._enqueued(calls, what).add_done_callback(_ignore_failure)
+
+    def _enqueued(self, calls: list[_Call], what: Any) -> asyncio.Future[Any]:
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
         calls.append((what, done))
         if self._worker is None or self._worker.done():
-            self._worker = asyncio.get_running_loop().create_task(self._work())
-        return await done
+            self._worker = loop.create_task(self._work())
+        return done
 
     async def _work(self) -> None:
         """Make the calls in batches, reads first: they need not wait behind a write."""
-        while self._gets or self._sets:
-            gets, self._gets[:_LARGEST_BATCH] = self._gets[:_LARGEST_BATCH], []
-            sets, self._sets[:_LARGEST_BATCH] = self._sets[:_LARGEST_BATCH], []
-            await self._run_batch(self._read, gets)
-            await self._run_batch(self._write, sets)
+        queues = (
+            (self._read, self._gets),
+            (self._claim, self._claims),
+            (self._write, self._sets),
+            (self._renew, self._renewals),
+            (self._drop, self._releases),  # after the claims: a cancelled one is released
+        )
+        while any(calls for _, calls in queues):
+            for act, calls in queues:
+                batch, calls[:_LARGEST_BATCH] = calls[:_LARGEST_BATCH], []
+                await self._run_batch(act, batch)
 
     async def _run_batch(
         self, act: Callable[[Sequence[Any]], Awaitable[Sequence[Any]]], calls: Sequence[_Call]
@@ -348,6 +423,53 @@ class RedisStore:
         values: list[bytes | None] = await self._client.mget(keys)
         return values
 
+    async def _claim(self, keys: Sequence[str]) -> Sequence[bytes | _Taken | None]:
+        """The entries; None for a key that this store claims from now on; or that it is taken."""
+        found = dict(zip(keys, await self._read([PREFIX + key for key in keys]), strict=True))
+        missing = [key for key in keys if found[key] is None]
+        if not missing:
+            return [found[key] for key in keys]
+        pipeline = self._client.pipeline(transaction=False)
+        for key in missing:
+            pipeline.set(CLAIM_PREFIX + key, self._owner, nx=True, px=self._lease_ms)
+            pipeline.get(PREFIX + key)  # its owner may have stored it and released it just before
+        answers: list[Any] = await pipeline.execute(raise_on_error=False)
+        results: dict[str, list[bytes | _Taken | None]] = {key: [] for key in keys}
+        for key, claimed, value in zip(missing, answers[::2], answers[1::2], strict=True):
+            if isinstance(value, bytes):
+                results[key].append(value)
+                if claimed:
+                    self._send(self._releases, key)
+            else:  # a full Redis takes no claim, and then every process may ask
+                results[key].append(None if claimed else _Taken.TAKEN)
+        return [results[key].pop(0) if results[key] else found[key] for key in keys]
+
+    async def _renew(self, keys: Sequence[str]) -> Sequence[Any]:
+        return await self._for_our_claims(_RENEW, keys, self._lease_ms)
+
+    async def _drop(self, keys: Sequence[str]) -> Sequence[Any]:
+        return await self._for_our_claims(_RELEASE, keys)
+
+    async def _for_our_claims(self, script: str, keys: Sequence[str], *given: int) -> Sequence[Any]:
+        """Run `script` for each of `keys` that this store still claims; one result for each."""
+        pipeline = self._client.pipeline(transaction=False)
+        for key in keys:
+            pipeline.eval(script, 1, CLAIM_PREFIX + key, self._owner, *given)
+        results: list[Any] = await pipeline.execute(raise_on_error=False)
+        return results
+
+    def _hold(self, key: str) -> None:
+        """Renew the lease on `key` until it is released."""
+        self._claimed.add(key)
+        if self._renewing is None or self._renewing.done():
+            self._renewing = asyncio.get_running_loop().create_task(self._renew_claims())
+
+    async def _renew_claims(self) -> None:
+        while self._claimed:
+            await asyncio.sleep(self._lease_ms / 3000)
+            for key in self._claimed:
+                self._send(self._renewals, key)
+
     async def _write(self, entries: Sequence[tuple[str, bytes, int | None]]) -> Sequence[Any]:
         """One result for each entry, or its error: a full Redis refuses them one by one."""
         pipeline = self._client.pipeline(transaction=False)
@@ -373,3 +495,9 @@ class RedisStore:
             raise StoreError(
                 f"the cache {self.name} has no entry of ours at {PREFIX}{key}"
             ) from None
+
+
+def _ignore_failure(done: asyncio.Future[Any]) -> None:
+    """A claim that is not renewed or released expires; a Redis that is away was reported."""
+    if not done.cancelled():
+        done.exception()

@@ -148,7 +148,9 @@ class FailureHandler:
             return
         if not spent:
             request.suspect(breaker, rejected=overloads)
-            if _is_own(failed, request) and not breaker.is_open:
+            # the last ones of a batch would open it, and no other is left to close it
+            is_last = overloads and request.was_passed and not endpoint.state.limiter.waiting
+            if (is_last or _is_own(failed, request)) and not breaker.is_open:
                 return
         retry_after_s = self._retry_after_s(failed)
         kind, why = meaning(failed)

@@ -1,4 +1,4 @@
-"""What the headers of a reply say: numbers, and how long to wait. Pure: the clock is given."""
+"""What a reply says of numbers and waits, in its headers or in words. Pure: the clock is given."""
 
 from __future__ import annotations
 
@@ -16,6 +16,22 @@ _SPAN: Final = re.compile(
     r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?"
 )
 _SPAN_S: Final = (86_400.0, 3600.0, 60.0, 1.0, 0.001)
+_SEARCHED_BYTES: Final = 4000
+_NUMBER: Final = r"(\d{1,9}(?:\.\d{1,9})?)"
+_UNIT: Final = "milliseconds?|ms|minutes?|mins?|m|seconds?|secs?|s|hours?|hrs?|h|days?|d"
+_TIME: Final = rf"{_NUMBER} ?({_UNIT})(?![a-z])"
+_IN_WORDS: Final = re.compile(
+    r"\b(?:(?:again|retry|retrying|resets?)\b[^.\d\n]{0,40}?\b(?:in|after)|wait(?: for)?)"
+    rf"(?: about| at least)? ((?:{_TIME}(?:,? and )?[, ]*){{1,4}})",
+    re.IGNORECASE,
+)
+_IN_A_FIELD: Final = re.compile(
+    r"[\"'](?:retryDelay|retry_?after(?:_?seconds)?|estimated_time)[\"']: ?[\"']?"
+    rf"{_NUMBER}(?:s\b|[,\s\"'}}])",
+    re.IGNORECASE,
+)
+_TIMES: Final = re.compile(_TIME, re.IGNORECASE)
+_TIME_S: Final = {"ms": 0.001, "m": 60.0, "s": 1.0, "h": 3600.0, "d": 86_400.0}
 _EPOCH_S: Final = 1e9
 _EPOCH_MS: Final = 1e12
 
@@ -57,6 +73,34 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     sent_s = _unix_time(headers.get("date"))
     wait_s = until_s - (now_s if sent_s is None else sent_s)
     return wait_s if wait_s > 0 else None
+
+
+def wait_in_words_s(body: bytes) -> float | None:
+    """The seconds that the body of a refusal asks to wait, above 0, or None.
+
+    Many servers and gateways name it there only: OpenAI, Azure, LiteLLM, Groq in a sentence, Gemini
+    and Hugging Face in a field.
+
+    >>> wait_in_words_s(b"Rate limit reached. Please try again in 1m2.5s. Visit our page")
+    62.5
+    >>> wait_in_words_s(b'{"error": {"details": [{"retryDelay": "34s"}]}}')
+    34.0
+    >>> wait_in_words_s(b"Too many requests, try again later")
+    """
+    text = body[:_SEARCHED_BYTES].decode("utf-8", "replace")
+    field = _IN_A_FIELD.search(text)
+    if field is not None:
+        return float(field[1]) or None
+    sentence = _IN_WORDS.search(text)
+    if sentence is None:
+        return None
+    times = ((float(number), unit.lower()) for number, unit in _TIMES.findall(sentence[1]))
+    return sum(number * _TIME_S[_unit(unit)] for number, unit in times) or None
+
+
+def _unit(word: str) -> str:
+    is_milli = word in ("ms", "millisecond", "milliseconds")
+    return "ms" if is_milli else word[0]
 
 
 def used_up_s(headers: Mapping[str, str], *, now_s: float) -> float | None:

@@ -48,6 +48,7 @@ class RequestState:
         sent_s: when the last attempt was sent.
         others: requests in flight when the last attempt was sent.
         own_failures: attempts that failed while other requests were answered.
+        was_passed: whether one that was sent after it was answered while it was rejected.
         suspected_by: the circuit breaker that watches whether other requests are answered.
     """
 
@@ -69,6 +70,7 @@ class RequestState:
     sent_s: float = 0.0
     others: int = 0
     own_failures: int = 0
+    was_passed: bool = False
     suspected_by: Breaker | None = None
 
     def __post_init__(self) -> None:

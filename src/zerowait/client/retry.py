@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from zerowait.attribution import Attribution, attributed
-from zerowait.client.headers import retry_after_s, used_up_s
+from zerowait.client.headers import retry_after_s, used_up_s, wait_in_words_s
 from zerowait.client.transport import Reply, TransportError
 from zerowait.types import FailureKind
 
@@ -176,13 +176,17 @@ def is_rate_limit(failed: Reply | TransportError) -> bool:
 def asked_wait_s(failed: Reply | TransportError, *, now_s: float) -> float | None:
     """The seconds that the endpoint asks to wait, above 0, or None.
 
-    It does by a Retry-After, or by a 429 that says that a quota of the hour or day is used up.
+    It does by a Retry-After, by a 429 that says that a quota of the hour or day is used up, or by
+    the words of a 429 or 503.
     """
     if isinstance(failed, TransportError):
         return None
     wait_named_s = retry_after_s(failed.headers, now_s=now_s)
-    if wait_named_s is None and attribution(failed).status == 429:
-        return used_up_s(failed.headers, now_s=now_s)
+    status = attribution(failed).status
+    if wait_named_s is None and status == 429:
+        wait_named_s = used_up_s(failed.headers, now_s=now_s)
+    if wait_named_s is None and status in (429, 503):
+        return wait_in_words_s(failed.body)
     return wait_named_s
 
 

@@ -1,16 +1,20 @@
 """Strikes the secrets of an endpoint out of text that comes from outside, however it is encoded.
 
 A server that quotes what it was sent may quote the key: as it is, JSON-escaped, URL-encoded, as an
-HTML entity, in base64 or base32, as digits, in UTF-16 or in capitals. This is the one place that
-knows these forms; `zerowait.client.attempt` passes every reply through it before anything else.
+HTML entity, in base64 or base32, as digits, in UTF-16 or in capitals, and each of these broken into
+lines or spaced out. An error, which is not read as often as an answer, is also searched for the key
+backwards, in base85, and compressed in base64. This is the one place that knows these forms;
+`zerowait.client.attempt` passes every reply through it before anything else.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+import string
+import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import unquote, unquote_plus
 
 from zerowait.client.secret import Secret
@@ -32,9 +36,35 @@ _ESCAPE: Final = (  # each form begins with a character of its own, for which th
 )
 _ENTITIES: Final = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_=-]")
+_PRINTED: Final = re.compile(r"[!#-\[\]-~]")  # without the quote and the backslash of JSON
+_PACKED: Final = re.compile(r"(?:H4sI|eJ|eA|eN)[A-Za-z0-9+/_-]{20,}={0,2}")  # gzip and zlib
+_MOST_UNPACKED_BYTES: Final = 2**20
+_ALPHANUMERIC: Final = frozenset((string.ascii_letters + string.digits).encode())
+_OTHERS: Final = bytes(each for each in range(256) if each not in _ALPHANUMERIC)
 _PLAIN: Final = re.compile(r"[-+.]?[0-9][0-9.,]*|[A-Za-z]*")
 
 _Span: TypeAlias = tuple[int, int]
+
+
+class _Forms(NamedTuple):
+    """What a text is searched for.
+
+    Args:
+        literal: struck out as they are.
+        encoded: struck out with the run of base64 around them.
+        squeezed: the same without all but letters and digits, of the text and of the form: so it
+            is found in lines, in lists and with spaces between.
+        in_base85: struck out with all printed characters around them.
+        short: values that stand alone.
+        is_thorough: whether it is searched for base85 and for compressed parts, too.
+    """
+
+    literal: tuple[str, ...]
+    encoded: tuple[str, ...]
+    squeezed: tuple[str, ...]
+    in_base85: tuple[str, ...]
+    short: re.Pattern[str] | None
+    is_thorough: bool
 
 
 class Scrubber:
@@ -57,29 +87,43 @@ class Scrubber:
         )
         in_cases = [case for each in self._keys for case in (each.lower(), each.upper())]
         short = [each for each in known if len(each) < _LONG_CHARS]
-        self._literal = tuple(
+        literal = tuple(
             dict.fromkeys(each for each in (*known, *in_cases) if len(each) >= _LONG_CHARS)
         )
-        self._encoded = tuple(
-            dict.fromkeys(
-                form
-                for each in known
-                if len(each) >= _SHORTEST_IN_BASE64
-                for form in _encoded(each)
-            )
-        )
-        self._needles = (*self._literal, *self._encoded)
-        self._short = _alone(form for each in short for form in (each, *_whole(each)))
+        long_known = [each for each in known if len(each) >= _SHORTEST_IN_BASE64]
+        encoded, squeezed = _squeezed(form for each in long_known for form in _encoded(each))
+        spaced = _squeezed((*known, *in_cases), shortest=_LONG_CHARS)[1]
+        backwards = tuple(each[::-1] for each in spaced)
+        in_bytes = [form for each in long_known for form in _in_bytes(each)]
+        alone = _alone(form for each in short for form in (each, *_whole(each)))
         # in an answer a number or a word may be the verdict itself
         telling = [each for each in short if each in self._keys or not _PLAIN.fullmatch(each)]
-        self._short_in_answers = _alone(form for each in telling for form in (each, *_whole(each)))
+        alone_in_answers = _alone(form for each in telling for form in (each, *_whole(each)))
+        self._in_answers = _Forms(
+            literal=literal,
+            encoded=encoded,
+            # words that an answer may hold, such as "not needed", have no digit
+            squeezed=(*squeezed, *(each for each in spaced if re.search(r"\d", each))),
+            in_base85=(),
+            short=alone_in_answers,
+            is_thorough=False,
+        )
+        self._in_errors = _Forms(
+            literal=literal,
+            encoded=encoded,
+            squeezed=(*squeezed, *spaced, *backwards, *in_bytes),
+            in_base85=tuple(dict.fromkeys(x for each in long_known for x in _in_base85(each))),
+            short=alone,
+            is_thorough=True,
+        )
         quoted = any(char in each for each in known for char in _QUOTED)
         self._escape = re.compile(_ESCAPE.format(quoted=re.escape(_QUOTED) if quoted else ""))
         long = (each for each in self._keys if len(each) > _PART_CHARS)
         self._starts = tuple(
             dict.fromkeys(case for each in long for case in (each, each.lower(), each.upper()))
         )
-        self.has_secrets = bool(self._needles or self._short)
+        self._parts = tuple(key[:_PART_CHARS] for key in self._starts)
+        self.has_secrets = bool(known)
 
     def __repr__(self) -> str:
         return f"Scrubber({STRUCK})"
@@ -88,7 +132,7 @@ class Scrubber:
         """`text` without the secrets."""
         if not self.has_secrets:
             return text
-        scrubbed = self._scrubbed(_latin(text), self._short)
+        scrubbed = self._scrubbed(_latin(text), self._in_errors)
         return scrubbed.encode("latin-1").decode("utf-8", "replace") if scrubbed else text
 
     def body(self, body: bytes, *, is_answer: bool = False) -> bytes:
@@ -96,34 +140,37 @@ class Scrubber:
 
         Args:
             body: the bytes of a reply.
-            is_answer: short numbers and words stay, because they may be what the judge says.
+            is_answer: short numbers and words stay, because they may be what the judge says; and it
+                is not searched for rare forms.
         """
         if not self.has_secrets:
             return body
-        short = self._short_in_answers if is_answer else self._short
-        scrubbed = self._scrubbed(body.decode("latin-1"), short)
+        forms = self._in_answers if is_answer else self._in_errors
+        scrubbed = self._scrubbed(body.decode("latin-1"), forms)
         return scrubbed.encode("latin-1") if scrubbed else body
 
-    def _scrubbed(self, text: str, short: re.Pattern[str] | None) -> str | None:
+    def _scrubbed(self, text: str, forms: _Forms) -> str | None:
         """`text` without the secrets; None when there are none in it."""
-        if not self._is_in(text, short):
+        if not self._is_in(text, forms):
             return None
         if len(text) > _MOST_CHARS:
             text = text[:_MOST_CHARS]
         pieces, at = [], 0
-        for start, end in _merged(self._found(text, short)):
+        for start, end in _merged(self._found(text, forms)):
             pieces += [text[at:start], STRUCK]
             at = end
         return "".join([*pieces, text[at:]])
 
-    def _is_in(self, text: str, short: re.Pattern[str] | None) -> bool:
+    def _is_in(self, text: str, forms: _Forms) -> bool:
         """Whether there is anything to strike out: the quick question that each reply is asked."""
         for _ in range(_ROUNDS):
-            if any(needle in text for needle in self._needles):
+            if _holds_any(text, forms.literal) or _holds_any(text, forms.encoded):
                 return True
-            if any(key[:_PART_CHARS] in text for key in self._starts):
+            if _holds_any(_letters_and_digits(text), forms.squeezed):
                 return True
-            if short is not None and short.search(text):
+            if _holds_any(text, self._parts) or (forms.short and forms.short.search(text)):
+                return True
+            if forms.is_thorough and any(self._rare_hits(text, forms)):
                 return True
             unescaped = self._escape.sub(_unescaped, text)
             if unescaped == text:
@@ -131,28 +178,42 @@ class Scrubber:
             text = unescaped
         return False
 
-    def _found(self, text: str, short: re.Pattern[str] | None) -> Iterator[_Span]:
+    def _found(self, text: str, forms: _Forms) -> Iterator[_Span]:
         """Where in `text` something has to be struck out, escapes included."""
         spans = [(at, at + 1) for at in range(len(text))]
         for _ in range(_ROUNDS):
-            for start, end in self._hits(text, short):
+            for start, end in self._hits(text, forms):
                 yield spans[start][0], spans[end - 1][1]
             unescaped, inner = _mapped(self._escape, text, spans)
             if unescaped == text:
                 return
             text, spans = unescaped, inner
 
-    def _hits(self, text: str, short: re.Pattern[str] | None) -> Iterator[_Span]:
-        for needle in self._literal:
-            yield from _each(needle, text)
-        for needle in self._encoded:
-            for start, end in _each(needle, text):
-                yield _widened(text, start, end)
+    def _hits(self, text: str, forms: _Forms) -> Iterator[_Span]:
+        for form in forms.literal:
+            yield from _each(form, text)
+        for form in forms.encoded:
+            for start, end in _each(form, text):
+                yield _widened(text, start, end, _BASE64)
+        for start, end in _each_squeezed(forms.squeezed, text):
+            yield _widened(text, start, end, _BASE64)
+        if forms.is_thorough:
+            yield from self._rare_hits(text, forms)
         for key in self._starts:
             for start, end in _each(key[:_PART_CHARS], text):
                 yield start, _as_far_as(key, text, start, end)
-        if short is not None:
-            yield from (match.span() for match in short.finditer(text))
+        if forms.short is not None:
+            yield from (match.span() for match in forms.short.finditer(text))
+
+    def _rare_hits(self, text: str, forms: _Forms) -> Iterator[_Span]:
+        """Where in `text` a secret is in base85 or compressed."""
+        for form in forms.in_base85:
+            for start, end in _each(form, text):
+                yield _widened(text, start, end, _PRINTED)
+        for packed in _PACKED.finditer(text):
+            unpacked = _unpacked(packed[0])
+            if unpacked and self._is_in(unpacked, self._in_answers):
+                yield packed.span()
 
 
 def _texts(secrets: Iterable[Secret | str]) -> list[str]:
@@ -186,11 +247,54 @@ def _encoded(text: str) -> Iterator[str]:
         yield each.hex()
         yield each.hex().upper()
     yield wide.decode("latin-1").rstrip("\0")
-    for between in (" ", ":"):
-        yield raw.hex(between)
-        yield raw.hex(between).upper()
-    for between in (", ", ","):
-        yield between.join(map(str, raw))
+    yield "".join(map(str, raw))
+
+
+def _squeezed(
+    forms: Iterable[str], *, shortest: int = _SHORTEST_IN_BASE64
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Forms that are too short without their punctuation, as they are; and the others without it.
+
+    >>> _squeezed(["c2stcGxh/bnRl", "+/+/+/ab"])
+    (('+/+/+/ab',), ('c2stcGxhbnRl',))
+    """
+    plain, squeezed = [], []
+    for form in forms:
+        kept = _letters_and_digits(form)
+        if len(kept) < shortest or "\0" in form:
+            plain.append(form)
+        else:
+            squeezed.append(kept)
+    return tuple(dict.fromkeys(plain)), tuple(dict.fromkeys(squeezed))
+
+
+def _in_bytes(text: str) -> Iterator[str]:
+    """`text` as source code writes bytes, and as bits, without what stands between."""
+    raw = text.encode("latin-1")
+    yield "".join(f"0x{each:02x}" for each in raw)
+    yield "".join(f"0x{each:02X}" for each in raw)
+    yield "".join(f"{each:08b}" for each in raw)
+
+
+def _in_base85(text: str) -> Iterator[str]:
+    """What `text` looks like inside base85 and Ascii85 at any alignment of four bytes."""
+    raw = text.encode("latin-1")
+    for skipped in range(4):
+        whole = raw[skipped : skipped + (len(raw) - skipped) // 4 * 4]
+        if len(whole) >= _SHORTEST_IN_BASE64:
+            yield base64.b85encode(whole).decode()
+            yield base64.a85encode(whole).decode()
+
+
+def _unpacked(packed: str) -> str:
+    """What gzip or zlib compressed and base64 wrote down; empty where that cannot be read."""
+    plain = packed.translate({ord("-"): "+", ord("_"): "/"}).rstrip("=")
+    try:
+        raw = base64.b64decode(plain + "=" * (-len(plain) % 4))
+        reader = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
+        return reader.decompress(raw, _MOST_UNPACKED_BYTES).decode("latin-1")
+    except (ValueError, zlib.error):
+        return ""
 
 
 def _in_base64(raw: bytes) -> Iterator[str]:
@@ -255,18 +359,38 @@ def _mapped(escape: re.Pattern[str], text: str, spans: list[_Span]) -> tuple[str
     return "".join([*pieces, text[at:]]), inner + spans[at:]
 
 
-def _each(needle: str, text: str) -> Iterator[_Span]:
-    at = text.find(needle)
+def _each(form: str, text: str) -> Iterator[_Span]:
+    at = text.find(form)
     while at >= 0:
-        yield at, at + len(needle)
-        at = text.find(needle, at + 1)
+        yield at, at + len(form)
+        at = text.find(form, at + 1)
 
 
-def _widened(text: str, start: int, end: int) -> _Span:
-    """The whole run of base64 around a hit: its ends hold bits of the secret, too."""
-    while start and _BASE64.fullmatch(text[start - 1]):
+def _holds_any(text: str, forms: tuple[str, ...]) -> bool:
+    for form in forms:  # noqa: SIM110 - any() takes half as long again
+        if form in text:
+            return True
+    return False
+
+
+def _letters_and_digits(text: str) -> str:
+    return text.encode("latin-1").translate(None, _OTHERS).decode("ascii")
+
+
+def _each_squeezed(forms: Iterable[str], text: str) -> Iterator[_Span]:
+    """Where in `text` one of `forms` is, whatever stands between its letters and digits."""
+    squeezed = _letters_and_digits(text)
+    found = [span for form in forms for span in _each(form, squeezed)]
+    if found:
+        places = [at for at, each in enumerate(text.encode("latin-1")) if each in _ALPHANUMERIC]
+        yield from ((places[start], places[end - 1] + 1) for start, end in found)
+
+
+def _widened(text: str, start: int, end: int, run: re.Pattern[str]) -> _Span:
+    """The whole run of an encoding's characters around a hit: its ends hold bits of the secret."""
+    while start and run.fullmatch(text[start - 1]):
         start -= 1
-    while end < len(text) and _BASE64.fullmatch(text[end]):
+    while end < len(text) and run.fullmatch(text[end]):
         end += 1
     return start, end
 

@@ -5,6 +5,7 @@ from zerowait.engine.engine import Engine
 from zerowait.engine.groups.shapes import Tokenizer
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.monitor.failure_reasons import failure_reason
+from zerowait.engine.monitor.give_up import JudgementCounts
 from zerowait.engine.monitor.health import ALARMS, StepRow
 from zerowait.engine.monitor.stats import AnchorStats, JudgeStats, Stats, quantile
 from zerowait.engine.partition import ForwardedRequest, Partition
@@ -18,6 +19,7 @@ __all__ = [
     "Engine",
     "ForwardedRequest",
     "JudgeStats",
+    "JudgementCounts",
     "JudgementResult",
     "Partition",
     "Portal",

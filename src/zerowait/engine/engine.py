@@ -102,7 +102,7 @@ class Engine:
         self._stats = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
-        self._give_up = GiveUpCheck(self.config.traffic.give_up_after)
+        self.give_up = GiveUpCheck(self.config.traffic.give_up_after)
         self.endpoint_states = EndpointStates(
             self.config.traffic, listener=self._tell, parts=self._shard.of
         )
@@ -328,8 +328,8 @@ class Engine:
             raise ClosedError("the engine is not open: use it inside `async with`")
         if self._loop is not asyncio.get_running_loop():
             raise ClosedError(_OUTLIVED) if self._outlived else PortalMisuseError(_ELSEWHERE)
-        if self._give_up.is_due:
-            self._give_up.check(asyncio.get_running_loop().time())
+        if self.give_up.is_due:
+            self.give_up.check(asyncio.get_running_loop().time())
         submitted_at = time.time()
         self._stats.submitted += 1
         if self._has_groups:
@@ -338,8 +338,8 @@ class Engine:
             outcomes = await self._grouped(steps, member, batch, until)
         else:
             outcomes = await steps.outcomes(sample, until=until)
-        if self._give_up.is_due:
-            self._give_up.check(asyncio.get_running_loop().time())
+        if self.give_up.is_due:
+            self.give_up.check(asyncio.get_running_loop().time())
         on_failure = self.config.on_failure
         if self._budgets.validation is not None:
             on_failure = self._budgets.policy(on_failure, sample)
@@ -401,7 +401,7 @@ class Engine:
         if kind not in (NothingMoves, LoopLagged):
             listeners.append(self._watchdog)
         if kind is JudgementSettled:
-            listeners.append(self._give_up)
+            listeners.append(self.give_up)
         if kind is RewardSettled:
             listeners.append(self.health)
         if kind in (JudgementSettled, RewardSettled) and self.plan.anchors:

@@ -16,6 +16,7 @@ from zerowait.engine import (
     ALARMS,
     Engine,
     ForwardedRequest,
+    JudgementCounts,
     JudgementResult,
     Partition,
     Stats,
@@ -181,8 +182,19 @@ class JobHub:
         """The judgement that another shard requests from this one; see `Engine.answer`."""
         return await self._engine.answer(request)
 
-    async def current_load(self) -> ShardLoad:
-        """This shard's slots, demand and statistics now."""
+    async def current_load(
+        self,
+        others: JudgementCounts = JudgementCounts(),  # noqa: B008 - frozen
+    ) -> ShardLoad:
+        """This shard's slots, demand and statistics now.
+
+        Args:
+            others: the judgements of the other shards, for ``traffic.give_up_after``.
+        """
+        self._engine.give_up.set_others(others)
+        return self._load()
+
+    def _load(self) -> ShardLoad:
         endpoints = self._engine.endpoint_states
         return ShardLoad(
             slots=endpoints.slots,
@@ -190,6 +202,7 @@ class JobHub:
             demand=endpoints.in_flight + endpoints.waiting,
             stats=self._engine.stats(),
             rows=self._engine.health.take_rows(),
+            judgements=self._engine.give_up.counts,
         )
 
     def check_alarms(self, rows: Sequence[StepRow]) -> None:
@@ -199,7 +212,7 @@ class JobHub:
     async def set_slots(self, slots: int) -> ShardLoad:
         """This shard's load once it has `slots` of the job's slots."""
         self._engine.endpoint_states.divide(slots)
-        return await self.current_load()
+        return self._load()
 
     def deposit(self, samples: Iterable[Sample]) -> None:
         """Begin to judge `samples`; `redeem` returns their rewards later."""

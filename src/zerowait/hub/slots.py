@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from zerowait.engine import Stats, StepRow
+from zerowait.engine import JudgementCounts, Stats, StepRow
 from zerowait.errors import ZerowaitError
 
 MIN_SLOTS: Final = 1
@@ -28,6 +28,7 @@ class ShardLoad(msgspec.Struct, frozen=True, kw_only=True):
         demand: how many slots it could use now: requests in flight and requests queued.
         stats: its statistics.
         rows: rows of rewards for the health alarms, since its last answer.
+        judgements: how many failed, and whether one was reached, for ``traffic.give_up_after``.
     """
 
     slots: int
@@ -35,6 +36,7 @@ class ShardLoad(msgspec.Struct, frozen=True, kw_only=True):
     demand: int
     stats: Stats = Stats()
     rows: list[StepRow] = []
+    judgements: JudgementCounts = JudgementCounts()
 
 
 def fair_shares(total: int, demands: Sequence[int]) -> list[int]:
@@ -125,8 +127,11 @@ class GoneError(ZerowaitError):
 class ShardMember(Protocol):
     """A shard, as the balancer sees it."""
 
-    async def current_load(self) -> ShardLoad:
+    async def current_load(self, others: JudgementCounts, /) -> ShardLoad:
         """Its load now.
+
+        Args:
+            others: the judgements of the other shards.
 
         Raises:
             GoneError: its process is dead.
@@ -151,6 +156,7 @@ class SlotBalancer:
         self._shares = SlotShares(total, count)
         self._count = count
         self._stats: dict[int, Stats] = {}
+        self._judgements: dict[int, JudgementCounts] = {}
 
     def other_shards(self) -> list[Stats]:
         """The latest statistics of all but the first shard."""
@@ -193,7 +199,11 @@ class SlotBalancer:
     async def _call(self, member: ShardMember, index: int, slots: int | None) -> None:
         try:
             async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                load = await (member.current_load() if slots is None else member.set_slots(slots))
+                load = await (
+                    member.current_load(self._judgements_beside(index))
+                    if slots is None
+                    else member.set_slots(slots)
+                )
         except GoneError:
             self._shares.mark_dead(index)
         except (TimeoutError, ZerowaitError):
@@ -201,4 +211,11 @@ class SlotBalancer:
         else:
             self._shares.update(index, load)
             self._stats[index] = load.stats
+            self._judgements[index] = load.judgements
             self._rows.extend(load.rows)
+
+    def _judgements_beside(self, index: int) -> JudgementCounts:
+        """Those of all shards but the one at `index`."""
+        others = [counts for other, counts in self._judgements.items() if other != index]
+        failed = sum(counts.failed for counts in others)
+        return JudgementCounts(failed, any(counts.reached for counts in others))

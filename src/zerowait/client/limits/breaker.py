@@ -24,9 +24,14 @@ _STILL_PENDING: Final = 2  # rejections that are still under way are counted, to
 
 
 class BreakerRequest(Protocol):
-    """A request that failed; `own_failures` of its failures were followed by others' answers."""
+    """A request that failed; `own_failures` of its failures were followed by others' answers.
+
+    `was_passed` says that one that was sent after it was answered while it was rejected, perhaps
+    because fewer were in flight by then.
+    """
 
     own_failures: int
+    was_passed: bool
 
 
 class Breaker:
@@ -117,6 +122,7 @@ class Breaker:
             self._answered_sent_s = max(self._answered_sent_s, sent_s)
         if self._suspects:
             for request, (since_s, beside) in list(self._suspects.items()):
+                request.was_passed = request.was_passed or since_s <= sent_s
                 if since_s <= sent_s and beside <= others:
                     del self._suspects[request]
                     request.own_failures += 1

@@ -37,6 +37,10 @@ class FailureReasons:
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
 
+    def __bool__(self) -> bool:
+        """Whether any was counted."""
+        return bool(self._counts)
+
     def add(self, failed: Abstain) -> None:
         """Count one failed judgement."""
         reason = failure_reason(failed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+import msgspec
+
 from zerowait.engine.monitor.failure_reasons import FailureReasons, reasons_on_one_line
 from zerowait.errors import JudgementError
 from zerowait.events import Event, JudgementSettled
@@ -15,12 +17,19 @@ RETRY_AFTER_S: Final = 60.0
 _OWN_KINDS: Final = frozenset({FailureKind.BUDGET, FailureKind.CANCELLED, FailureKind.BAD_INPUT})
 
 
+class JudgementCounts(msgspec.Struct, frozen=True):
+    """Failed judgements since the engine was opened, and whether one was ever reached."""
+
+    failed: int = 0
+    reached: bool = False
+
+
 class GiveUpCheck:
     """An event listener that ends a run in which no judgement ever succeeded.
 
     Retrying does not repair a wrong model name. Verdicts from the cache and verdicts on anchors
     count as successes. Failures that are not the provider's do not count: a spent budget, a
-    cancelled caller, a row without what the rubric needs.
+    cancelled caller, a row without what the rubric needs. Engines that share a job count together.
 
     Args:
         after: failed judgements without a success that end the run; ``off`` or None: never.
@@ -33,23 +42,45 @@ class GiveUpCheck:
         self._after = after if isinstance(after, int) else None
         self.is_due = False
         self._reasons = FailureReasons()
-        self._failed = 0
+        self._own = self._others = JudgementCounts()
+        self._forgiven = 0
         self._until_s: float | None = None
+
+    @property
+    def counts(self) -> JudgementCounts:
+        """Of this engine alone."""
+        return self._own
+
+    @property
+    def _failed(self) -> int:
+        return self._own.failed + self._others.failed - self._forgiven
+
+    def set_others(self, others: JudgementCounts) -> None:
+        """Count the judgements of the other engines of the job, too: this is their latest sum."""
+        self._others = others
+        self._update()
 
     def __call__(self, event: Event) -> None:
         """Count a judgement; other events are ignored."""
         if self._after is None or not isinstance(event, JudgementSettled):
             return
         outcome = event.outcome
-        if isinstance(outcome, Score):
-            self._after = None
-            self.is_due = False
-            return
         asked = event.source == "asked"
-        if asked and isinstance(outcome, Abstain) and outcome.kind not in _OWN_KINDS:
-            self._failed += 1
+        if isinstance(outcome, Score):
+            self._own = msgspec.structs.replace(self._own, reached=True)
+        elif asked and isinstance(outcome, Abstain) and outcome.kind not in _OWN_KINDS:
+            self._own = msgspec.structs.replace(self._own, failed=self._own.failed + 1)
             self._reasons.add(outcome)
-            self.is_due = self._failed >= self._after
+        else:
+            return
+        self._update()
+
+    def _update(self) -> None:
+        if self._own.reached or self._others.reached:
+            self._after = None
+        # without a failure of its own it could not say why
+        is_over = self._after is not None and self._failed >= self._after
+        self.is_due = is_over and bool(self._reasons)
 
     def check(self, now_s: float) -> None:
         """Raise if the run has to end; after `RETRY_AFTER_S` the count starts anew.
@@ -71,4 +102,5 @@ class GiveUpCheck:
                 "(traffic: {give_up_after: off} goes on)"
             )
         self.is_due = False
-        self._failed, self._until_s, self._reasons = 0, None, FailureReasons()
+        self._forgiven += self._failed
+        self._until_s, self._reasons = None, FailureReasons()

@@ -11,7 +11,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from zerowait.cache import Shard
 from zerowait.config import RewardConfig, load_config
-from zerowait.engine import ForwardedRequest, JudgementResult, Partition, Stats
+from zerowait.engine import ForwardedRequest, JudgementCounts, JudgementResult, Partition, Stats
 from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ClosedError, ConfigError, HubLostError
 from zerowait.hub.job import JobHub
@@ -180,9 +180,9 @@ class HubActor:
         """See `JobHub.stats`."""
         return await (await self._open()).stats()
 
-    async def current_load(self) -> ShardLoad:
+    async def current_load(self, others: JudgementCounts) -> ShardLoad:
         """See `JobHub.current_load`."""
-        return await (await self._open()).current_load()
+        return await (await self._open()).current_load(others)
 
     async def set_slots(self, slots: int) -> ShardLoad:
         """See `JobHub.set_slots`."""

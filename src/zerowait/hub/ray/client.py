@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from zerowait.engine import ForwardedRequest, JudgementResult
+from zerowait.engine import ForwardedRequest, JudgementCounts, JudgementResult
 from zerowait.errors import HubLostError, ZerowaitError
 from zerowait.hub.ray.actor import RayHubActor
 from zerowait.hub.rpc import (
@@ -270,9 +270,9 @@ class ActorClient(Generic[T, R]):
                     raise self._lost(error) from error
                 await self._reconnect()
 
-    async def current_load(self) -> ShardLoad:
+    async def current_load(self, others: JudgementCounts) -> ShardLoad:
         """See `zerowait.hub.slots.ShardMember.current_load`."""
-        load: ShardLoad = await self._call_if_running("current_load")
+        load: ShardLoad = await self._call_if_running("current_load", others)
         return load
 
     async def set_slots(self, slots: int) -> ShardLoad:
