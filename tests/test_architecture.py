@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "verl": CORE | {"hub", "search"},
     "tiny_models": FLOOR | {"search", "testing", "verl"},
     "cli": CORE | {"hub", "observe", "search", "testing", "tiny_models", "verl"},
-    "__init__": FLOOR | {"engine"},
+    "trl": CORE | {"hub"},
+    "__init__": FLOOR | {"engine", "hub"},
     "__main__": {"cli"},
 }
 

@@ -34,7 +34,7 @@ def test_a_sample_arrives_as_it_was_sent():
     sample = Sample(
         [{"role": "user", "content": "é\n"}], "r", ["x"], extra={"k": [1]}, group="g", step=3
     )
-    call = wire.decode_call(wire.encode_call(3, wire.encode(sample)))
+    call = wire.decode_call(wire.encode_call(3, wire.call_for(sample)))
     assert (call.id, wire.decode_sample(call.sample)) == (3, sample)
     assert not call.cancelled
     assert wire.decode_call(wire.encode_cancel(3)).cancelled

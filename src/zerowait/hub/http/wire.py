@@ -44,19 +44,28 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class WireCall(msgspec.Struct, frozen=True):
-    """An `HttpHub`'s message: a call with a sample to reward, or without one to cancel the call."""
+    """An `HttpHub`'s message: a call with samples to reward, or without any to cancel the call.
+
+    Args:
+        id: of the call, unique in its connection.
+        sample: one row of a streaming trainer, answered by a `Streamed`.
+        samples: rows with their whole groups, answered by their rewards.
+        deadline_s: of `samples`, see `Engine.score_all`.
+    """
 
     id: int
     sample: msgspec.Raw = msgspec.Raw(b"")
+    samples: list[msgspec.Raw] = []
+    deadline_s: float | None = None
 
     @property
     def cancelled(self) -> bool:
         """Whether the message cancels the call."""
-        return not memoryview(self.sample)
+        return not memoryview(self.sample) and not self.samples
 
 
 class WireAnswer(msgspec.Struct, frozen=True):
-    """The service's message to an `HttpHub`: a call's reward or error.
+    """The service's message to an `HttpHub`: a call's reward, its rewards, or its error.
 
     The first message of a connection answers no call (`id` -1) and holds `max_message_bytes`, the
     limit for messages to the service.
@@ -64,6 +73,7 @@ class WireAnswer(msgspec.Struct, frozen=True):
 
     id: int
     streamed: Streamed | None = None
+    rewards: list[Reward] | None = None
     error: WireError | None = None
     max_message_bytes: int | None = None
 
@@ -118,9 +128,20 @@ def error_message(body: bytes) -> str:
         return " ".join(body[:200].decode(errors="replace").split())
 
 
-def encode_call(call_id: int, sample: bytes) -> bytes:
-    """The message that calls for the reward of an encoded sample."""
-    return b'{"id":%d,"sample":%b}' % (call_id, sample)
+def call_for(sample: Sample) -> bytes:
+    """The body of a call for one row of a streaming trainer."""
+    return b'"sample":%b' % encode(sample)
+
+
+def call_for_all(samples: Sequence[Sample], deadline_s: float | None) -> bytes:
+    """The body of a call for the rewards of rows with their whole groups."""
+    body = b'"samples":%b' % encode(samples)
+    return body if deadline_s is None else body + b',"deadline_s":%b' % encode(deadline_s)
+
+
+def encode_call(call_id: int, body: bytes) -> bytes:
+    """The message of a call, of the body that `call_for` or `call_for_all` made."""
+    return b'{"id":%d,%b}' % (call_id, body)
 
 
 def encode_cancel(call_id: int) -> bytes:
@@ -148,6 +169,11 @@ def encode_hello(max_message_bytes: int) -> bytes:
 def encode_result(call_id: int, streamed: Streamed) -> bytes:
     """The message that answers a call with its reward."""
     return encode(WireAnswer(call_id, streamed))
+
+
+def encode_results(call_id: int, rewards: list[Reward]) -> bytes:
+    """The message that answers a call with the rewards of its samples."""
+    return encode(WireAnswer(call_id, rewards=rewards))
 
 
 def encode_error(call_id: int, error: Exception) -> bytes:
