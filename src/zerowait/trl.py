@@ -14,7 +14,7 @@ import inspect
 import math
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,8 +22,9 @@ from typing import Any, Final, TypeAlias
 
 from zerowait.client import Secret
 from zerowait.config import RewardConfig, load_config
-from zerowait.engine import Rewards
+from zerowait.engine import Rewards, settle_groups
 from zerowait.engine import open as open_rewards
+from zerowait.engine.plan import compile_plan
 from zerowait.engine.portal import Submitted
 from zerowait.engine.together import first_of, side_by_side
 from zerowait.errors import ConfigError, DataError, did_you_mean
@@ -34,11 +35,16 @@ from zerowait.types import Abstain, Reward, Sample, Score, content_text
 RewardFunction: TypeAlias = Callable[..., Any]
 """Another reward function of TRL's: called with keyword arguments, returns a value per row."""
 
+Generate: TypeAlias = Callable[[list[Any], Any], Iterable[tuple[int, dict[str, Any]]]]
+"""Generates completions: of prompts and trainer, each row's index and fields as it ends."""
+
 OLDEST: Final = (1, 14)
 """The first release that awaits reward functions that are objects, and, since 1.6, does not count
 a row without any reward as 0 (huggingface/trl#5902)."""
 _GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
 _FIELDS: Final = ("ground_truth", "data_source", "id")
+_ROLLOUT: Final = {"prompt_ids", "completion_ids", "logprobs", "env_mask"}
+_NO_COLUMNS: Final = {"prompt", "completion", "completion_ids"}
 _OF_TRL: Final = {"trainer_state", "log_extra", "log_metric", "environments"}
 
 
@@ -76,6 +82,7 @@ def reward(  # noqa: PLR0913 - each is a choice of the user's
     try:
         _check_trl()
         loaded = load_config(config)
+        compile_plan(loaded)  # raises what is wrong before the model is loaded
         _check_policies(loaded)
         return TrlReward(
             loaded,
@@ -112,6 +119,8 @@ class TrlReward:
         self._num_generations = num_generations
         self._service = service
         self._batches = 0
+        self._early: _EarlyRows | None = None
+        self._data: dict[str, dict[str, Any]] | None = None
         self._opened: tuple[int, Rewards | RemoteRewards] | None = None
         self._shared: SharedService | None = None
 
@@ -139,7 +148,10 @@ class TrlReward:
         trainer = getattr(columns.get("log_metric"), "__self__", None)
         if self._batches == 0:
             self._check_alone(trainer)
-        batch = _Batch(trainer, self._num_generations, prompts, self._batch_name(trainer))
+        batch = self._early.batch if self._early is not None else None
+        if batch is None or list(batch.prompts) != list(prompts):
+            batch = _Batch(trainer, self._num_generations, prompts, self._batch_name(trainer))
+            self._early = None
         self._batches += 1
         samples = self._samples(batch, completions, completion_ids, columns)
         try:
@@ -172,7 +184,13 @@ class TrlReward:
             shared.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_opened": None, "_shared": None, "_batches": 0}
+        return self.__dict__ | {
+            "_opened": None,
+            "_shared": None,
+            "_batches": 0,
+            "_early": None,
+            "_data": None,
+        }
 
     def _batch_name(self, trainer: Any) -> str:
         """A name that this batch has on every rank, and that no other batch of the job has."""
@@ -180,17 +198,81 @@ class TrlReward:
             return uuid.uuid4().hex
         return str(self._batches)  # all ranks score each batch in step
 
+    def rollout(self, generate: Generate) -> Callable[[list[Any], Any], dict[str, list[Any]]]:
+        """TRL's ``rollout_func``, whose rows are judged while others are still being generated.
+
+        Args:
+            generate: called with the prompts and the trainer; yields a row's index and what
+                TRL wants of it (``prompt_ids``, ``completion_ids``, ``logprobs``, and further
+                columns) as soon as it ends.
+
+        >>> def generate(prompts, trainer):
+        ...     for row, prompt in enumerate(prompts):
+        ...         yield row, {"prompt_ids": [1], "completion_ids": [2], "logprobs": [-0.1]}
+        """
+
+        def rollout_func(prompts: list[Any], trainer: Any) -> dict[str, list[Any]]:
+            batch = _Batch(trainer, self._num_generations, prompts, self._batch_name(trainer))
+            self._early = _EarlyRows(batch)
+            ended: list[dict[str, Any]] = [{}] * len(prompts)
+            for row, generated in generate(prompts, trainer):
+                ended[row] = generated
+                self._begin(self._early, row, generated)
+            if not all(ended):
+                missing = next(row for row, each in enumerate(ended) if not each)
+                raise DataError(f"the rollout of {len(prompts)} prompts yielded no row {missing}")
+            return {key: [each[key] for each in ended] for key in ended[0]}
+
+        return rollout_func
+
+    def _begin(self, early: _EarlyRows, row: int, generated: Mapping[str, Any]) -> None:
+        """Begin to judge a row that the rollout has ended, if its data is known by its prompt."""
+        trainer = early.batch.trainer
+        data = self._rows_by_prompt(trainer).get(_key(early.batch.prompts[row]))
+        if data is None or not trainer.model.training:
+            return
+        data = data | {key: value for key, value in generated.items() if key not in _ROLLOUT}
+        ids = generated["completion_ids"]
+        text = trainer.processing_class.decode(ids, skip_special_tokens=True)
+        conversational = not isinstance(early.batch.prompts[row], str)
+        completion = [{"role": "assistant", "content": text}] if conversational else text
+        sample = self._sample(
+            early.batch, row, completion, ids, data, int(trainer.state.global_step)
+        )
+        early.rows[row] = sample, self._rewards(trainer).submit(sample)
+
+    def _rows_by_prompt(self, trainer: Any) -> dict[str, dict[str, Any]]:
+        """The columns of each prompt in the training data; of one that comes twice, none."""
+        if self._data is None:
+            self._data = {}
+            for row in trainer.train_dataset:
+                columns = {key: value for key, value in row.items() if key not in _NO_COLUMNS}
+                key = _key(row["prompt"])
+                if self._data.setdefault(key, columns) != columns:
+                    self._data[key] = {}
+            self._data = {key: columns for key, columns in self._data.items() if columns}
+        return self._data
+
     async def _rewards_of(self, batch: _Batch, samples: list[Sample]) -> list[Reward]:
         rewards = await asyncio.to_thread(self._rewards, batch.trainer)
-        if not batch.divides_groups:
+        early, self._early = self._early, None
+        if early is None and not batch.divides_groups:
             return await rewards.submit_all(samples)
-        if self._config.on_failure.can_drop:
+        if batch.divides_groups and self._config.on_failure.can_drop:
             raise ConfigError(
                 f"on_failure drop_group: the {batch.num_generations} responses to a prompt are on "
                 "several processes, none of which sees the whole group: write neutral, or let "
                 "per_device_train_batch_size be a multiple of num_generations"
             )
-        return await side_by_side([_awaited(rewards.submit(sample)) for sample in samples])
+        begun = {} if early is None else early.rows
+        submitted = []
+        for row, sample in enumerate(samples):
+            known, future = begun.get(row, (None, None))
+            same = future is not None and known == sample
+            submitted.append(future if same and future is not None else rewards.submit(sample))
+        each = await side_by_side([_awaited(future) for future in submitted])
+        groups = [sample.group for sample in samples]
+        return settle_groups(each, groups, self._config.on_failure.quorum)
 
     def _rewards(self, trainer: Any) -> Rewards | RemoteRewards:
         """The rewards of this process, opened with its first batch."""
@@ -212,35 +294,47 @@ class TrlReward:
         completion_ids: Sequence[Sequence[int]] | None,
         columns: Mapping[str, Any],
     ) -> list[Sample]:
-        state = columns.get("trainer_state")
         data = {
             key: values
             for key, values in columns.items()
             if key not in _OF_TRL and isinstance(values, Sequence) and not isinstance(values, str)
         }
-        fields = self._fields_of(data)
-        samples = []
-        for row, (prompt, completion) in enumerate(zip(batch.prompts, completions, strict=True)):
-            given = {field: data[column][row] for field, column in fields.items()}
-            if given.get("id") is not None:
-                given["id"] = str(given["id"])
-            samples.append(
-                Sample(
-                    prompt=prompt,
-                    response=_response(completion),
-                    response_tokens=_token_count(completion, completion_ids, row),
-                    group=batch.group_of(row),
-                    group_size=batch.num_generations,
-                    split=batch.split,
-                    step=None if state is None else int(state.global_step),
-                    extra={key: values[row] for key, values in data.items()},
-                    **given,
-                )
+        state = columns.get("trainer_state")
+        step = None if state is None else int(state.global_step)
+        ids: Sequence[Sequence[int] | None] = completion_ids or [None] * len(completions)
+        return [
+            self._sample(
+                batch, row, completion, ids[row], {k: v[row] for k, v in data.items()}, step
             )
-        return samples
+            for row, completion in enumerate(completions)
+        ]
+
+    def _sample(  # noqa: PLR0917 - what TRL knows of a row
+        self,
+        batch: _Batch,
+        row: int,
+        completion: Any,
+        token_ids: Sequence[int] | None,
+        data: dict[str, Any],
+        step: int | None,
+    ) -> Sample:
+        given = {field: data[column] for field, column in self._fields_of(data).items()}
+        if given.get("id") is not None:
+            given["id"] = str(given["id"])
+        return Sample(
+            prompt=batch.prompts[row],
+            response=_response(completion),
+            response_tokens=_token_count(completion, token_ids),
+            group=batch.group_of(row),
+            group_size=batch.num_generations,
+            split=batch.split,
+            step=step,
+            extra=data,
+            **given,
+        )
 
     def _fields_of(self, data: Mapping[str, Any]) -> dict[str, str]:
-        """By field of `Sample`, the column of this batch that it is read from."""
+        """By field of `Sample`, the column that it is read from."""
         for field, column in self._columns.items():
             if column not in data:
                 hint = did_you_mean(column, list(data))
@@ -277,6 +371,14 @@ class TrlReward:
                 "would add up the others as if this one were 0 where it abstains; give them to it: "
                 "zerowait.trl.reward(..., others=[(function, weight)])"
             )
+
+
+class _EarlyRows:
+    """The rows of a batch whose rewards were asked for during its rollout."""
+
+    def __init__(self, batch: _Batch) -> None:
+        self.batch = batch
+        self.rows: dict[int, tuple[Sample, Submitted[Reward]]] = {}
 
 
 class _Batch:
@@ -326,6 +428,10 @@ class _Batch:
                 )
 
 
+def _key(prompt: Any) -> str:
+    return prompt if isinstance(prompt, str) else repr(prompt)
+
+
 async def _awaited(future: Submitted[Reward]) -> Reward:
     return await future
 
@@ -359,15 +465,11 @@ def _response(completion: Any) -> str:
     return content_text(said[-1].get("content")) if said else ""
 
 
-def _token_count(
-    completion: Any, completion_ids: Sequence[Sequence[int]] | None, row: int
-) -> int | None:
+def _token_count(completion: Any, token_ids: Sequence[int] | None) -> int | None:
     """The tokens that the policy wrote; None where tools wrote some of them."""
-    if completion_ids is None:
+    if token_ids is None or (not isinstance(completion, str) and len(completion) > 1):
         return None
-    if not isinstance(completion, str) and len(completion) > 1:
-        return None
-    return len(completion_ids[row])
+    return len(token_ids)
 
 
 def _log(rewards: Sequence[Reward], columns: Mapping[str, Any]) -> None:
