@@ -31,6 +31,7 @@ import aiohttp
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.together import side_by_side
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError, ZerowaitError
 from zerowait.hub.http import metrics, wire
 from zerowait.hub.http.settings import ServiceSettings, is_loopback
@@ -279,8 +280,17 @@ class _Handlers:
         samples = wire.decode_openrlhf(
             await _body(request, self._settings.body_s), dict(request.query)
         )
-        rewards = await self._hub.score_all(samples)
-        return _json(wire.encode(wire.openrlhf_reply(rewards, self._settings.on_abstain)))
+        on_abstain = self._settings.on_abstain
+        if on_abstain == "neutral":
+            streamed = await side_by_side(self._hub.reward(sample) for sample in samples)
+            rewards = [each.reward for each in streamed]
+            values = [
+                each.number(sample.split) for each, sample in zip(streamed, samples, strict=True)
+            ]
+        else:
+            rewards = await side_by_side(self._hub.score(sample) for sample in samples)
+            values = [wire.openrlhf_value(reward, on_abstain) for reward in rewards]
+        return _json(wire.encode(wire.openrlhf_reply(rewards, values)))
 
 
 async def _body(request: web.Request, within_s: float, *, lines: bool = False) -> bytes:
