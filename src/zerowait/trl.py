@@ -35,7 +35,7 @@ from zerowait.types import Abstain, Reward, Sample, Score, content_text
 RewardFunction: TypeAlias = Callable[..., Any]
 """Another reward function of TRL's: called with keyword arguments, returns a value per row."""
 
-Generate: TypeAlias = Callable[[list[Any], Any], Iterable[tuple[int, dict[str, Any]]]]
+GenerateRows: TypeAlias = Callable[[list[Any], Any], Iterable[tuple[int, dict[str, Any]]]]
 """Generates completions: of prompts and trainer, each row's index and fields as it ends."""
 
 OLDEST: Final = (1, 14)
@@ -198,7 +198,7 @@ class TrlReward:
             return uuid.uuid4().hex
         return str(self._batches)  # all ranks score each batch in step
 
-    def rollout(self, generate: Generate) -> Callable[[list[Any], Any], dict[str, list[Any]]]:
+    def rollout(self, generate: GenerateRows) -> Callable[[list[Any], Any], dict[str, list[Any]]]:
         """TRL's ``rollout_func``, whose rows are judged while others are still being generated.
 
         Args:

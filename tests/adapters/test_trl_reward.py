@@ -7,13 +7,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer
 
 import zerowait
 import zerowait.trl
 from zerowait import ConfigError, DataError
 from zerowait.testing import FakeJudge, Script, Status
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
 
 RULE = {"components": {"answer": {"scorer": "qa_em"}}}
 RIGHT, WRONG = "<answer>Paris</answer>", "<answer>Rome</answer>"
@@ -180,17 +181,17 @@ def test_it_is_pickled_without_its_open_rewards_and_without_its_key_in_clear(rew
 def trained(tiny, tmp_path, function, steps=2, rollout_func=None, **arguments):
     """A trainer that has trained, and the batches of rewards and advantages that it logged."""
     rows = [{"prompt": f"capital of {name}?", "solution": "a"} for name in ("x", "y", "z", "w")]
-    config = GRPOConfig(
+    config = trl.GRPOConfig(
         output_dir=str(tmp_path / "out"), max_steps=steps, per_device_train_batch_size=8,
         num_generations=4, max_completion_length=8, report_to=[], use_cpu=True, bf16=False,
         logging_steps=1, save_strategy="no", learning_rate=1e-3, seed=3, disable_tqdm=True,
         **arguments,
     )  # fmt: skip
-    trainer = GRPOTrainer(
+    trainer = trl.GRPOTrainer(
         tiny,
         reward_funcs=function,
         args=config,
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=datasets.Dataset.from_list(rows),
         rollout_func=rollout_func,
     )
     trainer.train()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _RECONNECT_PAUSE_S: Final = (0.1, 0.5)
 _CONNECT_TIMEOUT_S: Final = 10.0
+_STATS_TIMEOUT_S: Final = 60.0
 _CALL_OVERHEAD_BYTES: Final = 64
 _ROWS_PER_CALL: Final = 16
 _decode_stats = msgspec.json.Decoder(Stats).decode
@@ -184,12 +185,12 @@ class HttpHub:
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
         try:
             async with (
-                asyncio.timeout(_CONNECT_TIMEOUT_S),
+                asyncio.timeout(_STATS_TIMEOUT_S),
                 self._session.get(f"{self._url}/v1/stats") as reply,
             ):
                 body = await reply.read()
-        except (aiohttp.ClientError, OSError) as error:
-            why = self._scrubber.text(str(error))
+        except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is one, without words
+            why = self._scrubber.text(str(error)) or f"not in {_STATS_TIMEOUT_S:g} s"
             raise HubLostError(f"the hub {self._name} does not answer: {why}") from None
         if reply.status != 200:
             raise self._error_of_status(reply.status, wire.error_message(body))
