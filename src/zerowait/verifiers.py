@@ -12,9 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-
-from verifiers import v1 as vf
+from typing import TYPE_CHECKING, Any
 
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Rewards
@@ -23,6 +21,9 @@ from zerowait.engine.plan import compile_plan
 from zerowait.errors import DataError, JudgementError, did_you_mean
 from zerowait.hub.http import RemoteRewards, connect
 from zerowait.types import Sample, Score
+
+if TYPE_CHECKING:
+    from verifiers import v1 as vf
 
 
 def reward(
@@ -49,6 +50,8 @@ def reward(
     Raises:
         ConfigError: the configuration is wrong.
     """
+    from verifiers import v1 as vf
+
     rewards = _RewardsOfProcess(config, url, token)
     del config, token  # a traceback may show local variables
 
