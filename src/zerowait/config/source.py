@@ -187,7 +187,9 @@ def _read_environment(node: yaml.Node, loader: yaml.SafeLoader, name: str) -> No
         line = node.start_mark.line + 1
         node.value = _VARIABLE.sub(lambda found: _of_environment(found, name, line), node.value)
         if node.style is None:
-            node.tag = loader.resolve(yaml.ScalarNode, node.value, (True, False))
+            node.tag = loader.resolve(  # type: ignore[no-untyped-call]
+                yaml.ScalarNode, node.value, (True, False)
+            )
 
 
 def _of_environment(found: re.Match[str], name: str, line: int) -> str:
