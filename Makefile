@@ -9,6 +9,8 @@ VENV ?= .venv
 # A third of the time a test waits for a process or a server: three keep two cores busy
 WORKERS ?= 3
 BIN := $(VENV)/bin
+# An environment on top of VENV: the packages must not decide which releases the others get
+ADAPTERS := $(VENV)-adapters
 
 # A package index that hiccups is asked again
 export PIP_RETRIES ?= 10
@@ -23,7 +25,7 @@ export RAY_USAGE_STATS_ENABLED ?= 0
 # Groups of tests in the order in which they were collected: the longest one is first
 IN_PARALLEL := --dist loadscope --no-loadscope-reorder
 
-.PHONY: quickstart tiny test unit lint format docs clean
+.PHONY: quickstart tiny test adapters unit lint format docs clean
 
 quickstart: $(VENV)/.ready
 	@$(BIN)/python recipes/quickstart/run.py $(ARGS)
@@ -32,7 +34,11 @@ tiny: $(VENV)/.ready
 	@$(BIN)/python recipes/tiny/run.py $(ARGS)
 
 test: $(VENV)/.ready-test
-	@$(BIN)/python -m pytest $(IN_PARALLEL) -n $(WORKERS) $(ARGS)
+	@$(BIN)/python -m pytest $(IN_PARALLEL) -n $(WORKERS) --ignore=tests/adapters $(ARGS)
+
+# The adapters for TRL, OpenRLHF and verifiers, called by the real packages.
+adapters: $(ADAPTERS)/.ready
+	@$(ADAPTERS)/bin/python -m pytest tests/adapters $(ARGS)
 
 # Under a minute: what starts no process and no server, and does not import verl.
 unit: $(VENV)/.ready-test
@@ -52,7 +58,7 @@ docs: $(VENV)/.ready-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 clean:
-	rm -rf $(VENV) runs site
+	rm -rf $(VENV) $(ADAPTERS) runs site
 
 # A torch that PYTHON already has (a build for your GPU) is used as it is; none is ever replaced.
 # What is left of an environment that could not be made must not look like one.
@@ -73,4 +79,13 @@ $(VENV)/.ready-test: $(VENV)/.ready
 
 $(VENV)/.ready-docs: $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
+
+$(ADAPTERS)/.ready: $(VENV)/.ready-test
+	@rm -rf $(ADAPTERS)
+	@$(BIN)/python -m venv $(ADAPTERS)
+	@$(BIN)/python -c "import site; print(*site.getsitepackages(), sep='\\n')" > $$($(ADAPTERS)/bin/python -c "import site; print(site.getsitepackages()[0])")/below.pth
+	@$(ADAPTERS)/bin/python -m pip install --quiet --upgrade pip
+	@$(ADAPTERS)/bin/python -m pip install --quiet --group adapters
+	@$(ADAPTERS)/bin/python -m pip install --quiet --no-deps openrlhf==0.11.2
 	@touch $@

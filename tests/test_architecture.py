@@ -41,7 +41,8 @@ MAY_IMPORT = {
     "verl": CORE | {"hub", "search"},
     "tiny_models": FLOOR | {"search", "testing", "verl"},
     "cli": CORE | {"hub", "observe", "search", "testing", "tiny_models", "verl"},
-    "__init__": FLOOR | {"engine"},
+    **dict.fromkeys(("trl", "openrlhf", "verifiers"), CORE | {"hub"}),
+    "__init__": FLOOR | {"engine", "hub"},
     "__main__": {"cli"},
 }
 
@@ -151,6 +152,7 @@ def test_every_room_is_listed():
 
 # Names that stand in several modules and mean the same in each.
 SHARED_NAMES = {
+    "reward": "makes a trainer's reward function of a configuration",
     "T": "a type variable",
     "R": "a type variable",
     "build": "a function of `config`, and the command `zerowait retriever build`",

@@ -39,7 +39,7 @@ def ci(tmp_path):
 
 def test_an_installation_that_fails_twice_is_tried_a_third_time(ci):
     done, calls = ci("[12]\\ *")
-    assert calls == [".venv/.ready-test"] * 3 + ["lint", "docs", "test"]
+    assert calls == [".venv/.ready-test"] * 3 + ["lint", "docs", "adapters", "test"]
     assert done.returncode == 0
     assert done.stdout.splitlines()[-1] == "made test"
     assert len(done.stderr.splitlines()) == 2
@@ -52,7 +52,7 @@ def test_an_installation_that_fails_three_times_is_a_failure_and_nothing_is_chec
     assert "failed 3 times" in done.stderr
 
 
-@pytest.mark.parametrize("check", ["lint", "docs", "test"])
+@pytest.mark.parametrize("check", ["lint", "docs", "adapters", "test"])
 def test_a_check_that_fails_is_a_failure_at_once(ci, check):
     done, calls = ci(f"*\\ {check}")
     assert calls.count(check) == 1

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from zerowait.config import RewardConfig
     from zerowait.engine import Engine, Rewards, Stats, open  # noqa: A004 - users write it so
     from zerowait.errors import ConfigError, DataError, JudgementError, ZerowaitError
+    from zerowait.hub.http import connect
     from zerowait.types import Abstain, FailureKind, Reward, Sample, Score, Skipped
 
 __version__ = "0.1.0"
@@ -37,6 +38,7 @@ __all__ = [
     "Skipped",
     "Stats",
     "ZerowaitError",
+    "connect",
     "open",
 ]
 
@@ -57,6 +59,7 @@ _ON_DEMAND = {
     "Skipped": "zerowait.types",
     "Stats": "zerowait.engine",
     "ZerowaitError": "zerowait.errors",
+    "connect": "zerowait.hub.http.remote",
     "open": "zerowait.engine",
 }
 _MODULES = ("errors", "types")

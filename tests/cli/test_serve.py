@@ -23,7 +23,7 @@ def config(tmp_path):
     [
         (["--host", "0.0.0.0"], "--host 0.0.0.0: other machines could spend your judge's money"),
         (["--token-env", "NO_SUCH_TOKEN"], "the environment variable NO_SUCH_TOKEN is not set"),
-        (["--on-abstain", "zero"], "--on-abstain zero: must be error or a number"),
+        (["--on-abstain", "zero"], "--on-abstain zero: must be error, neutral or a number"),
         (["--on-abstain", "nan"], "on_abstain must be a finite number"),
         (["--max-body-mb", "inf"], "--max-body-mb inf: must be greater than 0, and at most"),
         (["--port", "70000"], "--port 70000: must be from 0 to 65535"),

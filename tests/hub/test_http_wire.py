@@ -34,7 +34,7 @@ def test_a_sample_arrives_as_it_was_sent():
     sample = Sample(
         [{"role": "user", "content": "é\n"}], "r", ["x"], extra={"k": [1]}, group="g", step=3
     )
-    call = wire.decode_call(wire.encode_call(3, wire.encode(sample)))
+    call = wire.decode_call(wire.encode_call(3, wire.call_for(sample)))
     assert (call.id, wire.decode_sample(call.sample)) == (3, sample)
     assert not call.cancelled
     assert wire.decode_call(wire.encode_cancel(3)).cancelled
@@ -137,11 +137,12 @@ def test_a_request_that_is_not_openrlhfs_is_refused(arguments, constants, compla
 
 def test_an_abstention_is_the_number_that_the_user_chose_or_an_error_and_never_0():
     rewards = [Reward(1.0, {}, {"a/scored": 1.0}), REWARD]
-    answer = wire.openrlhf_reply(rewards, -0.5)
+    values = [wire.openrlhf_value(reward, -0.5) for reward in rewards]
+    answer = wire.openrlhf_reply(rewards, values)
     assert answer["rewards"] == answer["scores"] == [1.0, -0.5]
     assert answer["extra_logs"] == {"abstained": [0.0, 1.0], "a/scored": [1.0, 1.0]}
     with pytest.raises(JudgementError, match="b: timeout"):
-        wire.openrlhf_reply(rewards, None)
+        wire.openrlhf_value(rewards[1], None)
 
 
 def test_a_metric_that_some_row_does_not_have_is_left_out_of_openrlhfs_numbers():
@@ -149,5 +150,5 @@ def test_a_metric_that_some_row_does_not_have_is_left_out_of_openrlhfs_numbers()
         Reward(1.0, {}, {"a/scored": 1.0, "a/logic": 7.0}),
         Reward(1.0, {}, {"a/scored": 0.0, "a/logic": None}),
     ]
-    answer = wire.openrlhf_reply(rewards, None)
+    answer = wire.openrlhf_reply(rewards, [1.0, 1.0])
     assert answer["extra_logs"] == {"abstained": [0.0, 0.0], "a/scored": [1.0, 0.0]}

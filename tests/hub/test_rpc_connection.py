@@ -12,9 +12,9 @@ from zerowait.hub.rpc import (
     RpcAddress,
     RpcServer,
     Sessions,
-    connect,
     encode_message,
     frame,
+    open_connection,
     pump,
 )
 
@@ -57,7 +57,7 @@ class Hub:
     async def connection(self, name=NAME, silence_timeout_s=60.0):
         address = await self.server.address()
         assert address is not None
-        connection = await connect(
+        connection = await open_connection(
             address,
             name,
             dumps=pickle.dumps,
@@ -267,7 +267,7 @@ def test_a_worker_unpickles_nothing_from_a_stranger_at_the_hubs_former_address()
     async def scenario():
         async with await asyncio.start_server(stranger, HERE, 0) as server:
             address = RpcAddress(HERE, server.sockets[0].getsockname()[1], "h" * 32)
-            return await connect(
+            return await open_connection(
                 address, NAME, dumps=pickle.dumps, heartbeat_s=10.0, silence_timeout_s=60.0
             )
 
@@ -281,7 +281,7 @@ def test_a_server_has_no_address_without_a_host_and_none_after_closing():
         opened = await hub.server.address()
         hub.server.close()
         nowhere = RpcServer(hub.sessions, "192.0.2.1")  # an address that no machine has
-        unreachable = await connect(
+        unreachable = await open_connection(
             opened, NAME, dumps=pickle.dumps, heartbeat_s=10.0, silence_timeout_s=60.0
         )
         return opened, [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -33,7 +33,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         Path | None, typer.Option(help="Folder for rewards.jsonl and stats.jsonl.")
     ] = None,
     on_abstain: Annotated[
-        str, typer.Option(help="Answer of /get_reward for an abstention: error or a number.")
+        str, typer.Option(help="/get_reward for an abstention: error, neutral or a number.")
     ] = "error",
     body_s: Annotated[float, typer.Option(help="Seconds for reading a body.")] = 120,
     deadline_s: Annotated[float, typer.Option(help="Seconds for answering a request.")] = 1800,
@@ -76,13 +76,16 @@ def _bytes(max_body_mb: float) -> int:
     return int(max_body_mb * 2**20)
 
 
-def _number(on_abstain: str) -> float | None:
+def _number(on_abstain: str) -> float | Literal["neutral"] | None:
     if on_abstain == "error":
         return None
+    if on_abstain == "neutral":
+        return "neutral"
     try:
         return float(on_abstain)
     except ValueError:
-        raise ConfigError(f"--on-abstain {on_abstain}: must be error or a number") from None
+        what = f"--on-abstain {on_abstain}"
+        raise ConfigError(f"{what}: must be error, neutral or a number") from None
 
 
 def _print_url(url: str) -> None:

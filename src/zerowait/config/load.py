@@ -10,6 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from zerowait.config.build import build, converted, tree_at
+from zerowait.config.callables import name_of
 from zerowait.config.judgement import Panel, PanelEntry
 from zerowait.config.messages import kind_of
 from zerowait.config.schema import (
@@ -255,9 +256,9 @@ def _mapping(source: Source, at: KeyPath, tree: Any) -> dict[str, Any]:
 
 
 def _plain(tree: Any) -> Any:
-    """Nested mappings and sequences (OmegaConf's too) as dicts and lists."""
+    """Nested mappings and sequences (OmegaConf's too) as dicts and lists; functions as names."""
     if isinstance(tree, Mapping):
         return {str(key): _plain(tree[key]) for key in tree}
     if isinstance(tree, Sequence) and not isinstance(tree, str | bytes):
         return [_plain(item) for item in tree]
-    return tree
+    return name_of(tree) if callable(tree) else tree

@@ -65,6 +65,16 @@ class FailurePolicy(msgspec.Struct, frozen=True):
         own = (self.default, *self.kinds.values())
         return "drop_group" in own or any(each.can_drop for each in self.components.values())
 
+    def listed(self) -> list[tuple[tuple[str, ...], Policy]]:
+        """Every policy that the user chose, with its key path below ``on_failure``."""
+        chosen: list[tuple[tuple[str, ...], Policy]] = []
+        if self.default is not None:
+            chosen.append((("default",), self.default))
+        chosen += [((kind.value,), policy) for kind, policy in self.kinds.items()]
+        for name, own in self.components.items():
+            chosen += [((name, *path), policy) for path, policy in own.listed()]
+        return chosen
+
 
 class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
     """A rule: a built-in name or ``module:function``.

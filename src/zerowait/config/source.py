@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +17,8 @@ KeyPath = tuple[str | int, ...]
 
 _TEXT = "tag:yaml.org,2002:str"
 _MERGE = "tag:yaml.org,2002:merge"
+# in capitals, as variables are: ${x} may be a formula, and ${trainer.n} is Hydra's
+_VARIABLE = re.compile(r"(?P<escape>\$)?\$\{(?P<name>[A-Z_][A-Z0-9_]+)(?::-(?P<default>[^{}]*))?\}")
 _NO_TEXT = re.compile(r"[\x00\ud800-\udfff]")
 
 
@@ -138,6 +141,7 @@ def _parsed(text: str, name: str) -> tuple[Any, dict[KeyPath, int]]:
         if node is None:
             return None, lines
         _note_lines(node, (), lines, (name,))
+        _read_environment(node, loader, name)
         return loader.construct_document(node), lines
     finally:
         loader.dispose()
@@ -166,6 +170,39 @@ def _note_lines(
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             _note_lines(value, (*path, index), lines, inside)
+
+
+def _read_environment(node: yaml.Node, loader: yaml.SafeLoader, name: str) -> None:
+    """Put the environment's values in place of ``${NAME}`` and ``${NAME:-default}`` in values.
+
+    A value without quotes is read as what it then is: ``concurrency: ${SLOTS}`` is a number.
+    """
+    if isinstance(node, yaml.MappingNode):
+        for _, value in node.value:
+            _read_environment(value, loader, name)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _read_environment(value, loader, name)
+    elif isinstance(node, yaml.ScalarNode) and "${" in node.value:
+        line = node.start_mark.line + 1
+        node.value = _VARIABLE.sub(lambda found: _of_environment(found, name, line), node.value)
+        if node.style is None:
+            node.tag = loader.resolve(  # type: ignore[no-untyped-call]
+                yaml.ScalarNode, node.value, (True, False)
+            )
+
+
+def _of_environment(found: re.Match[str], name: str, line: int) -> str:
+    """The value of the variable that was found; ``$${NAME}`` is the text ``${NAME}``."""
+    if found["escape"]:
+        return found[0][1:]
+    value = os.environ.get(found["name"]) or found["default"]
+    if value is None:
+        raise ConfigError(
+            f"{name}:{line}: ${{{found['name']}}}: the environment variable {found['name']} is not "
+            f"set; give a default as ${{{found['name']}:-...}}, or write $${{ for the text itself"
+        )
+    return value
 
 
 def _reason(error: Exception, path: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -204,6 +206,7 @@ def _step(
         )
     assert isinstance(component, ScorerComponent)  # noqa: S101 - shapes have no step
     try:
+        _find_beside(config.base, component.scorer)
         scorer = resolve(component.scorer)
         options = with_files(component.scorer, component.options, config.base)
         check_options(component.scorer, options)
@@ -222,6 +225,16 @@ def _step(
         factor=component.weight,
         limits=_call_limits(config, name, component, options),
     )
+
+
+def _find_beside(base: Path, target: str) -> None:
+    """Let a function's module be found in the folder of the configuration, after all others."""
+    name = target.partition(":")[0].partition(".")[0]
+    if ":" not in target or not name.isidentifier() or name in sys.modules:
+        return
+    beside = (base / f"{name}.py").is_file() or (base / name / "__init__.py").is_file()
+    if beside and importlib.util.find_spec(name) is None:
+        sys.path.append(str(base.resolve()))
 
 
 def _call_limits(

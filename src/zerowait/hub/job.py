@@ -152,14 +152,20 @@ class JobHub:
         self._record(sample, reward, submitted_at, ticket=ticket)
         return reward
 
-    async def score_all(self, samples: Sequence[Sample]) -> list[Reward]:
+    async def score_all(
+        self, samples: Sequence[Sample], *, deadline_s: float | None = None
+    ) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
+
+        Args:
+            samples: to score.
+            deadline_s: see `Engine.score_all`.
 
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score_all`.
         """
         submitted_at = time.time()
-        rewards = await self._engine.score_all(samples)
+        rewards = await self._engine.score_all(samples, deadline_s=deadline_s)
         for sample, reward in zip(samples, rewards, strict=True):
             self._record(sample, reward, submitted_at)
         return rewards

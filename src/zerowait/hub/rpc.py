@@ -347,7 +347,7 @@ class RpcConnection(Generic[T, R]):
             self._timer = self._loop.call_later(self._tick_s, self._check_silence)
 
 
-async def connect(
+async def open_connection(
     address: RpcAddress,
     session: str,
     *,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
+from zerowait.config.callables import LOCAL, local_function
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.scorers.calling_convention import Convention, convention_of, is_async
 from zerowait.scorers.results import crash, outcome_of, outcomes_of, raised_at
@@ -29,6 +30,11 @@ class UserScorer:
     target: str
     function: Callable[..., Any]
     convention: Convention
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it lives in this process alone, and so can only be called here."""
+        return self.target.startswith(LOCAL)
 
     @property
     def is_async(self) -> bool:
@@ -101,6 +107,14 @@ def import_scorer(target: str) -> UserScorer:
 
 
 def _imported(target: str) -> Any:
+    if target.startswith(LOCAL):
+        function = local_function(target)
+        if function is None:
+            raise ConfigError(
+                f"{target} is a function of another process, which cannot be sent here: move it "
+                "into a module, and write module:function"
+            )
+        return function
     module_name, _, path = target.partition(":")
     if not module_name or not path:
         raise ConfigError(f"{target!r} names no function; write module:function")

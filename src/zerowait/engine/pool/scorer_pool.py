@@ -3,7 +3,8 @@
 Built-in rules share the processes of one `WorkerPool`, which grows while calls are slow. The
 functions of each component have processes of their own, so that no component waits for another
 one's function: synchronous functions ``workers`` processes, each with one call at a time;
-asynchronous ones a single process, in which up to ``concurrency`` calls overlap.
+asynchronous ones a single process, in which up to ``concurrency`` calls overlap. Functions that
+other processes cannot import, such as lambdas, run in this process: see `local_calls`.
 
 A call's deadline starts when a worker begins with it, never while it waits for a worker. Importing
 the user's module has a deadline of its own.
@@ -16,6 +17,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from zerowait.engine.pool.async_worker import AsyncWorker
+from zerowait.engine.pool.local_calls import LocalCalls
 from zerowait.engine.pool.microbatch import MicroBatches
 from zerowait.engine.pool.worker import ForkServer
 from zerowait.engine.pool.worker_pool import Growth, WorkerPool
@@ -74,6 +76,8 @@ class ScorerPool:
             raise ValueError(f"max_workers must be at least 1, not {max_workers}")
         self._take_lists = frozenset(name for name, each in functions.items() if each.takes_lists)
         self._overlapping = frozenset(name for name, each in functions.items() if each.overlaps)
+        self._local = {name: each for name, each in functions.items() if each.is_local}
+        self._local_calls: dict[CallLimits, LocalCalls] = {}
         self._load_timeout_s = load_timeout_s
         self._server = ForkServer(leak_bytes)
         self._rules = WorkerPool(
@@ -117,10 +121,13 @@ class ScorerPool:
         rule = selected(target, sample, options or {})
         if isinstance(rule, Abstain):
             return rule
+        limits = self._default if limits is None else limits
+        if rule.scorer in self._local:
+            calls = self._local_calls_of(limits)
+            return await calls.run(self._local[rule.scorer], sample, rule.options, timeout_s)
         call = worker_calls.packed_call(sample, rule.options)
         if isinstance(call, Abstain):
             return call
-        limits = self._default if limits is None else limits
         if rule.scorer in self._take_lists:
             batches = self._batches_of(limits)
             return await batches.run(rule.scorer, call, rule.options, timeout_s=timeout_s)
@@ -137,9 +144,16 @@ class ScorerPool:
             pool.close()
         for worker in self._async_workers.values():
             worker.close()
+        for calls in self._local_calls.values():
+            calls.close()
         await self._server.aclose()
         for batches in self._batches.values():
             await batches.aclose()
+
+    def _local_calls_of(self, limits: CallLimits) -> LocalCalls:
+        if limits not in self._local_calls:
+            self._local_calls[limits] = LocalCalls(limits.workers, limits.concurrency)
+        return self._local_calls[limits]
 
     def _pool_of(self, limits: CallLimits) -> WorkerPool:
         if limits not in self._functions:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import msgspec
 
@@ -14,18 +15,21 @@ from zerowait.client.scrubber import Scrubber
 from zerowait.config.checks import seconds
 from zerowait.config.urls import secrets_in_url, shown_url
 from zerowait.engine import Stats
+from zerowait.engine.together import first_of
 from zerowait.errors import ClosedError, ConfigError, DataError, HubLostError, ZerowaitError
 from zerowait.hub.http import wire
 from zerowait.hub.rpc import HEARTBEAT_S, PendingCalls
 from zerowait.hub.streaming import Streamed
-from zerowait.types import Sample, check_sample
+from zerowait.types import Reward, Sample, check_sample, samples_in
 
 if TYPE_CHECKING:
     import aiohttp
 
 _RECONNECT_PAUSE_S: Final = (0.1, 0.5)
 _CONNECT_TIMEOUT_S: Final = 10.0
+_STATS_TIMEOUT_S: Final = 60.0
 _CALL_OVERHEAD_BYTES: Final = 64
+_ROWS_PER_CALL: Final = 16
 _decode_stats = msgspec.json.Decoder(Stats).decode
 
 
@@ -51,7 +55,7 @@ class HttpHub:
         self,
         url: str,
         *,
-        token: str | None = None,
+        token: str | Secret | None = None,
         patience_s: float = 120.0,
         deadline_s: float = 3600.0,
     ) -> None:
@@ -60,7 +64,7 @@ class HttpHub:
         if not url.startswith(("http://", "https://")):
             raise ConfigError("the hub's url must start with http:// or https://")
         self._url = url.rstrip("/")
-        self._token = None if token is None else Secret(token)
+        self._token = Secret(token) if isinstance(token, str) else token
         del token
         keys, values = secrets_in_url(url)
         known: list[Secret | str] = [*keys]
@@ -70,7 +74,7 @@ class HttpHub:
         self._name = self._scrubber.text(shown_url(self._url))
         self._patience_s = seconds("patience_s", patience_s)
         self._deadline_s = seconds("deadline_s", deadline_s)
-        self._pending: PendingCalls[bytes, Streamed] = PendingCalls()
+        self._pending: PendingCalls[bytes, Streamed | list[Reward]] = PendingCalls()
         self._session: aiohttp.ClientSession | None = None
         self._connecting: asyncio.Task[None] | None = None
 
@@ -116,12 +120,54 @@ class HttpHub:
             HubLostError: the service was gone for longer than `patience_s`, or there was no
                 answer in `deadline_s`.
         """
+        check_sample(sample, "HttpHub.reward")
+        return cast("Streamed", await self._call(wire.call_for(sample)))
+
+    async def score_all(
+        self,
+        samples: Iterable[Sample],
+        *,
+        on_reward: Callable[[int, Reward], None] | None = None,
+        deadline_s: float | None = None,
+    ) -> list[Reward]:
+        """See `Engine.score_all`; the hub gets whole groups, several in a message.
+
+        Args:
+            samples: to score.
+            on_reward: called with a sample's index and final reward as soon as those of its
+                message are known.
+            deadline_s: seconds from when the hub gets them.
+
+        Raises:
+            JudgementError, DataError, ConfigError, HubLostError: see `reward`.
+        """
+        rows = samples_in(samples, "score_all", one="submit")
+        if deadline_s is not None:
+            deadline_s = seconds("deadline_s", deadline_s)
+        rewards: list[Reward | None] = [None] * len(rows)
+
+        async def one(indices: list[int]) -> None:
+            body = wire.call_for_all([rows[i] for i in indices], deadline_s)
+            for index, reward in zip(indices, await self._call(body), strict=True):
+                rewards[index] = reward
+                if on_reward is not None:
+                    on_reward(index, reward)
+
+        try:
+            async with asyncio.TaskGroup() as calls:
+                for indices in _whole_groups(rows):
+                    calls.create_task(one(indices))
+        except* ZerowaitError as errors:
+            raise first_of(errors) from None
+        return [reward for reward in rewards if reward is not None]
+
+    async def _call(self, body: bytes) -> Any:
+        """The hub's answer to a call, over however many connections it takes."""
         if self._connecting is None or self._connecting.done():
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
-        check_sample(sample, "HttpHub.reward")
         try:
             async with asyncio.timeout(self._deadline_s):
-                return await self._pending.call(wire.encode(sample))
+                return await self._pending.call(body)
         except TimeoutError:
             raise HubLostError(
                 f"the hub {self._name} gave no reward in {self._deadline_s:g} s"
@@ -139,12 +185,12 @@ class HttpHub:
             raise ClosedError("the hub's handle is not open: use it inside `async with`")
         try:
             async with (
-                asyncio.timeout(_CONNECT_TIMEOUT_S),
+                asyncio.timeout(_STATS_TIMEOUT_S),
                 self._session.get(f"{self._url}/v1/stats") as reply,
             ):
                 body = await reply.read()
-        except (aiohttp.ClientError, OSError) as error:
-            why = self._scrubber.text(str(error))
+        except (aiohttp.ClientError, OSError) as error:  # a TimeoutError is one, without words
+            why = self._scrubber.text(str(error)) or f"not in {_STATS_TIMEOUT_S:g} s"
             raise HubLostError(f"the hub {self._name} does not answer: {why}") from None
         if reply.status != 200:
             raise self._error_of_status(reply.status, wire.error_message(body))
@@ -197,8 +243,8 @@ class HttpHub:
                     )
                 if answer.error is not None:
                     self._pending.settle([(answer.id, wire.exception_of(answer.error))])
-                elif answer.streamed is not None:
-                    self._pending.settle([(answer.id, answer.streamed)])
+                elif (result := answer.streamed or answer.rewards) is not None:
+                    self._pending.settle([(answer.id, result)])
         finally:
             if sending is not None:
                 sending.cancel()
@@ -209,13 +255,15 @@ class HttpHub:
     async def _send_calls(self, socket: aiohttp.ClientWebSocketResponse, max_bytes: int) -> None:
         try:
             while True:
-                samples, cancelled = await self._pending.next_batch()
-                for call_id, sample in samples:
-                    if len(sample) + _CALL_OVERHEAD_BYTES > max_bytes:
-                        error = DataError(f"a sample is longer than the hub's {max_bytes} bytes")
+                calls, cancelled = await self._pending.next_batch()
+                for call_id, body in calls:
+                    if len(body) + _CALL_OVERHEAD_BYTES > max_bytes:
+                        error = DataError(
+                            f"a sample, or its group, is longer than the hub's {max_bytes} bytes"
+                        )
                         self._pending.settle([(call_id, error)])
                     else:
-                        await socket.send_bytes(wire.encode_call(call_id, sample))
+                        await socket.send_bytes(wire.encode_call(call_id, body))
                 for call_id in cancelled:
                     await socket.send_bytes(wire.encode_cancel(call_id))
         except ConnectionError:
@@ -233,3 +281,18 @@ class HttpHub:
         if status >= 500:
             return HubLostError(f"the hub {self._name} answers with {status}: {why}")
         return ConfigError(f"{self._name} answers with {status} and seems to be no hub: {why}")
+
+
+def _whole_groups(rows: Sequence[Sample]) -> Iterator[list[int]]:
+    """The indices of all rows in chunks of about 16, none of which divides a group."""
+    groups: dict[object, list[int]] = {}
+    for index, row in enumerate(rows):
+        groups.setdefault(index if row.group is None else f"={row.group}", []).append(index)
+    chunk: list[int] = []
+    for indices in groups.values():
+        chunk += indices
+        if len(chunk) >= _ROWS_PER_CALL:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk

@@ -28,10 +28,10 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import aiohttp
-import msgspec
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.together import side_by_side
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError, ZerowaitError
 from zerowait.hub.http import metrics, wire
 from zerowait.hub.http.settings import ServiceSettings, is_loopback
@@ -132,7 +132,7 @@ class HubSockets:
                     if call.id in calls:
                         calls[call.id].cancel()
                 elif not self._draining:
-                    task = tasks.create_task(self._answer(socket, call.id, call.sample))
+                    task = tasks.create_task(self._answer(socket, call))
                     calls[call.id] = task
                     task.add_done_callback(partial(_forget_call, calls, call.id))
             for task in calls.values():
@@ -148,26 +148,32 @@ class HubSockets:
         for socket in list(self._open):
             await socket.close(code=aiohttp.WSCloseCode.GOING_AWAY, message=b"the service ends")
 
-    async def _answer(
-        self, socket: web.WebSocketResponse, call_id: int, sample: msgspec.Raw
-    ) -> None:
+    async def _answer(self, socket: web.WebSocketResponse, call: wire.WireCall) -> None:
         with self._in_flight:
             try:
-                streamed = await self._hub.reward(wire.decode_sample(sample))
-                answer = wire.encode_result(call_id, streamed)
+                answer = await self._result(call)
             except ClosedError:
                 return  # the socket is closed next, and the client sends this call again
             except ZerowaitError as error:
-                answer = wire.encode_error(call_id, error)
+                answer = wire.encode_error(call.id, error)
             except Exception as error:  # noqa: BLE001 - logged, and the caller gets an error
                 _log.exception("a call of a hub's client failed")
                 kind = type(error).__name__
                 hub_error = ZerowaitError(f"the hub failed ({kind}): see its log")
-                answer = wire.encode_error(call_id, hub_error)
+                answer = wire.encode_error(call.id, hub_error)
             try:
                 await socket.send_bytes(answer)
             except ConnectionError:
                 return  # the client has gone
+
+    async def _result(self, call: wire.WireCall) -> bytes:
+        """The message that answers a call with what the hub says."""
+        if not call.samples:
+            streamed = await self._hub.reward(wire.decode_sample(call.sample))
+            return wire.encode_result(call.id, streamed)
+        samples = [wire.decode_sample(sample) for sample in call.samples]
+        rewards = await self._hub.score_all(samples, deadline_s=call.deadline_s)
+        return wire.encode_results(call.id, rewards)
 
 
 def _forget_call(calls: dict[int, asyncio.Task[None]], call_id: int, _: object) -> None:
@@ -274,8 +280,17 @@ class _Handlers:
         samples = wire.decode_openrlhf(
             await _body(request, self._settings.body_s), dict(request.query)
         )
-        rewards = await self._hub.score_all(samples)
-        return _json(wire.encode(wire.openrlhf_reply(rewards, self._settings.on_abstain)))
+        on_abstain = self._settings.on_abstain
+        if on_abstain == "neutral":
+            streamed = await side_by_side(self._hub.reward(sample) for sample in samples)
+            rewards = [each.reward for each in streamed]
+            values = [
+                each.number(sample.split) for each, sample in zip(streamed, samples, strict=True)
+            ]
+        else:
+            rewards = await side_by_side(self._hub.score(sample) for sample in samples)
+            values = [wire.openrlhf_value(reward, on_abstain) for reward in rewards]
+        return _json(wire.encode(wire.openrlhf_reply(rewards, values)))
 
 
 async def _body(request: web.Request, within_s: float, *, lines: bool = False) -> bytes:

@@ -7,6 +7,7 @@ import binascii
 import hmac
 import ipaddress
 import math
+from typing import Literal
 
 import msgspec
 
@@ -29,7 +30,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         deadline_s: seconds in which a request must be answered; later, the answer is 504.
         drain_s: seconds in which open requests may end after SIGINT or SIGTERM.
         on_abstain: the number that ``/get_reward`` of OpenRLHF returns for a sample that
-            abstained; None: an error.
+            abstained, or ``neutral`` for the mean of its group; None: an error.
 
     Raises:
         ConfigError: `host` is no loopback address and there is no token, or a number is out of its
@@ -43,7 +44,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     body_s: float = 120.0
     deadline_s: float = 1800.0
     drain_s: float = 30.0
-    on_abstain: float | None = None
+    on_abstain: float | Literal["neutral"] | None = None
 
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):
@@ -59,7 +60,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"max_body_bytes must be greater than 0, not {self.max_body_bytes}")
         if not (math.isfinite(self.drain_s) and self.drain_s >= 0):
             raise ConfigError(f"drain_s must be at least 0, not {self.drain_s}")
-        if self.on_abstain is not None and not math.isfinite(self.on_abstain):
+        if isinstance(self.on_abstain, float | int) and not math.isfinite(self.on_abstain):
             raise ConfigError(f"on_abstain must be a finite number, not {self.on_abstain}")
 
     def admits(self, authorization: str | None) -> bool:

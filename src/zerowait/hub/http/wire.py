@@ -19,6 +19,7 @@ from zerowait.errors import (
 from zerowait.hub.streaming import Streamed
 from zerowait.types import Reward, Sample
 
+_OPENRLHF_CONSTANTS: Final = ("data_source", "split", "group_size")
 _FIELDS: Final = tuple(Sample.__struct_fields__)
 # \uff5c is the wide bar in DeepSeek's special tokens
 _ENDING: Final = re.compile(
@@ -44,19 +45,28 @@ class ErrorBody(msgspec.Struct, frozen=True):
 
 
 class WireCall(msgspec.Struct, frozen=True):
-    """An `HttpHub`'s message: a call with a sample to reward, or without one to cancel the call."""
+    """An `HttpHub`'s message: a call with samples to reward, or without any to cancel the call.
+
+    Args:
+        id: of the call, unique in its connection.
+        sample: one row of a streaming trainer, answered by a `Streamed`.
+        samples: rows with their whole groups, answered by their rewards.
+        deadline_s: of `samples`, see `Engine.score_all`.
+    """
 
     id: int
     sample: msgspec.Raw = msgspec.Raw(b"")
+    samples: list[msgspec.Raw] = []
+    deadline_s: float | None = None
 
     @property
     def cancelled(self) -> bool:
         """Whether the message cancels the call."""
-        return not memoryview(self.sample)
+        return not memoryview(self.sample) and not self.samples
 
 
 class WireAnswer(msgspec.Struct, frozen=True):
-    """The service's message to an `HttpHub`: a call's reward or error.
+    """The service's message to an `HttpHub`: a call's reward, its rewards, or its error.
 
     The first message of a connection answers no call (`id` -1) and holds `max_message_bytes`, the
     limit for messages to the service.
@@ -64,6 +74,7 @@ class WireAnswer(msgspec.Struct, frozen=True):
 
     id: int
     streamed: Streamed | None = None
+    rewards: list[Reward] | None = None
     error: WireError | None = None
     max_message_bytes: int | None = None
 
@@ -118,9 +129,20 @@ def error_message(body: bytes) -> str:
         return " ".join(body[:200].decode(errors="replace").split())
 
 
-def encode_call(call_id: int, sample: bytes) -> bytes:
-    """The message that calls for the reward of an encoded sample."""
-    return b'{"id":%d,"sample":%b}' % (call_id, sample)
+def call_for(sample: Sample) -> bytes:
+    """The body of a call for one row of a streaming trainer."""
+    return b'"sample":%b' % encode(sample)
+
+
+def call_for_all(samples: Sequence[Sample], deadline_s: float | None) -> bytes:
+    """The body of a call for the rewards of rows with their whole groups."""
+    body = b'"samples":%b' % encode(samples)
+    return body if deadline_s is None else body + b',"deadline_s":%b' % encode(deadline_s)
+
+
+def encode_call(call_id: int, body: bytes) -> bytes:
+    """The message of a call, of the body that `call_for` or `call_for_all` made."""
+    return b'{"id":%d,%b}' % (call_id, body)
 
 
 def encode_cancel(call_id: int) -> bytes:
@@ -148,6 +170,11 @@ def encode_hello(max_message_bytes: int) -> bytes:
 def encode_result(call_id: int, streamed: Streamed) -> bytes:
     """The message that answers a call with its reward."""
     return encode(WireAnswer(call_id, streamed))
+
+
+def encode_results(call_id: int, rewards: list[Reward]) -> bytes:
+    """The message that answers a call with the rewards of its samples."""
+    return encode(WireAnswer(call_id, rewards=rewards))
 
 
 def encode_error(call_id: int, error: Exception) -> bytes:
@@ -201,15 +228,19 @@ def decode_openrlhf(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
 
     Args:
         body: ``{"query": [prompt + response], "prompts": [...], "labels": [...]}``.
-        constants: the URL's parameters, fields of every sample: ``data_source`` and ``split``.
+        constants: the URL's parameters, fields of every sample: ``data_source``, ``split`` and
+            ``group_size``, with which the rows of one prompt are a group.
 
     Raises:
         DataError: the body is no such request, or a query does not contain its prompt.
     """
     for name in constants:
-        if name not in ("data_source", "split"):
-            hint = did_you_mean(name, ["data_source", "split"])
+        if name not in _OPENRLHF_CONSTANTS:
+            hint = did_you_mean(name, _OPENRLHF_CONSTANTS)
             raise DataError(f"the URL has the parameter {name!r}, which does not exist{hint}")
+    fields: dict[str, Any] = dict(constants)
+    if "group_size" in fields:
+        fields["group_size"] = _whole_number("group_size", fields["group_size"])
     try:
         request = _decode_openrlhf_request(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -226,28 +257,22 @@ def decode_openrlhf(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
         if not found and prompt:
             raise DataError(f"query[{index}] does not hold prompts[{index}]")
         response = _ENDING.sub("", response if prompt else query)
-        row = {"prompt": prompt, "response": response, "ground_truth": labels[index], **constants}
+        row = {"prompt": prompt, "response": response, "ground_truth": labels[index], **fields}
+        if "group_size" in fields:
+            row["group"] = prompt
         samples.append(msgspec.convert(row, Sample))
     return samples
 
 
-def openrlhf_reply(rewards: Sequence[Reward], on_abstain: float | None) -> dict[str, Any]:
+def openrlhf_reply(rewards: Sequence[Reward], values: Sequence[float]) -> dict[str, Any]:
     """The reply to OpenRLHF: ``rewards``, ``scores`` and ``extra_logs``, a number for each sample.
 
     ``extra_logs`` leaves out a metric that any of the samples has no number for.
 
     Args:
         rewards: of the samples, in order.
-        on_abstain: the number for a sample that abstained, as the user chose it, or None.
-
-    Raises:
-        JudgementError: a sample abstained and `on_abstain` is None.
+        values: the number of each that OpenRLHF trains on.
     """
-    values = []
-    for reward in rewards:
-        if reward.value is None and on_abstain is None:
-            raise JudgementError(f"no reward was reached and --on-abstain is error: {reward.why}")
-        values.append(on_abstain if reward.value is None else reward.value)
     logs: dict[str, list[float]] = {"abstained": [float(r.abstained) for r in rewards]}
     for name in rewards[0].metrics if rewards else ():
         measured = [reward.metrics.get(name) for reward in rewards]
@@ -257,9 +282,32 @@ def openrlhf_reply(rewards: Sequence[Reward], on_abstain: float | None) -> dict[
     return {"rewards": values, "scores": values, "extra_logs": logs}
 
 
+def openrlhf_value(reward: Reward, on_abstain: float | None) -> float:
+    """The number of a sample that OpenRLHF trains on.
+
+    Args:
+        reward: of the sample.
+        on_abstain: the number for a sample that abstained, as the user chose it, or None.
+
+    Raises:
+        JudgementError: the sample abstained and `on_abstain` is None.
+    """
+    if reward.value is not None:
+        return reward.value
+    if on_abstain is None:
+        raise JudgementError(f"no reward was reached and --on-abstain is error: {reward.why}")
+    return on_abstain
+
+
 def _wire_error(error: Exception, message: str | None = None) -> WireError:
     text = str(error) if message is None else message
     return WireError(type(error).__name__, " ".join(text.split()))
+
+
+def _whole_number(name: str, text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise DataError(f"the URL's {name} has to be a whole number of at least 1, not {text!r}")
+    return int(text)
 
 
 def _decode_json(body: bytes, what: str = "the body") -> Any:

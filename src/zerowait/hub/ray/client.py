@@ -25,8 +25,8 @@ from zerowait.hub.rpc import (
     Pickler,
     RpcAddress,
     RpcConnection,
-    connect,
     encode_message,
+    open_connection,
     pump,
 )
 from zerowait.hub.slots import GoneError, ShardLoad
@@ -174,7 +174,7 @@ class TransportSelection:
                 # the hub still has the same address, so its restart did not cut the connection
                 self._avoid(address)
             if address is not None and address != self._avoided:
-                connection = await connect(
+                connection = await open_connection(
                     address,
                     name,
                     dumps=dumps,

@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from zerowait.config import (
-    FailurePolicy,
     JudgeComponent,
-    Policy,
     RewardConfig,
     ShapeComponent,
     load_config,
@@ -89,7 +87,7 @@ def refuse_unstreamable(config: RewardConfig, *, redraws: bool) -> None:
         config: the reward configuration.
         redraws: whether verl replaces a prompt whose rewards raised.
     """
-    for path, policy in _policies(config.on_failure):
+    for path, policy in config.on_failure.listed():
         if policy == "raise" and redraws:
             config.fail(
                 ("on_failure", *path),
@@ -178,13 +176,3 @@ def _refuse_neutral_alone(config: RewardConfig, verl_config: Any) -> None:
                     f"(rollout.n is 1) {estimator} has no siblings to be neutral against: choose "
                     "raise or {value: x}, or at least 2 responses",
                 )
-
-
-def _policies(on_failure: FailurePolicy) -> list[tuple[tuple[str, ...], Policy]]:
-    found: list[tuple[tuple[str, ...], Policy]] = []
-    if on_failure.default is not None:
-        found.append((("default",), on_failure.default))
-    found += [((kind.value,), policy) for kind, policy in on_failure.kinds.items()]
-    for name, own in on_failure.components.items():
-        found += [((name, *path), policy) for path, policy in _policies(own)]
-    return found

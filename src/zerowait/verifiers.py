@@ -1,0 +1,117 @@
+"""Reward method for tasks of verifiers (0.4 and later), which prime-rl and others train on.
+
+``class MyTask(vf.Task[MyData]): judged = zerowait.verifiers.reward("reward.yaml")``
+
+Where the reward abstains, the method raises: verifiers then records a `TaskError` on the trace, its
+own way of saying that a rollout was not scored, and never a reward of 0.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from zerowait.config import RewardConfig, load_config
+from zerowait.engine import Rewards
+from zerowait.engine import open as open_rewards
+from zerowait.engine.plan import compile_plan
+from zerowait.errors import DataError, JudgementError, did_you_mean
+from zerowait.hub.http import RemoteRewards, connect
+from zerowait.types import Sample, Score
+
+if TYPE_CHECKING:
+    from verifiers import v1 as vf
+
+
+def reward(
+    config: str | Path | Mapping[str, Any] | RewardConfig,
+    *,
+    ground_truth: str | None = None,
+    weight: float = 1.0,
+    url: str | None = None,
+    token: str | None = None,
+) -> Callable[..., Any]:
+    """A method for a `vf.Task`, decorated with `vf.reward`, that computes a trace's reward.
+
+    Each component's score is recorded as a metric of the trace.
+
+    Args:
+        config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
+        ground_truth: the field of the task's data with the gold answer; None: ``answer``, where the
+            data has it.
+        weight: of this reward in verifiers' sum.
+        url: a running ``zerowait serve`` with the same configuration, which all processes share;
+            None: each process has an engine of its own.
+        token: the value of the service's ``--token-env`` variable.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+    """
+    from verifiers import v1 as vf
+
+    rewards = _RewardsOfProcess(config, url, token)
+    del config, token  # a traceback may show local variables
+
+    async def zerowait(self: vf.Task, trace: vf.Trace) -> float:
+        """The reward of the root agent's last reply; a failed judgement raises."""
+        scored = await rewards.opened().submit(_sample(self.data, trace, ground_truth))
+        for name, outcome in scored.components.items():
+            if isinstance(outcome, Score):
+                trace.record_metric(f"zerowait/{name}", outcome.value)
+        if scored.value is None:
+            raise JudgementError(f"no reward was reached: {scored.why}")
+        return scored.value
+
+    method: Callable[..., Any] = vf.reward(zerowait, weight=weight)
+    return method
+
+
+class _RewardsOfProcess:
+    """Rewards that are opened with the first use in each process."""
+
+    def __init__(
+        self,
+        config: str | Path | Mapping[str, Any] | RewardConfig,
+        url: str | None,
+        token: str | None,
+    ) -> None:
+        self._config = load_config(config)
+        del config  # a mapping may hold a key
+        compile_plan(self._config)  # raises what is wrong before any rollout
+        self._url, self._token = url, token
+        self._opening = threading.Lock()
+        self._opened: tuple[int, Rewards | RemoteRewards] | None = None
+
+    def opened(self) -> Rewards | RemoteRewards:
+        """The rewards of this process; they close at its end."""
+        with self._opening:
+            if self._opened is None or self._opened[0] != os.getpid():
+                if self._url is None:
+                    self._opened = os.getpid(), open_rewards(self._config)
+                else:
+                    self._opened = os.getpid(), connect(self._url, token=self._token)
+            return self._opened[1]
+
+
+def _sample(data: vf.TaskData, trace: vf.Trace, ground_truth: str | None) -> Sample:
+    fields = data.model_dump(mode="json", exclude={"prompt"}, exclude_none=True)
+    column = ground_truth or "answer"
+    if ground_truth is not None and column not in fields:
+        hint = did_you_mean(column, list(fields))
+        raise DataError(f"ground_truth: the task's data has no field {column!r}{hint}")
+    prompt = data.prompt
+    return Sample(
+        prompt=prompt if isinstance(prompt, str) else [_message(each) for each in prompt or []],
+        response=trace.last_reply,
+        ground_truth=fields.get(column),
+        id=data.id,
+        extra=fields,
+    )
+
+
+def _message(message: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = message.model_dump(mode="json", exclude_none=True)
+    return fields

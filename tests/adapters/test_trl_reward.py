@@ -1,0 +1,263 @@
+"""The reward function for TRL, called as TRL calls it, and by TRL's own trainer."""
+
+import asyncio
+import math
+import pickle
+import time
+from types import SimpleNamespace
+
+import pytest
+
+import zerowait
+import zerowait.trl
+from zerowait import ConfigError, DataError
+from zerowait.testing import FakeJudge, Script, Status
+
+trl = pytest.importorskip("trl")
+datasets = pytest.importorskip("datasets")
+
+RULE = {"components": {"answer": {"scorer": "qa_em"}}}
+RIGHT, WRONG = "<answer>Paris</answer>", "<answer>Rome</answer>"
+
+
+def judged(judge, **settings):
+    return {
+        "components": {"quality": {"judge": "q"}},
+        "judges": {
+            "q": {
+                "endpoints": [{"base_url": judge.url, "model": "m"}],
+                "verdict": {"integer": [1, 10]},
+            }
+        },
+        "on_failure": {"default": "neutral"},
+        "traffic": {"attempts": 1, "give_up_after": 10000},
+        "cache": "off",
+    } | settings
+
+
+def call(function, completions, prompts=None, **columns):
+    prompts = prompts or ["Capital?"] * len(completions)
+    return asyncio.run(function(prompts=prompts, completions=completions, **columns))
+
+
+@pytest.fixture
+def reward():
+    made = []
+
+    def make(config=RULE, **arguments):
+        made.append(zerowait.trl.reward(config, **arguments))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_each_row_gets_its_value(reward):
+    assert call(reward(), [RIGHT, WRONG], ground_truth=["Paris", "Paris"]) == [1.0, 0.0]
+
+
+@pytest.mark.parametrize("column", ["ground_truth", "solution", "answer"])
+def test_the_gold_answer_is_found_under_the_names_that_data_sets_use(reward, column):
+    assert call(reward(), [RIGHT], **{column: ["Paris"]}) == [1.0]
+
+
+def test_a_column_of_any_name_can_be_the_gold_answer(reward):
+    function = reward(columns={"ground_truth": "gold"})
+    assert call(function, [RIGHT], gold=["Paris"], answer=["Rome"]) == [1.0]
+    with pytest.raises(DataError, match="no column 'gold'; did you mean 'golds'"):
+        call(function, [RIGHT], golds=["Paris"])
+    with pytest.raises(ConfigError, match="no field 'ground_thruth'; did you mean 'ground_truth'"):
+        reward(columns={"ground_thruth": "gold"})
+
+
+@pytest.mark.parametrize(
+    ("completion", "value"),
+    [
+        ([{"role": "assistant", "content": RIGHT}], 1.0),
+        ([{"role": "assistant", "content": [{"type": "text", "text": RIGHT}]}], 1.0),
+        ([{"role": "assistant", "content": None, "tool_calls": []}], 0.0),
+        (
+            [
+                {"role": "assistant", "content": None, "tool_calls": [{"type": "function"}]},
+                {"role": "tool", "name": "search", "content": WRONG},
+                {"role": "assistant", "content": RIGHT},
+            ],
+            1.0,
+        ),
+    ],
+)
+def test_chat_completions_are_judged_by_the_last_thing_the_policy_said(reward, completion, value):
+    prompts = [[{"role": "user", "content": "Capital?"}]]
+    assert call(reward(), [completion], prompts, solution=["Paris"]) == [value]
+
+
+def test_an_abstention_is_none_and_never_zero(reward):
+    fails = Status(status=500, share=0.5, always=True)
+    with FakeJudge(Script(faults=(fails,))) as judge:
+        values = call(reward(judged(judge)), [f"response {n}" for n in range(32)])
+    assert {value is None for value in values} == {True, False}
+    assert all(value is None or value > 0 for value in values)
+
+
+def test_other_functions_are_added_and_an_abstention_stays_none(reward):
+    async def length(completions, **_):
+        return [float(len(completion)) for completion in completions]
+
+    def sometimes(completions, **_):
+        return [None] * len(completions)
+
+    fails = Status(status=500, share=0.5, always=True)
+    rows = [f"response {n}" for n in range(32)]
+    with FakeJudge(Script(faults=(fails,))) as judge:
+        alone = call(reward(judged(judge)), rows)
+        summed = call(reward(judged(judge), others=[(length, 0.5), sometimes]), rows)
+    expected = [None if v is None else v + len(r) / 2 for v, r in zip(alone, rows, strict=True)]
+    assert summed == expected
+
+
+def test_a_function_beside_it_in_the_trainer_is_refused(reward):
+    function = reward()
+    trainer = SimpleNamespace(
+        reward_funcs=[function, len],
+        reward_func_names=["zerowait", "len"],
+        model=SimpleNamespace(training=True),
+        num_generations=1,
+    )
+    trainer.log = lambda name, value: None
+    log_metric = type("Bound", (), {"__self__": trainer, "__call__": lambda *_: None})()
+    with pytest.raises(ConfigError, match=r"'len' beside 'zerowait'.*others="):
+        call(function, [RIGHT], solution=["Paris"], log_metric=log_metric)
+
+
+def test_the_policies_that_trl_cannot_carry_out_are_refused(reward):
+    with pytest.raises(ConfigError, match=r"on_failure.default is 'mask', which TRL cannot do"):
+        reward(RULE | {"on_failure": {"default": "mask"}})
+    with pytest.raises(ConfigError, match=r"on_failure.timeout is 'mask'"):
+        reward(RULE | {"on_failure": {"default": "neutral", "timeout": "mask"}})
+
+
+def test_rows_that_are_not_made_of_groups_are_refused(reward):
+    function = reward(num_generations=2)
+    with pytest.raises(DataError, match="rows 0 and 1 should answer one prompt"):
+        call(function, [RIGHT, WRONG], ["Capital?", "Another?"], solution=["Paris", "Paris"])
+
+
+def test_a_shape_sees_the_groups_that_trl_made(reward):
+    config = {
+        "components": {
+            "answer": {"scorer": "qa_em"},
+            "short": {"shape": "group_linear", "coefficient": 0.5},
+        }
+    }
+    rows = [RIGHT, RIGHT + " and more", RIGHT, RIGHT + " and again more"]
+    ids = [[0] * len(row) for row in rows]
+    prompts = ["one", "one", "two", "two"]
+    with zerowait.open(config) as rewards:
+        expected = rewards.score(
+            zerowait.Sample(p, r, "Paris", group=p, response_tokens=len(r))
+            for p, r in zip(prompts, rows, strict=True)
+        )
+    values = call(reward(config), rows, prompts, completion_ids=ids, answer=["Paris"] * 4)
+    assert values == [each.value for each in expected]
+
+
+def test_it_is_pickled_without_its_open_rewards_and_without_its_key_in_clear(reward):
+    with FakeJudge() as judge:
+        config = judged(judge)
+        config["judges"]["q"]["endpoints"][0]["api_key"] = "planted-key"
+        function = reward(config)
+        assert call(function, ["response"])[0] is not None
+        pickled = pickle.dumps(function)
+        assert b"planted-key" not in pickled
+        again = pickle.loads(pickled)
+        try:
+            assert again.__name__ == "zerowait"
+            assert call(again, ["response"])[0] is not None
+        finally:
+            again.close()
+
+
+def trained(tiny, tmp_path, function, steps=2, rollout_func=None, **arguments):
+    """A trainer that has trained, and the batches of rewards and advantages that it logged."""
+    rows = [{"prompt": f"capital of {name}?", "solution": "a"} for name in ("x", "y", "z", "w")]
+    config = trl.GRPOConfig(
+        output_dir=str(tmp_path / "out"), max_steps=steps, per_device_train_batch_size=8,
+        num_generations=4, max_completion_length=8, report_to=[], use_cpu=True, bf16=False,
+        logging_steps=1, save_strategy="no", learning_rate=1e-3, seed=3, disable_tqdm=True,
+        **arguments,
+    )  # fmt: skip
+    trainer = trl.GRPOTrainer(
+        tiny,
+        reward_funcs=function,
+        args=config,
+        train_dataset=datasets.Dataset.from_list(rows),
+        rollout_func=rollout_func,
+    )
+    trainer.train()
+    return trainer
+
+
+def test_trls_trainer_leaves_abstained_rows_out_of_baseline_and_update(tiny, tmp_path, reward):
+    """Half of the judge's replies fail: the advantages are those of the judged rows alone."""
+    fails = Status(status=500, share=0.5, always=True)
+    with FakeJudge(Script(faults=(fails,))) as judge:
+        trainer = trained(tiny, tmp_path, reward(judged(judge)))
+    logs = trainer._logs
+    values = [None if math.isnan(value) else value for value in logs["rewards"]["zerowait"]]
+    advantages = list(logs["advantages"])
+    assert len(values) == 8
+    assert None in values
+    for first in (0, 4):
+        group, given = values[first : first + 4], advantages[first : first + 4]
+        judged_values = [value for value in group if value is not None]
+        for value, advantage in zip(group, given, strict=True):
+            assert advantage == pytest.approx(expected_advantage(value, judged_values), abs=1e-4)
+    assert {"quality"} <= set(logs["extra"])
+    shown = list(logs["extra"]["quality"])
+    for value, cell in zip(values, shown, strict=True):
+        assert cell == ("abstained: http_error" if value is None else pytest.approx(value))
+    metrics = trainer.state.log_history[0]
+    assert 0 < metrics["zerowait/abstained"] < 1
+
+
+def expected_advantage(value, judged_values):
+    if value is None or len(judged_values) < 2:
+        return 0.0
+    mean = sum(judged_values) / len(judged_values)
+    spread = (sum((v - mean) ** 2 for v in judged_values) / (len(judged_values) - 1)) ** 0.5
+    return (value - mean) / (spread + 1e-4)
+
+
+def test_trls_trainer_logs_no_metric_for_what_was_not_measured(tiny, tmp_path, reward):
+    trainer = trained(tiny, tmp_path, reward(), steps=1)
+    assert trainer.state.log_history[0]["reward"] == pytest.approx(0.0)
+    assert trainer.state.log_history[0]["zerowait/abstained"] == 0.0
+
+
+def test_rows_are_judged_while_others_are_still_generated(tiny, tmp_path, reward, monkeypatch):
+    """The judge has answered the first rows of a batch before its last row has ended."""
+    monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
+    waited = []
+    with FakeJudge() as judge:
+        function = reward(judged(judge))
+
+        def generate(prompts, trainer):
+            before = judge.seen.answered
+            for row, prompt in enumerate(prompts):
+                if row == len(prompts) - 1:
+                    waited.append(until(lambda n=before + row: judge.seen.answered >= n))
+                ids = trainer.processing_class(f"{prompt}{row}")["input_ids"]
+                yield row, {"prompt_ids": [5], "completion_ids": ids, "logprobs": [0.0] * len(ids)}
+
+        trainer = trained(tiny, tmp_path, function, rollout_func=function.rollout(generate))
+        assert judge.seen.answered == 16
+    assert waited == [True, True]
+    assert not any(math.isnan(value) for value in trainer._logs["rewards"]["zerowait"])
+
+
+def until(condition, within_s=60.0):
+    end = time.monotonic() + within_s
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    return condition()
