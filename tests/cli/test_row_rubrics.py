@@ -80,9 +80,7 @@ def test_score_refuses_a_file_with_a_malformed_rubric(tmp_path, reward, zerowait
 @pytest.mark.parametrize(("server", "form"), [("enforced", "json_schema"), ("deepseek", "prompt")])
 def test_ask_shows_in_which_form_a_verdict_was_asked_for(reward, zerowait, server, form):
     with FakeJudge(Script(structured=server)) as judge:
-        done = zerowait(
-            "doctor", "config", reward(judge.url, integer=[1, 5]), "--ask", "--json"
-        )
+        done = zerowait("doctor", "config", reward(judge.url, integer=[1, 5]), "--ask", "--json")
         shown = zerowait("doctor", "config", reward(judge.url, rubric="extra.r"), "--ask")
     (answer,) = json.loads(done.stdout)["answers"]
     assert answer["form"] == form
