@@ -18,6 +18,7 @@ import zerowait.config as settings
 import zerowait.verl
 from zerowait.cli import app
 from zerowait.config.load import _TOP as REWARD_KEYS
+from zerowait.config.row_rubric import Batches
 from zerowait.config.schema import EverySteps
 from zerowait.engine import ALARMS, Stats
 from zerowait.events import Drift, Event
@@ -52,6 +53,7 @@ SECTIONS = {
     "`judges.NAME`": settings.Judge,
     "`judges.NAME.endpoints`": settings.Endpoint,
     "`judges.NAME.verdict`": settings.VerdictRule,
+    "`judges.NAME.ask`": Batches,
     "`judges.NAME.votes`": settings.Votes,
     "`judges.NAME.monitor`": settings.Monitor,
     "`judges.NAME.monitor.rebalance`": settings.Rebalance,

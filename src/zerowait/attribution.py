@@ -136,6 +136,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
             that is used up, 400 for what only this request is at fault for.
         words: the provider's own, shortened; they may quote a key, so they are scrubbed before.
         ending: the word in ``finish_reason``, where it is unknown.
+        about_format: whether the words speak of structured output: its field, or the schema in it.
     """
 
     kind: FailureKind
@@ -144,6 +145,7 @@ class Attribution(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     words: str
     ending: str = ""
+    about_format: bool = False
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True):
@@ -599,9 +601,17 @@ def _by_rule(status: int, report: _Report, where: str, *, has_wait: bool) -> Att
         again=rule.again,
         status=status if rule.status is None else rule.status,
         words=_told(status, where, report.shown(), rule.again),
+        about_format=_ABOUT_FORMAT.search(said) is not None,
     )
 
 
+_ABOUT_FORMAT: Final = _any(
+    r"response[_ -]?(?:format|schema|mime)|json[_ -]?schema|json[_ -]?mode|json_object",
+    r"structured[_ -]?outputs?|output_config|text\.format|guided[_ -]?\w+|constrained decoding",
+    r"\b(?:xgrammar|outlines|lm-format-enforcer|llguidance|grammar)\b|additionalProperties",
+    r"grammar[_ -]?backend",
+)
+"""OpenAI, Azure, Anthropic, Gemini, DeepSeek, vLLM, SGLang, TGI, llama.cpp, Ollama, LiteLLM."""
 _ANSWER_TOO_LONG: Final = _any(
     r"is too large: (?P<asked>\d+)\D{0,60}context length is (?P<most>\d+)",
     r"context length is (?P<most2>\d+)[\s\S]{0,160}?"

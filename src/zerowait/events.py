@@ -87,6 +87,21 @@ class AccountExhausted(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
+class FormRefused(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint refuses structured output; told once for each form.
+
+    The judge is asked by the prompt alone there, unless its verdict says ``structured: on``.
+
+    Args:
+        form: ``integer``, ``number``, ``choice``, ``criteria`` or the path of a schema.
+        why: the endpoint's words.
+    """
+
+    endpoint: str
+    form: str
+    why: str
+
+
 class EndingUnknown(msgspec.Struct, frozen=True, kw_only=True):
     """A reply has an unknown ``finish_reason``, so it may be incomplete; told once for each.
 
@@ -326,6 +341,7 @@ Event: TypeAlias = (
     | LimitChanged
     | QuotaLearned
     | AccountExhausted
+    | FormRefused
     | EndingUnknown
     | EndpointEjected
     | EndpointReturned

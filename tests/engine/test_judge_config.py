@@ -65,7 +65,7 @@ def refused(tmp_path, monkeypatch):
         (FREE | {"rubric": "tool_criteria"}, "the rubric 'tool_criteria' has criteria, and so has a schema verdict"),
         # schema
         (J | {"verdict": {"schema": "s.json"}}, "judges.j.verdict is wrong: a schema verdict needs value"),
-        (J | {"verdict": {"integer": [1, 3], "value": "/a"}}, "value and structured belong to a schema verdict"),
+        (J | {"verdict": {"integer": [1, 3], "value": "/a"}}, "value belongs to a schema verdict"),
         (J | {"verdict": {"integer": [1, 3], "schema": "s.json"}}, "exactly one of integer, number, choice, schema"),
         (J | {"verdict": {"schema": "t.json", "value": "/a"}}, "the schema t.json cannot be read"),
         (J | {"verdict": {"schema": "s.json", "value": "/b"}}, "value /b is not in s.json"),

@@ -169,6 +169,7 @@ def _add_commands() -> None:
         cache,
         data,
         doctor,
+        doctor_data,
         doctor_judge,
         judge,
         report,

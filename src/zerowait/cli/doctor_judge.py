@@ -116,6 +116,10 @@ def _trial(config: RewardConfig, name: str, exploits: CanarySet) -> _Trial:
         config.fail(("judges", name), "is a monitor: its verdict is a prediction, not a mark")
     if procedure.comparison is not None:
         config.fail(("judges", name), "compares responses; canaries need a verdict on one response")
+    if procedure.of_row:
+        config.fail(
+            ("judges", name, "verdict"), "is by each row's own rubric, which the canaries have not"
+        )
     if bounds is None:
         config.fail(
             ("judges", name, "verdict"),

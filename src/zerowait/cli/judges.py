@@ -16,6 +16,7 @@ from zerowait.config import (
     RewardConfig,
     VerdictRule,
 )
+from zerowait.config.row_rubric import Batches
 from zerowait.engine.plan import Plan
 from zerowait.errors import did_you_mean
 from zerowait.judge import Procedure
@@ -85,6 +86,8 @@ def _verdict(rule: VerdictRule) -> str:
     if rule.schema is not None:
         places = rule.value if isinstance(rule.value, str) else ", ".join(rule.value or ())
         return f"{places} of an object by {rule.schema}"
+    if rule.rubric is not None:
+        return f"{rule.aggregation} by the criteria in {rule.rubric}"
     if rule.reward is not None:
         low_high = () if rule.reward == "raw" else rule.reward
         return " to ".join([f"{end:g}" for end in low_high] or ["its number as it is"])
@@ -100,6 +103,9 @@ def _steps(judge: Judge, procedure: Procedure) -> Iterator[str]:
     if procedure.criteria:
         weights = ", ".join(f"{c.name} {c.weight:g}" for c in procedure.criteria)
         yield f"criteria {weights} {'apart' if procedure.apart else 'together'}"
+    if procedure.of_row and judge.verdict.aggregation != "implicit":
+        size = judge.ask.batch if isinstance(judge.ask, Batches) else None
+        yield f"{size} criteria in one call" if size else f"criteria {judge.ask or 'together'}"
     if judge.votes is not None:
         yield f"{judge.votes.n} votes by {judge.votes.by}, {judge.votes.needed} needed"
     if judge.monitor is not None:
@@ -124,6 +130,8 @@ def _compared(comparison: Comparison) -> str:
 def _cost(procedure: Procedure) -> str:
     """The number of calls; n is the number of distinct responses in a group."""
     comparison = procedure.comparison
+    if procedure.of_row and not procedure.calls:
+        return "calls by the number of a row's criteria"
     if comparison is None or comparison.against == "reference":
         return f"{_times(procedure.calls)} a sample"
     if comparison.kind == "rank":

@@ -7,6 +7,7 @@ import os
 import socket
 from collections.abc import Mapping
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -17,15 +18,19 @@ from zerowait.client.http.proxy import proxy_for
 from zerowait.config import RewardConfig
 from zerowait.config.urls import shown_url
 from zerowait.engine.credentials import credentials
+from zerowait.engine.judging.plan import check_row_rubrics
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
+from zerowait.judge import RowCriterion
 from zerowait.search import Failed, Retriever, RetrieverSettings
+from zerowait.types import Sample
 from zerowait.verl.launch.data_columns import check_data_file
 from zerowait.verl.launch.hydra_syntax import flattened, read
 from zerowait.verl.launch.recipe import Recipe
 from zerowait.verl.launch.steps import steps_of
 from zerowait.verl.rewards.filter_metric import check_filter_metric
 from zerowait.verl.rewards.streaming_rules import refuse_lone_comparison, refuse_unstreamable
+from zerowait.verl.rows import mapping_in
 
 _CONNECT_S: Final = 5.0
 _RETRIEVER_S: Final = 5.0
@@ -55,9 +60,10 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     key = str(overrides.get("data.prompt_key", recipe.data.prompt_key))
     data = recipe.data
     train = _files(recipe, data.train, overrides.get("data.train_files"))
-    rows = sum(check_data_file(file, prompt_key=key) for file in train)
+    check = partial(check_rubrics_of, recipe.reward) if has_row_rubrics(recipe.reward) else None
+    rows = sum(check_data_file(file, prompt_key=key, check=check) for file in train)
     for file in _files(recipe, data.validation, overrides.get("data.val_files")):
-        check_data_file(file, prompt_key=key)
+        check_data_file(file, prompt_key=key, check=check)
     batch = overrides.get("data.train_batch_size")
     if batch is not None:
         _check_batch(batch, rows)
@@ -69,6 +75,28 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     steps_of(recipe, extra, rows=rows if len(train) == len(named) else None)
     if connect:
         check_retriever(recipe, {key.lstrip("+"): value for key, value in overrides.items()})
+
+
+def has_row_rubrics(config: RewardConfig) -> bool:
+    """Whether some judge of `config` reads the row's own rubric."""
+    return any(judge.verdict.rubric is not None for judge in config.judges.values())
+
+
+def check_rubrics_of(
+    config: RewardConfig, row: Mapping[str, Any]
+) -> list[tuple[RowCriterion, ...]]:
+    """The rubrics in a row to train on or to score, one for each judge that reads one.
+
+    Raises:
+        DataError: a rubric is missing or malformed; names the column and the criterion.
+    """
+    given = mapping_in(row.get("extra", row.get("extra_info")))
+    given = given if isinstance(given, dict) else {}
+    # of a row to train on, verl hands on extra_info alone
+    extra = given if "reward_model" in row else {**row, **given}
+    source = row.get("data_source")
+    sample = Sample("", "", data_source=source if isinstance(source, str) else "", extra=extra)
+    return check_row_rubrics(config, sample)
 
 
 def check_reward(

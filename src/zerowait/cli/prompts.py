@@ -76,7 +76,7 @@ async def _prompts(
     async with Engine(only, transport=transport) as engine:
         if samples is None:
             plan = engine.plan.judges
-            samples = example_samples(plan.procedures[name], plan.rubrics[name])
+            samples = example_samples(plan.procedures[name], plan.rubrics[name], judge.verdict)
         try:
             rewards = await engine.score_all(samples)
         except DataError as error:  # the row has no siblings that it could be compared with

@@ -32,7 +32,7 @@ from zerowait.client.limits.limiter import (
     Slot,
 )
 from zerowait.client.limits.quota import Quota, Reservation
-from zerowait.client.request_state import RequestCounts
+from zerowait.client.request_state import FormRefusedError, RequestCounts
 from zerowait.client.retry import GiveUp, Retry, RetryContext, decide
 from zerowait.client.secret import Secret
 from zerowait.client.target import Target, target
@@ -49,6 +49,7 @@ __all__ = [
     "EndpointState",
     "EndpointStates",
     "FixedLimit",
+    "FormRefusedError",
     "Gauge",
     "GiveUp",
     "HttpTransport",

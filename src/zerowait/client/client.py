@@ -17,7 +17,7 @@ from zerowait.client.endpoint_state import EndpointStates, PooledEndpoint
 from zerowait.client.failures import FailureHandler
 from zerowait.client.http.proxy import proxy_for
 from zerowait.client.limits.limiter import Limiter, Slot
-from zerowait.client.request_state import RequestCounts, RequestState
+from zerowait.client.request_state import FormRefusedError, RequestCounts, RequestState
 from zerowait.client.secret import Secret
 from zerowait.client.target import target
 from zerowait.client.transport import Reply, Transport, TransportError
@@ -92,6 +92,7 @@ class JudgeClient:
             )
             for endpoint, key in zip(self.endpoints, keys, strict=True)
         ]
+        self._states = [endpoint.state for endpoint in endpoints]
         self._pool = EndpointPool(endpoints, self.traffic.deadline_s)
         self._sender = Sender(
             self.transport,
@@ -117,6 +118,7 @@ class JudgeClient:
         deadline_s: float | None = None,
         sent: Callable[[], None] | None = None,
         counts: RequestCounts | None = None,
+        form: str = "",
     ) -> JudgeReply | Abstain:
         """The judge's reply to `body`, or an Abstain that says why there is none.
 
@@ -134,11 +136,15 @@ class JudgeClient:
                 before it; the time in our queues never counts. Default: ``traffic.deadline_s``.
             sent: called at the first send, from when on the answer may cost money.
             counts: what the request took is added to it, however it ends.
+            form: of the answer that the endpoint is asked to enforce, by name; empty for none.
+
+        Raises:
+            FormRefusedError: the endpoint does not enforce that form.
         """
         clock = asyncio.get_running_loop().time
         allowed_s = self.traffic.deadline_s if deadline_s is None else deadline_s
         endpoint = self._pool.only or self._pool.first(clock())
-        request = RequestState(endpoint, body, allowed_s, sent, counts)
+        request = RequestState(endpoint, body, allowed_s, sent, counts, form)
         try:
             while True:
                 if request.wait_s > 0:
@@ -160,6 +166,22 @@ class JudgeClient:
                     return ended
         finally:
             request.end()
+
+    def refuses(self, form: str) -> bool:
+        """Whether one of the endpoints has refused to enforce this form of answer.
+
+        One is enough, so that all verdicts of a judge are asked for in the same way.
+        """
+        for state in self._states:  # noqa: SIM110 - asked for each sample: no generator
+            if form in state.refused_forms:
+                return True
+        return False
+
+    def learn_refusal(self, endpoint: str, form: str) -> None:
+        """Another process learned that the endpoint of this name refuses a form of answer."""
+        for state in self._states:
+            if state.name == endpoint:
+                state.refused_forms.add(form)
 
     async def _wait_for_slot(self, request: RequestState, slot: Slot) -> bool:
         """Whether the slot is held and may be used; not if the circuit opened meanwhile."""
@@ -190,6 +212,8 @@ class JudgeClient:
         if not reserved and not await self._queue(request, _reservation(request)):
             return None
         endpoint = request.endpoint
+        if request.form in endpoint.state.refused_forms:  # while it waited in the queue
+            raise FormRefusedError(endpoint.target.name, "it has refused this form before")
         breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
         now_s = asyncio.get_running_loop().time()
         reservation = request.start_attempt(now_s)

@@ -128,6 +128,7 @@ class EndpointState(msgspec.Struct, frozen=True):
         circuit: wakes waiting requests when the breaker opens or closes.
         load: requests assigned to it that have not ended, those in its queues included.
         warned: warnings that were given once, and are not repeated.
+        refused_forms: forms of structured output that it has refused, and is not asked for again.
     """
 
     name: str
@@ -138,6 +139,7 @@ class EndpointState(msgspec.Struct, frozen=True):
     circuit: CircuitSignal
     load: Gauge
     warned: set[str]
+    refused_forms: set[str]
 
 
 class PooledEndpoint(msgspec.Struct, frozen=True):
@@ -201,7 +203,7 @@ class EndpointStates:
             if hedges is not None:
                 hedges.rule.recall(self._recalled.get(f"{name} {endpoint.model}", ()))
             state = EndpointState(
-                name, limiter, quota, hedges, Breaker(), CircuitSignal(), Gauge(), set()
+                name, limiter, quota, hedges, Breaker(), CircuitSignal(), Gauge(), set(), set()
             )
             self._states[key] = state
         return state

@@ -10,10 +10,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from random import Random
+from typing import NoReturn
 
 from zerowait.client.endpoint_pool import EndpointPool, attempts_text
 from zerowait.client.endpoint_state import PooledEndpoint
-from zerowait.client.request_state import RequestState
+from zerowait.client.request_state import FormRefusedError, RequestState
 from zerowait.client.retry import (
     LONGEST_CAP_S,
     GiveUp,
@@ -29,6 +30,7 @@ from zerowait.client.retry import (
     is_timeout,
     is_unprocessed,
     meaning,
+    refuses_format,
 )
 from zerowait.client.transport import Reply, TransportError
 from zerowait.config.traffic import Traffic
@@ -37,6 +39,7 @@ from zerowait.events import (
     EndingUnknown,
     EndpointEjected,
     EndpointReturned,
+    FormRefused,
     Listener,
     RequestRetried,
 )
@@ -75,12 +78,18 @@ class FailureHandler:
         self._wall = wall
 
     def after(self, failed: Reply | TransportError, request: RequestState) -> Abstain | None:
-        """An Abstain, or None if the request is sent again after ``request.wait_s``."""
+        """An Abstain, or None if the request is sent again after ``request.wait_s``.
+
+        Raises:
+            FormRefusedError: the endpoint refused to enforce the form of the answer.
+        """
         now_s = asyncio.get_running_loop().time()
         is_stale = is_stale_connection(failed) and not request.resent
         if not is_stale:
             self._warn_once(failed, request.endpoint)
             self._blame(failed, request, now_s)
+        if request.form and refuses_format(failed):
+            self._refuse_form(failed, request)
         other = self._other(failed, request.endpoint, now_s)
         target = request.endpoint.target
         context = self._retry_context(failed, request, other, now_s)
@@ -168,6 +177,17 @@ class FailureHandler:
         if opens:
             self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
             endpoint.state.circuit.opened()
+
+    def _refuse_form(self, failed: Reply | TransportError, request: RequestState) -> NoReturn:
+        """Remember that this endpoint does not enforce the form, and report it the first time."""
+        endpoint, form = request.endpoint, request.form
+        name = endpoint.target.name
+        why = endpoint.target.redact(meaning(failed)[1])
+        if form not in endpoint.state.refused_forms:
+            endpoint.state.refused_forms.add(form)
+            self._listener(FormRefused(endpoint=name, form=form, why=why))
+            _LOG.warning("%s: refuses structured output (%s): %s", name, form, why)
+        raise FormRefusedError(name, f"{name}: {why}")
 
     def _warn_once(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
         """Report once what a person has to look at: an unknown ending, or an empty account."""

@@ -9,6 +9,20 @@ from dataclasses import dataclass
 from zerowait.client.endpoint_state import PooledEndpoint
 from zerowait.client.limits.breaker import Breaker
 from zerowait.client.limits.quota import Reservation
+from zerowait.errors import ZerowaitError
+
+
+class FormRefusedError(ZerowaitError):
+    """The endpoint does not enforce the form of the answer; the same is asked by the prompt alone.
+
+    Args:
+        endpoint: its name.
+        why: the endpoint's words.
+    """
+
+    def __init__(self, endpoint: str, why: str) -> None:
+        super().__init__(why)
+        self.endpoint = endpoint
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +48,7 @@ class RequestState:
         allowed_s: how long it may take in all, in seconds from the first send.
         on_sent: called at the first send; None calls nothing.
         counts: `end` adds its attempts and its time in our queues; None adds them nowhere.
+        form: of the answer that the endpoint is asked to enforce; empty for none.
         reservation: its share of the endpoint's quota for the next send; None: not reserved yet.
         deadline_s: on the loop's clock; infinite until the first send, or until it first waits for
             an open circuit breaker.
@@ -57,6 +72,7 @@ class RequestState:
     allowed_s: float
     on_sent: Callable[[], None] | None = None
     counts: RequestCounts | None = None
+    form: str = ""
     reservation: Reservation | None = None
     deadline_s: float = math.inf
     unavailable_since_s: float = math.inf

@@ -15,6 +15,7 @@ from zerowait.types import FailureKind
 SHORTEST_CAP_S: Final = 0.5
 LONGEST_CAP_S: Final = 8.0
 OWN_CAP_S: Final = 1.0
+_OF_FORMS: Final = frozenset({400, 404, 405, 415, 422, 500, 501})
 _UNPROCESSED: Final = frozenset({429, 502, 503, 529})
 
 
@@ -166,6 +167,18 @@ def is_overload(failed: Reply | TransportError) -> bool:
         return False
     status = attribution(failed).status
     return status == 429 or (status == 503 and "retry-after" in failed.headers)
+
+
+def refuses_format(failed: Reply | TransportError) -> bool:
+    """Whether the endpoint refused the structured output that the request asks for.
+
+    Also with a 500, as servers say it that find out while they compile the grammar.
+    """
+    if isinstance(failed, TransportError):
+        return False
+    found = attribution(failed)
+    is_kind = found.kind is FailureKind.HTTP_ERROR and found.again != "elsewhere"
+    return found.about_format and is_kind and found.status in _OF_FORMS
 
 
 def is_rate_limit(failed: Reply | TransportError) -> bool:

@@ -13,7 +13,7 @@ _OPTIONS = {
     "ties": ("pairs: group", "pairs: reference", "rank: group"),
     "rounds": ("pairs: group",),
     "by": ("pairs: group",),
-    "quorum": ("pairs: group", "rank: group"),
+    "quorum": ("pairs: group", "rank: group", "rubric: extra.NAME"),
     "max_members": ("rank: group",),
     "reference_key": ("pairs: reference",),
 }
@@ -77,9 +77,14 @@ class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
             kind="pairs" if self.pairs else "rank", against=self.pairs or "group", **given
         )
 
-    def check_comparison(self) -> None:
-        """Raise a ValueError for an option that does not fit what is compared, or out of range."""
-        kind = f"pairs: {self.pairs}" if self.pairs else f"rank: {self.rank}" if self.rank else ""
+    def check_comparison(self, kind: str = "") -> None:
+        """Raise a ValueError for an option that does not fit what is compared, or out of range.
+
+        Args:
+            kind: of a verdict that compares nothing, and may have one of the options.
+        """
+        if self.pairs or self.rank:
+            kind = f"pairs: {self.pairs}" if self.pairs else f"rank: {self.rank}"
         for name, kinds in _OPTIONS.items():
             if getattr(self, name) is not None and kind not in kinds:
                 raise ValueError(f"{name} goes with {' or '.join(kinds)} only")

@@ -14,15 +14,15 @@ import msgspec
 
 from zerowait.config.checks import finite, json_only, not_negative, positive
 from zerowait.config.endpoint import REWARD_APIS, Endpoint
-from zerowait.config.group_verdict import GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.obfuscated_pickle import obfuscated
+from zerowait.config.row_rubric import Batches, RowRubricVerdict
 from zerowait.config.source import KeyPath, Source
 from zerowait.config.traffic import Price, Sharding, Traffic
 from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
-_FORMS = ("integer", "number", "choice", "schema", "reward", "pairs", "rank")
+_FORMS = ("integer", "number", "choice", "schema", "rubric", "reward", "pairs", "rank")
 REDIS = ("redis://", "rediss://", "unix://")
 
 
@@ -142,7 +142,7 @@ class ShapeComponent(msgspec.Struct, frozen=True, kw_only=True):
 Component: TypeAlias = ScorerComponent | JudgeComponent | ShapeComponent
 
 
-class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class VerdictRule(RowRubricVerdict, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The form in which a judge has to answer: exactly one of the kinds, and its options.
 
     Args:
@@ -152,7 +152,10 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
         schema: a JSON schema's file, relative to the configuration; the answer is a JSON object.
         value: JSON pointer of the verdict in that object, such as ``/score``; or a mapping of such
             pointers to weights, whose weighted sum is the verdict.
-        structured: whether the schema is also sent as ``response_format``; None: it is.
+        structured: whether the verdict is asked for as JSON that the endpoint enforces
+            (``response_format``): ``auto`` does so until an endpoint refuses it, and falls back to
+            the prompt there; ``on`` never falls back; ``off`` leaves it to the prompt.
+        rubric: the row's own criteria; see `RowRubricVerdict`.
         reward: a reward model's number as it is (``raw``), or in an inclusive range.
         pairs, rank: responses are compared with each other; see `GroupVerdict`.
     """
@@ -162,24 +165,36 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
     choice: list[str] | None = None
     schema: str | None = None
     value: str | dict[str, float] | None = None
-    structured: bool | None = None
+    structured: Literal["auto", "on", "off"] | bool = "auto"
     reward: Literal["raw"] | tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         given = [name for name in _FORMS if getattr(self, name) is not None]
         if len(given) != 1:
             raise ValueError(f"a verdict has exactly one of {', '.join(_FORMS)}; got {given}")
-        if self.schema is None and (self.value is not None or self.structured is not None):
-            raise ValueError("value and structured belong to a schema verdict")
+        if self.schema is None and self.value is not None:
+            raise ValueError("value belongs to a schema verdict")
         if self.schema is not None and not self.value:
             raise ValueError("a schema verdict needs value: where its number is, such as /score")
-        self.check_comparison()
+        compared = next((n for n in ("reward", "pairs", "rank") if getattr(self, n)), None)
+        if compared is not None and self.enforced == "on":
+            raise ValueError(
+                f"structured: on is for numbers, words and objects, not for {compared}"
+            )
+        self.check_rubric()
         reward = None if self.reward == "raw" else self.reward
         bounds = self.integer or self.number or reward
         if bounds is not None and not bounds[0] < bounds[1]:
             raise ValueError(f"the verdict's range {list(bounds)} is empty: give [low, high]")
         if self.choice is not None and len(set(self.choice)) < 2:
             raise ValueError("a choice verdict needs at least two different words")
+
+    @property
+    def enforced(self) -> Literal["auto", "on", "off"]:
+        """`structured` as a word: YAML reads ``on`` and ``off`` as true and false."""
+        if isinstance(self.structured, bool):
+            return "on" if self.structured else "off"
+        return self.structured
 
 
 class EverySteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -196,13 +211,15 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     Args:
         endpoints: its addresses; all serve the same model, and share the requests.
-        rubric: a built-in name, or a path to a Markdown rubric; by default ``quality``, and for
-            comparisons ``pairwise`` or ``ranking``.
+        rubric: a built-in name, or a path to a Markdown rubric; by default ``quality``, for
+            comparisons ``pairwise`` or ``ranking``, and for a row's own criteria ``row_rubric``
+            or, for ``aggregate: implicit``, ``row_rubric_whole``.
         verdict: the form of its answer.
         max_tokens: the longest answer; a truncated one is retried once with twice as many.
         temperature: sampling temperature of the judge.
         parameters: further fields of the request body, such as ``top_p`` or ``seed``.
-        ask: a rubric's criteria ``together`` in one call, or ``apart`` in one call each.
+        ask: criteria ``together`` in one call, ``apart`` in one call each, or, those of a row's
+            own rubric, ``{batch: k}``: k in one call.
         votes: how often it is asked the same question, and how the answers are pooled.
         monitor: it sees the reasoning alone and predicts a property of the sample.
         anchors: a JSONL file of samples with reference verdicts, by which its drift is measured.
@@ -217,7 +234,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_tokens: int = 1024
     temperature: float = 0.0
     parameters: dict[str, Any] = {}
-    ask: Literal["together", "apart"] | None = None
+    ask: Literal["together", "apart"] | Batches | None = None
     votes: Votes | None = None
     monitor: Monitor | None = None
     anchors: str | None = None
@@ -235,9 +252,16 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         json_only("parameters", self.parameters)
         self._check_reward_model()
         if not self.rubric:
-            comparison = self.verdict.comparison
-            rubric = "quality" if comparison is None else comparison.rubric
-            msgspec.structs.force_setattr(self, "rubric", rubric)
+            msgspec.structs.force_setattr(self, "rubric", self._default_rubric())
+
+    def _default_rubric(self) -> str:
+        """The built-in prompt for the kind of verdict."""
+        verdict = self.verdict
+        if verdict.comparison is not None:
+            return verdict.comparison.rubric
+        if verdict.rubric is not None:
+            return "row_rubric_whole" if verdict.aggregation == "implicit" else "row_rubric"
+        return "quality"
 
     @property
     def endings(self) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from zerowait.engine.groups.shapes import Shapes, Tokenizer
 from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
 from zerowait.engine.judging.cached_judge import JobContext
+from zerowait.engine.judging.plan import check_row_rubrics
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner
 from zerowait.engine.monitor.give_up import GiveUpCheck
@@ -309,6 +310,7 @@ class Engine:
     def check(self, sample: Sample) -> None:
         """Raise a DataError when `sample` lacks what the configuration needs of each sample."""
         self._check(sample, size=1)
+        check_row_rubrics(self.config, sample)
 
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""

@@ -22,6 +22,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
         read: the reader of its reply: the index of the judge's question, or a reader that can be
             pickled.
         apart: whether it is paid from the validation's own budget.
+        form: of the answer that the endpoint is asked to enforce, by name; empty for none.
     """
 
     judge: str
@@ -29,6 +30,7 @@ class ForwardedRequest(msgspec.Struct, frozen=True):
     request: ChatRequest
     read: int | Read
     apart: bool = False
+    form: str = ""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from zerowait.judge.model_change import ModelChangeDetector
 from zerowait.judge.monitor import monitored, reasoning, seen_by, truth_of
 from zerowait.judge.parsing.criteria import weighted
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
+from zerowait.judge.parsing.schema import is_strict
+from zerowait.judge.parsing.structured import StructuredVerdict
 from zerowait.judge.parsing.verdict import parse, reply_format, to_unit, to_unit_range
 from zerowait.judge.pooling import measure, panel_outcome, pooled, votes_outcome
 from zerowait.judge.procedure import JudgeQuestion, Procedure, check_majority, procedure_for
@@ -21,12 +23,21 @@ from zerowait.judge.request import (
     ChatRequest,
     check_judge,
     extra_text,
+    own_constraint,
     request_for,
     request_key,
     request_of,
     texts_for,
 )
 from zerowait.judge.reward_model import CONVERSATION_ALONE
+from zerowait.judge.row_rubric import (
+    RowCriterion,
+    row_calls,
+    row_rubric,
+    rubric_outcome,
+    whole_outcome,
+    whole_question,
+)
 from zerowait.judge.rubric import Rubric, load_rubric
 
 __all__ = [
@@ -38,9 +49,11 @@ __all__ = [
     "ModelChangeDetector",
     "Procedure",
     "Rank",
+    "RowCriterion",
     "Rubric",
     "ServedModel",
     "SingleVerdict",
+    "StructuredVerdict",
     "VerdictForm",
     "body_for_api",
     "by_content",
@@ -48,10 +61,12 @@ __all__ = [
     "check_majority",
     "decode_reply",
     "extra_text",
+    "is_strict",
     "lineup",
     "load_rubric",
     "measure",
     "monitored",
+    "own_constraint",
     "pairings",
     "panel_outcome",
     "parse",
@@ -66,6 +81,9 @@ __all__ = [
     "request_for",
     "request_key",
     "request_of",
+    "row_calls",
+    "row_rubric",
+    "rubric_outcome",
     "seen_by",
     "shared_texts",
     "texts_for",
@@ -74,5 +92,7 @@ __all__ = [
     "truth_of",
     "votes_outcome",
     "weighted",
+    "whole_outcome",
+    "whole_question",
     "windows",
 ]

@@ -15,12 +15,13 @@ from typing import Any, NoReturn
 import msgspec
 
 from zerowait.config import Judge
-from zerowait.errors import ConfigError, did_you_mean
+from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.events import Drift
 from zerowait.judge.monitor import seen_by, truth_of
 from zerowait.judge.parsing.verdict import parse, to_unit
 from zerowait.judge.procedure import Procedure
 from zerowait.judge.request import request_for
+from zerowait.judge.row_rubric import row_rubric
 from zerowait.rank_statistics import rank_correlation
 from zerowait.types import Abstain, Outcome, Sample, Score
 
@@ -134,6 +135,11 @@ def _check_askable(where: str, sample: Sample, judge: Judge, procedure: Procedur
         if isinstance(truth, Abstain):
             _fail(where, truth.detail)
         sample = seen_by(sample, monitor)
+    if procedure.of_row:
+        try:
+            row_rubric(sample, judge.verdict)
+        except DataError as error:
+            _fail(where, str(error))
     for question in procedure.questions:
         request = request_for(sample, judge, question.rubric, form=question.form)
         if isinstance(request, Abstain):

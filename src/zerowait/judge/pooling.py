@@ -71,8 +71,12 @@ def votes_outcome(outcomes: Sequence[Outcome], votes: Votes) -> Score | Abstain:
     score = pooled(outcomes, by=votes.by, quorum=votes.needed, what="votes")
     if isinstance(score, Abstain):
         return score
-    inner = [o.detail.get("measured", {}) for o in outcomes if isinstance(o, Score)]
-    means = {name: math.fsum(m[name] for m in inner) / len(inner) for name in inner[0]}
+    found: dict[str, list[float]] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, Score):
+            for name, number in outcome.detail.get("measured", {}).items():
+                found.setdefault(name, []).append(number)
+    means = {name: math.fsum(numbers) / len(numbers) for name, numbers in found.items()}
     measured = means | score.detail["measured"]
     said = [_verdict_or_none(outcome) for outcome in outcomes]
     return Score(score.value, score.why, score.detail | {"votes": said, "measured": measured})

@@ -11,16 +11,19 @@ import msgspec
 from zerowait.completion import Completion
 from zerowait.config.group_verdict import Comparison
 from zerowait.config.judgement import Monitor, Votes
+from zerowait.config.row_rubric import Batches
 from zerowait.config.schema import Judge
 from zerowait.errors import ConfigError
 from zerowait.judge.comparing.lineup import check_rubric
 from zerowait.judge.monitor import MEASURES, monitor_bounds
 from zerowait.judge.parsing.criteria import CriteriaForm
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
+from zerowait.judge.parsing.row_criteria import MET, measure_of
 from zerowait.judge.parsing.schema import SchemaForm
+from zerowait.judge.parsing.structured import StructuredCriteria, StructuredVerdict
 from zerowait.judge.pooling import measure
 from zerowait.judge.reply import read_completion
-from zerowait.judge.request import check_judge
+from zerowait.judge.request import check_judge, own_constraint
 from zerowait.judge.reward_model import CONVERSATION_ALONE, RewardForm
 from zerowait.judge.rubric import Criterion, Rubric
 from zerowait.types import Outcome
@@ -33,11 +36,14 @@ class JudgeQuestion(msgspec.Struct, frozen=True):
         rubric: the prompt.
         form: of the answer.
         read: the verdict in a decoded reply, by `form`.
+        fallback: the same question by the prompt alone, for an endpoint that refuses to enforce
+            the form; None where that is an error, or where the prompt alone says it.
     """
 
     rubric: Rubric
     form: VerdictForm
     read: Callable[[Completion], Outcome]
+    fallback: JudgeQuestion | None = None
 
 
 class Procedure(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +58,8 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
         monitor: the rewards of a verdict that is a prediction.
         bounds: the least and the greatest score; None where the form does not declare them.
         measures: names of the numbers in a score's ``detail["measured"]``.
+        of_row: whether the questions are about the row's own criteria.
+        row_calls: how many calls these are; 0 where it depends on how many criteria there are.
     """
 
     questions: tuple[JudgeQuestion, ...]
@@ -62,13 +70,18 @@ class Procedure(msgspec.Struct, frozen=True, kw_only=True):
     monitor: Monitor | None = None
     bounds: tuple[float, float] | None = None
     measures: tuple[str, ...] = ()
+    of_row: bool = False
+    row_calls: int = 0
 
     @property
     def calls(self) -> int:
         """How many calls a judgement makes without cache hits and retries.
 
-        0 where the responses of a group are compared: it depends on how many there are.
+        0 where it depends on how many there are: responses in a group to compare, or criteria of a
+        row that are not asked about together.
         """
+        if self.of_row:
+            return self.row_calls * (1 if self.votes is None else self.votes.n)
         if self.comparison is not None:
             return 2 if self.comparison.against == "reference" else 0
         return len(self.questions) * (1 if self.votes is None else self.votes.n)
@@ -89,6 +102,8 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
     check_rubric(rubric, judge.verdict)
     if judge.verdict.comparison is not None:
         return _comparing(judge, rubric, judge.verdict.comparison)
+    if judge.verdict.rubric is not None:
+        return _of_row(judge, rubric)
     _check_criteria(judge, rubric)
     _check_votes(judge, rubric)
     _check_monitor(judge, rubric)
@@ -111,6 +126,32 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
     )
 
 
+def _of_row(judge: Judge, rubric: Rubric) -> Procedure:
+    """The procedure by the row's own criteria; what is asked is known when the row comes."""
+    rule, is_whole = judge.verdict, judge.verdict.aggregation == "implicit"
+    if not rubric.of_row or not rubric.shares_a_prefix:
+        raise ConfigError(
+            f"the rubric {rubric.name!r} does not show the row's own criteria: say 'criteria: row' "
+            "in its settings, and put {{criteria}} behind every value of the sample"
+        )
+    if judge.monitor is not None:
+        raise ConfigError("monitor makes one prediction, and the verdict is by the row's rubric")
+    if is_whole and judge.ask is not None:
+        raise ConfigError("ask is for verdicts on each criterion; aggregate: implicit asks for one")
+    _check_votes(judge, rubric)
+    measures = [] if is_whole else [MET, *map(measure_of, rule.tags or ())]
+    if judge.votes is not None:
+        measures.append(measure(judge.votes.by))
+    return Procedure(
+        questions=(),
+        votes=judge.votes,
+        bounds=None if rule.clip is False else (0.0, 1.0),
+        measures=tuple(measures),
+        of_row=True,
+        row_calls=int(is_whole or judge.ask in (None, "together")),
+    )
+
+
 def _comparing(judge: Judge, rubric: Rubric, comparison: Comparison) -> Procedure:
     for name in ("ask", "votes", "monitor"):
         if getattr(judge, name) is not None:
@@ -125,8 +166,39 @@ def _comparing(judge: Judge, rubric: Rubric, comparison: Comparison) -> Procedur
     )
 
 
+def question_by(
+    judge: Judge,
+    rubric: Rubric,
+    *,
+    enforced: VerdictForm,
+    prompted: VerdictForm,
+) -> JudgeQuestion:
+    """The question in the form that `judge` is configured for.
+
+    Args:
+        judge: says whether the endpoint is asked to enforce the form; one that constrains its
+            answers by parameters of its own is not.
+        rubric: the prompt.
+        enforced: the form that the endpoint is asked to enforce.
+        prompted: the same by the prompt alone.
+    """
+    plain = _question(rubric, prompted)
+    wanted = judge.verdict.enforced
+    if wanted == "off" or own_constraint(judge) is not None:
+        return plain
+    fallback = plain if wanted == "auto" else None
+    return msgspec.structs.replace(_question(rubric, enforced), fallback=fallback)
+
+
 def _question(rubric: Rubric, form: VerdictForm) -> JudgeQuestion:
     return JudgeQuestion(rubric, form, partial(read_completion, read=form.read))
+
+
+def _single(judge: Judge, rubric: Rubric) -> JudgeQuestion:
+    """The question after one number or word."""
+    rule = judge.verdict
+    enforced = StructuredVerdict(rule, reason_first=rubric.reason_first)
+    return question_by(judge, rubric, enforced=enforced, prompted=SingleVerdict(rule))
 
 
 def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[JudgeQuestion, ...]:
@@ -135,19 +207,28 @@ def _questions(judge: Judge, rubric: Rubric, base: Path) -> tuple[JudgeQuestion,
         return (_question(CONVERSATION_ALONE, RewardForm(rule)),)
     if rule.schema is not None:
         form = SchemaForm(rule, base=base)
-        if rubric.reason_first:
+        if rubric.reason_first and rule.enforced != "off":
             form.check_reason()
-        return (_question(rubric, form),)
+        prompted = SchemaForm(rule, base=base, structured=False)
+        return (question_by(judge, rubric, enforced=form, prompted=prompted),)
     if not rubric.criteria:
-        return (_question(rubric, SingleVerdict(rule)),)
+        return (_single(judge, rubric),)
     if judge.ask == "apart":
-        return tuple(
-            _question(rubric.with_criteria([c]), SingleVerdict(rule)) for c in rubric.criteria
-        )
-    return (_question(rubric.with_criteria(rubric.criteria), CriteriaForm(rule, rubric.criteria)),)
+        return tuple(_single(judge, rubric.with_criteria([c])) for c in rubric.criteria)
+    lines = CriteriaForm(rule, rubric.criteria)
+    listed = rubric.with_criteria(rubric.criteria)
+    whole = StructuredCriteria(lines, rubric.reason_first)
+    return (question_by(judge, listed, enforced=whole, prompted=lines),)
 
 
 def _check_criteria(judge: Judge, rubric: Rubric) -> None:
+    if rubric.of_row:
+        raise ConfigError(
+            f"the rubric {rubric.name!r} shows the row's own criteria: give "
+            "verdict: {rubric: extra.NAME}, with the column that has them"
+        )
+    if isinstance(judge.ask, Batches):
+        raise ConfigError("ask: {batch: k} is for the row's own criteria, by verdict.rubric")
     if judge.ask is not None and not rubric.criteria:
         raise ConfigError(f"ask: {judge.ask} is for criteria, and {rubric.name!r} has none")
     if rubric.criteria and judge.verdict.schema is not None:
@@ -180,7 +261,7 @@ def check_majority(judge: Judge, rubric: Rubric, key: str) -> None:
     """Raise a ConfigError where verdicts of `judge` hardly ever coincide."""
     if judge.verdict.number is not None:
         raise ConfigError(f"{key}: majority needs verdicts that can be equal, not decimal numbers")
-    if rubric.criteria:
+    if rubric.criteria or rubric.of_row:
         raise ConfigError(f"{key}: majority needs one verdict, not a mean of criteria")
 
 

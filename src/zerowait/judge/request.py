@@ -17,7 +17,7 @@ from zerowait.judge.fence import GUARD, INVISIBLE, fenced
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
 from zerowait.judge.parsing.verdict import check_rule
 from zerowait.judge.reward_model import RewardForm
-from zerowait.judge.rubric import CONVERSATION, REPLY_FORMAT, RESPONSES, Rubric, fill
+from zerowait.judge.rubric import CONVERSATION, CRITERIA, REPLY_FORMAT, RESPONSES, Rubric, fill
 from zerowait.types import Abstain, FailureKind, Message, Sample, content_text
 
 _OWN_FIELDS = {
@@ -28,6 +28,11 @@ _OWN_FIELDS = {
     "stream": "nothing: replies are read whole",
 }
 _RESPONSE_FORMAT = "response_format"
+_CONSTRAINTS = (
+    *(_RESPONSE_FORMAT, "structured_outputs", "guided_json", "guided_choice", "guided_regex"),
+    *("guided_grammar", "json_schema", "regex", "ebnf", "grammar", "format"),
+)
+"""Parameters by which OpenAI, vLLM, SGLang, llama.cpp and Ollama constrain an answer."""
 _NEWER_LIMIT = "max_completion_tokens"
 _CANONICAL = msgspec.json.Encoder(order="sorted")
 
@@ -82,12 +87,21 @@ def check_judge(judge: Judge) -> None:
     """
     check_rule(judge.verdict)
     _check_parameters(judge.parameters)
-    structured = judge.verdict.schema is not None and judge.verdict.structured is not False
-    if structured and _RESPONSE_FORMAT in judge.parameters:
+    own = own_constraint(judge)
+    verdict = judge.verdict
+    if own is None or verdict.enforced == "off":
+        return
+    if verdict.schema is not None or verdict.enforced == "on":
+        what = "a schema verdict" if verdict.schema is not None else "structured: on"
         raise ConfigError(
-            f"parameters cannot set {_RESPONSE_FORMAT!r} beside a schema verdict, which is sent "
-            "there; with 'structured: false' in the verdict it is not"
+            f"parameters cannot set {own!r} beside {what}, which is sent as {_RESPONSE_FORMAT}; "
+            "with 'structured: off' in the verdict it is not"
         )
+
+
+def own_constraint(judge: Judge) -> str | None:
+    """The parameter by which `judge` constrains its answers itself; None without any."""
+    return next((name for name in _CONSTRAINTS if name in judge.parameters), None)
 
 
 def request_for(
@@ -133,6 +147,7 @@ def request_of(
         return _conversation_alone(texts[CONVERSATION], judge)
     values = fenced(texts)
     form = form or SingleVerdict(judge.verdict)
+    values[CRITERIA] = rubric.listed
     values[REPLY_FORMAT] = form.asked(reason_first=rubric.reason_first)
     parameters = judge.parameters
     if form.response_format is not None:
@@ -307,7 +322,7 @@ def _text(value: Any) -> str | None:
 
 def _structured(value: Any) -> str | None:
     """Several strings as lines, any other structure as JSON."""
-    plain = msgspec.to_builtins(value, enc_hook=_plain, str_keys=True, order="sorted")
+    plain = as_builtins(value)
     if not isinstance(plain, (list, tuple, dict)):
         return _text(plain)
     if not plain:
@@ -315,6 +330,15 @@ def _structured(value: Any) -> str | None:
     if not isinstance(plain, dict) and all(isinstance(item, str) for item in plain):
         return _text("\n".join(plain))
     return _CANONICAL.encode(plain).decode()
+
+
+def as_builtins(value: Any) -> Any:
+    """A value of a data set, without types of other libraries: numpy's arrays become lists.
+
+    Raises:
+        TypeError: something in it has no such form.
+    """
+    return msgspec.to_builtins(value, enc_hook=_plain, str_keys=True, order="sorted")
 
 
 def _plain(value: Any) -> Any:

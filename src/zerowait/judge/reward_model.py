@@ -42,6 +42,11 @@ class RewardForm(msgspec.Struct, frozen=True):
         """None: a reward model writes no text."""
         return None
 
+    @property
+    def enforced(self) -> str:
+        """Empty: a reward model writes no text."""
+        return ""
+
     def asked(self, *, reason_first: bool) -> str:
         """Empty: a reward model reads no instructions."""
         del reason_first

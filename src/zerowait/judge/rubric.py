@@ -28,6 +28,7 @@ The block between the ``---`` lines is YAML; it may be missing, and so may each 
   user section shows.
 - ``criteria``: the criteria that the judge gives a verdict on each, by name: a weight, or
   ``{weight: 0.3, ask: what is asked}``. ``{{criteria}}`` is replaced by the list of them.
+  ``criteria: row`` takes those of each row, for ``verdict: {rubric: extra.NAME}``.
 
 The headings are exactly ``## System`` and ``## User``, each once; use ``###`` below them.
 
@@ -97,6 +98,7 @@ class FrontMatter(msgspec.Struct, frozen=True):
     version: str = ""
     reason_first: bool = True
     criteria: tuple[Criterion, ...] = ()
+    of_row: bool = False
     judges: str = "response"
 
 
@@ -142,10 +144,13 @@ class _FrontMatterBlock:
         reason = self._word(settings.get("reason"), "first")
         if reason not in ("first", "none"):
             self._fail(settings["reason"][0], f"reason is 'first' or 'none', not {reason!r}")
+        criteria = settings.get("criteria")
+        of_row = criteria is not None and getattr(criteria[1], "value", None) == "row"
         return FrontMatter(
             version=self._word(settings.get("version"), ""),
             reason_first=reason == "first",
-            criteria=self._criteria(settings.get("criteria")),
+            criteria=() if of_row else self._criteria(criteria),
+            of_row=of_row,
             judges=self._word(settings.get("judges"), "response"),
         )
 
@@ -153,7 +158,9 @@ class _FrontMatterBlock:
         if setting is None:
             return ()
         key, node = setting
-        form = "criteria is a mapping such as {clarity: 0.6, logic: {weight: 0.4, ask: ...}}"
+        form = (
+            "criteria is a mapping such as {clarity: 0.6, logic: {weight: 0.4, ask: ...}}, or row"
+        )
         members = self._members(node, form)
         if len(members) < 2:
             self._fail(key, "criteria needs at least two; one is what a rubric judges anyway")
@@ -219,8 +226,8 @@ class _FrontMatterBlock:
 
 
 BUILT_IN = (
-    *("monitor", "pairwise", "quality", "ranking", "reference", "tool_criteria"),
-    "tool_reasoning",
+    *("monitor", "pairwise", "quality", "ranking", "reference", "row_rubric"),
+    *("row_rubric_whole", "tool_criteria", "tool_reasoning"),
 )
 
 REPLY_FORMAT = "reply_format"
@@ -250,6 +257,8 @@ class Rubric(msgspec.Struct, frozen=True):
         user: the user message, with placeholders.
         reason_first: whether the judge writes its reasons before its verdict.
         criteria: those with a verdict each; empty for one verdict on the whole.
+        of_row: whether ``{{criteria}}`` stands for the criteria of each row.
+        listed: those of one row, as the judge reads them.
 
     Raises:
         ConfigError: a placeholder is unknown, misplaced or missing.
@@ -261,10 +270,13 @@ class Rubric(msgspec.Struct, frozen=True):
     user: str
     reason_first: bool = True
     criteria: tuple[Criterion, ...] = ()
+    of_row: bool = False
+    listed: str = ""
 
     def __post_init__(self) -> None:
         where = f"rubric {self.name!r}"
-        _check(where, {"System": (1, self.system), "User": (1, self.user)}, self.criteria)
+        sections = {"System": (1, self.system), "User": (1, self.user)}
+        _check(where, sections, named=bool(self.criteria), of_row=self.of_row)
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -282,6 +294,10 @@ class Rubric(msgspec.Struct, frozen=True):
         if CRITERIA not in names or CRITERIA in _pieces(self.system)[1::2]:
             return False
         return not any(name not in _OURS for name in names[names.index(CRITERIA) :])
+
+    def listing(self, criteria: str) -> Rubric:
+        """This rubric for one row, with its criteria as the judge reads them."""
+        return msgspec.structs.replace(self, listed=criteria)
 
     def with_criteria(self, criteria: Sequence[Criterion]) -> Rubric:
         """This rubric with ``{{criteria}}`` replaced by the list of `criteria`."""
@@ -352,7 +368,7 @@ def read_rubric(text: str, *, name: str, where: str) -> Rubric:
     front, start = read_front_matter(lines, where)
     sections = _sections(lines, start, where)
     _check_spelling(where, sections)
-    _check(where, sections, front.criteria)
+    _check(where, sections, named=bool(front.criteria), of_row=front.of_row)
     _check_judged(where, sections, front.judges)
     digest = sha256(text.encode()).hexdigest()[:12]
     return Rubric(
@@ -362,6 +378,7 @@ def read_rubric(text: str, *, name: str, where: str) -> Rubric:
         user=sections["User"][1].strip(),
         reason_first=front.reason_first,
         criteria=front.criteria,
+        of_row=front.of_row,
     )
 
 
@@ -427,7 +444,7 @@ def _sections(lines: list[str], start: int, where: str) -> dict[str, tuple[int, 
 
 
 def _check(
-    where: str, sections: Mapping[str, tuple[int, str]], criteria: Sequence[Criterion]
+    where: str, sections: Mapping[str, tuple[int, str]], *, named: bool, of_row: bool
 ) -> None:
     names = {title: _checked(where, title, *section) for title, section in sections.items()}
     everywhere = names["System"] | names["User"]
@@ -444,12 +461,17 @@ def _check(
     shown = ("response", RESPONSES, CONVERSATION)
     if not any(name in shown or name.startswith(_EXTRA) for name in names["User"]):
         raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge")
-    if criteria and CRITERIA not in everywhere:
+    if (named or of_row) and CRITERIA not in everywhere:
         raise ConfigError(
             f"{where}: {{{{{CRITERIA}}}}} is missing; without it the judge is never told the "
             "criteria that the settings name"
         )
-    if CRITERIA in everywhere and not criteria:
+    if of_row and CRITERIA in names["System"]:
+        raise ConfigError(
+            f"{where}: {{{{{CRITERIA}}}}} of the row belongs in the section '## User'; the system "
+            "message is for your own words, never for text from a sample"
+        )
+    if CRITERIA in everywhere and not (named or of_row):
         raise ConfigError(f"{where}: there is {{{{{CRITERIA}}}}} and no 'criteria' in the settings")
 
 

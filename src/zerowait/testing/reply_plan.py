@@ -32,6 +32,7 @@ from zerowait.testing.obedience import obedient_content
 from zerowait.testing.replies import FakeReply, error_reply, exhausted_reply, moderation_reply
 from zerowait.testing.requested_format import RequestedFormat
 from zerowait.testing.script import Script
+from zerowait.testing.structured_output import format_refusal
 from zerowait.testing.verdicts import (
     EMPTY,
     PROSE,
@@ -66,6 +67,9 @@ def plan_reply(
     Raises:
         Exception: any that `answer` raises.
     """
+    refused = format_refusal(script.structured, request.body)
+    if refused is not None:
+        return refused
     content, attempt = (
         content_draws(script.seed, request.messages),
         attempt_draws(script.seed, key, nth),

@@ -72,7 +72,7 @@ def requested_format(
     if words:
         return RequestedFormat(VerdictRule(choice=words) if len(set(words)) > 1 else None)
     if schema is not None:
-        return RequestedFormat(schema=schema)
+        return RequestedFormat(_rule_of(schema), schema=schema)
     text = _MATERIAL.sub("", "\n".join(content_text(each.get("content")) for each in messages))
     criteria = _CRITERIA.search(text)
     if criteria is not None:
@@ -121,6 +121,25 @@ def _rule_in(text: str) -> VerdictRule | None:
     if kind in ("decimal", "real") or unit or not (low.is_integer() and high.is_integer()):
         return VerdictRule(number=(low, high))
     return VerdictRule(integer=(int(low), int(high)))
+
+
+def _rule_of(schema: Any) -> VerdictRule | None:
+    """The rule of a schema for one number or word, as a judge asks for it; None for any other."""
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    given = properties if isinstance(properties, Mapping) else {}
+    verdict = given.get("score", given.get("verdict"))
+    if not isinstance(verdict, Mapping) or len(given.keys() - {"reason"}) > 1:
+        return None
+    listed, ends = verdict.get("enum"), (verdict.get("minimum"), verdict.get("maximum"))
+    if isinstance(listed, list) and len(listed) > 1:
+        if all(isinstance(value, str) for value in listed):
+            return VerdictRule(choice=listed) if len(set(listed)) > 1 else None
+        ends = listed[0], listed[-1]
+    low, high = ends
+    if low is None or high is None or not low < high:
+        return None
+    whole = verdict.get("type") == "integer"
+    return VerdictRule(integer=(low, high)) if whole else VerdictRule(number=(low, high))
 
 
 def _choice_of(words: str) -> VerdictRule | None:

@@ -42,8 +42,16 @@ class _Writer:
         if "const" in schema:
             return schema["const"]
         if schema.get("enum"):
-            return pick(self._next(), schema["enum"])
+            return self._listed(schema["enum"])
         return self._of(_kind(schema), schema, depth)
+
+    def _listed(self, values: Sequence[Any]) -> Any:
+        """One of the values that a schema lists; outside, one of their type that it does not."""
+        if not self._outside:
+            return pick(self._next(), values)
+        if all(isinstance(value, int) for value in values):
+            return max(values) + 7
+        return "perhaps" if "perhaps" not in values else "undecided"
 
     def _of(self, kind: str, schema: Mapping[str, Any], depth: int) -> Any:
         match kind:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
@@ -119,6 +119,21 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 DEFAULT_VERDICT = VerdictRule(integer=(1, 10))
 """Default of ``Script.verdict``, compared by identity: the verdict has the requested format."""
 
+Structured: TypeAlias = Literal[
+    "enforced",
+    "ignored",
+    "deepseek",
+    "gemini",
+    "llama.cpp",
+    "ollama",
+    "openai",
+    "sglang",
+    "vllm",
+    "xgrammar",
+]
+"""What becomes of a request for structured output: it is enforced, or ignored as by many proxies;
+or refused, as by an endpoint of the named server that cannot do it."""
+
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Behaviour of a fake judge; two judges with one script give equal answers.
@@ -133,6 +148,10 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         reply: the content around the verdict, such as ``{"score": {verdict}}``.
         obeys: follow prompt injections: the verdict that the judged response demands; without one
             the best for a response that contains the reference, else the worst.
+        structured: what becomes of a ``response_format`` with a JSON schema: ``enforced`` with
+            OpenAI's rules for strict schemas, ``ignored``, or refused in the words of a server that
+            cannot do it (``openai``, ``vllm``, ``xgrammar``, ``sglang``, ``llama.cpp``, ``ollama``,
+            ``gemini``, ``deepseek``).
         latency: of replies.
         capacity: limits, beyond which requests get 429 or slow down.
         faults: what goes wrong; see `zerowait.testing.faults`.
@@ -145,6 +164,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     prefers: Prefers = "better"
     reply: str = "{verdict}"
     obeys: bool = False
+    structured: Structured = "enforced"
     latency: Latency = Latency()
     capacity: Capacity = Capacity()
     faults: tuple[AnyFault, ...] = ()

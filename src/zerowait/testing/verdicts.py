@@ -49,6 +49,8 @@ def script_for_request(
     """
     if script.verdict is not DEFAULT_VERDICT:
         return script, RequestedFormat()
+    if script.structured == "ignored":
+        body = {name: value for name, value in body.items() if name != "response_format"}
     form = requested_format(messages, body)
     if form.rule is not None:
         script = msgspec.structs.replace(script, verdict=form.rule)

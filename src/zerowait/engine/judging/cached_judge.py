@@ -10,6 +10,9 @@
    and decodes; `read_safely` reads the verdict; a cut reply is asked for once more;
 6. `ReplyCache.keep`: commit a reply that gave a verdict;
 7. `_record`: the event `JudgementSettled`.
+
+An endpoint that refuses to enforce the form of the answer ends steps 2 to 5 early, and `ask` begins
+again with the question's `fallback`, whose prompt says the form in words.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from zerowait.cache import Entry, SingleFlight, Store, StoreAwayError, StoreErro
 from zerowait.client import (
     BudgetSpentError,
     CostMeter,
+    FormRefusedError,
     JudgeClient,
     JudgeReply,
     Ledger,
@@ -234,12 +238,16 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Call(NamedTuple):
-    """A request, its encoded body, the key of its cache entry, and the reader of its replies."""
+    """A request, its encoded body, the key of its cache entry, and the reader of its replies.
+
+    `form` is that of the answer which the endpoint is asked to enforce; empty for none.
+    """
 
     key: str
     request: ChatRequest
     body: bytes
     read: Read
+    form: str = ""
 
 
 class CachedJudge:
@@ -312,12 +320,14 @@ class CachedJudge:
             vote: index of this call among the votes on one question.
             component: of the reward, for which it is wanted; for the record.
         """
-        number = self._readers[id(question.read)]
+        while question.fallback is not None and self._client.refuses(question.form.enforced):
+            question = question.fallback
+        number = self._readers.get(id(question.read))
         try:
             texts = texts_for(sample, question.rubric)
             if isinstance(texts, Abstain):
                 return texts
-            digest = digest_of(texts, number, vote)
+            digest = b"" if number is None else digest_of(texts, number, vote)
             key = self._keys.find(digest)
             if key is not None and (result := self._find_in_memory(key, question.read)) is not None:
                 self._record(key, result, component)
@@ -326,9 +336,13 @@ class CachedJudge:
         except Exception as error:  # noqa: BLE001 - rows of a data set hold anything
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         body = request.body()
-        call = _Call(request_key(body, self.rubric.version, vote), request, body, question.read)
+        key = request_key(body, self.rubric.version, vote)
+        call = _Call(key, request, body, question.read, question.form.enforced)
         result = await self._resolve(call, component)
-        if self._replies.peek(call.key) is not None:  # only what is in memory can be found there
+        if result.refused_by and question.fallback is not None:
+            return await self.ask(sample, question.fallback, vote=vote, component=component)
+        # only what is in memory can be found there
+        if digest and self._replies.peek(call.key) is not None:
             self._keys.keep(digest, call.key)
         return result.outcome
 
@@ -349,14 +363,15 @@ class CachedJudge:
 
     def set_questions(self, questions: Sequence[JudgeQuestion]) -> None:
         """What this judge is asked, so that another engine can name a question by its index."""
-        self._questions = questions
-        self._readers = {id(question.read): at for at, question in enumerate(questions)}
+        fallbacks = [each.fallback for each in questions if each.fallback is not None]
+        self._questions = [*questions, *fallbacks]
+        self._readers = {id(question.read): at for at, question in enumerate(self._questions)}
 
     async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
         """The result that another engine asked for, and whether it joined a call in flight here."""
         read = self._questions[ask.read].read if isinstance(ask.read, int) else ask.read
         result, joined = await self._single_flight(
-            _Call(ask.key, ask.request, ask.request.body(), read)
+            _Call(ask.key, ask.request, ask.request.body(), read, ask.form)
         )
         return msgspec.structs.replace(result, reply=b"", read=None), joined
 
@@ -375,10 +390,13 @@ class CachedJudge:
             known = self._readers.get(id(call.read))
             reader = call.read if known is None else known
             forwarded = ForwardedRequest(
-                self._name, call.key, call.request, reader, self._has_own_budget
+                self._name, call.key, call.request, reader, self._has_own_budget, call.form
             )
             result, joined = await partition.ask(owner, forwarded)
-        self._record(call.key, result, component, joined=joined)
+            if result.refused_by:
+                self._client.learn_refusal(result.refused_by, call.form)
+        if not result.refused_by or self.config.verdict.enforced == "on":
+            self._record(call.key, result, component, joined=joined)
         return result
 
     async def _single_flight(self, call: _Call) -> tuple[JudgementResult, bool]:
@@ -425,7 +443,17 @@ class CachedJudge:
         The second request allows twice the tokens.
         """
         counts = RequestCounts()
-        reply = await self._send_within_budget(call.body, sent, counts)
+        try:
+            reply = await self._send_within_budget(call.body, sent, counts, call.form)
+        except FormRefusedError as error:
+            refused = JudgementResult(
+                outcome=Abstain(FailureKind.HTTP_ERROR, str(error)),
+                source="asked",
+                attempts=counts.attempts,
+                queue_s=counts.queue_s,
+                refused_by=error.endpoint,
+            )
+            return refused, ServedModel()
         if isinstance(reply, Abstain):
             result = JudgementResult(
                 outcome=reply,
@@ -467,11 +495,11 @@ class CachedJudge:
         return result, origin
 
     async def _send_within_budget(
-        self, body: bytes, sent: Callable[[], None], counts: RequestCounts
+        self, body: bytes, sent: Callable[[], None], counts: RequestCounts, form: str = ""
     ) -> JudgeReply | Abstain:
         """The judge's reply, or an Abstain; its kind is ``budget`` where the budget ran out."""
         try:
-            return await self._client.ask(body, sent=sent, counts=counts)
+            return await self._client.ask(body, sent=sent, counts=counts, form=form)
         except BudgetSpentError as error:
             return Abstain(FailureKind.BUDGET, str(error))
 

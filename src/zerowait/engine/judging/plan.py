@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import msgspec
 
-from zerowait.config import JudgeComponent, Panel, RewardConfig
+from zerowait.config import JudgeComponent, Panel, RewardConfig, VerdictRule
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge import (
     CONVERSATION_ALONE,
     Procedure,
+    RowCriterion,
     Rubric,
     check_majority,
     load_rubric,
     measure,
     procedure_for,
+    row_rubric,
 )
+from zerowait.types import Sample
 
 Bounds = tuple[float, float]
 
@@ -53,6 +56,26 @@ def compile_judges(config: RewardConfig) -> JudgePlan:
     plan = JudgePlan(rubrics=rubrics, procedures=procedures, bounds=bounds, measures=measures)
     _check_normalised(config, plan)
     return plan
+
+
+def check_row_rubrics(config: RewardConfig, sample: Sample) -> list[tuple[RowCriterion, ...]]:
+    """The rubrics by which judges of `config` would judge `sample`, one for each.
+
+    Raises:
+        DataError: the sample has none, or one that is malformed; names the column and criterion.
+    """
+    rules: dict[str, VerdictRule] = {}
+    for component in config.components.values():
+        if not isinstance(component, JudgeComponent):
+            continue
+        if component.sources and sample.data_source not in component.sources:
+            continue
+        panel = config.panels.get(component.judge)
+        for name in [component.judge] if panel is None else panel.members:
+            rule = config.judges[name].verdict
+            if rule.rubric is not None:
+                rules[name] = rule
+    return [row_rubric(sample, rule) for rule in rules.values()]
 
 
 def compares_siblings(procedure: Procedure | None) -> bool:

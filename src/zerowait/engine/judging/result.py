@@ -29,6 +29,7 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
         model: the name of the model that answered.
         reply: the body that `outcome` was read from, by `read`; empty when there was none.
         read: the reader.
+        refused_by: the endpoint that refuses to enforce the form of the answer; empty for none.
     """
 
     outcome: Outcome
@@ -42,3 +43,4 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     reply: bytes = b""
     read: Read | None = None
+    refused_by: str = ""

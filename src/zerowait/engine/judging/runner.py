@@ -10,17 +10,23 @@ import msgspec
 from zerowait.config import Panel
 from zerowait.engine.judging.cached_judge import CachedJudge
 from zerowait.engine.together import side_by_side
+from zerowait.errors import DataError
 from zerowait.judge import (
     Procedure,
     monitored,
     panel_outcome,
+    row_calls,
+    row_rubric,
+    rubric_outcome,
     seen_by,
     to_unit,
     truth_of,
     votes_outcome,
     weighted,
+    whole_outcome,
+    whole_question,
 )
-from zerowait.types import Abstain, Outcome, Sample, Score
+from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
 
 
 class JudgeRunner(Protocol):
@@ -36,7 +42,8 @@ class SingleJudgeRunner:
     def __init__(self, judge: CachedJudge, procedure: Procedure) -> None:
         self._judge = judge
         self._procedure = procedure
-        plain = procedure.votes is None and procedure.monitor is None and not procedure.apart
+        steps = (procedure.votes, procedure.monitor)
+        plain = steps == (None, None) and not (procedure.apart or procedure.of_row)
         self._only = procedure.questions[0] if plain else None
 
     async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
@@ -63,6 +70,8 @@ class SingleJudgeRunner:
 
     async def _once(self, sample: Sample, vote: int, component: str) -> Outcome:
         ask, procedure = self._judge.ask, self._procedure
+        if procedure.of_row:
+            return await self._by_row(sample, vote, component)
         if not procedure.apart:
             return await ask(sample, procedure.questions[0], vote=vote, component=component)
         outcomes = await side_by_side(
@@ -71,6 +80,22 @@ class SingleJudgeRunner:
         )
         names = [criterion.name for criterion in procedure.criteria]
         return weighted(procedure.criteria, dict(zip(names, outcomes, strict=True)))
+
+    async def _by_row(self, sample: Sample, vote: int, component: str) -> Outcome:
+        """The verdict by the criteria that `sample` brings along, all of its calls at once."""
+        ask, judge = self._judge.ask, self._judge.config
+        try:
+            criteria = row_rubric(sample, judge.verdict)
+        except DataError as error:
+            return Abstain(FailureKind.BAD_INPUT, str(error))
+        if judge.verdict.aggregation == "implicit":
+            question = whole_question(judge, self._judge.rubric, criteria)
+            return whole_outcome(await ask(sample, question, vote=vote, component=component))
+        calls = row_calls(judge, self._judge.rubric, criteria)
+        outcomes = await side_by_side(
+            ask(sample, call.question, vote=vote, component=component) for call in calls
+        )
+        return rubric_outcome(criteria, list(zip(calls, outcomes, strict=True)), judge.verdict)
 
 
 class PanelRunner:

@@ -51,6 +51,11 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         """None: the prompt says it."""
         return None
 
+    @property
+    def enforced(self) -> str:
+        """Empty: the prompt says it."""
+        return ""
+
     def asked(self, *, reason_first: bool) -> str:
         """The instruction in which form to answer.
 
@@ -80,6 +85,18 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         further one, only these lines count. Otherwise each criterion has to be named with one
         verdict in the whole answer.
         """
+        found = self.outcomes(text)
+        if isinstance(found, Abstain):
+            return found
+        outcomes, why = found
+        score = weighted(self.criteria, outcomes)
+        return score if isinstance(score, Abstain) else msgspec.structs.replace(score, why=why)
+
+    def outcomes(self, text: str) -> tuple[dict[str, Outcome], str] | Abstain:
+        """What an answer says of each criterion, by name, and its reasons.
+
+        An Abstain where the answer says nothing at all, or takes a verdict back.
+        """
         answer = visible_answer(text)
         if answer is None:
             return unparseable("the reply ended while the judge was thinking", self.rule)
@@ -90,17 +107,14 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         found = self._found(answer[start:])
         if any(isinstance(claim, str) or claim.verdict is None for claim in found.values()):
             start, found = 0, self._found(answer)
-        score = weighted(
-            self.criteria,
-            {name: self._outcome(name, claim, answer) for name, claim in found.items()},
-        )
-        if isinstance(score, Abstain):
-            return score
+        outcomes = {name: self._outcome(name, claim, answer) for name, claim in found.items()}
         claims = [claim for claim in found.values() if isinstance(claim, VerdictClaim)]
+        if not claims:
+            return outcomes, ""
         last = criterion_reader(self.rule, self.criteria[-1].name)
         if is_retracted(answer, start + max(claim.end for claim in claims), last):
             return unparseable("the reply takes a verdict back", self.rule, answer[-_SHOWN_CHARS:])
-        return msgspec.structs.replace(score, why=_reasons(answer, start, claims))
+        return outcomes, _reasons(answer, start, claims)
 
     def _found(self, answer: str) -> dict[str, VerdictClaim | str]:
         """The claim of `answer` for each criterion, or what is wrong with its claims."""
@@ -113,7 +127,7 @@ class CriteriaForm(msgspec.Struct, frozen=True):
         # "final" is for the one verdict that ends a reply; of several only the last could be it
         return deciding_claim([claim._replace(final=False) for claim in claims])
 
-    def _outcome(self, name: str, claim: VerdictClaim | str, answer: str) -> Score | Abstain:
+    def _outcome(self, name: str, claim: VerdictClaim | str, answer: str) -> Outcome:
         if isinstance(claim, str):
             return unparseable(f"{name}: {claim}", self.rule, answer[-_SHOWN_CHARS:])
         outcome = claim_outcome(claim, self.rule, answer)

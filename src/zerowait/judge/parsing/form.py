@@ -24,6 +24,14 @@ class VerdictForm(Protocol):
     def response_format(self) -> msgspec.Raw | None:
         """The request's ``response_format`` as JSON; None for a request without one."""
 
+    @property
+    def enforced(self) -> str:
+        """What the endpoint is asked to enforce, by name; empty where the prompt alone says it.
+
+        An endpoint that refuses the form of one verdict may know that of another, so each kind has
+        a name of its own.
+        """
+
     def asked(self, *, reason_first: bool) -> str:
         """The instruction in which form to answer, with reasons before the verdict or without."""
 
@@ -39,6 +47,7 @@ class SingleVerdict:
     """
 
     response_format: None = None  # the prompt says it
+    enforced: str = ""
 
     def __init__(self, rule: VerdictRule) -> None:
         self.rule = rule

@@ -17,6 +17,7 @@ from zerowait.errors import ConfigError, did_you_mean
 from zerowait.json_schema import JsonSchema, SchemaFault, read_json_schema
 from zerowait.judge.parsing.answer import split_thinking, visible_answer
 from zerowait.judge.parsing.loose_json import decode_object, json_object
+from zerowait.judge.parsing.structured import json_schema_format
 from zerowait.judge.parsing.verdict import one_line
 from zerowait.types import Abstain, FailureKind, Score
 
@@ -167,19 +168,21 @@ class SchemaForm:
     """An answer that fits a JSON schema; the score is a number in it, or a weighted sum of several.
 
     Args:
-        rule: with ``schema``, ``value`` and ``structured``.
+        rule: with ``schema`` and ``value``.
         base: the folder that the schema's path starts from.
+        structured: whether the endpoint is asked to enforce the schema.
 
     Raises:
         ConfigError: the schema or a verdict in it does not have the form that it needs.
         MissingExtraError: the extra ``schema`` is not installed.
     """
 
-    def __init__(self, rule: VerdictRule, *, base: Path) -> None:
+    def __init__(self, rule: VerdictRule, *, base: Path, structured: bool = True) -> None:
         assert rule.schema is not None  # noqa: S101 - checked by the caller
         self._path = base / Path(rule.schema).expanduser()
         self._schema, self._checked = read_schema_file(self._path)
-        self._structured = rule.structured is not False
+        self._structured = structured
+        self.enforced = f"schema {self._path}" if structured else ""
         value = rule.value or ""
         weights = value if isinstance(value, Mapping) else {value: 1.0}
         self._weights = {f"/{place.removeprefix('/')}": w for place, w in weights.items()}
@@ -207,8 +210,7 @@ class SchemaForm:
         """OpenAI's ``json_schema`` format, its properties in the order of the file."""
         if not self._structured:
             return None
-        form = {"name": "verdict", "schema": self._schema, "strict": is_strict(self._schema)}
-        return msgspec.Raw(msgspec.json.encode({"type": "json_schema", "json_schema": form}))
+        return json_schema_format(self._schema, strict=is_strict(self._schema))
 
     def asked(self, *, reason_first: bool) -> str:
         """The instruction in which form to answer, with the schema."""
@@ -234,7 +236,7 @@ class SchemaForm:
             raise ConfigError(
                 f"the rubric asks for reasons before the verdict, and {self._path} has no text "
                 "property before it: add one such as 'reason' as the first property, or say "
-                "'structured: false' in the verdict or 'reason: none' in the rubric"
+                "'structured: off' in the verdict or 'reason: none' in the rubric"
             )
 
     def read(self, text: str) -> Score | Abstain:

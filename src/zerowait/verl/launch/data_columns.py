@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,18 @@ from zerowait.verl.rows import extra_in, mapping_in
 _ROWS_AT_A_TIME = 1024
 
 
-def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> int:
+def check_data_file(
+    path: str | Path,
+    *,
+    prompt_key: str = "prompt",
+    check: Callable[[Mapping[str, Any]], object] | None = None,
+) -> int:
     """The number of rows of a valid file: each row has chat messages and a ground truth.
 
     Args:
         path: a Parquet or JSONL file in verl's columns.
         prompt_key: the column of chat messages.
+        check: raises a DataError for a row that lacks something else.
 
     Raises:
         DataError: names the file, and the column or row that is wrong.
@@ -40,6 +46,11 @@ def check_data_file(path: str | Path, *, prompt_key: str = "prompt") -> int:
     count = 0
     for count, row in enumerate(rows, start=1):
         _check_row(file, count, row, prompt_key)
+        if check is not None:
+            try:
+                check(row)
+            except DataError as error:
+                raise DataError(f"{file}, row {count}: {error}") from None
     if not count:
         raise DataError(f"{file}: has no rows")
     return count
@@ -88,7 +99,9 @@ def _parquet(file: Path, prompt_key: str) -> tuple[list[str], Iterator[dict[str,
     except ArrowException as error:
         raise DataError(f"{file}: is not a Parquet file ({error})") from None
     names = list(table.schema_arrow.names)
-    wanted = [name for name in (prompt_key, "reward_model", "extra_info") if name in names]
+    wanted = [
+        name for name in (prompt_key, "reward_model", "extra_info", "data_source") if name in names
+    ]
 
     def rows() -> Iterator[dict[str, Any]]:
         try:
