@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 Against: TypeAlias = Literal["group", "reference"]
 By: TypeAlias = Literal["wins", "bradley_terry"]
+ByTokens: TypeAlias = Literal["probability", "expectation"]
+"""How a verdict on one response is read from the probabilities of its tokens."""
+BY_TOKENS: Final = get_args(ByTokens)
 
 _OPTIONS = {
     "ties": ("pairs: group", "pairs: reference", "rank: group"),
@@ -55,14 +58,15 @@ class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         pairs: two responses at a time, each pair in both orders: ``group`` compares siblings,
             ``reference`` each response with a reference response.
         rank: ``group`` ranks all siblings in one call.
-        ties, rounds, by, quorum, max_members, reference_key: see `Comparison`.
+        ties, rounds, by, quorum, max_members, reference_key: see `Comparison`. `by` also says how
+            a verdict on one response is read from the probabilities of its tokens.
     """
 
     pairs: Against | None = None
     rank: Literal["group"] | None = None
     ties: bool | None = None
     rounds: int | None = None
-    by: By | None = None
+    by: By | ByTokens | None = None
     quorum: float | None = None
     max_members: int | None = None
     reference_key: str | None = None
@@ -81,7 +85,8 @@ class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         """Raise a ValueError for an option that does not fit what is compared, or out of range."""
         kind = f"pairs: {self.pairs}" if self.pairs else f"rank: {self.rank}" if self.rank else ""
         for name, kinds in _OPTIONS.items():
-            if getattr(self, name) is not None and kind not in kinds:
+            value = getattr(self, name)
+            if value is not None and kind not in kinds and value not in BY_TOKENS:
                 raise ValueError(f"{name} goes with {' or '.join(kinds)} only")
         if self.rounds is not None and self.rounds < 1:
             raise ValueError(f"rounds must be at least 1, not {self.rounds}")

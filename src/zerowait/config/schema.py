@@ -14,7 +14,7 @@ import msgspec
 
 from zerowait.config.checks import finite, json_only, not_negative, positive
 from zerowait.config.endpoint import REWARD_APIS, Endpoint
-from zerowait.config.group_verdict import GroupVerdict
+from zerowait.config.group_verdict import BY_TOKENS, GroupVerdict
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.config.source import KeyPath, Source
@@ -23,6 +23,7 @@ from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
 _FORMS = ("integer", "number", "choice", "schema", "reward", "pairs", "rank")
+_BY_TOKENS_OF: dict[str | None, str] = {"probability": "choice", "expectation": "integer"}
 REDIS = ("redis://", "rediss://", "unix://")
 
 
@@ -144,6 +145,10 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
             pointers to weights, whose weighted sum is the verdict.
         structured: whether the schema is also sent as ``response_format``; None: it is.
         reward: a reward model's number as it is (``raw``), or in an inclusive range.
+        by: ``probability`` of a choice's words, or ``expectation`` of a whole number: read from the
+            probabilities of the verdict's tokens, instead of the verdict that was written.
+        max_outside: the most probability, in [0, 1), that tokens which are no verdict may have
+            under `by`; above it the judge abstains. None: 0.2.
         pairs, rank: responses are compared with each other; see `GroupVerdict`.
     """
 
@@ -154,6 +159,12 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
     value: str | dict[str, float] | None = None
     structured: bool | None = None
     reward: Literal["raw"] | tuple[float, float] | None = None
+    max_outside: float | None = None
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether the verdict is read from the probabilities of its tokens."""
+        return self.by in BY_TOKENS
 
     def __post_init__(self) -> None:
         given = [name for name in _FORMS if getattr(self, name) is not None]
@@ -163,6 +174,7 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError("value and structured belong to a schema verdict")
         if self.schema is not None and not self.value:
             raise ValueError("a schema verdict needs value: where its number is, such as /score")
+        self._check_by_tokens(given[0])
         self.check_comparison()
         reward = None if self.reward == "raw" else self.reward
         bounds = self.integer or self.number or reward
@@ -170,6 +182,18 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(f"the verdict's range {list(bounds)} is empty: give [low, high]")
         if self.choice is not None and len(set(self.choice)) < 2:
             raise ValueError("a choice verdict needs at least two different words")
+
+
+    def _check_by_tokens(self, form: str) -> None:
+        if not self.by_tokens:
+            if self.max_outside is not None:
+                raise ValueError("max_outside goes with by: probability or by: expectation only")
+            return
+        if form != _BY_TOKENS_OF[self.by]:
+            hint = next((f": say by: {by}" for by, of in _BY_TOKENS_OF.items() if of == form), "")
+            raise ValueError(f"by: {self.by} goes with {_BY_TOKENS_OF[self.by]}, not {form}{hint}")
+        if self.max_outside is not None and not 0 <= self.max_outside < 1:
+            raise ValueError(f"max_outside must be in [0, 1), not {self.max_outside}")
 
 
 class EverySteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
