@@ -1,16 +1,23 @@
-"""Fail fast: ends a run in which the first judgements all failed (``traffic.give_up_after``)."""
+"""Fail fast: ends a run whose judges cannot work (``traffic.give_up_after``).
+
+Either the first judgements all failed, or a judge reads token log-probabilities and its endpoint
+gives none: then the first reply ends the run.
+"""
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Final, Literal, TypeGuard
 
 from zerowait.engine.monitor.failure_reasons import FailureReasons, reasons_on_one_line
 from zerowait.errors import JudgementError
 from zerowait.events import Event, JudgementSettled
-from zerowait.types import Abstain, FailureKind, Score
+from zerowait.types import Abstain, FailureKind, Outcome, Score
 
 RETRY_AFTER_S: Final = 60.0
 """For so long nothing is judged; samples submitted later are judged again."""
+
+_LOGPROBS: Final = "logprobs"
+"""In the reason of a reply without them, and in what a provider that refuses them says."""
 
 _OWN_KINDS: Final = frozenset({FailureKind.BUDGET, FailureKind.CANCELLED, FailureKind.BAD_INPUT})
 
@@ -35,21 +42,30 @@ class GiveUpCheck:
         self._reasons = FailureReasons()
         self._failed = 0
         self._until_s: float | None = None
+        self._never = after in (None, "off")
+        self._working: set[str] = set()
+        self._unusable = ""
 
     def __call__(self, event: Event) -> None:
         """Count a judgement; other events are ignored."""
-        if self._after is None or not isinstance(event, JudgementSettled):
+        if self._never or not isinstance(event, JudgementSettled):
             return
         outcome = event.outcome
         if isinstance(outcome, Score):
+            self._working.add(event.judge)
             self._after = None
-            self.is_due = False
+            self.is_due = bool(self._unusable)
+            return
+        if _lacks_logprobs(outcome) and event.judge not in self._working:
+            self._unusable = f"judge {event.judge!r}: {outcome.detail}"
+            self.is_due = True
+        if self._after is None:
             return
         asked = event.source == "asked"
         if asked and isinstance(outcome, Abstain) and outcome.kind not in _OWN_KINDS:
             self._failed += 1
             self._reasons.add(outcome)
-            self.is_due = self._failed >= self._after
+            self.is_due = self.is_due or self._failed >= self._after
 
     def check(self, now_s: float) -> None:
         """Raise if the run has to end; after `RETRY_AFTER_S` the count starts anew.
@@ -58,10 +74,14 @@ class GiveUpCheck:
             now_s: time on the loop's clock.
 
         Raises:
-            JudgementError: the first judgements all failed; it says why.
+            JudgementError: no judgement can succeed; it says why.
         """
         if not self.is_due:
             return
+        if self._unusable:
+            raise JudgementError(
+                f"{self._unusable} (traffic: {{give_up_after: off}} goes on without its verdicts)"
+            )
         if self._until_s is None:
             self._until_s = now_s + RETRY_AFTER_S
         if now_s < self._until_s:
@@ -72,3 +92,8 @@ class GiveUpCheck:
             )
         self.is_due = False
         self._failed, self._until_s, self._reasons = 0, None, FailureReasons()
+
+
+def _lacks_logprobs(outcome: Outcome) -> TypeGuard[Abstain]:
+    is_http_error = isinstance(outcome, Abstain) and outcome.kind is FailureKind.HTTP_ERROR
+    return is_http_error and _LOGPROBS in outcome.detail

@@ -24,7 +24,8 @@ class TokenStep(NamedTuple):
 
     Args:
         text: the bytes of the token that was written.
-        options: the most probable tokens at this place, the written one among them.
+        options: the most probable tokens at this place, the written one among them; empty where
+            the server sends no ``top_logprobs``.
     """
 
     text: bytes
@@ -54,7 +55,7 @@ def token_steps(logprobs: Any) -> list[TokenStep] | str:
         found = _listed(logprobs) if isinstance(logprobs, list) else []
     if not found:
         return "has no logprobs"
-    if all(len(step.options) < 2 for step in found):
+    if not any(step.options for step in found):
         return "has the logprobs of the written tokens alone, and no top_logprobs"
     if _TOKEN_ID.fullmatch(found[0].text.decode("utf-8", "replace")):
         return "has the ids of tokens in its logprobs instead of their texts"
@@ -97,7 +98,7 @@ def _step(written: Mapping[str, Any], alternatives: Iterable[Any]) -> TokenStep:
         if isinstance(each, Mapping) and (probability := _probability(each)) is not None
     ]
     text, probability = _bytes(written), _probability(written)
-    if probability is not None and all(text != other for other, _ in options):
+    if options and probability is not None and all(text != other for other, _ in options):
         options.append((text, probability))
     return TokenStep(text, options)
 

@@ -248,7 +248,7 @@ class ProbabilityForm:
                     longer: list[str] = []
                 else:
                     longer = self._longer(text)
-                if longer and token == step.text and at + 1 < len(steps):
+                if token == step.text and _goes_on(steps, at, longer):
                     goes_on = mass * probability
                 elif (name := self._name(text, longer, whole)) is not None:
                     shares[name] += mass * probability
@@ -391,6 +391,13 @@ def _original_offset(text: str, plain_offset: int) -> int:
         if plain_characters(char) and not text.startswith("\r\n", at)
     ]
     return kept[plain_offset] if plain_offset < len(kept) else len(text)
+
+
+def _goes_on(steps: list[TokenStep], at: int, longer: list[str]) -> bool:
+    """Whether the token behind `at` belongs to the same word, or decides which word it is."""
+    if at + 1 == len(steps):
+        return False
+    return bool(longer) or steps[at + 1].text.decode("utf-8", "replace")[:1].isalnum()
 
 
 def _ends(token: bytes) -> bool:
