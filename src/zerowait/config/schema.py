@@ -183,7 +183,6 @@ class VerdictRule(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_fields
         if self.choice is not None and len(set(self.choice)) < 2:
             raise ValueError("a choice verdict needs at least two different words")
 
-
     def _check_by_tokens(self, form: str) -> None:
         if not self.by_tokens:
             if self.max_outside is not None:

@@ -22,8 +22,8 @@ def responses_body(chat: bytes) -> bytes:
     """The chat request `chat`, translated to a body for ``/responses``.
 
     The leading system messages are its ``instructions``. ``response_format``, ``reasoning_effort``,
-    ``verbosity`` and ``logprobs`` go where that API has them; other fields are sent as they are. The provider
-    is asked not to store the exchange, unless the request says otherwise.
+    ``verbosity`` and ``logprobs`` go where that API has them; other fields are sent as they are.
+    The provider is asked not to store the exchange, unless the request says otherwise.
 
     >>> responses_body(b'{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"?"}]}')
     b'{"input":[{"content":"?","role":"user"}],"max_output_tokens":8,"model":"m","store":false}'

@@ -50,8 +50,8 @@ class Constraint(NamedTuple):
     """A check and what a row has to give it.
 
     Args:
-        check: of the response, with the parameters by name.
-        needs: the type of each parameter.
+        check: of the response, with the parameters in this order.
+        needs: name and type of each parameter.
     """
 
     check: Callable[..., bool]
@@ -297,33 +297,33 @@ _IFEVAL: Final[dict[str, Constraint]] = {
 }
 
 
-def _exact_keyword(text: str, word: str, N: int) -> bool:  # noqa: N803 - the data's own names
+def _exact_keyword(text: str, count: int, word: str) -> bool:
     pattern = rf"(?<!\w){re.escape(word.strip())}(?!\w)"
-    return len(re.findall(pattern, text, re.IGNORECASE)) == N
+    return len(re.findall(pattern, text, re.IGNORECASE)) == count
 
 
-def _exact_letter(text: str, letter: str, N: int) -> bool:  # noqa: N803
+def _exact_letter(text: str, count: int, letter: str) -> bool:
     if len(letter) != 1:
         raise ValueError(f"letter is {letter!r}, expected one character")
-    return text.count(letter) == N
+    return text.count(letter) == count
 
 
-def _starred_paragraphs(text: str, N: int) -> bool:  # noqa: N803
+def _starred_paragraphs(text: str, count: int) -> bool:
     paragraphs = text.strip().split("* * *")
-    return len(paragraphs) == N and all(paragraph.strip() for paragraph in paragraphs)
+    return len(paragraphs) == count and all(paragraph.strip() for paragraph in paragraphs)
 
 
-def _words(text: str, N: int, quantifier: str) -> bool:  # noqa: N803
-    return _compares(len(text.split()), quantifier, N, around=max(round(N * 0.1), 1))
+def _words(text: str, count: int, quantifier: str) -> bool:
+    return _compares(len(text.split()), quantifier, count, around=max(round(count * 0.1), 1))
 
 
-def _some_sentences(text: str, N: int, quantifier: str) -> bool:  # noqa: N803
-    return _compares(sentences(text), quantifier, N, around=1)
+def _some_sentences(text: str, count: int, quantifier: str) -> bool:
+    return _compares(sentences(text), quantifier, count, around=1)
 
 
-def _paragraph_start(text: str, N: int, first_word: str, i: int) -> bool:  # noqa: N803
+def _paragraph_start(text: str, count: int, first_word: str, i: int) -> bool:
     paragraphs = text.strip().split("\n\n")
-    if len(paragraphs) != N or not 1 <= i <= N:
+    if len(paragraphs) != count or not 1 <= i <= count:
         return False
     return paragraphs[i - 1].strip().startswith(first_word)
 
@@ -333,40 +333,36 @@ def _ends_with_postscript(text: str, postscript_marker: str) -> bool:
     return bool(found and after.strip())
 
 
-def _sections(text: str, N: int, section_splitter: str) -> bool:  # noqa: N803
+def _sections(text: str, count: int, section_splitter: str) -> bool:
     parts = text.split(section_splitter)
-    return len(parts) - (not parts[0].strip()) == N
+    return len(parts) - (not parts[0].strip()) == count
 
 
-def _some_capital_words(text: str, N: int, quantifier: str) -> bool:  # noqa: N803
-    return _compares(_capital_words(text), quantifier, N)
+def _some_capital_words(text: str, count: int, quantifier: str) -> bool:
+    return _compares(_capital_words(text), quantifier, count)
 
 
 def _one_of(text: str, options: Sequence[str]) -> bool:
     return any(text.strip() == option.strip() for option in options)
 
 
-_COUNT: Final = {"N": int}
+_COUNT: Final[dict[str, type]] = {"N": int}
 _RLVR: Final[dict[str, Constraint]] = {
-    "verify_keywords": Constraint(
-        lambda text, keyword_list: _keywords(text, keyword_list), {"keyword_list": list}
-    ),
-    "verify_keyword_frequency": Constraint(_exact_keyword, {"word": str} | _COUNT),
+    "verify_keywords": Constraint(_keywords, {"keyword_list": list}),
+    "verify_keyword_frequency": Constraint(_exact_keyword, _COUNT | {"word": str}),
     "validate_forbidden_words": Constraint(_forbidden_words, {"forbidden_words": list}),
-    "verify_letter_frequency": Constraint(_exact_letter, {"letter": str} | _COUNT),
+    "verify_letter_frequency": Constraint(_exact_letter, _COUNT | {"letter": str}),
     "validate_response_language": Constraint(_response_language, {"language": str}),
     "verify_paragraph_count": Constraint(_starred_paragraphs, _COUNT),
     "validate_word_constraint": Constraint(_words, _COUNT | {"quantifier": str}),
     "verify_sentence_constraint": Constraint(_some_sentences, _COUNT | {"quantifier": str}),
     "validate_paragraphs": Constraint(_paragraph_start, _COUNT | {"first_word": str, "i": int}),
     "verify_postscript": Constraint(_ends_with_postscript, {"postscript_marker": str}),
-    "validate_placeholders": Constraint(lambda text, N: _number_placeholders(text, N), _COUNT),
-    "verify_bullet_points": Constraint(lambda text, N: _bullets(text) == N, _COUNT),
+    "validate_placeholders": Constraint(_number_placeholders, _COUNT),
+    "verify_bullet_points": Constraint(_number_bullet_lists, _COUNT),
     "validate_title": Constraint(_title, {}),
     "validate_choice": Constraint(_one_of, {"options": list}),
-    "validate_highlighted_sections": Constraint(
-        lambda text, N: _number_highlighted_sections(text, N), _COUNT
-    ),
+    "validate_highlighted_sections": Constraint(_number_highlighted_sections, _COUNT),
     "validate_sections": Constraint(_sections, _COUNT | {"section_splitter": str}),
     "validate_json_format": Constraint(_json_format, {}),
     "validate_repeat_prompt": Constraint(
@@ -392,7 +388,7 @@ CONSTRAINTS: Final[dict[str, Constraint]] = _IFEVAL | _RLVR
 
 @cache
 def language_detector() -> Any:
-    """langdetect's factory, its profiles loaded and its draws fixed.
+    """Langdetect's factory, its profiles loaded and its draws fixed.
 
     By itself it answers differently each time on short texts.
 
@@ -400,7 +396,7 @@ def language_detector() -> Any:
         MissingExtraError: langdetect is not installed.
     """
     try:
-        from langdetect import detector_factory
+        from langdetect import detector_factory  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ImportError:
         raise MissingExtraError("the language of a response", extra="constraints") from None
     detector_factory.DetectorFactory.seed = 0

@@ -60,7 +60,9 @@ def constraints(
     for number, (name, given) in enumerate(found):
         check = CONSTRAINTS[name].check
         try:
-            is_followed = any(check(text, **given) for text in texts or [""]) and bool(texts)
+            is_followed = any(check(text, *given.values()) for text in texts or [""]) and bool(
+                texts
+            )
         except ValueError as error:
             return Abstain(FailureKind.BAD_INPUT, f"{name}: {error}")
         followed[name if name not in followed else f"{name} {number + 1}"] = is_followed
@@ -155,8 +157,12 @@ def _checked(name: Any, given: Any) -> _Instruction:
         raise ValueError(f"{name}: kwargs is {_shown(given)}; expected a mapping")
     for key, value in known.items():
         if value is not None and key not in _KNOWN:
-            raise ValueError(f"{name} has no parameter {key!r}{did_you_mean(key, constraint.needs)}")
-    values = {key: _value(name, key, known.get(key), kind) for key, kind in constraint.needs.items()}
+            raise ValueError(
+                f"{name} has no parameter {key!r}{did_you_mean(key, constraint.needs)}"
+            )
+    values = {
+        key: _value(name, key, known.get(key), kind) for key, kind in constraint.needs.items()
+    }
     return _Instruction(name, values)
 
 

@@ -1,4 +1,4 @@
-"""Reply bodies of the fake judge: chat and legacy completions, responses, and a reward model's numbers."""
+"""Reply bodies of the fake judge: completions, responses, and a reward model's numbers."""
 
 from __future__ import annotations
 

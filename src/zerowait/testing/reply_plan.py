@@ -84,7 +84,11 @@ def plan_reply(
         )
         return msgspec.structs.replace(refused, latency_s=latency_s, fault=fault.name)
     form = RequestedFormat()
-    if request.api in ("chat", "completions", "responses"):  # other APIs get the script's own verdict
+    if request.api in (
+        "chat",
+        "completions",
+        "responses",
+    ):  # other APIs get the script's own verdict
         script, form = script_for_request(script, request.messages, request.body)
     texts = verdict_texts(script, request.messages, content, form)
     message = _faulty_message(texts, fault, content)

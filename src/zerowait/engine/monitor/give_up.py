@@ -6,12 +6,12 @@ gives none: then the first reply ends the run.
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeGuard
+from typing import Final, Literal
 
 from zerowait.engine.monitor.failure_reasons import FailureReasons, reasons_on_one_line
 from zerowait.errors import JudgementError
 from zerowait.events import Event, JudgementSettled
-from zerowait.types import Abstain, FailureKind, Outcome, Score
+from zerowait.types import Abstain, FailureKind, Score
 
 RETRY_AFTER_S: Final = 60.0
 """For so long nothing is judged; samples submitted later are judged again."""
@@ -56,13 +56,15 @@ class GiveUpCheck:
             self._after = None
             self.is_due = bool(self._unusable)
             return
+        if not isinstance(outcome, Abstain):
+            return
         if _lacks_logprobs(outcome) and event.judge not in self._working:
             self._unusable = f"judge {event.judge!r}: {outcome.detail}"
             self.is_due = True
         if self._after is None:
             return
         asked = event.source == "asked"
-        if asked and isinstance(outcome, Abstain) and outcome.kind not in _OWN_KINDS:
+        if asked and outcome.kind not in _OWN_KINDS:
             self._failed += 1
             self._reasons.add(outcome)
             self.is_due = self.is_due or self._failed >= self._after
@@ -94,6 +96,5 @@ class GiveUpCheck:
         self._failed, self._until_s, self._reasons = 0, None, FailureReasons()
 
 
-def _lacks_logprobs(outcome: Outcome) -> TypeGuard[Abstain]:
-    is_http_error = isinstance(outcome, Abstain) and outcome.kind is FailureKind.HTTP_ERROR
-    return is_http_error and _LOGPROBS in outcome.detail
+def _lacks_logprobs(outcome: Abstain) -> bool:
+    return outcome.kind is FailureKind.HTTP_ERROR and _LOGPROBS in outcome.detail

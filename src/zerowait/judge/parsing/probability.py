@@ -21,7 +21,6 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from functools import partial
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +39,7 @@ from zerowait.judge.parsing.answer import (
 from zerowait.judge.parsing.logprobs import TokenStep, token_steps
 from zerowait.judge.parsing.readers import bounds, reader_for
 from zerowait.judge.parsing.verdict import (
+    NO_VERDICT,
     expected_form,
     find_claim,
     one_line,
@@ -57,6 +57,7 @@ _MAX_OUTSIDE: Final = 0.2
 _MOST_VERDICTS: Final = 1001
 _SURE_LETTERS: Final = 3
 _SHOWN: Final = 3
+_CLAUSE_ENDS: Final = ("", *",.;:!?-\u2013\u2014\n\u3002\uff0c\uff01")
 _LEADING = " \t\r\n*_`\"'$([{<\u00ab:="
 _TRAILING = re.compile(r"[^\w]+\Z")
 _SPECIAL = re.compile(r"<[|\uff5c][^<>]*[|\uff5c]>|</?s>|<(?:eos|end_of_turn|eot_id)>")
@@ -89,6 +90,7 @@ class ProbabilityForm:
     """
 
     response_format: None = None  # an enforced form would change the probabilities
+    enforced: str = ""
 
     def __init__(self, rule: VerdictRule, *, reason_first: bool) -> None:
         self.rule = rule
@@ -120,9 +122,7 @@ class ProbabilityForm:
             return asked.replace("\nScore: N\n", f"\nScore: N/{high:g}\n") if scaled else asked
         if self.rule.choice is not None:
             *words, last = self.rule.choice
-            return (
-                f"Reply with exactly one word, {', '.join(words)} or {last}, and nothing else."
-            )
+            return f"Reply with exactly one word, {', '.join(words)} or {last}, and nothing else."
         written = f", written as N/{high:g}," if scaled else ""
         return (
             f"Reply with exactly one whole number from {low:g} (lowest) to {high:g} (highest)"
@@ -174,15 +174,35 @@ class ProbabilityForm:
         if at < 0:
             return "the verdict stands between control tokens"
         place = _Place(plain, at + found.start("word"))
-        reading = reader_for(self.rule).read_at(folded(split.answer), found.start("word"))
-        if reading is not None and reading.verdict is None:
-            return "the reply's verdict has another form"
+        written = self._word_at(plain, place.start)
         before = _FIRST.match(split.before)
         if before is not None:
             earlier = self._word_at(split.before, before.start("word"))
-            if earlier is not None and earlier != self._word_at(plain, place.start):
+            if earlier is not None and earlier != written:
                 return "the reply names different verdicts before and after the end of its thinking"
-        return place
+        return place if written is None else self._contradiction(place, written) or place
+
+    def _contradiction(self, place: _Place, written: str) -> str | None:
+        """How the rest of the answer contradicts its first word; None where it does not.
+
+        A reply cut behind its first word has no rest. A first word may end a clause ("Yes, it
+        is."); a number that is not labelled may be anything, such as that of a list.
+        """
+        answer = split_thinking(place.text).answer
+        found = find_claim(answer, reader_for(self.rule))
+        if isinstance(found, str):
+            rest = place.text[place.start + len(written) :].lstrip(_LEADING[:-2])
+            ends_clause = self.rule.choice is not None and rest[:1] in _CLAUSE_ENDS
+            alone = not any(
+                name != self._folded(written) and _has(name, rest) for name in self._names
+            )
+            is_first_word = found.startswith(NO_VERDICT) and ends_clause and alone
+            return None if is_first_word else found
+        verdict = found[0].verdict
+        if verdict is None:
+            return "the reply's verdict has another form"
+        same = verdict == (written if self.rule.choice is not None else float(written))
+        return None if same else "the reply's first word is one verdict and the rest names another"
 
     def _labelled(self, text: str) -> _Place | str:
         """The place of the verdict that `parse` finds."""
@@ -196,7 +216,8 @@ class ProbabilityForm:
         fits = [(at, r.end) for at, r in readings if r is not None and r.verdict == claim.verdict]
         # a label may name the verdict too ("Score (1-10): 1"), and a reason in the same JSON object
         fits = [fit for fit in fits if fit[1] == claim.end] or fits
-        name = self._folded(str(claim.verdict if self.rule.choice else int(claim.verdict)))
+        verdict = claim.verdict
+        name = self._folded(f"{verdict:.0f}" if isinstance(verdict, float) else str(verdict))
         start = lower.find(name, fits[0][0], claim.end) if fits else -1
         tail = answer[start:].rstrip()
         plain = plain_characters(text).rstrip()
@@ -227,7 +248,9 @@ class ProbabilityForm:
             return self._uncertain(steps[at], head, outside)
         return self._expectation(shares, outside, self._word_at(place.text, place.start))
 
-    def _spread(self, steps: list[TokenStep], at: int, head: bytes, shares: dict[str, float]) -> None:
+    def _spread(
+        self, steps: list[TokenStep], at: int, head: bytes, shares: dict[str, float]
+    ) -> None:
         """Add the probability of each verdict that may stand at a place to `shares`.
 
         Args:
@@ -306,7 +329,7 @@ class ProbabilityForm:
     def _uncertain(self, step: TokenStep, head: bytes, outside: float) -> Abstain:
         """The abstention where too much probability is on tokens that are no verdict."""
         whole = {text for token, _ in step.options if (text := self._start(token, head))}
-        others = []
+        others: list[str] = []
         for token, probability in sorted(step.options, key=lambda option: -option[1]):
             text = self._start(token, head)
             longer = self._longer(text)
@@ -320,9 +343,7 @@ class ProbabilityForm:
         )
 
     def _unread(self, problem: str) -> Abstain:
-        return Abstain(
-            FailureKind.UNPARSEABLE, f"{problem}; expected {expected_form(self.rule)}"
-        )
+        return Abstain(FailureKind.UNPARSEABLE, f"{problem}; expected {expected_form(self.rule)}")
 
     @staticmethod
     def _folded(text: str) -> str:
@@ -391,6 +412,10 @@ def _original_offset(text: str, plain_offset: int) -> int:
         if plain_characters(char) and not text.startswith("\r\n", at)
     ]
     return kept[plain_offset] if plain_offset < len(kept) else len(text)
+
+
+def _has(word: str, text: str) -> bool:
+    return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
 def _goes_on(steps: list[TokenStep], at: int, longer: list[str]) -> bool:
