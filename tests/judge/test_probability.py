@@ -8,6 +8,7 @@ outside; or an abstention.
 
 import json
 import math
+import re
 from collections import defaultdict
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hypothesis import strategies as some
 
 from zerowait.config import VerdictRule
 from zerowait.judge.parsing.probability import ProbabilityForm
+from zerowait.judge.parsing.verdict import parse
 from zerowait.judge.reply import decode_reply
 from zerowait.types import Abstain, FailureKind, Score
 
@@ -248,3 +250,135 @@ def first_tokens(mixture, tokenizer, written):
         r: p for r, p in mixture.items() if not alone or tokens_of(tokenizer, r)[:1] == tokens[:1]
     }
     return {reply: p / sum(kept.values()) for reply, p in kept.items()}
+
+
+def top(*tokens, **more):
+    """An OpenAI item without bytes, as some servers send it."""
+    options = [{"token": token, "logprob": math.log(p)} for token, p in tokens]
+    return {
+        "token": tokens[0][0],
+        "logprob": math.log(tokens[0][1]),
+        "top_logprobs": options,
+    } | more
+
+
+FORMS = {
+    "a mapping of alternatives": {
+        "content": [
+            {
+                "token": "yes",
+                "logprob": -0.4,
+                "top_logprobs": {"yes": math.log(0.6), "no": math.log(0.4)},
+            }
+        ]
+    },
+    "legacy completions": {
+        "tokens": [" yes"],
+        "token_logprobs": [math.log(0.6)],
+        "top_logprobs": [{" yes": math.log(0.6), " no": math.log(0.4)}],
+        "text_offset": [0],
+    },
+    "a bare list": [top((" yes", 0.6), (" no", 0.4))],
+    "GPT-2's vocabulary": {"content": [top(("\u0120yes", 0.6), ("\u0120no", 0.4))]},
+    "SentencePiece's vocabulary": {"content": [top(("\u2581yes", 0.6), ("\u2581no", 0.4))]},
+    "a blank token first": {
+        "content": [top(("\u2581", 0.9), ("N", 0.1)), top(("yes", 0.6), ("no", 0.4))]
+    },
+    "bytes instead of characters": {
+        "content": [top(("<0x79>", 0.6), ("no", 0.4)), top(("es", 1.0), ("", 0.0 + 1e-9))]
+    },
+    "the written token beside its alternatives": {
+        "content": [
+            {
+                "token": "yes",
+                "logprob": math.log(0.6),
+                "top_logprobs": [{"token": "no", "logprob": math.log(0.4)}],
+            }
+        ]
+    },
+    "the end of the reply as a token": {
+        "content": [top(("yes", 0.6), ("no", 0.4)), top(("<|im_end|>", 0.9), (".", 0.1))]
+    },
+    "thinking in the tokens and not in the text": {
+        "content": [
+            top(("no", 1.0)),
+            top(("</think>", 1.0)),
+            top(("\n\n", 1.0)),
+            top(("yes", 0.6), ("no", 0.4)),
+        ]
+    },
+    "an infinite logprob": {"content": [top(("yes", 0.6), ("no", 0.4)) | {"logprob": -9999.0}]},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_servers_form_is_read(form):
+    reply = completion("yes" if "legacy" not in form else " yes", FORMS[form])
+    outcome = ProbabilityForm(choice("yes", "no"), reason_first=False).read_reply(reply)
+    assert outcome.value == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize(
+    ("logprobs", "problem"),
+    [
+        (None, "has no logprobs"),
+        ({"content": None}, "has no logprobs"),
+        ({"content": []}, "has no logprobs"),
+        ("yes", "has no logprobs"),
+        ({"tokens": ["yes"], "token_logprobs": []}, "has no logprobs"),
+        ({"content": [{"token": "yes", "logprob": -0.1}]}, "and no top_logprobs"),
+        (
+            {"content": [{"token": "yes", "logprob": -0.1, "top_logprobs": []}]},
+            "and no top_logprobs",
+        ),
+        ({"content": [top(("token_id:1", 0.6), ("token_id:2", 0.4))]}, "the ids of tokens"),
+    ],
+)
+def test_a_reply_without_them_is_the_endpoints_failure(logprobs, problem):
+    form = ProbabilityForm(choice("yes", "no"), reason_first=False)
+    outcome = form.read_reply(completion("yes", logprobs))
+    assert outcome.kind is FailureKind.HTTP_ERROR
+    assert problem in outcome.detail
+
+
+def test_logprobs_of_another_text_are_not_read():
+    form = ProbabilityForm(choice("yes", "no"), reason_first=False)
+    outcome = form.read_reply(completion("yes", {"content": [top(("no", 0.9), ("yes", 0.1))]}))
+    assert outcome.kind is FailureKind.UNPARSEABLE
+    assert "another text" in outcome.detail
+
+
+PIECE = re.compile(r" ?[^\W\d]+|\d|[^\w\s]|\s+")
+CORPUS = [
+    json.loads(line)
+    for line in (Path(__file__).parent / "corpus.jsonl").read_text("utf-8").split("
+")
+    if line
+]
+RULES = {
+    "1-10": (number(1, 10), VerdictRule(integer=(1, 10))),
+    "yes/no": (choice("yes", "no"), VerdictRule(choice=["yes", "no"])),
+}
+
+
+@pytest.mark.parametrize("reason_first", [True, False])
+def test_no_reply_of_the_corpus_gives_another_verdict_than_it_says(reason_first):
+    """With every token certain, a verdict by probability is the one that the text gives."""
+    known = [shape for shape in CORPUS if shape["rule"] in RULES]
+    read_at_all = 0
+    for shape in known[:: 1 if reason_first else 2]:
+        rule, plain = RULES[shape["rule"]]
+        text = shape["reply"]
+        content = [top((token, 1.0)) for token in PIECE.findall(text)]
+        form = ProbabilityForm(rule, reason_first=reason_first)
+        outcome = form.read_reply(completion(text, {"content": content}))
+        if isinstance(outcome, Abstain):
+            continue
+        read_at_all += 1
+        said = parse(text, plain)
+        if isinstance(said, Score):
+            assert outcome.value == pytest.approx(said.value), text
+        else:  # the first word of a sentence, which only a judge that gives no reasons writes so
+            assert not reason_first, text
+            assert re.match(r"\W*(yes|no)\b\W", text, re.IGNORECASE), text
+    assert read_at_all > (800 if reason_first else 100)

@@ -60,11 +60,10 @@ def constraints(
     for number, (name, given) in enumerate(found):
         check = CONSTRAINTS[name].check
         try:
-            is_followed = any(check(text, *given.values()) for text in texts or [""]) and bool(
-                texts
-            )
+            passes = [check(text, *given.values()) for text in texts or [""]]
         except ValueError as error:
             return Abstain(FailureKind.BAD_INPUT, f"{name}: {error}")
+        is_followed = bool(texts) and any(passes)
         followed[name if name not in followed else f"{name} {number + 1}"] = is_followed
     share = sum(followed.values()) / len(followed)
     missed = [name for name, is_followed in followed.items() if not is_followed]
