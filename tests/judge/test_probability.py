@@ -351,8 +351,7 @@ def test_logprobs_of_another_text_are_not_read():
 PIECE = re.compile(r" ?[^\W\d]+|\d|[^\w\s]|\s+")
 CORPUS = [
     json.loads(line)
-    for line in (Path(__file__).parent / "corpus.jsonl").read_text("utf-8").split("
-")
+    for line in (Path(__file__).parent / "corpus.jsonl").read_text("utf-8").split("\n")
     if line
 ]
 RULES = {
