@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 Against: TypeAlias = Literal["group", "reference"]
 By: TypeAlias = Literal["wins", "bradley_terry"]
-ByTokens: TypeAlias = Literal["probability", "expectation"]
+BY_TOKENS: Final = ("probability", "expectation")
 """How a verdict on one response is read from the probabilities of its tokens."""
-BY_TOKENS: Final = get_args(ByTokens)
 
 _OPTIONS = {
     "ties": ("pairs: group", "pairs: reference", "rank: group"),
@@ -66,7 +65,7 @@ class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     rank: Literal["group"] | None = None
     ties: bool | None = None
     rounds: int | None = None
-    by: By | ByTokens | None = None
+    by: Literal["wins", "bradley_terry", "probability", "expectation"] | None = None
     quorum: float | None = None
     max_members: int | None = None
     reference_key: str | None = None
