@@ -137,6 +137,13 @@ def test_a_ten_of_two_tokens_is_followed_where_it_was_written(tokenizer, shows_e
     assert outcome.detail["written"] == 10
 
 
+@pytest.mark.parametrize("tokenizer", TOKENIZERS)
+def test_a_written_one_of_ten_is_told_from_ten(tokenizer):
+    outcome = read({"1/10": 0.5, "10/10": 0.3, "9/10": 0.2}, number(1, 10), tokenizer)
+    assert outcome.value == pytest.approx(0.5 + 3 + 1.8)
+    assert outcome.detail["written"] == 1
+
+
 def test_a_one_that_may_become_ten_is_not_guessed():
     """With `8` written, nothing says what would have followed the `1`."""
     mixture = {"8/10": 0.6, "10/10": 0.4}

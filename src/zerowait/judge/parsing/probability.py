@@ -271,7 +271,7 @@ class ProbabilityForm:
                     longer: list[str] = []
                 else:
                     longer = self._longer(text)
-                if token == step.text and _goes_on(steps, at, longer):
+                if token == step.text and _goes_on(steps, at, text, longer):
                     goes_on = mass * probability
                 elif (name := self._name(text, longer, whole)) is not None:
                     shares[name] += mass * probability
@@ -334,7 +334,9 @@ class ProbabilityForm:
             text = self._start(token, head)
             longer = self._longer(text)
             if self._name(text, longer, whole) is None and len(others) < _SHOWN:
-                began = f" (may begin {_either(longer)})" if longer else ""
+                began = (
+                    f" (may begin {_either([self._names[n] for n in longer])})" if longer else ""
+                )
                 shown = one_line(token.decode("utf-8", "replace"), 20)
                 others.append(f"{shown!r} {probability:.0%}{began}")
         return self._unread(
@@ -418,11 +420,19 @@ def _has(word: str, text: str) -> bool:
     return re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE) is not None
 
 
-def _goes_on(steps: list[TokenStep], at: int, longer: list[str]) -> bool:
-    """Whether the token behind `at` belongs to the same word, or decides which word it is."""
+def _goes_on(steps: list[TokenStep], at: int, text: str, longer: list[str]) -> bool:
+    """Whether the token behind `at` belongs to the same word, or decides which word it is.
+
+    Args:
+        steps: the tokens of the reply.
+        at: the index of a token.
+        text: what is written of the verdict up to that token.
+        longer: the verdicts that `text` is only the beginning of.
+    """
     if at + 1 == len(steps):
         return False
-    return bool(longer) or steps[at + 1].text.decode("utf-8", "replace")[:1].isalnum()
+    follows = steps[at + 1].text.decode("utf-8", "replace")
+    return bool(longer) or (text[-1:].isalnum() and follows[:1].isalnum())
 
 
 def _ends(token: bytes) -> bool:
