@@ -90,6 +90,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "helpful.json").write_text(shown("json", '"complete"'))
     (tmp_path / "person.json").write_text('{"type": "object"}')
     (tmp_path / "graded.md").write_text(shown("markdown", "criteria:"))
+    (tmp_path / "sure.md").write_text(shown("markdown", "answers the question correctly"))
     (tmp_path / "anchors.jsonl").write_text(shown("json", '"verdict"'))
     (tmp_path / "my_rewards.py").write_text(
         "def score(response):\n    return 1.0\n"

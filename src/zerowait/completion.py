@@ -6,6 +6,8 @@ readers of verdicts know only this type.
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from zerowait.attribution import Attribution, ReplyEnding
@@ -28,6 +30,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
         failure: why this is no answer: the body tells of an error, was broken off, or nothing was
             generated. The provider's failure, and asked for again. None for an answer, however
             useless its text.
+        logprobs: the log-probabilities of the answer's tokens in the server's own form, or None.
     """
 
     text: str = ""
@@ -41,3 +44,4 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     fingerprint: str = ""
     failure: Attribution | None = None
+    logprobs: Any = None

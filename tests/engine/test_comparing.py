@@ -505,7 +505,10 @@ def test_the_reference_may_be_in_another_column_and_its_absence_is_an_error():
         ),
         ({"rank": "reference"}, "judges.q.verdict.rank must be group, not 'reference'"),
         (PAIRS | {"round": 3}, "has no key 'round'; did you mean 'rounds'"),
-        (PAIRS | {"by": "elo"}, "judges.q.verdict.by must be wins or bradley_terry, not 'elo'"),
+        (
+            PAIRS | {"by": "elo"},
+            "judges.q.verdict.by must be wins or bradley_terry or probability or expectation, not 'elo'",
+        ),
         (PAIRS | {"rounds": 0}, "rounds must be at least 1, not 0"),
         (PAIRS | {"max_members": 5}, "max_members goes with rank: group only"),
         (RANK | {"rounds": 3}, "rounds goes with pairs: group only"),

@@ -100,7 +100,7 @@ def test_a_source_without_a_rule_abstains_and_names_the_table():
 def test_what_may_hang_needs_a_pool():
     assert is_user_function("mine:f")
     assert not is_user_function("regex")
-    slow = ["by_data_source", "json_schema", "math", "regex"]
+    slow = ["by_data_source", "constraints", "json_schema", "math", "regex"]
     assert [name for name in SCORERS if needs_pool(name)] == slow
     assert needs_pool("mine:f")
 

@@ -94,6 +94,8 @@ async def _ask_all(config: RewardConfig) -> list[EndpointAnswer]:
 
 async def _ask(config: RewardConfig, name: str, index: int) -> EndpointAnswer:
     only = single_judge_config(config, name, endpoint=index)
+    traffic = msgspec.structs.replace(only.traffic, give_up_after="off")  # every answer is shown
+    only = msgspec.structs.replace(only, traffic=traffic)
     judge = only.judges[name]
     events: list[Event] = []
     async with Engine(only, listener=events.append) as engine:

@@ -93,10 +93,11 @@ def _verdict(rule: VerdictRule) -> str:
         return " to ".join([f"{end:g}" for end in low_high] or ["its number as it is"])
     if rule.comparison is not None:
         return _compared(rule.comparison)
+    by = f", by {rule.by}" if rule.by_tokens else ""
     if rule.choice is not None:
-        return f"one of {', '.join(rule.choice)}"
+        return f"one of {', '.join(rule.choice)}{by}"
     low, high = rule.integer or rule.number or (0, 1)
-    return f"{'integer' if rule.integer else 'number'} {low:g} to {high:g}"
+    return f"{'integer' if rule.integer else 'number'} {low:g} to {high:g}{by}"
 
 
 def _steps(judge: Judge, procedure: Procedure) -> Iterator[str]:

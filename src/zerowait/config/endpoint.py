@@ -15,7 +15,7 @@ from zerowait.config.checks import positive
 from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.config.urls import check_proxy, check_url, shown_url
 
-Api: TypeAlias = Literal["chat", "responses", "classify", "pooling", "score"]
+Api: TypeAlias = Literal["chat", "completions", "responses", "classify", "pooling", "score"]
 
 REWARD_APIS: Final = ("classify", "pooling", "score")
 """Those of vLLM that answer a conversation with a number."""
@@ -25,6 +25,7 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _OURS = ("content-length", "transfer-encoding", "host")
 _PATHS: Final[dict[Api, str]] = {
     "chat": "/chat/completions",
+    "completions": "/completions",
     "responses": "/responses",
     "classify": "/classify",
     "pooling": "/pooling",
@@ -40,8 +41,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             ``/chat/completions`` or ``/responses``; a reward model's with ``/classify``,
             ``/pooling`` or ``/score``.
         model: the name sent as ``model``.
-        api: ``chat``, ``responses``, ``classify``, ``pooling`` or ``score``; default: what the URL
-            ends with, else ``chat``.
+        api: ``chat``, ``completions``, ``responses``, ``classify``, ``pooling`` or ``score``;
+            default: what the URL ends with, else ``chat``. ``completions`` (a base model's: the
+            prompt is one text without chat template) is never the default.
         api_key_env: the environment variable that holds the key.
         api_key: the key itself; accepted, never shown.
         headers: sent with every request.
@@ -124,7 +126,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     @property
     def _named(self) -> Api | None:
         """The API that the URL ends with."""
-        return _api_of(self.base_url)
+        return _api_of(self.base_url, self.api)
 
 
 def _endpoint(settings: Mapping[str, Any]) -> Endpoint:
@@ -132,10 +134,11 @@ def _endpoint(settings: Mapping[str, Any]) -> Endpoint:
 
 
 @cache  # asked for with each request; a run has a handful of URLs
-def _api_of(url: str) -> Api | None:
+def _api_of(url: str, given: Api | None) -> Api | None:
     path = urlsplit(url).path.rstrip("/")
     if path.endswith("/completions"):
-        return "chat"
+        is_chat = given != "completions" or path.endswith(_PATHS["chat"])
+        return "chat" if is_chat else "completions"
     return next((api for api, ending in _PATHS.items() if path.endswith(ending)), None)
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 Against: TypeAlias = Literal["group", "reference"]
 By: TypeAlias = Literal["wins", "bradley_terry"]
+BY_TOKENS: Final = ("probability", "expectation")
+"""How a verdict on one response is read from the probabilities of its tokens."""
 
 _OPTIONS = {
     "ties": ("pairs: group", "pairs: reference", "rank: group"),
@@ -55,14 +57,15 @@ class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         pairs: two responses at a time, each pair in both orders: ``group`` compares siblings,
             ``reference`` each response with a reference response.
         rank: ``group`` ranks all siblings in one call.
-        ties, rounds, by, quorum, max_members, reference_key: see `Comparison`.
+        ties, rounds, by, quorum, max_members, reference_key: see `Comparison`. `by` also says how
+            a verdict on one response is read from the probabilities of its tokens.
     """
 
     pairs: Against | None = None
     rank: Literal["group"] | None = None
     ties: bool | None = None
     rounds: int | None = None
-    by: By | None = None
+    by: Literal["wins", "bradley_terry", "probability", "expectation"] | None = None
     quorum: float | None = None
     max_members: int | None = None
     reference_key: str | None = None
@@ -86,7 +89,8 @@ class GroupVerdict(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         if self.pairs or self.rank:
             kind = f"pairs: {self.pairs}" if self.pairs else f"rank: {self.rank}"
         for name, kinds in _OPTIONS.items():
-            if getattr(self, name) is not None and kind not in kinds:
+            value = getattr(self, name)
+            if value is not None and kind not in kinds and value not in BY_TOKENS:
                 raise ValueError(f"{name} goes with {' or '.join(kinds)} only")
         if self.rounds is not None and self.rounds < 1:
             raise ValueError(f"rounds must be at least 1, not {self.rounds}")

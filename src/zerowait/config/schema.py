@@ -14,6 +14,7 @@ import msgspec
 
 from zerowait.config.checks import finite, json_only, not_negative, positive
 from zerowait.config.endpoint import REWARD_APIS, Endpoint
+from zerowait.config.group_verdict import BY_TOKENS
 from zerowait.config.judgement import Monitor, Panel, Votes
 from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.config.row_rubric import Batches, RowRubricVerdict
@@ -23,6 +24,7 @@ from zerowait.types import FailureKind
 
 _SMALLEST_CACHE_BYTES = 2**20
 _FORMS = ("integer", "number", "choice", "schema", "rubric", "reward", "pairs", "rank")
+_BY_TOKENS_OF: dict[str | None, str] = {"probability": "choice", "expectation": "integer"}
 REDIS = ("redis://", "rediss://", "unix://")
 
 
@@ -157,6 +159,10 @@ class VerdictRule(RowRubricVerdict, frozen=True, kw_only=True, forbid_unknown_fi
             the prompt there; ``on`` never falls back; ``off`` leaves it to the prompt.
         rubric: the row's own criteria; see `RowRubricVerdict`.
         reward: a reward model's number as it is (``raw``), or in an inclusive range.
+        by: ``probability`` of a choice's words, or ``expectation`` of a whole number: read from the
+            probabilities of the verdict's tokens, instead of the verdict that was written.
+        max_outside: the most probability, in [0, 1), that tokens which are no verdict may have
+            under `by`; above it the judge abstains. None: 0.2.
         pairs, rank: responses are compared with each other; see `GroupVerdict`.
     """
 
@@ -167,6 +173,12 @@ class VerdictRule(RowRubricVerdict, frozen=True, kw_only=True, forbid_unknown_fi
     value: str | dict[str, float] | None = None
     structured: Literal["auto", "on", "off"] | bool = "auto"
     reward: Literal["raw"] | tuple[float, float] | None = None
+    max_outside: float | None = None
+
+    @property
+    def by_tokens(self) -> bool:
+        """Whether the verdict is read from the probabilities of its tokens."""
+        return self.by in BY_TOKENS
 
     def __post_init__(self) -> None:
         given = [name for name in _FORMS if getattr(self, name) is not None]
@@ -181,6 +193,7 @@ class VerdictRule(RowRubricVerdict, frozen=True, kw_only=True, forbid_unknown_fi
             raise ValueError(
                 f"structured: on is for numbers, words and objects, not for {compared}"
             )
+        self._check_by_tokens(given[0])
         self.check_rubric()
         reward = None if self.reward == "raw" else self.reward
         bounds = self.integer or self.number or reward
@@ -195,6 +208,19 @@ class VerdictRule(RowRubricVerdict, frozen=True, kw_only=True, forbid_unknown_fi
         if isinstance(self.structured, bool):
             return "on" if self.structured else "off"
         return self.structured
+
+    def _check_by_tokens(self, form: str) -> None:
+        if not self.by_tokens:
+            if self.max_outside is not None:
+                raise ValueError("max_outside goes with by: probability or by: expectation only")
+            return
+        if form != _BY_TOKENS_OF[self.by]:
+            hint = next((f": say by: {by}" for by, of in _BY_TOKENS_OF.items() if of == form), "")
+            raise ValueError(f"by: {self.by} goes with {_BY_TOKENS_OF[self.by]}, not {form}{hint}")
+        if self.enforced == "on":
+            raise ValueError(f"structured: on does not go with by: {self.by}: it reads one token")
+        if self.max_outside is not None and not 0 <= self.max_outside < 1:
+            raise ValueError(f"max_outside must be in [0, 1), not {self.max_outside}")
 
 
 class EverySteps(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,6 +18,7 @@ from zerowait.judge.comparing.lineup import check_rubric
 from zerowait.judge.monitor import MEASURES, monitor_bounds
 from zerowait.judge.parsing.criteria import CriteriaForm
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
+from zerowait.judge.parsing.probability import OUTSIDE, ProbabilityForm
 from zerowait.judge.parsing.row_criteria import MET, measure_of
 from zerowait.judge.parsing.schema import SchemaForm
 from zerowait.judge.parsing.structured import StructuredCriteria, StructuredVerdict
@@ -107,9 +108,13 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
     _check_criteria(judge, rubric)
     _check_votes(judge, rubric)
     _check_monitor(judge, rubric)
+    if judge.verdict.by_tokens:
+        _check_by_tokens(judge, rubric)
     questions = _questions(judge, rubric, base)
     measures = [criterion.name for criterion in rubric.criteria]
     bounds = questions[0].form.bounds
+    if judge.verdict.by_tokens and not rubric.criteria:
+        measures.append(OUTSIDE)
     if judge.votes is not None:
         measures.append(measure(judge.votes.by))
     if judge.monitor is not None:
@@ -197,6 +202,9 @@ def _question(rubric: Rubric, form: VerdictForm) -> JudgeQuestion:
 def _single(judge: Judge, rubric: Rubric) -> JudgeQuestion:
     """The question after one number or word."""
     rule = judge.verdict
+    if rule.by_tokens:
+        form = ProbabilityForm(rule, reason_first=rubric.reason_first)
+        return JudgeQuestion(rubric, form, form.read_reply)
     enforced = StructuredVerdict(rule, reason_first=rubric.reason_first)
     return question_by(judge, rubric, enforced=enforced, prompted=SingleVerdict(rule))
 
@@ -259,10 +267,31 @@ def _check_votes(judge: Judge, rubric: Rubric) -> None:
 
 def check_majority(judge: Judge, rubric: Rubric, key: str) -> None:
     """Raise a ConfigError where verdicts of `judge` hardly ever coincide."""
-    if judge.verdict.number is not None:
+    if judge.verdict.number is not None or judge.verdict.by_tokens:
         raise ConfigError(f"{key}: majority needs verdicts that can be equal, not decimal numbers")
     if rubric.criteria or rubric.of_row:
         raise ConfigError(f"{key}: majority needs one verdict, not a mean of criteria")
+
+
+def _check_by_tokens(judge: Judge, rubric: Rubric) -> None:
+    by = f"by: {judge.verdict.by}"
+    temperature = judge.parameters.get("temperature", judge.temperature)
+    if temperature not in (0, 1):
+        raise ConfigError(
+            f"{by} needs temperature 0, or 1 for votes: at {temperature} some servers scale the "
+            "probabilities that they send"
+        )
+    if judge.ask != "apart" and rubric.criteria:
+        raise ConfigError(f"{by} reads one verdict per reply: {rubric.name!r} needs ask: apart")
+    if judge.monitor is not None:
+        raise ConfigError(f"monitor predicts yes or no, and {by} gives a number between")
+    if judge.votes is not None and not rubric.reason_first:
+        raise ConfigError(
+            f"votes: without reasons before the verdict, {by} reads the same probabilities from "
+            "each vote; let the rubric ask for reasons, or leave the votes out"
+        )
+    if "logprobs" in judge.parameters:
+        raise ConfigError(f"parameters cannot set 'logprobs', which {by} sends itself")
 
 
 def _check_monitor(judge: Judge, rubric: Rubric) -> None:

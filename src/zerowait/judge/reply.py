@@ -66,6 +66,8 @@ class _Choice(msgspec.Struct, frozen=True):
     stop_reason: Any = None
     native_finish_reason: Any = None
     error: Any = None
+    logprobs: Any = None
+    text: Any = None
 
 
 class _Outline(msgspec.Struct, frozen=True):
@@ -167,6 +169,7 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
         model=_string(reply.model),
         fingerprint=_string(reply.system_fingerprint),
         failure=None if is_answer else attributed(200, body, accepted=endings),
+        logprobs=choice.logprobs,
     )
 
 
@@ -206,6 +209,9 @@ def _outline(body: bytes) -> _Outline | None:
     if not reply.choices:
         return None
     first = reply.choices[0]
+    if first.message is None and isinstance(first.text, str):  # legacy completions
+        first = msgspec.structs.replace(first, message=_Message(content=first.text))
+        reply = msgspec.structs.replace(reply, choices=[first])
     has_none = first.message is None and ending_of(first.finish_reason) is ReplyEnding.COMPLETE
     return None if has_none and not is_error(first.error) else reply
 

@@ -15,6 +15,7 @@ from zerowait.control_tokens import break_control_tokens
 from zerowait.errors import ConfigError
 from zerowait.judge.fence import GUARD, INVISIBLE, fenced
 from zerowait.judge.parsing.form import SingleVerdict, VerdictForm
+from zerowait.judge.parsing.probability import ProbabilityForm
 from zerowait.judge.parsing.verdict import check_rule
 from zerowait.judge.reward_model import RewardForm
 from zerowait.judge.rubric import CONVERSATION, CRITERIA, REPLY_FORMAT, RESPONSES, Rubric, fill
@@ -152,6 +153,8 @@ def request_of(
     parameters = judge.parameters
     if form.response_format is not None:
         parameters = {**parameters, _RESPONSE_FORMAT: form.response_format}
+    if isinstance(form, ProbabilityForm):
+        parameters = {**form.parameters, **parameters}
     seed = parameters.get("seed")
     if vote and isinstance(seed, int):
         parameters = {**parameters, "seed": seed + vote}

@@ -14,15 +14,16 @@ import msgspec
 
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 _ANSWERED: Final = (None, "completed", "incomplete")
+_WITH_LOGPROBS: Final = "message.output_text.logprobs"
 _LIMITS: Final = ("max_tokens", "max_completion_tokens")
 
 
 def responses_body(chat: bytes) -> bytes:
     """The chat request `chat`, translated to a body for ``/responses``.
 
-    The leading system messages are its ``instructions``. ``response_format``, ``reasoning_effort``
-    and ``verbosity`` go where that API has them; other fields are sent as they are. The provider
-    is asked not to store the exchange, unless the request says otherwise.
+    The leading system messages are its ``instructions``. ``response_format``, ``reasoning_effort``,
+    ``verbosity`` and ``logprobs`` go where that API has them; other fields are sent as they are.
+    The provider is asked not to store the exchange, unless the request says otherwise.
 
     >>> responses_body(b'{"model":"m","max_tokens":8,"messages":[{"role":"user","content":"?"}]}')
     b'{"input":[{"content":"?","role":"user"}],"max_output_tokens":8,"model":"m","store":false}'
@@ -45,6 +46,8 @@ def responses_body(chat: bytes) -> bytes:
         text["verbosity"] = asked.pop("verbosity")
     if text:
         body["text"] = text
+    if asked.pop("logprobs", None):
+        body["include"] = [*asked.pop("include", ()), _WITH_LOGPROBS]
     if "reasoning_effort" in asked:
         body["reasoning"] = {"effort": asked.pop("reasoning_effort")}
     return _CANONICAL.encode(body | asked)
@@ -88,8 +91,11 @@ def chat_form(body: bytes) -> dict[str, Any] | None:
     if not response.output and response.status != "incomplete":
         return None
     usage = response.usage if isinstance(response.usage, dict) else {}
+    message, finish = _message(response), _finish(response)
     return {
-        "choices": [{"message": _message(response), "finish_reason": _finish(response)}],
+        "choices": [
+            {"message": message, "finish_reason": finish, "logprobs": _logprobs(message["content"])}
+        ],
         "usage": {
             "prompt_tokens": usage.get("input_tokens"),
             "completion_tokens": usage.get("output_tokens"),
@@ -105,6 +111,14 @@ def _finish(response: _Response) -> Any:
         parts = [item.get("status") for item in response.output if isinstance(item, dict)]
         return "length" if "incomplete" in parts else "stop"
     return details.get("reason", "length") if isinstance(details, dict) else "length"
+
+
+def _logprobs(content: Any) -> dict[str, Any] | None:
+    """The tokens of all parts of a message's content; None where the reply has none."""
+    parts = content if isinstance(content, list) else []
+    lists = [part.get("logprobs") for part in parts]
+    tokens = [token for tokens in lists if isinstance(tokens, list) for token in tokens]
+    return {"content": tokens} if tokens else None
 
 
 def _message(response: _Response) -> dict[str, Any]:

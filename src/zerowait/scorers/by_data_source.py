@@ -26,6 +26,9 @@ DEFAULT_RULES: Final[dict[str, str]] = {
     "2wikimultihopqa": "qa_em",
     "musique": "qa_em",
     "bamboogle": "qa_em",
+    "google/IFEval": "constraints",
+    "allenai/RLVR-IFeval": "constraints",
+    "ifeval": "constraints",
 }
 """Data source to scorer; a key that ends in ``*`` is a prefix."""
 

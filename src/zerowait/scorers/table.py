@@ -15,6 +15,7 @@ from zerowait.scorers.by_data_source import (
     unknown_source,
 )
 from zerowait.scorers.column import column
+from zerowait.scorers.constraints import constraints, load_constraints
 from zerowait.scorers.contains import contains
 from zerowait.scorers.format import check_format, tag_format
 from zerowait.scorers.gsm8k import gsm8k
@@ -54,6 +55,7 @@ def by_data_source(sample: Sample, *, table: Mapping[str, Any] | None = None) ->
 SCORERS: Final[dict[str, Scorer]] = {
     "by_data_source": by_data_source,
     "column": column,
+    "constraints": constraints,
     "contains": contains,
     "format": tag_format,
     "gsm8k": gsm8k,
@@ -70,15 +72,19 @@ SCORERS: Final[dict[str, Scorer]] = {
 
 _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
     "by_data_source": lambda options: check_by_data_source(options, check_options),
+    "constraints": lambda _: load_constraints(),
     "format": check_format,
     "json_schema": check_json_schema,
     "math": lambda _: require_math(),
     "regex": check_regex,
 }
 
-_MAY_HANG: Final = frozenset({"by_data_source", "json_schema", "math", "regex"})
-_FORMS: Final = frozenset({"format", "json_schema"})
-_WARM_UPS: Final[dict[str, Callable[[], None]]] = {"math": warm_up}
+_MAY_HANG: Final = frozenset({"by_data_source", "constraints", "json_schema", "math", "regex"})
+_FORMS: Final = frozenset({"constraints", "format", "json_schema"})
+_WARM_UPS: Final[dict[str, Callable[[], None]]] = {
+    "constraints": load_constraints,
+    "math": warm_up,
+}
 
 
 def resolve(name: str) -> Scorer:

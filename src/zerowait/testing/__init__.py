@@ -1,5 +1,6 @@
 """Test tools for judges and trainers: a fake judge server with faults, and a virtual clock."""
 
+from zerowait.testing.completions import AssistantMessage
 from zerowait.testing.fake_judge import FakeJudge, serve_forever
 from zerowait.testing.faults import (
     Empty,
@@ -23,6 +24,7 @@ from zerowait.testing.verdicts import verdict_for
 from zerowait.testing.virtual import DeadlockError, virtually
 
 __all__ = [
+    "AssistantMessage",
     "Capacity",
     "Change",
     "DeadlockError",

@@ -28,6 +28,7 @@ _TURNS_TO_ACCEPT = 3
 _LINGER_NOT_AT_ALL = struct.pack("ii", 1, 0)
 _GET_PATHS = ("/v1/models", "/healthz", "/stats")
 _APIS: Final[dict[str, Api]] = {
+    "completions": "completions",
     "responses": "responses",
     "classify": "classify",
     "pooling": "pooling",

@@ -1,4 +1,4 @@
-"""Reply bodies of the fake judge: chat completions, responses, and a reward model's numbers."""
+"""Reply bodies of the fake judge: completions, responses, and a reward model's numbers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 
 from zerowait.testing.draws import pick
 from zerowait.testing.judge_request import JudgeRequest, estimated_tokens
+from zerowait.testing.logprobs import as_parallel_lists, written_logprobs
 from zerowait.testing.replies import CREATED
 from zerowait.testing.script import Script
 
@@ -26,6 +27,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
         refusal: the text of a refusal.
         thinking: the text of its reasoning; None leaves it out.
         tokens: reported completion tokens; None estimates them from the text.
+        logprobs: ``choices[0].logprobs`` where the request asks for them; None: made for the text.
     """
 
     content: str | None
@@ -33,6 +35,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True):
     refusal: str | None = None
     thinking: str | None = None
     tokens: int | None = None
+    logprobs: Any = None
 
 
 def completion(
@@ -71,7 +74,7 @@ def _chat(
             {
                 "index": 0,
                 "message": body,
-                "logprobs": None,
+                "logprobs": _logprobs(script, request, message),
                 "finish_reason": message.finish_reason,
             }
         ],
@@ -81,6 +84,32 @@ def _chat(
             "total_tokens": request.prompt_tokens + tokens,
         },
     }
+
+
+def _completion(
+    script: Script, request: JudgeRequest, message: AssistantMessage, tokens: int
+) -> dict[str, Any]:
+    """The reply of legacy completions: a text instead of a message."""
+    reply = _chat(script, request, message, tokens)
+    choice = reply["choices"][0]
+    logprobs = choice["logprobs"]
+    if logprobs is not None and "content" in logprobs:
+        logprobs = as_parallel_lists(logprobs)
+    text = {"index": 0, "text": message.content or "", "logprobs": logprobs}
+    text["finish_reason"] = message.finish_reason
+    return reply | {"object": "text_completion", "choices": [text]}
+
+
+def _logprobs(script: Script, request: JudgeRequest, message: AssistantMessage) -> Any:
+    """The log-probabilities that the request asks for; None without any."""
+    asked = request.body.get("logprobs")
+    included = "message.output_text.logprobs" in (request.body.get("include") or ())
+    if not script.logprobs or not (asked or included):
+        return None
+    if message.logprobs is not None:
+        return message.logprobs
+    top = asked if request.api == "completions" else request.body.get("top_logprobs")
+    return written_logprobs(message.content or "", script.verdict, top or 0)
 
 
 def _response(
@@ -96,7 +125,7 @@ def _response(
         "error": None,
         "incomplete_details": None if reason is None else {"reason": reason},
         "model": script.model or request.model,
-        "output": list(_items(message)),
+        "output": list(_items(message, _logprobs(script, request, message))),
         "usage": {
             "input_tokens": request.prompt_tokens,
             "output_tokens": tokens,
@@ -105,14 +134,15 @@ def _response(
     }
 
 
-def _items(message: AssistantMessage) -> Iterable[dict[str, Any]]:
+def _items(message: AssistantMessage, logprobs: Any) -> Iterable[dict[str, Any]]:
     """The output items of a response: its reasoning, and the message if there is one."""
     if message.thinking is not None:
         thought = {"type": "summary_text", "text": message.thinking}
         yield {"type": "reasoning", "id": "rs", "summary": [thought]}
     parts = []
     if message.content is not None:
-        parts.append({"type": "output_text", "text": message.content, "annotations": []})
+        part = {"type": "output_text", "text": message.content, "annotations": []}
+        parts.append(part | ({} if logprobs is None else {"logprobs": logprobs["content"]}))
     if message.refusal is not None:
         parts.append({"type": "refusal", "refusal": message.refusal})
     if parts or message.thinking is None:
@@ -182,4 +212,4 @@ def _reward(
     }
 
 
-_FORMS = {"chat": _chat, "responses": _response}
+_FORMS = {"chat": _chat, "completions": _completion, "responses": _response}

@@ -29,9 +29,10 @@ class FakeJudge:
 
     Args:
         script: its behaviour; two judges with one script send equal bytes for equal requests.
-        answer: function from a request's decoded body to the content of its reply, instead of the
-            script's verdict. It runs on the judge's thread and must not block. Its exceptions are
-            answered with 500 and raised again when the judge is closed.
+        answer: function from a request's decoded body to the content of its reply, or to an
+            `AssistantMessage`, instead of the script's verdict. It runs on the judge's thread and
+            must not block. Its exceptions are answered with 500 and raised again when the judge is
+            closed.
         hold: coroutine function, awaited on the judge's loop with a request's decoded body before
             its latency begins, so that a test can delay replies until it has reached some state.
             Its exceptions are treated likewise.
@@ -40,7 +41,8 @@ class FakeJudge:
         port: 0 takes a free one.
 
     It answers at every path that ends with ``/chat/completions`` or ``/responses``, with the same
-    verdict for the same question.
+    verdict for the same question, and at ``/completions``. Where a request asks for them, a reply
+    has token log-probabilities.
 
     >>> import urllib.request
     >>> with FakeJudge(Script(seed=7)) as judge:

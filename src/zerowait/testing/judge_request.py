@@ -9,7 +9,11 @@ import msgspec
 from zerowait.config.endpoint import Api
 
 _CHARACTERS_PER_TOKEN = 4
-_MESSAGE_FIELDS: dict[Api, str] = {"responses": "input", "score": "text_1 and text_2"}
+_MESSAGE_FIELDS: dict[Api, str] = {
+    "completions": "prompt",
+    "responses": "input",
+    "score": "text_1 and text_2",
+}
 _TOKEN_FIELDS: dict[Api, tuple[str, ...]] = {
     "chat": ("max_completion_tokens", "max_tokens"),
     "responses": ("max_output_tokens",),
@@ -25,7 +29,8 @@ class JudgeRequest(msgspec.Struct, frozen=True):
 
     Args:
         body: the decoded JSON.
-        messages: at least one, each with a role; equal for the same question in any API.
+        messages: at least one, each with a role; equal for the same question in any API but
+            legacy completions, whose prompt is one message.
         model: the requested model.
         tokens: maximal tokens of the answer; None where the request has no limit.
         prompt_tokens: estimated from the number of characters.
@@ -73,7 +78,10 @@ def parse_request(raw: bytes, api: Api = "chat") -> JudgeRequest:
 
 
 def _messages(body: dict[str, Any], api: Api) -> Any:
-    """The messages of a request to ``/responses`` or ``/score`` in the form of the chat API."""
+    """The messages of a request to another API in the form of the chat API."""
+    if api == "completions":
+        prompt = body.get("prompt")
+        return [{"role": "user", "content": prompt}] if isinstance(prompt, str) else None
     if api == "score":
         texts = body.get("text_1"), body.get("text_2")
         roles = ("user", "assistant")

@@ -42,8 +42,8 @@ from zerowait.testing.verdicts import (
     verdict_texts,
 )
 
-AnswerFunction: TypeAlias = Callable[[dict[str, Any]], str]
-"""From a request's decoded body to the content of its reply."""
+AnswerFunction: TypeAlias = Callable[[dict[str, Any]], str | AssistantMessage]
+"""From a request's decoded body to the content of its reply, or to the whole message."""
 HoldFunction: TypeAlias = Callable[[dict[str, Any]], Awaitable[None]]
 """Awaited with a request's decoded body before its latency begins."""
 
@@ -88,20 +88,25 @@ def plan_reply(
         )
         return msgspec.structs.replace(refused, latency_s=latency_s, fault=fault.name)
     form = RequestedFormat()
-    if request.api in ("chat", "responses"):  # other APIs get the script's own verdict
+    if request.api in (
+        "chat",
+        "completions",
+        "responses",
+    ):  # other APIs get the script's own verdict
         script, form = script_for_request(script, request.messages, request.body)
     texts = verdict_texts(script, request.messages, content, form)
     message = _faulty_message(texts, fault, content)
     if message is None:
-        message = AssistantMessage(content=_right_content(script, request, texts, answer))
+        right = _right_answer(script, request, texts, answer)
+        message = AssistantMessage(content=right) if isinstance(right, str) else right
     whole = completion(script, request, message, name=f"{key.hex()[:16]}-{nth}")
     reply = FakeReply(body=b"", latency_s=latency_s, fault="" if fault is None else fault.name)
     return _with_body(reply, fault, whole, attempt.variant)
 
 
-def _right_content(
+def _right_answer(
     script: Script, request: JudgeRequest, texts: VerdictTexts, answer: AnswerFunction | None
-) -> str:
+) -> str | AssistantMessage:
     if answer is not None:
         return answer(request.body)
     return obedient_content(script, request.messages) if script.obeys else texts.right

@@ -28,7 +28,8 @@ _SCALE: Final = re.compile(
     re.IGNORECASE,
 )
 _CHOICE: Final = re.compile(
-    r"(?:WORD|verdict|answer|reply) (?:is|with|by) one of:? (?P<words>[^\n]+?)\.?$",
+    r"(?:(?:WORD|verdict|answer|reply) (?:is|with|by) one of:? (?P<words>[^\n]+?)\.?$"
+    r"|exactly one word, (?P<alone>[^\n]+?), and nothing else)",
     re.MULTILINE | re.IGNORECASE,
 )
 _CRITERIA: Final = re.compile(
@@ -108,7 +109,7 @@ def _rule_in(text: str) -> VerdictRule | None:
     """The range or choice that a text asks for; None without any."""
     choice = _CHOICE.search(text)
     if choice is not None:
-        return _choice_of(choice["words"])
+        return _choice_of(choice["words"] or choice["alone"])
     scales = [scale for scale in _SCALE.finditer(text) if scale["kind"]]
     scale = scales[-1] if scales else _SCALE.search(text)
     if scale is None:

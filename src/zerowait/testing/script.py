@@ -157,6 +157,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         faults: what goes wrong; see `zerowait.testing.faults`.
         model: the reported model; None reports the requested one.
         fingerprint: its ``system_fingerprint``.
+        logprobs: whether it sends the log-probabilities that a request asks for.
     """
 
     seed: int = 0
@@ -170,6 +171,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     faults: tuple[AnyFault, ...] = ()
     model: str | None = None
     fingerprint: str = "fp_fake"
+    logprobs: bool = True
 
     def __post_init__(self) -> None:
         if "{verdict}" not in self.reply:

@@ -1,4 +1,8 @@
-"""Fail fast: ends a run in which the first judgements all failed (``traffic.give_up_after``)."""
+"""Fail fast: ends a run whose judges cannot work (``traffic.give_up_after``).
+
+Either the first judgements all failed, or a judge reads token log-probabilities and its endpoint
+gives none: then the first reply ends the run.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +17,9 @@ from zerowait.types import Abstain, FailureKind, Score
 
 RETRY_AFTER_S: Final = 60.0
 """For so long nothing is judged; samples submitted later are judged again."""
+
+_LOGPROBS: Final = "logprobs"
+"""In the reason of a reply without them, and in what a provider that refuses them says."""
 
 _OWN_KINDS: Final = frozenset({FailureKind.BUDGET, FailureKind.CANCELLED, FailureKind.BAD_INPUT})
 
@@ -45,6 +52,9 @@ class GiveUpCheck:
         self._own = self._others = JudgementCounts()
         self._forgiven = 0
         self._until_s: float | None = None
+        self._never = after in (None, "off")
+        self._working: set[str] = set()
+        self._unusable = ""
 
     @property
     def counts(self) -> JudgementCounts:
@@ -62,15 +72,19 @@ class GiveUpCheck:
 
     def __call__(self, event: Event) -> None:
         """Count a judgement; other events are ignored."""
-        if self._after is None or not isinstance(event, JudgementSettled):
+        if self._never or not isinstance(event, JudgementSettled):
             return
         outcome = event.outcome
         asked = event.source == "asked"
         if isinstance(outcome, Score):
+            self._working.add(event.judge)
             self._own = msgspec.structs.replace(self._own, reached=True)
-        elif asked and isinstance(outcome, Abstain) and outcome.kind not in _OWN_KINDS:
-            self._own = msgspec.structs.replace(self._own, failed=self._own.failed + 1)
-            self._reasons.add(outcome)
+        elif isinstance(outcome, Abstain):
+            if _lacks_logprobs(outcome) and event.judge not in self._working:
+                self._unusable = f"judge {event.judge!r}: {outcome.detail}"
+            if asked and outcome.kind not in _OWN_KINDS:
+                self._own = msgspec.structs.replace(self._own, failed=self._own.failed + 1)
+                self._reasons.add(outcome)
         else:
             return
         self._update()
@@ -80,7 +94,7 @@ class GiveUpCheck:
             self._after = None
         # without a failure of its own it could not say why
         is_over = self._after is not None and self._failed >= self._after
-        self.is_due = is_over and bool(self._reasons)
+        self.is_due = bool(self._unusable) or (is_over and bool(self._reasons))
 
     def check(self, now_s: float) -> None:
         """Raise if the run has to end; after `RETRY_AFTER_S` the count starts anew.
@@ -89,10 +103,14 @@ class GiveUpCheck:
             now_s: time on the loop's clock.
 
         Raises:
-            JudgementError: the first judgements all failed; it says why.
+            JudgementError: no judgement can succeed; it says why.
         """
         if not self.is_due:
             return
+        if self._unusable:
+            raise JudgementError(
+                f"{self._unusable} (traffic: {{give_up_after: off}} goes on without its verdicts)"
+            )
         if self._until_s is None:
             self._until_s = now_s + RETRY_AFTER_S
         if now_s < self._until_s:
@@ -104,3 +122,7 @@ class GiveUpCheck:
         self.is_due = False
         self._forgiven += self._failed
         self._until_s, self._reasons = None, FailureReasons()
+
+
+def _lacks_logprobs(outcome: Abstain) -> bool:
+    return outcome.kind is FailureKind.HTTP_ERROR and _LOGPROBS in outcome.detail

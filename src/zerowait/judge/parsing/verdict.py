@@ -40,6 +40,7 @@ _REASON_CHARS = 240
 _CHARS_AFTER = 4000
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _WORD = re.compile(r"[^\W_]+(?: [^\W_]+)*")
+NO_VERDICT = "the reply names no verdict"
 
 
 def reply_format(rule: VerdictRule, *, reason_first: bool = True) -> str:
@@ -239,7 +240,7 @@ def deciding_claim(claims: list[VerdictClaim]) -> VerdictClaim | str:
     Where all claim the same verdict it is the last one, so that what follows it is checked.
     """
     if not claims:
-        return "the reply names no verdict"
+        return NO_VERDICT
     if len(claims) >= _MOST_CLAIMS:
         return f"the reply names {_MOST_CLAIMS} verdicts or more"
     if all(claim.verdict == claims[0].verdict for claim in claims):
