@@ -53,7 +53,7 @@ def rendered(name):
 
 
 def lineup_of(judge, rubric, responses):
-    return lineup(shared_texts([SAMPLE], rubric), responses, judge, rubric).request
+    return lineup(shared_texts([SAMPLE], rubric, judge), responses, judge, rubric).request
 
 
 def shown(request):

@@ -18,7 +18,9 @@ from zerowait.judge.reply import (
     read_reply,
 )
 from zerowait.judge.request import (
+    CUT_CHARS,
     ChatRequest,
+    SampleTexts,
     check_judge,
     extra_text,
     request_for,
@@ -31,6 +33,7 @@ from zerowait.judge.rubric import Rubric, load_rubric
 
 __all__ = [
     "CONVERSATION_ALONE",
+    "CUT_CHARS",
     "ChatRequest",
     "JudgeQuestion",
     "Lineup",
@@ -39,6 +42,7 @@ __all__ = [
     "Procedure",
     "Rank",
     "Rubric",
+    "SampleTexts",
     "ServedModel",
     "SingleVerdict",
     "VerdictForm",
