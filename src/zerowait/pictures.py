@@ -144,7 +144,7 @@ def _as_url(key: str, value: Any, *, read_files: bool) -> str:
         return _text_as_url(key, value, read_files=read_files)
     if callable(getattr(value, "save", None)):  # an image of PIL
         written = io.BytesIO()
-        value.save(written, format="PNG")
+        value.save(written, format="PNG", compress_level=1)
         return _data_url(written.getvalue())
     raise DataError(
         f"a picture is a URL, bytes, base64 or an image of PIL, not a {type(value).__name__}"
