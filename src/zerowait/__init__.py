@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from zerowait.config import RewardConfig
     from zerowait.engine import Engine, Rewards, Stats, open  # noqa: A004 - users write it so
     from zerowait.errors import ConfigError, DataError, JudgementError, ZerowaitError
-    from zerowait.types import Abstain, FailureKind, Reward, Sample, Score, Skipped
+    from zerowait.types import Abstain, FailureKind, Reward, Sample, Score, Skipped, TurnReward
 
 __version__ = "0.1.0"
 
@@ -36,6 +36,7 @@ __all__ = [
     "Score",
     "Skipped",
     "Stats",
+    "TurnReward",
     "ZerowaitError",
     "open",
 ]
@@ -56,6 +57,7 @@ _ON_DEMAND = {
     "Score": "zerowait.types",
     "Skipped": "zerowait.types",
     "Stats": "zerowait.engine",
+    "TurnReward": "zerowait.types",
     "ZerowaitError": "zerowait.errors",
     "open": "zerowait.engine",
 }

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +29,10 @@ _SIGNATURES: Final = (
     (b"GIF8", "image/gif"),
     (b"BM", "image/bmp"),
 )
+_IN_BODY: Final = b'"image_url"'
+_PART: Final = re.compile(rb'"type":"(?:image_url|input_image)"')
+_DATA: Final = re.compile(rb'(?<=:")data:image/[a-z.+-]+;base64,[A-Za-z0-9+/=]*(?=")')
+"""Of a request's body; in the texts between pictures every quotation mark is escaped."""
 _REMOTE: Final = ("http://", "https://")
 _INLINE: Final = "data:image/"
 
@@ -79,6 +84,17 @@ def picture_bytes(url: str) -> int:
     if not head.startswith("data:"):
         return 0
     return len(encoded) * 3 // 4 - encoded[-2:].count("=")
+
+
+def pictures_in(body: bytes) -> tuple[int, int]:
+    """How many pictures a request's body holds, and how many bytes of it are their data.
+
+    >>> pictures_in(b'{"image_url":{"url":"data:image/png;base64,iVBORw0KGgo="},"type":"image_url"}')
+    (1, 34)
+    """
+    if _IN_BODY not in body:
+        return 0, 0
+    return len(_PART.findall(body)), sum(map(len, _DATA.findall(body)))
 
 
 def with_urls(

@@ -22,7 +22,7 @@ from zerowait.engine.gate import Gate, evaluation_order
 from zerowait.engine.judging.anchors import AnchorSet
 from zerowait.engine.judging.plan import JudgePlan, compares_siblings, compile_judges
 from zerowait.engine.pool.scorer_pool import CONCURRENCY, WORKERS, CallLimits
-from zerowait.engine.turns import TURNS
+from zerowait.engine.turns import JUDGED_TURNS
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge.anchors import load_anchors
 from zerowait.scorers import (
@@ -366,7 +366,7 @@ def _measures(
 ) -> tuple[str, ...]:
     if not isinstance(component, JudgeComponent):
         return ()
-    of_turns = (TURNS,) if component.per == "turn" else ()
+    of_turns = (JUDGED_TURNS,) if component.per == "turn" else ()
     return (*judges.measures[component.judge], *of_turns)
 
 

@@ -28,7 +28,7 @@ from zerowait.types import (
     content_text,
 )
 
-TURNS: Final = "turns"
+JUDGED_TURNS: Final = "turns"
 """In a score's ``detail["measured"]``: how many turns were judged."""
 
 
@@ -79,7 +79,7 @@ def outcome_of_turns(outcomes: Sequence[Outcome], aggregate: Aggregate) -> Outco
         scores[-1].why if len(scores) == 1 else "",
         {
             "turns": [score.detail.get("verdict", score.value) for score in scores],
-            "measured": _means(scores) | {TURNS: float(len(scores))},
+            "measured": _means(scores) | {JUDGED_TURNS: float(len(scores))},
         },
     )
 

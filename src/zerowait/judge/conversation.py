@@ -20,19 +20,14 @@ from typing import Any, Final
 
 import msgspec
 
-from zerowait.errors import DataError
 from zerowait.pictures import column_of, is_picture, placed
-from zerowait.types import Message, Sample, assistant_turns, content_text
+from zerowait.types import Abstain, FailureKind, Message, Sample, assistant_turns, content_text
 
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 _KEPT: Final = 500
 """Characters that stay at each end of a tool's result that is shortened."""
 LEFT_OUT: Final = "left_out"
 """Role of the line that stands in the place of messages that were left out."""
-
-
-class TooLongError(DataError):
-    """Prompt and last message are longer than a judge's conversation may be."""
 
 
 class Pictures(msgspec.Struct):
@@ -80,8 +75,10 @@ def last_text(sample: Sample, pictures: Pictures) -> str:
 
 def written_turns(
     before: Sequence[Message], after: Sequence[Message], pictures: Pictures, *, max_chars: int
-) -> tuple[list[dict[str, str]], int]:
+) -> tuple[list[dict[str, str]], int] | Abstain:
     """The messages as role and text, and the number of characters that were left out of them.
+
+    An abstention where the prompt and the last message alone are too long.
 
     Args:
         before: the prompt's messages, which are never cut.
@@ -90,7 +87,6 @@ def written_turns(
         max_chars: the most characters of all texts together.
 
     Raises:
-        TooLongError: the prompt and the last message are longer.
         DataError: a picture has no data.
     """
     kept = [*before, *after]
@@ -104,8 +100,10 @@ def written_turns(
     prompt, rest = turns[: len(before)], turns[len(before) :]
     shortened, excess, cut = _with_short_results(rest, excess)
     if excess > 0:
-        shortened, dropped = _without_oldest(shortened, excess)
-        cut += dropped
+        fitting = _without_oldest(shortened, excess)
+        if isinstance(fitting, Abstain):
+            return fitting
+        shortened, cut = fitting[0], cut + fitting[1]
     return [*prompt, *shortened], cut
 
 
@@ -129,7 +127,7 @@ def _with_short_results(
 
 def _without_oldest(
     turns: Sequence[dict[str, str]], excess: int
-) -> tuple[list[dict[str, str]], int]:
+) -> tuple[list[dict[str, str]], int] | Abstain:
     """The turns without the oldest ones, in whose place a line says so; and what was cut."""
     cut = 0
     for count, turn in enumerate(turns[:-1], start=1):
@@ -137,8 +135,9 @@ def _without_oldest(
         line = f"[{count} messages of {cut} characters are left out here]"
         if cut - len(line) >= excess:
             return [{"role": LEFT_OUT, "content": line}, *turns[count:]], cut
-    raise TooLongError(
-        "the prompt and the last message alone are longer than the judge's max_conversation_chars"
+    return Abstain(
+        FailureKind.TOO_LONG,
+        "the prompt and the last message alone are longer than the judge's max_conversation_chars",
     )
 
 

@@ -14,7 +14,6 @@ from zerowait.control_tokens import break_control_tokens
 from zerowait.errors import ConfigError, DataError
 from zerowait.judge.conversation import (
     Pictures,
-    TooLongError,
     conversation_text,
     last_text,
     message_text,
@@ -209,10 +208,10 @@ def texts_for(sample: Sample, rubric: Rubric, judge: Judge) -> SampleTexts | Abs
             continue
         try:
             text = shown.text(name, texts)
-        except TooLongError as error:
-            return Abstain(FailureKind.TOO_LONG, str(error))
         except DataError as error:
             return Abstain(FailureKind.BAD_INPUT, str(error))
+        if isinstance(text, Abstain):
+            return text
         if text is None:
             return Abstain(
                 FailureKind.BAD_INPUT,
@@ -339,11 +338,11 @@ class _Shown(NamedTuple):
     max_chars: int
     pictures: Pictures
 
-    def text(self, name: str, texts: SampleTexts) -> str | None:
+    def text(self, name: str, texts: SampleTexts) -> str | Abstain | None:
         """The sample's text for a placeholder, or None where it has none that a judge could read.
 
         Raises:
-            DataError: the conversation is too long, or a picture has no data.
+            DataError: a picture has no data, or in a form that is not known.
         """
         sample = self.sample
         match name:
@@ -377,7 +376,7 @@ class _Shown(NamedTuple):
             return turns[0][1]
         return "\n\n".join(f"[{role}]\n{text}" for role, text in turns)
 
-    def _conversation(self, name: str, texts: SampleTexts) -> str | None:
+    def _conversation(self, name: str, texts: SampleTexts) -> str | Abstain | None:
         """The messages as `turns_in` reads them; None without a prompt that belongs to them."""
         before: Sequence[Message] = ()
         if name == CONVERSATION:
@@ -386,6 +385,9 @@ class _Shown(NamedTuple):
             prompt = self.sample.prompt
             before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         after = response_messages(self.sample)
-        turns, cut = written_turns(before, after, self.pictures, max_chars=self.max_chars)
+        written = written_turns(before, after, self.pictures, max_chars=self.max_chars)
+        if isinstance(written, Abstain):
+            return written
+        turns, cut = written
         texts.cut_chars = max(texts.cut_chars, cut)
         return conversation_text(turns)
