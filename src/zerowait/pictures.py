@@ -33,6 +33,9 @@ _IN_BODY: Final = b'"image_url"'
 _PART: Final = re.compile(rb'"type":"(?:image_url|input_image)"')
 _DATA: Final = re.compile(rb'(?<=:")data:image/[a-z.+-]+;base64,[A-Za-z0-9+/=]*(?=")')
 """Of a request's body; in the texts between pictures every quotation mark is escaped."""
+_INLINE_URL: Final = re.compile(
+    r"data:image/(?P<kind>[a-z]+)[a-z.+-]*;base64,(?P<data>.*)", re.DOTALL
+)
 _REMOTE: Final = ("http://", "https://")
 _INLINE: Final = "data:image/"
 
@@ -46,13 +49,13 @@ def is_picture(part: Any) -> bool:
     return isinstance(part, Mapping) and part.get("type") in _TYPES
 
 
-def picture_url(part: Any, *, read_files: bool = False) -> str | None:
+def picture_url(part: Any, *, folder: Path | None = None) -> str | None:
     """The URL of a picture; None for a part that only marks its place.
 
     Args:
         part: a content part; or its data alone, as a column of pictures has it.
-        read_files: whether local files may be read. Never for rows that came over a network, which
-            could name any file of this machine.
+        folder: that a local file's relative path starts from; None: local files are not read.
+            Rows that came over a network could name any file of this machine.
 
     Raises:
         DataError: its data has a form that is not known, or is a local file.
@@ -63,14 +66,14 @@ def picture_url(part: Any, *, read_files: bool = False) -> str | None:
     'data:image/png;base64,iVBORw0KGgo='
     """
     if not isinstance(part, Mapping):
-        return None if part is None else _as_url("image", part, read_files=read_files)
+        return None if part is None else _as_url("image", part, folder=folder)
     for key in _KEYS:
         value = part.get(key)
         if value is None or value == "":
             continue
         if isinstance(value, Mapping):  # {"url": ...}, {"bytes": ..., "path": ...}
-            return picture_url(value, read_files=read_files)
-        return _as_url(key, value, read_files=read_files)
+            return picture_url(value, folder=folder)
+        return _as_url(key, value, folder=folder)
     return None
 
 
@@ -89,29 +92,57 @@ def picture_bytes(url: str) -> int:
 def pictures_in(body: bytes) -> tuple[int, int]:
     """How many pictures a request's body holds, and how many bytes of it are their data.
 
-    >>> pictures_in(b'{"image_url":{"url":"data:image/png;base64,iVBORw0KGgo="},"type":"image_url"}')
-    (1, 34)
+    >>> pictures_in(b'{"type":"image_url","image_url":{"url":"data:image/png;base64,iVBORw=="}}')
+    (1, 30)
     """
     if _IN_BODY not in body:
         return 0, 0
     return len(_PART.findall(body)), sum(map(len, _DATA.findall(body)))
 
 
+def picture_data(url: str) -> tuple[bytes, str] | None:
+    r"""The bytes in a ``data:`` URL and the ending of their file's name; None for another URL.
+
+    >>> picture_data("data:image/png;base64,iVBORw0KGgo=")
+    (b'\x89PNG\r\n\x1a\n', 'png')
+    """
+    found = _INLINE_URL.fullmatch(url)
+    if found is None:
+        return None
+    try:
+        return base64.b64decode(found["data"], validate=True), found["kind"]
+    except (binascii.Error, ValueError):
+        return None
+
+
+def holds_pictures(prompt: Any) -> bool:
+    """Whether any message of a prompt holds a picture."""
+    if isinstance(prompt, str):
+        return False
+    contents = [each.get("content") for each in prompt if isinstance(each, Mapping)]
+    return any(
+        is_picture(part)
+        for content in contents
+        if isinstance(content, list | tuple)
+        for part in content
+    )
+
+
 def with_urls(
-    messages: Sequence[Mapping[str, Any]], pictures: Any = None, *, read_files: bool = False
+    messages: Sequence[Mapping[str, Any]], pictures: Any = None, *, folder: Path | None = None
 ) -> list[dict[str, Any]]:
     """Messages whose pictures all are parts of type ``image_url``, which every encoder can write.
 
     Args:
         messages: of a chat.
         pictures: the row's own column of pictures, for parts that only mark a place.
-        read_files: whether local files may be read.
+        folder: that local files' relative paths start from; None: they are not read.
 
     Raises:
         DataError: as `picture_url`, or a place has no picture.
     """
     column = column_of(pictures)
-    return [_with_urls(message, column, read_files=read_files) for message in messages]
+    return [_with_urls(message, column, folder=folder) for message in messages]
 
 
 def column_of(pictures: Any) -> Iterator[Any]:
@@ -121,15 +152,15 @@ def column_of(pictures: Any) -> Iterator[Any]:
     return iter(pictures if isinstance(pictures, list | tuple) else [pictures])
 
 
-def placed(part: Any, column: Iterator[Any], *, read_files: bool = False) -> str:
+def placed(part: Any, column: Iterator[Any], *, folder: Path | None = None) -> str:
     """The URL of a part, taken from the row's column where the part only marks a place.
 
     Raises:
         DataError: as `picture_url`, or the column has no picture for it.
     """
-    url = picture_url(part, read_files=read_files)
+    url = picture_url(part, folder=folder)
     if url is None:
-        url = picture_url(next(column, None), read_files=read_files)
+        url = picture_url(next(column, None), folder=folder)
     if url is None:
         raise DataError(
             "a message has the place of a picture without its data: give it in the part "
@@ -139,13 +170,13 @@ def placed(part: Any, column: Iterator[Any], *, read_files: bool = False) -> str
 
 
 def _with_urls(
-    message: Mapping[str, Any], column: Iterator[Any], *, read_files: bool
+    message: Mapping[str, Any], column: Iterator[Any], *, folder: Path | None
 ) -> dict[str, Any]:
     content = message.get("content")
     if not isinstance(content, list | tuple) or not any(map(is_picture, content)):
         return dict(message)
     parts = [
-        {"type": "image_url", "image_url": {"url": placed(part, column, read_files=read_files)}}
+        {"type": "image_url", "image_url": {"url": placed(part, column, folder=folder)}}
         if is_picture(part)
         else part
         for part in content
@@ -153,11 +184,11 @@ def _with_urls(
     return {**message, "content": parts}
 
 
-def _as_url(key: str, value: Any, *, read_files: bool) -> str:
+def _as_url(key: str, value: Any, *, folder: Path | None) -> str:
     if isinstance(value, bytes | bytearray | memoryview):
         return _data_url(bytes(value))
     if isinstance(value, str):
-        return _text_as_url(key, value, read_files=read_files)
+        return _text_as_url(key, value, folder=folder)
     if callable(getattr(value, "save", None)):  # an image of PIL
         written = io.BytesIO()
         value.save(written, format="PNG", compress_level=1)
@@ -167,7 +198,7 @@ def _as_url(key: str, value: Any, *, read_files: bool) -> str:
     )
 
 
-def _text_as_url(key: str, text: str, *, read_files: bool) -> str:
+def _text_as_url(key: str, text: str, *, folder: Path | None) -> str:
     if text[:8].lower().startswith(_REMOTE) or text.startswith(_INLINE):
         return text
     if key in _BASE64:
@@ -175,12 +206,12 @@ def _text_as_url(key: str, text: str, *, read_files: bool) -> str:
             return _data_url(base64.b64decode(text, validate=True))
         except (binascii.Error, ValueError):
             raise DataError(f"a picture's {key!r} is no base64 text: {text[:40]!r}") from None
-    if not read_files:
+    if folder is None:
         raise DataError(
             f"a picture is {text[:80]!r}, and local files are not read here: give an http(s) URL, "
             "a data:image/... URL or the file's bytes"
         )
-    path = Path(text.removeprefix("file://")).expanduser()
+    path = folder / Path(text.removeprefix("file://")).expanduser()
     try:
         return _data_url(path.read_bytes())
     except OSError as error:

@@ -82,8 +82,8 @@ _request = msgspec.json.Decoder(_Asked)
 class TokenEstimate:
     """How many tokens a request will cost: learned from the cost of earlier ones.
 
-    The prompt is estimated from its bytes without the data of pictures, the answer from the mean of the answers so far; before
-    20 are known, from the ``max_tokens`` that the request allows.
+    The prompt is estimated from its bytes, those of pictures left out, the answer from the mean of
+    the answers so far; before 20 are known, from the ``max_tokens`` that the request allows.
 
     >>> TokenEstimate().of(b'{"max_tokens": 100}')
     104.75

@@ -12,6 +12,7 @@ Under verl's own trainers `RewardManager.run_single` waits for the reward. Under
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from verl import DataProto
@@ -92,7 +93,7 @@ def _prompt(raw_prompt: Any) -> Any:
     """The row's chat messages in plain values, its pictures as URLs; files are the user's own."""
     messages = plain_values(raw_prompt)
     if isinstance(messages, list) and any(_has_parts(message) for message in messages):
-        return with_urls(messages, read_files=True)
+        return with_urls(messages, folder=Path())
     return messages
 
 
