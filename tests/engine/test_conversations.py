@@ -158,9 +158,7 @@ def test_then_its_oldest_messages_are_left_out_and_never_prompt_or_last(tmp_path
 
 
 def test_what_cannot_be_cut_abstains(tmp_path):
-    rewards, _ = score(
-        tmp_path, [Sample("p" * 900, EPISODE)], Reader(), max_conversation_chars=500
-    )
+    rewards, _ = score(tmp_path, [Sample("p" * 900, EPISODE)], Reader(), max_conversation_chars=500)
     assert rewards[0].value is None
     assert rewards[0].components["quality"].kind == "too_long"
 
@@ -171,7 +169,8 @@ def by_turn(parts):
 
 
 @pytest.mark.parametrize(
-    ("aggregate", "value"), [(None, 14.0), ("sum", 14.0), ("mean", 7.0), ("last", 4.0), ("min", 4.0)]
+    ("aggregate", "value"),
+    [(None, 14.0), ("sum", 14.0), ("mean", 7.0), ("last", 4.0), ("min", 4.0)],
 )
 def test_each_turn_is_judged_as_if_the_episode_had_ended_with_it(tmp_path, aggregate, value):
     reader = Reader(by_turn)

@@ -37,23 +37,24 @@ class Pictures(msgspec.Struct):
         sample: whose column ``images`` or ``image`` holds the pictures of parts that only mark a
             place.
         urls: of the pictures.
-        known: the URL of each part that was shown, by the part's id.
+        known: the URL in each place that was shown: the id of a message's content, and the index.
         column: what is left of the sample's column.
     """
 
     sample: Sample
     urls: list[str] = []
-    known: dict[int, str] = {}
+    known: dict[tuple[int, int], str] = {}
     column: Iterator[Any] | None = None
 
-    def mark(self, part: Message) -> str:
-        """The text in the place of a picture, which names it by its number."""
-        url = self.known.get(id(part))  # a part may be shown twice, and takes its picture once
+    def mark(self, content: Sequence[Any], at: int) -> str:
+        """The text in the place of the picture `content[at]`, which names it by its number."""
+        place, part = (id(content), at), content[at]
+        url = self.known.get(place)  # a message may be shown twice, and takes its pictures once
         if url is None:
             if self.column is None:
                 extra = self.sample.extra
                 self.column = column_of(extra.get("images", extra.get("image")))
-            url = self.known[id(part)] = placed(part, self.column)
+            url = self.known[place] = placed(part, self.column)
         if url not in self.urls:
             self.urls.append(url)
         return f"[picture {self.urls.index(url) + 1}]"
@@ -156,7 +157,10 @@ def message_text(message: Message, pictures: Pictures) -> str:
     """A message's text, with marks for its pictures, and its tool calls as JSON below."""
     content = message.get("content")
     if isinstance(content, list | tuple) and any(map(is_picture, content)):
-        content = [pictures.mark(part) if is_picture(part) else part for part in content]
+        content = [
+            pictures.mark(content, at) if is_picture(part) else part
+            for at, part in enumerate(content)
+        ]
     text = content_text(content)
     calls = message.get("tool_calls")
     if not calls:
