@@ -122,7 +122,7 @@ def by_tickets(rows, queue, config, *, critic):
     return redeemed(batch, judged, config)
 
 
-def redeemed(batch, rewards, config):
+def redeemed(batch, rewards, config, **options):
     """The trainer after its own hook, with the rewards by name."""
     trainer = bare(ZerowaitTrainer, config)
 
@@ -130,7 +130,7 @@ def redeemed(batch, rewards, config):
         return Hub(rewards)
 
     with Redeemer(open_hub, on_timeout=lambda sample: None) as redeemer:
-        trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5)
+        trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5, **options)
         trainer._rows.read("train", batch.keys)
         trainer._shaped, trainer._settled, trainer._trained = True, {}, []
         trainer._searches = SearchCeiling(SearchSettings())
