@@ -201,11 +201,14 @@ def _as_url(key: str, value: Any, *, folder: Path | None) -> str:
 def _text_as_url(key: str, text: str, *, folder: Path | None) -> str:
     if text[:8].lower().startswith(_REMOTE) or text.startswith(_INLINE):
         return text
-    if key in _BASE64:
-        try:
-            return _data_url(base64.b64decode(text, validate=True))
-        except (binascii.Error, ValueError):
+    try:
+        data = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        if key in _BASE64:
             raise DataError(f"a picture's {key!r} is no base64 text: {text[:40]!r}") from None
+        data = b""
+    if key in _BASE64 or _kind(data) is not None:  # JSON has no bytes, and writes them so
+        return _data_url(data)
     if folder is None:
         raise DataError(
             f"a picture is {text[:80]!r}, and local files are not read here: give an http(s) URL, "
@@ -218,10 +221,15 @@ def _text_as_url(key: str, text: str, *, folder: Path | None) -> str:
         raise DataError(f"the picture {path} cannot be read: {error.strerror}") from None
 
 
+def _kind(data: bytes) -> str | None:
+    """The media type of a picture's bytes; None for other bytes."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((name for start, name in _SIGNATURES if data.startswith(start)), None)
+
+
 def _data_url(data: bytes) -> str:
-    kind = next((name for start, name in _SIGNATURES if data.startswith(start)), None)
-    if kind is None and data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        kind = "image/webp"
+    kind = _kind(data)
     if kind is None:
         raise DataError(
             f"a picture of {len(data)} bytes is no PNG, JPEG, GIF, WebP or BMP: it begins "
