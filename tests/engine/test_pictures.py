@@ -13,8 +13,9 @@ from PIL import Image
 
 import zerowait
 from zerowait import DataError, Sample
+from zerowait.cli.endpoint_check import ask_endpoints
 from zerowait.client.cost import worst_case_usd
-from zerowait.config import Price
+from zerowait.config import Price, load_config
 from zerowait.engine import Engine
 from zerowait.errors import ConfigError
 from zerowait.hub.records import Records, RewardRecord, read_rewards
@@ -229,3 +230,10 @@ def test_only_rows_of_this_machine_may_name_files(tmp_path):
     assert with_urls(named, folder=tmp_path)[0]["content"][0] == FORMS["openai"]
     with pytest.raises(DataError, match="cannot be read: No such file"):
         with_urls(named, folder=Path("/nowhere"))
+
+
+def test_doctor_shows_a_picture_to_a_judge_that_sees():
+    with FakeJudge() as judge:
+        [answer] = ask_endpoints(load_config(config(judge.url)))
+        assert len(judge.seen.pictures) == judge.seen.requests == 1
+    assert isinstance(answer.outcome, zerowait.Score)
