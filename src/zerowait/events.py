@@ -140,6 +140,7 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
         cost_usd: of its replies, by the usage they name; 0 without a request.
         component: of the reward that the judgement is for.
         cut_chars: characters of a long conversation that the judge was not shown.
+        pictures: those that it was shown of one sample.
     """
 
     judge: str
@@ -155,6 +156,7 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     component: str = ""
     cut_chars: int = 0
+    pictures: int = 0
 
 
 class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):

@@ -191,6 +191,9 @@ class Sample(msgspec.Struct, frozen=True):
         if self.response_messages is not None:
             raise DataError("a sample's response is a list already: leave out response_messages")
         messages = [dict(message) for message in given]
+        for message in messages:
+            if not isinstance(message.get("content"), str | list | tuple | None):
+                raise _wrong("response", f"{_MESSAGES} with text or parts in content", message)
         own = assistant_turns(messages)
         if not own:
             raise DataError(

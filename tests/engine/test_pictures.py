@@ -18,6 +18,7 @@ from zerowait.client.cost import worst_case_usd
 from zerowait.config import Price, load_config
 from zerowait.engine import Engine
 from zerowait.errors import ConfigError
+from zerowait.events import JudgementSettled
 from zerowait.hub.records import Records, RewardRecord, read_rewards
 from zerowait.judge import body_for_api
 from zerowait.pictures import picture_url, with_urls
@@ -49,7 +50,7 @@ def config(url, **judge):
     }
 
 
-def score(samples, *, bodies=None, **judge):
+def score(samples, *, bodies=None, listener=lambda event: None, **judge):
     """The rewards, and what the fake judge saw."""
 
     def answer(body):
@@ -58,7 +59,7 @@ def score(samples, *, bodies=None, **judge):
         return "Score: 7"
 
     async def run(url):
-        async with Engine(config(url, **judge)) as engine:
+        async with Engine(config(url, **judge), listener=listener) as engine:
             return await engine.score_all(samples)
 
     with FakeJudge(answer=answer) as fake:
@@ -103,6 +104,15 @@ def test_equal_pictures_with_equal_text_are_judged_once_and_others_are_not():
     assert {reward.value for reward in rewards} == {7.0}
     assert seen.requests == seen.distinct_bodies == 5
     assert seen.pictures == {sha256(PNG).hexdigest(): 4, sha256(JPEG).hexdigest(): 3}
+
+
+def test_the_pictures_of_a_judgement_are_counted():
+    events = []
+    score(
+        [Sample(asked(FORMS["openai"], FORMS["bytes"], {"type": "image", "image": JPEG}), "A.")],
+        listener=events.append,
+    )
+    assert [event.pictures for event in events if isinstance(event, JudgementSettled)] == [2]
 
 
 def test_the_text_marks_the_place_of_each_picture_and_says_that_it_is_material():

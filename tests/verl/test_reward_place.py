@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
@@ -413,6 +414,14 @@ def by_turns(*turns, rest=0.0):
     ]
     total = rest + sum(value for _, value in turns)
     return Reward(total, {"q": Score(total)}, turns=tuple(outcomes))
+
+
+def test_where_a_policys_value_counts_for_the_turns_nothing_is_paid_by_turn():
+    judged = by_turns((1, 0.5), (4, 2.0))
+    missing = structs.replace(judged.turns[0], value=None)
+    valued = structs.replace(judged, value=0.0, turns=(missing, judged.turns[1]))
+    assert turn_columns(valued) == {}
+    assert turn_columns(judged) == {TURN_REWARDS: [(1, 0.5), (4, 2.0)]}
 
 
 def test_under_verls_own_trainers_each_turn_is_paid_on_its_last_token():

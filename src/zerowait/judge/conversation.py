@@ -15,6 +15,7 @@ Pictures become marks in the text, ``[picture 1]``, and are sent beside it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ from zerowait.types import Abstain, FailureKind, Message, Sample, assistant_turn
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 _KEPT: Final = 500
 """Characters that stay at each end of a tool's result that is shortened."""
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+"""Characters that JSON in UTF-8 cannot carry."""
 LEFT_OUT: Final = "left_out"
 """Role of the line that stands in the place of messages that were left out."""
 
@@ -92,7 +95,10 @@ def written_turns(
     """
     kept = [*before, *after]
     turns = [
-        {"role": str(m.get("role", "?")), "content": str.__str__(message_text(m, pictures))}
+        {
+            "role": _SURROGATE.sub("\ufffd", str(m.get("role", "?"))),
+            "content": _SURROGATE.sub("\ufffd", str.__str__(message_text(m, pictures))),
+        }
         for m in kept
     ]
     excess = sum(len(turn["content"]) for turn in turns) - max_chars

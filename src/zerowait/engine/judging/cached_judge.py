@@ -246,14 +246,14 @@ class _Call(NamedTuple):
         request: what is asked.
         body: the same, encoded.
         read: the reader of its replies.
-        cut_chars: characters of the conversation that it does not show.
+        shown: the sample's texts in it; None where several samples are compared.
     """
 
     key: str
     request: ChatRequest
     body: bytes
     read: Read
-    cut_chars: int = 0
+    shown: SampleTexts | None = None
 
 
 class CachedJudge:
@@ -335,14 +335,14 @@ class CachedJudge:
             digest = digest_of(texts, number, vote, texts.pictures)
             key = self._keys.find(digest)
             if key is not None and (result := self._find_in_memory(key, question.read)) is not None:
-                self._record(key, result, component, cut_chars=texts.cut_chars)
+                self._record(key, result, component, shown=texts)
                 return self._measured(result.outcome, texts) if self._measures else result.outcome
             request = request_of(texts, self.config, question.rubric, form=question.form, vote=vote)
         except Exception as error:  # noqa: BLE001 - rows of a data set hold anything
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         body = request.body()
         key = request_key(body, self.rubric.version, vote)
-        call = _Call(key, request, body, question.read, texts.cut_chars)
+        call = _Call(key, request, body, question.read, texts)
         result = await self._resolve(call, component)
         if self._replies.peek(call.key) is not None:  # only what is in memory can be found there
             self._keys.keep(digest, call.key)
@@ -402,7 +402,7 @@ class CachedJudge:
                 self._name, call.key, call.request, reader, self._has_own_budget
             )
             result, joined = await partition.ask(owner, forwarded)
-        self._record(call.key, result, component, joined=joined, cut_chars=call.cut_chars)
+        self._record(call.key, result, component, joined=joined, shown=call.shown)
         return result
 
     async def _single_flight(self, call: _Call) -> tuple[JudgementResult, bool]:
@@ -506,7 +506,7 @@ class CachedJudge:
         component: str,
         *,
         joined: bool = False,
-        cut_chars: int = 0,
+        shown: SampleTexts | None = None,
     ) -> None:
         """Tell the listener how a call ended."""
         self._listener(
@@ -523,6 +523,7 @@ class CachedJudge:
                 cost_usd=result.cost_usd,
                 model=result.model,
                 component=component,
-                cut_chars=cut_chars,
+                cut_chars=0 if shown is None else shown.cut_chars,
+                pictures=0 if shown is None else len(shown.pictures),
             )
         )

@@ -28,8 +28,12 @@ def pays_by_turn(config: RewardConfig) -> bool:
 
 
 def turn_places(reward: Reward) -> TurnPlaces:
-    """The parts of a reward that stand on turns' last tokens; empty for one without a value."""
-    if reward.value is None:
+    """The parts of a reward that stand on turns' last tokens.
+
+    None for a reward without a value, or where a turn was not judged and a failure policy's value
+    counts in its component's place.
+    """
+    if reward.value is None or any(turn.value is None for turn in reward.turns):
         return _NOWHERE
     return [
         (turn.token, turn.value)
