@@ -234,6 +234,15 @@ def test_a_record_keeps_each_picture_once_and_can_be_scored_again(tmp_path):
     assert with_urls(first.sample.prompt, folder=tmp_path) == prompt
 
 
+def test_a_picture_that_cannot_be_read_does_not_stop_the_record(tmp_path):
+    prompt = [*asked({"type": "image", "image": b"no picture"}, FORMS["bytes"]), {"role": "x"}]
+    records = Records(tmp_path)
+    records.reward(RewardRecord(sample=Sample(prompt, "r"), reward=zerowait.Reward(None, {})))
+    records.close()
+    [record] = read_rewards(tmp_path)
+    assert record.sample.prompt[0]["content"][1]["path"].startswith("pictures/")
+
+
 def test_only_rows_of_this_machine_may_name_files(tmp_path):
     (tmp_path / "cat.png").write_bytes(PNG)
     named = asked({"type": "image", "image": "cat.png"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
@@ -123,8 +123,9 @@ class Records:
         """The sample with each picture as a file of the folder, where it is stored once."""
         messages = []
         for message in sample.prompt:
-            assert isinstance(message, dict)  # noqa: S101 - a text holds no pictures
-            messages.append({**message, "content": self._filed(message.get("content"))})
+            if isinstance(message, Mapping):
+                message = {**message, "content": self._filed(message.get("content"))}  # noqa: PLW2901 - with files
+            messages.append(message)
         return msgspec.structs.replace(sample, prompt=messages)
 
     def _filed(self, content: Any) -> Any:
@@ -132,8 +133,7 @@ class Records:
             return content
         parts = []
         for part in content:
-            url = picture_url(part) if is_picture(part) else None
-            found = None if url is None else picture_data(url)
+            found = _data_of(part)
             if found is None:
                 parts.append(part)
                 continue
@@ -190,6 +190,15 @@ class Records:
         """Close the files."""
         self._rewards.close()
         self._stats.close()
+
+
+def _data_of(part: Any) -> tuple[bytes, str] | None:
+    """Bytes and file ending of a picture; None for another part, or one without usable data."""
+    try:
+        url = picture_url(part) if is_picture(part) else None
+    except DataError:  # its sample abstained for it
+        return None
+    return None if url is None else picture_data(url)
 
 
 class _AppendOnlyFile:
