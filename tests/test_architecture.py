@@ -18,7 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 WORDS = {"types", "errors"}
 FLOOR = WORDS | {
     *("attribution", "completion", "events", "config"),
-    *("json_schema", "control_tokens", "rank_statistics"),
+    *("json_schema", "control_tokens", "pictures", "rank_statistics"),
 }
 LEAVES = {"scorers", "shaping", "judge", "client", "cache"}
 CORE = FLOOR | LEAVES | {"engine"}
@@ -32,6 +32,7 @@ MAY_IMPORT = {
     "json_schema": WORDS,
     "control_tokens": set(),
     "rank_statistics": set(),
+    "pictures": {"errors"},
     **dict.fromkeys(LEAVES, FLOOR),
     "engine": FLOOR | LEAVES,
     "hub": CORE,

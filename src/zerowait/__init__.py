@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from zerowait.engine import Engine, Rewards, Stats, open  # noqa: A004 - users write it so
     from zerowait.errors import ConfigError, DataError, JudgementError, ZerowaitError
     from zerowait.hub.http import connect
-    from zerowait.types import Abstain, FailureKind, Reward, Sample, Score, Skipped
+    from zerowait.types import Abstain, FailureKind, Reward, Sample, Score, Skipped, TurnReward
 
 __version__ = "0.1.0"
 
@@ -37,6 +37,7 @@ __all__ = [
     "Score",
     "Skipped",
     "Stats",
+    "TurnReward",
     "ZerowaitError",
     "connect",
     "open",
@@ -58,6 +59,7 @@ _ON_DEMAND = {
     "Score": "zerowait.types",
     "Skipped": "zerowait.types",
     "Stats": "zerowait.engine",
+    "TurnReward": "zerowait.types",
     "ZerowaitError": "zerowait.errors",
     "connect": "zerowait.hub.http.remote",
     "open": "zerowait.engine",

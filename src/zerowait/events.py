@@ -154,6 +154,8 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
         queue_s: seconds spent waiting for a slot.
         cost_usd: of its replies, by the usage they name; 0 without a request.
         component: of the reward that the judgement is for.
+        cut_chars: characters of a long conversation that the judge was not shown.
+        pictures: those that it was shown of one sample.
     """
 
     judge: str
@@ -168,6 +170,8 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float = 0.0
     model: str = ""
     component: str = ""
+    cut_chars: int = 0
+    pictures: int = 0
 
 
 class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):

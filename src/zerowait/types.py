@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from numbers import Integral, Real
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,7 @@ from zerowait.errors import DataError, did_you_mean
 
 Message: TypeAlias = Mapping[str, Any]
 """One chat message: at least ``role`` and ``content``."""
+_MESSAGES = "a list of messages like {role, content}"
 
 
 class FailureKind(StrEnum):
@@ -102,8 +103,10 @@ class Sample(msgspec.Struct, frozen=True):
     """One response of the policy, with everything that a scorer or judge may read.
 
     Args:
-        prompt: text, or chat messages.
-        response: the policy's text (the last assistant turn, without prompt or tool output).
+        prompt: text, or chat messages; a message may hold pictures.
+        response: the policy's text; or the messages of an episode, the tools' among them. Of
+            messages the field holds the text of the assistant's last one, which is what rules
+            read, and `response_messages` holds them all.
         ground_truth: the gold answer(s), in the form the scorer expects.
         data_source: selects the rule in ``by_data_source`` and in ``sources:``.
         group: identity of the prompt group; all responses to one prompt share it.
@@ -114,13 +117,25 @@ class Sample(msgspec.Struct, frozen=True):
             by one.
         split: ``train``, ``validation`` or any other name of the data's part.
         step: the training step the response belongs to.
+        response_messages: the messages of the episode behind the prompt, where it has several; set
+            by a `response` that is a list. A message of the assistant may say in ``last_token``
+            which token of the response is its last.
 
     Raises:
         DataError: a field has a wrong type, or a number is out of its range; names the field.
+
+    >>> calls = {"role": "assistant", "content": "Let me look."}
+    >>> found = {"role": "tool", "content": "Paris"}
+    >>> said = {"role": "assistant", "content": "It is Paris."}
+    >>> Sample("Capital of France?", [calls, found, said]).response
+    'It is Paris.'
     """
 
     prompt: str | list[dict[str, Any]]
-    response: str
+    if TYPE_CHECKING:
+        response: str  # a list is taken apart when the sample is made
+    else:
+        response: str | list[dict[str, Any]]
     ground_truth: Any = None
     data_source: str = ""
     group: str | None = None
@@ -130,12 +145,33 @@ class Sample(msgspec.Struct, frozen=True):
     group_size: int | None = None
     split: str = "train"
     step: int | None = None
+    response_messages: list[dict[str, Any]] | None = None
+
+    if TYPE_CHECKING:
+
+        def __init__(  # noqa: PLR0913, PLR0917 - the fields, for type checkers
+            self,
+            prompt: str | Sequence[Message],
+            response: str | Sequence[Message],
+            ground_truth: Any = None,
+            data_source: str = "",
+            group: str | None = None,
+            response_tokens: int | None = None,
+            extra: dict[str, Any] = {},  # noqa: B006 - the type of the generated method
+            id: str | None = None,  # noqa: A002 - as above
+            group_size: int | None = None,
+            split: str = "train",
+            step: int | None = None,
+            response_messages: Sequence[Message] | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         if not isinstance(self.response, str):
-            raise _wrong("response", "text", self.response)
+            self._take_messages_apart()
+        elif self.response_messages is not None and not _is_conversation(self.response_messages):
+            raise _wrong("response_messages", _MESSAGES, self.response_messages)
         if not isinstance(self.prompt, str) and not _is_conversation(self.prompt):
-            raise _wrong("prompt", "text, or a list of messages like {role, content}", self.prompt)
+            raise _wrong("prompt", f"text, or {_MESSAGES}", self.prompt)
         if not isinstance(self.extra, Mapping):
             raise _wrong("extra", "a mapping of further columns", self.extra)
         for name in ("data_source", "split"):
@@ -146,6 +182,27 @@ class Sample(msgspec.Struct, frozen=True):
             if given is not None and not isinstance(given, str | Integral):
                 raise _wrong(name, "text", given)
         self._check_numbers()
+
+    def _take_messages_apart(self) -> None:
+        """Put a response that is a list into `response_messages`; its last text takes its place."""
+        given: Any = self.response
+        if not _is_conversation(given) or not all(isinstance(each, Mapping) for each in given):
+            raise _wrong("response", f"text, or {_MESSAGES}", given)
+        if self.response_messages is not None:
+            raise DataError("a sample's response is a list already: leave out response_messages")
+        messages = [dict(message) for message in given]
+        for message in messages:
+            if not isinstance(message.get("content"), str | list | tuple | None):
+                raise _wrong("response", f"{_MESSAGES} with text or parts in content", message)
+        own = assistant_turns(messages)
+        if not own:
+            raise DataError(
+                "a sample's response is a list of messages without one whose role is 'assistant', "
+                "so that nothing in it is the policy's"
+            )
+        msgspec.structs.force_setattr(self, "response_messages", messages)
+        last = content_text(messages[own[-1]].get("content"))
+        msgspec.structs.force_setattr(self, "response", last)
 
     def _check_numbers(self) -> None:
         size: Any = self.group_size
@@ -162,6 +219,24 @@ class Sample(msgspec.Struct, frozen=True):
             )
 
 
+class TurnReward(msgspec.Struct, frozen=True):
+    """What one assistant turn of an episode earned.
+
+    Args:
+        value: the weighted sum of what the components that judge turns gave it; None where one
+            that counts was not reached.
+        components: the outcome of each of them on this turn.
+        message: index of the turn among the sample's ``response_messages``; 0 for a response that
+            is text.
+        token: index of the turn's last token in the response; None where it is not known.
+    """
+
+    value: float | None
+    components: dict[str, Outcome]
+    message: int = 0
+    token: int | None = None
+
+
 class Reward(msgspec.Struct, frozen=True):
     """A sample's reward, with the outcomes it was computed from.
 
@@ -173,6 +248,8 @@ class Reward(msgspec.Struct, frozen=True):
         policy: the failure policy that applies when `value` is None: ``neutral``, ``mask`` or
             ``drop_group``; empty when there is a value.
         why: which component abstained and why, in words; empty when none did.
+        turns: what each assistant turn earned, in order; empty without a component that is
+            ``per: turn``.
     """
 
     value: float | None
@@ -180,6 +257,7 @@ class Reward(msgspec.Struct, frozen=True):
     metrics: dict[str, float | None] = {}
     policy: str = ""
     why: str = ""
+    turns: tuple[TurnReward, ...] = ()
 
     @property
     def abstained(self) -> bool:
@@ -226,6 +304,15 @@ def content_text(content: Any) -> str:
         return content
     parts = [part.get("text", "") if isinstance(part, Mapping) else str(part) for part in content]
     return "\n".join(part for part in parts if part)
+
+
+def assistant_turns(messages: Sequence[Message]) -> list[int]:
+    """The indices of the assistant's messages.
+
+    >>> assistant_turns([{"role": "assistant"}, {"role": "tool"}, {"role": "assistant"}])
+    [0, 2]
+    """
+    return [at for at, message in enumerate(messages) if message.get("role") == "assistant"]
 
 
 def check_sample(given: object, call: str, *, many: str = "") -> None:

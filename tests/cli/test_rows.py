@@ -151,3 +151,40 @@ def test_an_output_that_cannot_be_is_refused_before_anything_is_judged(tmp_path,
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(ConfigError, match=says):
         check_output("--out", tmp_path / out, inputs=[data], suffixes=SUFFIXES)
+
+
+EPISODE = [
+    {"role": "assistant", "content": "I look."},
+    {"role": "tool", "content": "Paris"},
+    {"role": "assistant", "content": "It is Paris."},
+]
+
+
+@pytest.mark.parametrize("column", ["response", "completion", "output"])
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_column_of_messages_is_an_episode(tmp_path, column, suffix):
+    """TRL writes completions so."""
+    path = tmp_path / f"rows{suffix}"
+    rows = [{"prompt": "q", column: EPISODE}]
+    if suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text(json.dumps(rows[0]))
+    [sample] = samples_of(read_rows(path), {})
+    assert (sample.response, sample.response_messages) == ("It is Paris.", EPISODE)
+    recorded = written(tmp_path / "rewards.jsonl", encode_json({"sample": sample}))
+    assert samples_of(read_rows(recorded), {}) == [sample]
+
+
+def test_a_files_pictures_are_read_from_its_own_folder(tmp_path):
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n\x1a\nrest")
+    content = [{"type": "image", "path": "cat.png"}, {"type": "image"}]
+    row = {"prompt": [{"role": "user", "content": content}], "response": "A cat."}
+    data = tmp_path / "rows.jsonl"
+    data.write_text(json.dumps(row | {"images": ["https://host/dog.png"]}))
+    [sample] = samples_of(read_rows(data), {})
+    urls = [part["image_url"]["url"] for part in sample.prompt[0]["content"]]
+    assert urls == ["data:image/png;base64,iVBORw0KGgpyZXN0", "https://host/dog.png"]
+    data.write_text(json.dumps(row))
+    with pytest.raises(DataError, match=r"rows.jsonl:1: .*place of a picture without its data"):
+        samples_of(read_rows(data), {})

@@ -208,7 +208,7 @@ def test_columns_can_be_named(tmp_path, zerowait):
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"promt": "q"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: has no 'prompt'"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": "{broken\n"}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: is no JSON object"),
         ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": ""}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl has no rows"),
-        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"prompt": "q", "response": 3}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: response must be text, not a whole number"),
+        ({"reward.yaml": "components: {a: {scorer: contains}}", "rows.jsonl": '{"prompt": "q", "response": 3}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "rows.jsonl:1: response must be text or a list, not a whole number"),
         ({"reward.yaml": "components: {a: {shape: median_band}}", "rows.jsonl": '{"prompt": "q", "response": "a", "group": "g"}\n'}, ["rows.jsonl", "-c", "reward.yaml"], "no response_tokens, which the shape 'a' needs"),
     ],
 )  # fmt: skip

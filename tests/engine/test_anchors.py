@@ -278,7 +278,7 @@ def test_a_measurement_ends_with_its_engine(config):
             "its verdict is 'good', expected a number",
         ),
         ('{"prompt": "q", "respnse": "r", "verdict": 1}', "did you mean 'response'?"),
-        ('{"prompt": "q", "response": 7, "verdict": 1}', "Expected `str`"),
+        ('{"prompt": "q", "response": 7, "verdict": 1}', "Expected `str | array`"),
         ('{"prompt": "", "response": "r", "verdict": 1}', "needs {{prompt}}"),
     ],
 )

@@ -3,10 +3,21 @@
 import numpy as np
 import pytest
 
-from zerowait import Abstain, ConfigError, DataError, JudgementError, Reward, Sample, Score, Skipped
+from zerowait import (
+    Abstain,
+    ConfigError,
+    DataError,
+    JudgementError,
+    Reward,
+    Sample,
+    Score,
+    Skipped,
+    TurnReward,
+)
 from zerowait.errors import ZerowaitError
 from zerowait.hub import Streamed
 from zerowait.hub.http import wire
+from zerowait.pictures import with_urls
 
 REWARD = Reward(
     None,
@@ -38,6 +49,23 @@ def test_a_sample_arrives_as_it_was_sent():
     assert (call.id, wire.decode_sample(call.sample)) == (3, sample)
     assert not call.cancelled
     assert wire.decode_call(wire.encode_cancel(3)).cancelled
+
+
+def test_an_episode_arrives_as_messages_and_its_turns_rewards_come_back():
+    episode = [{"role": "assistant", "content": "a", "last_token": 3}]
+    [[sample], _] = wire.decode_samples(wire.encode([{"prompt": "p", "response": episode}]))
+    assert sample == Sample("p", episode)
+    assert wire.decode_sample(wire.encode(sample)) == sample
+    turn = TurnReward(None, {"q": Abstain("timeout", "60 s")}, 0, 3)
+    streamed = Streamed(reward=Reward(None, {}, turns=(turn,)))
+    assert wire.decode_answer(wire.encode_result(7, streamed)).streamed == streamed
+
+
+def test_a_picture_in_bytes_arrives_though_json_has_none():
+    png = b"\x89PNG\r\n\x1a\nrest"
+    prompt = [{"role": "user", "content": [{"type": "image", "image": png}]}]
+    got = wire.decode_sample(wire.encode(Sample(prompt, "r")))
+    assert with_urls(got.prompt) == with_urls(prompt)
 
 
 def test_numpy_values_travel_as_numbers_and_lists():

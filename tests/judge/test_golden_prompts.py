@@ -86,7 +86,7 @@ def request_of_row(judge, rubric):
 
 
 def lineup_of(judge, rubric, responses):
-    return lineup(shared_texts([SAMPLE], rubric), responses, judge, rubric).request
+    return lineup(shared_texts([SAMPLE], rubric, judge), responses, judge, rubric).request
 
 
 def shown(request):

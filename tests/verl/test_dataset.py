@@ -1,12 +1,19 @@
+import io
 import json
 import pickle
 import warnings
+from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from omegaconf import OmegaConf
+from PIL import Image
 
 from zerowait.errors import ConfigError, DataError
+from zerowait.pictures import picture_data
 from zerowait.verl.dataset import RewardDataset, group_size_of, split_of
+from zerowait.verl.rewards.manager import _prompt
 
 ROLLOUT = {"rollout": {"n": 6, "val_kwargs": {"n": 2}}}
 
@@ -206,3 +213,25 @@ def test_mappings_as_json_are_read_where_long_prompts_are_left_out_too(config, t
     config.data.train_files = [rows(tmp_path / "texts.jsonl", 2, reward_model=text)]
     made = dataset(config.data.train_files, config, Words())
     assert made[0]["reward_model"] == {"ground_truth": "1"}
+
+
+def test_a_rows_pictures_reach_the_judge_bit_for_bit(config, tmp_path):
+    """verl splits the prompt at ``<image>`` and opens the column's bytes with PIL."""
+    written = io.BytesIO()
+    Image.new("RGB", (4, 3), (1, 2, 3)).save(written, format="JPEG")
+    row = {
+        "prompt": [{"role": "user", "content": "<image>What is it?"}],
+        "reward_model": {"ground_truth": "a cat"},
+        "images": [{"bytes": written.getvalue(), "path": None}],
+    }
+    pq.write_table(pa.Table.from_pylist([row]), tmp_path / "pictures.parquet")
+    config.data.train_files = [str(tmp_path / "pictures.parquet")]
+    made = RewardDataset(
+        data_files=config.data.train_files,
+        tokenizer=None,
+        processor=SimpleNamespace(),
+        config=config.data,
+    )
+    first, second = _prompt(made[0]["raw_prompt"])[0]["content"]
+    assert picture_data(first["image_url"]["url"]) == (written.getvalue(), "jpeg")
+    assert second == {"type": "text", "text": "What is it?"}

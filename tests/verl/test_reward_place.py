@@ -6,12 +6,14 @@ at the end, and are compared with sums made by hand over the model's own tokens 
 
 import asyncio
 import math
+import statistics
 import warnings
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from msgspec import structs
 from omegaconf import OmegaConf
 from tensordict import NonTensorStack, TensorDict
 from transfer_queue import KVBatchMeta
@@ -25,13 +27,15 @@ with warnings.catch_warnings():
 
     from zerowait.verl.agent.manager import move_to_model_tokens, with_reward_on_model_token
 from zerowait.search import SearchSettings
-from zerowait.types import Abstain, Reward, Sample, Score
+from zerowait.types import Abstain, Reward, Sample, Score, TurnReward
 from zerowait.verl.batch.data_proto import abstain_without_tokens, as_tensor
 from zerowait.verl.estimators import ESTIMATORS, not_run
 from zerowait.verl.response_mask import last_written, own_text
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.row_rewards import RowRewards
 from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.rewards.turn_rewards import turn_columns
+from zerowait.verl.rows import TURN_REWARDS
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer
 
@@ -122,7 +126,7 @@ def by_tickets(rows, queue, config, *, critic):
     return redeemed(batch, judged, config)
 
 
-def redeemed(batch, rewards, config):
+def redeemed(batch, rewards, config, **options):
     """The trainer after its own hook, with the rewards by name."""
     trainer = bare(ZerowaitTrainer, config)
 
@@ -130,7 +134,7 @@ def redeemed(batch, rewards, config):
         return Hub(rewards)
 
     with Redeemer(open_hub, on_timeout=lambda sample: None) as redeemer:
-        trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5)
+        trainer._rows = RowRewards(redeemer, redeem_s=30, max_abstained=1.0, quorum=0.5, **options)
         trainer._rows.read("train", batch.keys)
         trainer._shaped, trainer._settled, trainer._trained = True, {}, []
         trainer._searches = SearchCeiling(SearchSettings())
@@ -401,3 +405,70 @@ def test_verls_worker_of_ours_places_rewards_and_tells_masks(monkeypatch):
     assert put["rm_scores"] == [[0, 0.75, 0], [0, 0.75, 0, 0]]
     assert put["extra_fields"][0] == {"a": 1, "reward_extra_info": {"acc": 1.0}}
     assert put["extra_fields"][1] == {"reward_extra_info": {"acc": 1.0}}
+
+
+def by_turns(*turns, rest=0.0):
+    """A reward whose turns are (token, value) pairs."""
+    outcomes = [
+        TurnReward(value, {"q": Score(value)}, at, token) for at, (token, value) in enumerate(turns)
+    ]
+    total = rest + sum(value for _, value in turns)
+    return Reward(total, {"q": Score(total)}, turns=tuple(outcomes))
+
+
+def test_where_a_policys_value_counts_for_the_turns_nothing_is_paid_by_turn():
+    judged = by_turns((1, 0.5), (4, 2.0))
+    missing = structs.replace(judged.turns[0], value=None)
+    valued = structs.replace(judged, value=0.0, turns=(missing, judged.turns[1]))
+    assert turn_columns(valued) == {}
+    assert turn_columns(judged) == {TURN_REWARDS: [(1, 0.5), (4, 2.0)]}
+
+
+def test_under_verls_own_trainers_each_turn_is_paid_on_its_last_token():
+    reward = by_turns((1, 0.5), (4, -0.25), rest=1.0)
+    fields = {"reward_extra_info": {"q": 1.0}, **turn_columns(reward)}
+    one = AgentLoopOutput(
+        prompt_ids=[1],
+        response_ids=list(range(7)),
+        response_mask=[1, 1, 0, 1, 1, 0, 0],
+        reward_score=reward.value,
+        num_turns=4,
+        metrics=AgentLoopMetrics(),
+        extra_fields=fields,
+    )
+    row = with_reward_on_model_token(one).as_dict()
+    assert row["rm_scores"].tolist() == [0, 0.5, 0, 0, 0.75, 0, 0]
+    assert TURN_REWARDS not in row["extra_fields"]
+
+
+def test_in_the_modes_zerowait_each_turn_is_paid_on_its_last_token(queue):
+    """Returns of both estimators that read tokens are sums made by hand."""
+    rows = Rows(3, groups=1)
+    rows.masks = {key: [1, 1, 0, 1, 1, 0] for key in rows.masks}
+    rows.values = {key: [0.1] * 6 for key in rows.masks}
+    rewards = {key[:-2]: by_turns((1, 0.5), (4, 2.0)) for key in rows.masks}
+    lost = next(iter(rewards))
+    rewards[lost] = Reward(None, {}, policy="neutral", why="q: timeout: 1 of 2 turns were judged")
+    batch = rows.put(queue)
+    redeemed(batch, rewards, configuration("reinforce_plus_plus"), pays_by_turn=True)
+    for key in rows.masks:
+        row = queue.rows["train", key]
+        if key[:-2] == lost:
+            assert not row["rm_scores"].any()
+            assert not row["advantages"].any()
+            continue
+        assert row["rm_scores"].tolist() == [0, 0.5, 0, 0, 2.0, 0]
+        expected = [0.9 * (0.5 + 0.9 * 0.9 * 2.0), 0.5 + 0.9 * 0.9 * 2.0, 0, 0.9 * 2.0, 2.0, 0]
+        assert (row["returns"] * torch.tensor(rows.masks[key])).tolist() == pytest.approx(expected)
+
+
+def test_grpo_gets_the_aggregate_and_its_advantage_is_the_one_by_hand(queue):
+    rows = Rows(3, groups=1)
+    values = dict(zip(rows.masks, (0.25, 0.5, 1.0), strict=True))
+    rewards = {key[:-2]: Reward(value, {"q": Score(value)}) for key, value in values.items()}
+    rows.masks = {key: [1, 1, 0, 1] for key in rows.masks}
+    redeemed(rows.put(queue), rewards, configuration("grpo"))
+    mean, deviation = statistics.mean(values.values()), statistics.stdev(values.values())
+    for key, value in values.items():
+        got = queue.rows["train", key]["advantages"]
+        assert float(got[0]) == pytest.approx((value - mean) / (deviation + 1e-6), rel=1e-4)

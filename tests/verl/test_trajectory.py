@@ -16,8 +16,10 @@ with warnings.catch_warnings():
 
 from msgspec import structs
 
+from zerowait.engine.turns import samples_of_turns
 from zerowait.errors import ConfigError, DataError
 from zerowait.scorers.qa_em import qa_em
+from zerowait.verl.response_mask import episode_messages
 from zerowait.verl.rewards.manager import sample_of
 
 ROW = {
@@ -165,3 +167,53 @@ def test_columns_may_hold_their_mappings_as_json():
     gold, extra = '{"ground_truth": ["b"]}', '{"split": "train", "group_size": 2, "level": 1}'
     one = sample([output("p", "r")], reward_model=gold, extra_info=extra)
     assert (one.ground_truth, one.extra, one.group_size) == (["b"], {"level": 1}, 2)
+
+
+def test_an_episodes_messages_are_the_runs_of_its_mask():
+    one = sample([output("p", CALLED, turns=4, response_mask=BY_MODEL)])
+    assert one.response_messages == [
+        {"role": "assistant", "content": "<call>x", "last_token": 6},
+        {"role": "tool", "content": "[tool: <answer>Paris</answer>]"},
+        {"role": "assistant", "content": "so: Lyon", "last_token": 44},
+    ]
+    assert [turn.response for turn in samples_of_turns(one)] == ["<call>x", "so: Lyon"]
+
+
+def test_our_search_loop_says_who_wrote_what_without_a_mask():
+    authors = [["model", 7], ["environment", 30], ["model", 8]]
+    said = {"judged_whole": True, "model_tokens": 15, "episode": {"authors": authors}}
+    one = sample([output("p", CALLED, turns=4, **said)])
+    assert one.response == CALLED
+    assert [message["role"] for message in one.response_messages] == [
+        *("assistant", "tool", "assistant")
+    ]
+
+
+def test_a_response_of_the_model_alone_has_no_messages():
+    assert sample([output("p", "all mine")]).response_messages is None
+    whole = output("p", "all mine", response_mask=[1] * 8)
+    assert sample([whole]).response_messages is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\nuser\n<tool_response>\nParis\n</tool_response>\nassistant\n",
+        "ipython\n\n<tool_response>\nParis\n</tool_response>assistant\n\n",
+        "<tool_response>\nParis\n</tool_response>",
+    ],
+)
+def test_role_names_of_the_chat_template_are_no_part_of_what_a_tool_wrote(text):
+    mask = [1] + [0] * len(text) + [1]
+    told = episode_messages("a" + text + "b", mask, "".join, verbatim=False)
+    assert told[1] == {"role": "tool", "content": "<tool_response>\nParis\n</tool_response>"}
+
+
+def test_a_rows_pictures_reach_the_sample_as_urls_in_every_form():
+    png = bytes.fromhex("89504e470d0a1a0a") + b"rest"
+    picture = {"type": "image", "bytes": png, "image": SimpleNamespace(save=None)}
+    prompt = [{"role": "user", "content": [picture, {"type": "text", "text": "What is it?"}]}]
+    one = sample([output("p", "A cat.")], raw_prompt=prompt)
+    first, second = one.prompt[0]["content"]
+    assert first["image_url"]["url"].startswith("data:image/png;base64,iVBORw0KGgp")
+    assert second == {"type": "text", "text": "What is it?"}

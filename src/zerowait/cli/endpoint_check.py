@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -15,7 +15,14 @@ from zerowait.engine import Engine
 from zerowait.events import Event, FormRefused, JudgementSettled
 from zerowait.judge import Procedure, Rubric, own_constraint
 from zerowait.judge.canary import plain_answers
-from zerowait.types import Abstain, Outcome, Sample, Score
+from zerowait.types import Abstain, Outcome, Sample, Score, prompt_text
+
+_PICTURE: Final = (
+    "data:image/png;base64,"
+    "iVBORw0KGgoAAAANSUhEUgAAAEAAAABACAIAAAAlC+aJAAAAS0lEQVR42u3PMQ0AAAwDoEqv9ErYvQQckD4XAQEB"
+    "AQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAQEBAYHLAB8+AWnmfUycAAAAAElFTkSuQmCC"
+)
+"""A grey square of 64 by 64 pixels."""
 
 
 class EndpointAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +108,8 @@ async def _ask(config: RewardConfig, name: str, index: int) -> EndpointAnswer:
     async with Engine(only, listener=events.append) as engine:
         plan = engine.plan.judges
         samples = example_samples(plan.procedures[name], plan.rubrics[name], judge.verdict)
+        if judge.images:
+            samples = [_with_picture(sample) for sample in samples]
         reward = (await engine.score_all(samples))[0]
     settled = [event for event in events if isinstance(event, JudgementSettled)]
     refusals = [event for event in events if isinstance(event, FormRefused)]
@@ -149,6 +158,15 @@ def example_samples(procedure: Procedure, rubric: Rubric, rule: VerdictRule) -> 
         thinking = f"<{tag}>{text}</{tag}>" if monitor.before is None else text + monitor.before
         return [replace(right, response=thinking + text, extra={monitor.truth: True})]
     return [right]
+
+
+def _with_picture(sample: Sample) -> Sample:
+    """The sample with a picture behind its prompt, which a model that sees none refuses."""
+    parts = [
+        {"type": "text", "text": prompt_text(sample.prompt)},
+        {"type": "image_url", "image_url": {"url": _PICTURE}},
+    ]
+    return msgspec.structs.replace(sample, prompt=[{"role": "user", "content": parts}])
 
 
 def _table_row(answer: EndpointAnswer) -> tuple[str, ...]:

@@ -24,6 +24,7 @@ from zerowait.errors import ConfigError
 from zerowait.judge import RowCriterion
 from zerowait.search import Failed, Retriever, RetrieverSettings
 from zerowait.types import Sample
+from zerowait.verl.estimators import refuse_turns
 from zerowait.verl.launch.data_columns import check_data_file
 from zerowait.verl.launch.hydra_syntax import flattened, read
 from zerowait.verl.launch.recipe import Recipe
@@ -50,6 +51,8 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
         refuse_unstreamable(recipe.reward, redraws=recipe.trainer.mode != "sync")
     overrides = flattened({**recipe.verl, **extra})
     refuse_lone_comparison(recipe.reward, _responses(recipe, overrides))
+    estimator = overrides.get("algorithm.adv_estimator", recipe.algorithm.estimator)
+    refuse_turns(recipe.reward, str(estimator))
     check_reward(recipe.reward, connect=connect)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
     if "actor_rollout_ref.model.tokenizer_path" not in overrides:

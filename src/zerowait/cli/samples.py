@@ -13,6 +13,7 @@ from zerowait.cli.row_files import RowFile, collect_error, file_name, read_rows
 from zerowait.config.messages import locate, plain_words
 from zerowait.config.source import path_text
 from zerowait.errors import ConfigError, DataError
+from zerowait.pictures import holds_pictures, with_urls
 from zerowait.types import Sample
 
 FIELDS: Final = tuple(Sample.__struct_fields__)
@@ -43,7 +44,7 @@ def samples_of(file: RowFile, columns: Mapping[str, str]) -> list[Sample]:
     """
     _check_columns(columns)
     rows = zip(file.places, file.rows, strict=True)
-    return [_sample(row, columns, where) for where, row in rows]
+    return [_sample(row, columns, where, file.path.parent) for where, row in rows]
 
 
 def _check_columns(columns: Mapping[str, str]) -> None:
@@ -52,10 +53,18 @@ def _check_columns(columns: Mapping[str, str]) -> None:
             raise ConfigError(f"--column {field}=...: a sample has the fields {', '.join(FIELDS)}")
 
 
-def _sample(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> Sample:
-    if isinstance(row.get("sample"), Mapping):
-        return _convert(dict(row["sample"]), where)
-    return _convert(_fields(row, columns, where), where)
+def _sample(row: Mapping[str, Any], columns: Mapping[str, str], where: str, folder: Path) -> Sample:
+    """The sample of a row; pictures may be files, whose paths start from `folder`."""
+    given = row.get("sample")
+    fields = dict(given) if isinstance(given, Mapping) else _fields(row, columns, where)
+    if isinstance(fields.get("prompt"), list) and holds_pictures(fields["prompt"]):
+        try:
+            extra = fields.get("extra") or {}
+            column = extra.get("images", extra.get("image"))
+            fields["prompt"] = with_urls(fields["prompt"], column, folder=folder)
+        except DataError as error:
+            raise DataError(f"{where}: {error}") from None
+    return _convert(fields, where)
 
 
 def usable_samples(
@@ -79,7 +88,8 @@ def usable_samples(
     kept: list[int] = []
     samples: list[Sample] = []
     for index, (where, row) in enumerate(zip(file.places, file.rows, strict=True)):
-        sample = collect_error(partial(_checked_sample, row, columns, where, check), unusable)
+        make = partial(_sample, row, columns, where, file.path.parent)
+        sample = collect_error(partial(_checked_sample, make, where, check), unusable)
         if sample is not None:
             kept.append(index)
             samples.append(sample)
@@ -127,9 +137,9 @@ def _ranges(places: Sequence[str]) -> str:
 
 
 def _checked_sample(
-    row: Mapping[str, Any], columns: Mapping[str, str], where: str, check: Callable[[Sample], None]
+    make: Callable[[], Sample], where: str, check: Callable[[Sample], None]
 ) -> Sample:
-    sample = _sample(row, columns, where)
+    sample = make()
     try:
         check(sample)
     except DataError as error:

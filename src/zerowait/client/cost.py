@@ -19,6 +19,7 @@ from zerowait.completion import Completion
 from zerowait.config import Price
 from zerowait.errors import ClosedError, ZerowaitError
 from zerowait.events import Listener, RequestCharged, ignore_event
+from zerowait.pictures import pictures_in
 from zerowait.types import Account
 
 BUDGET: Final = "traffic.budget_usd"
@@ -27,6 +28,8 @@ _NANO_PER_TOKEN: Final = 1000  # for each dollar per million tokens
 _TEMPLATE_TOKENS: Final = 256
 _PROMPT_AT_MOST: Final = 2
 _ANSWER_AT_MOST: Final = 8  # some let a judge think on top of its max_tokens
+_PICTURE_TOKENS: Final = 50_000
+"""More than a picture costs at any provider: gpt-4o-mini bills the largest as 48,000 tokens."""
 _UNBOUNDED_ANSWER: Final = 2**20
 _LOG: Final = logging.getLogger(__name__)
 _NOT_BILLED: Final = frozenset({503, 529})
@@ -143,7 +146,10 @@ class CostMeter:
         asked = _priced_fields(request)
         allowed = max(asked.max_tokens, asked.max_completion_tokens, asked.max_output_tokens)
         longest = _ANSWER_AT_MOST * allowed or _UNBOUNDED_ANSWER
-        if prompt <= _PROMPT_AT_MOST * (len(request) + _TEMPLATE_TOKENS) and answer <= longest:
+        excess = prompt - _PROMPT_AT_MOST * (len(request) + _TEMPLATE_TOKENS)
+        if answer <= longest and (
+            excess <= 0 or excess <= _PICTURE_TOKENS * pictures_in(request)[0]
+        ):
             return prompt, answer
         if not self._has_warned:
             self._has_warned = True
@@ -312,9 +318,20 @@ def worst_case_usd(price: Price, body: bytes) -> float:
 
 
 def _worst(price: Price, fields: _PricedFields, body: bytes) -> int:
-    """No token is shorter than a byte, so the body has no more tokens than bytes."""
     longest = max(fields.max_tokens, fields.max_completion_tokens, fields.max_output_tokens)
-    return _cost(price, len(body) + _TEMPLATE_TOKENS, longest)
+    return _cost(price, _most_tokens(body), longest)
+
+
+def _most_tokens(body: bytes) -> int:
+    """The most tokens of a request: no token is shorter than a byte.
+
+    The bytes of a picture are no tokens: it counts as the most that a provider bills for one.
+
+    >>> _most_tokens(b"four") - _most_tokens(b"")
+    4
+    """
+    pictures, data_bytes = pictures_in(body)
+    return len(body) - data_bytes + pictures * _PICTURE_TOKENS + _TEMPLATE_TOKENS
 
 
 def _cost(price: Price, prompt_tokens: int, completion_tokens: int) -> int:

@@ -6,6 +6,7 @@ from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import load_config, read_config
 from zerowait.config.schema import (
+    Aggregate,
     Cache,
     Component,
     EverySteps,
@@ -23,6 +24,7 @@ from zerowait.config.source import Source, parse_yaml, read_yaml
 from zerowait.config.traffic import Hedge, Price, Sharding, Traffic
 
 __all__ = [
+    "Aggregate",
     "By",
     "Cache",
     "Comparison",

@@ -37,6 +37,9 @@ class Value(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         finite("value", self.value)
 
 
+Aggregate: TypeAlias = Literal["mean", "sum", "last", "min"]
+"""How the verdicts on the turns of an episode become one number."""
+
 PolicyName: TypeAlias = Literal["neutral", "mask", "drop_group", "raise"]
 Policy: TypeAlias = PolicyName | Value
 
@@ -110,16 +113,36 @@ class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeComponent(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's verdict times `weight`; `normalize` maps the verdict's range to [0, 1] first."""
+    """A judge's verdict times `weight`.
+
+    Args:
+        judge: name of a judge or panel.
+        weight: factor in the sum; 0 makes it a shadow component.
+        gate: a condition over other components.
+        sources: the data sources this component is for; empty means all.
+        normalize: whether the verdict's range is mapped to [0, 1] first.
+        per: whether the judge is asked about the ``response`` or about each assistant ``turn``.
+        aggregate: the number that the turns' verdicts become; None: their sum, of which verl pays
+            each turn's share on that turn's last token.
+    """
 
     judge: str
     weight: float = 1.0
     gate: str | None = None
     sources: list[str] = []
     normalize: bool = False
+    per: Literal["response", "turn"] = "response"
+    aggregate: Aggregate | None = None
 
     def __post_init__(self) -> None:
         finite("weight", self.weight)
+        if self.aggregate is not None and self.per != "turn":
+            raise ValueError("aggregate is for components that are per: turn")
+
+    @property
+    def pays_by_turn(self) -> bool:
+        """Whether each turn's share of the reward belongs on that turn's tokens."""
+        return self.per == "turn" and self.aggregate is None and self.weight != 0
 
 
 class ShapeComponent(msgspec.Struct, frozen=True, kw_only=True):
@@ -252,6 +275,11 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         anchors_every: anchors are judged at the start and again after this many judgements, or
             every ``{steps: N}`` training steps.
         anchors_alarm: the mean difference, as a share of the range, above which it has drifted.
+        images: whether its model sees pictures; without it samples whose pictures it would be
+            shown abstain.
+        max_image_bytes: a larger picture abstains its sample.
+        max_conversation_chars: of the messages in ``{{conversation}}`` and ``{{turns}}``; longer
+            ones are cut, which is reported.
     """
 
     endpoints: list[Endpoint]
@@ -266,6 +294,9 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     anchors: str | None = None
     anchors_every: EverySteps | int = 5000
     anchors_alarm: float = 0.1
+    images: bool = False
+    max_image_bytes: int = 10_000_000
+    max_conversation_chars: int = 400_000
 
     def __post_init__(self) -> None:
         if not self.endpoints:
@@ -274,6 +305,8 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             positive("anchors_every", self.anchors_every)
         positive("anchors_alarm", self.anchors_alarm)
         positive("max_tokens", self.max_tokens)
+        positive("max_image_bytes", self.max_image_bytes)
+        positive("max_conversation_chars", self.max_conversation_chars)
         not_negative("temperature", self.temperature)
         json_only("parameters", self.parameters)
         self._check_reward_model()
@@ -303,7 +336,7 @@ class Judge(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                     f"api ({', '.join(REWARD_APIS)}) go together, and the endpoint {endpoint} "
                     f"speaks {endpoint.speaks}"
                 )
-        given = [name for name in ("rubric", "votes", "ask", "monitor") if getattr(self, name)]
+        given = [n for n in ("rubric", "votes", "ask", "monitor", "images") if getattr(self, n)]
         if wanted and given:
             raise ValueError(f"{given[0]} is for judges that read and write, not for reward models")
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from zerowait.config import Aggregate
 from zerowait.config.checks import seconds as checked_seconds
 from zerowait.engine.gate import Gate, gate_closed
 from zerowait.engine.groups.comparison_runner import ComparisonRunner
@@ -16,6 +17,8 @@ from zerowait.engine.judging.runner import JudgeRunner, in_unit
 from zerowait.engine.monitor.stall_watchdog import PendingWork
 from zerowait.engine.plan import ComparisonStep, JudgeStep, Plan, RuleStep
 from zerowait.engine.pool.scorer_pool import ScorerPool
+from zerowait.engine.together import side_by_side
+from zerowait.engine.turns import outcome_of_turns, samples_of_turns
 from zerowait.scorers import needs_pool, resolve, selected
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Skipped
 
@@ -48,6 +51,15 @@ class Deadline(NamedTuple):
             return Abstain(FailureKind.TIMEOUT, why)
 
 
+class _Row(NamedTuple):
+    """A sample whose components run; see `ComponentRunner.outcomes`."""
+
+    sample: Sample
+    member: GroupMember | None
+    until: Deadline | None
+    turns: dict[str, list[Outcome]]
+
+
 class ComponentRunner:
     """Runs the plan's components of each sample, at once where they may overlap.
 
@@ -76,7 +88,11 @@ class ComponentRunner:
         self._slow = sum(map(_is_slow, plan.steps))
 
     async def outcomes(
-        self, sample: Sample, member: GroupMember | None = None, until: Deadline | None = None
+        self,
+        sample: Sample,
+        member: GroupMember | None = None,
+        until: Deadline | None = None,
+        turns: dict[str, list[Outcome]] | None = None,
     ) -> dict[str, Outcome]:
         """Each component's outcome for `sample`; raises nothing of its own.
 
@@ -84,74 +100,59 @@ class ComponentRunner:
             sample: what is rewarded.
             member: the sample in its prompt group, where the plan compares siblings.
             until: when a component that is not known yet abstains; None: never.
+            turns: receives the outcomes on each turn of the components that judge turns.
         """
+        row = _Row(sample, member, until, {} if turns is None else turns)
         steps, slow = self._steps, self._slow
         if self._by_row:
             steps = [_for_row(step, sample) for step in steps]
             slow = sum(map(_is_slow, steps))
         if slow > 1:
-            return await self._all_at_once(steps, sample, member, until)
+            return await self._all_at_once(steps, row)
         outcomes: dict[str, Outcome] = {}
         for step in steps:
-            outcomes[step.name] = await self._run(step, sample, outcomes, member, until)
+            outcomes[step.name] = await self._run(step, row, outcomes)
         return outcomes
 
     def leave(self, member: GroupMember) -> None:
         """Tell the siblings of `member` that no caller waits for it any more."""
         self._comparisons.leave(member)
 
-    async def _all_at_once(
-        self,
-        steps: Sequence[Step],
-        sample: Sample,
-        member: GroupMember | None,
-        until: Deadline | None,
-    ) -> dict[str, Outcome]:
+    async def _all_at_once(self, steps: Sequence[Step], row: _Row) -> dict[str, Outcome]:
         tasks: dict[str, asyncio.Task[Outcome]] = {}
 
         async def when_gate_is_known(step: Step) -> Outcome:
             needed = step.gate.names if step.gate else ()
             known = {name: await tasks[name] for name in needed}
-            return await self._run(step, sample, known, member, until)
+            return await self._run(step, row, known)
 
         async with asyncio.TaskGroup() as group:
             for step in steps:
                 tasks[step.name] = group.create_task(when_gate_is_known(step))
         return {name: task.result() for name, task in tasks.items()}
 
-    async def _run(
-        self,
-        step: Step,
-        sample: Sample,
-        known: Mapping[str, Outcome],
-        member: GroupMember | None,
-        until: Deadline | None,
-    ) -> Outcome:
+    async def _run(self, step: Step, row: _Row, known: Mapping[str, Outcome]) -> Outcome:
         if isinstance(step, RuleStep) and step.call is not None:  # nothing to wait for
-            return await self._outcome(step, sample, known, member)
-        number = self._pending.enter(step.name, sample)
+            return await self._outcome(step, row, known)
+        number = self._pending.enter(step.name, row.sample)
         try:
-            outcome = self._outcome(step, sample, known, member)
-            return await (outcome if until is None else until.then_abstain(outcome))
+            outcome = self._outcome(step, row, known)
+            return await (outcome if row.until is None else row.until.then_abstain(outcome))
         finally:
             self._pending.leave(number)
 
-    async def _outcome(
-        self,
-        step: Step,
-        sample: Sample,
-        known: Mapping[str, Outcome],
-        member: GroupMember | None,
-    ) -> Outcome:
-        unwanted = None
+    async def _outcome(self, step: Step, row: _Row, known: Mapping[str, Outcome]) -> Outcome:
+        unwanted, sample = None, row.sample
         if step.sources or step.gate is not None:
             unwanted = _unwanted(step.sources, step.gate, sample, known)
         if isinstance(step, ComparisonStep):
-            assert member is not None  # noqa: S101 - such plans put every sample into a group
-            return await self._comparisons.outcome(step, member, unwanted)
+            assert row.member is not None  # noqa: S101 - such plans put every sample into a group
+            return await self._comparisons.outcome(step, row.member, unwanted)
         if unwanted is not None:
             return unwanted
         if isinstance(step, JudgeStep):
+            if step.turns is not None:
+                return await self._by_turn(step, step.turns, row)
             outcome = await self._judges[step.judge].judge(sample, component=step.name)
             return outcome if step.range is None else in_unit(outcome, step.range)
         if step.call is not None:
@@ -163,6 +164,16 @@ class ComponentRunner:
             timeout_s=step.timeout_s,
             limits=step.limits,
         )
+
+    async def _by_turn(self, step: JudgeStep, aggregate: Aggregate, row: _Row) -> Outcome:
+        """The turns' verdicts as one; each is kept in `row.turns` as soon as all are known."""
+        judge = self._judges[step.judge]
+        found = await side_by_side(
+            judge.judge(turn, component=step.name) for turn in samples_of_turns(row.sample)
+        )
+        outcomes = [in_unit(outcome, step.range) for outcome in found]
+        row.turns[step.name] = outcomes
+        return outcome_of_turns(outcomes, aggregate)
 
 
 def _is_slow(step: Step) -> bool:

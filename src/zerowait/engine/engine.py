@@ -40,6 +40,7 @@ from zerowait.engine.partition import ForwardedRequest, Partition
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.together import first_of, group_by_group, run_all
+from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import (
     Event,
@@ -51,7 +52,7 @@ from zerowait.events import (
     RewardSettled,
     ignore_event,
 )
-from zerowait.types import Reward, Sample, check_sample, samples_in
+from zerowait.types import Outcome, Reward, Sample, check_sample, samples_in
 
 _LOG = logging.getLogger(__name__)
 _AT_ONCE = 2048
@@ -109,6 +110,7 @@ class Engine:
         )
         self.groups = PromptGroups(self.plan.waits_for_siblings)
         self._has_groups = bool(self.groups.needed_by)
+        self._turn_terms = self.plan.turn_terms
         self._shapes = Shapes(
             self.plan,
             deadline_s=self.config.traffic.group_deadline_s,
@@ -334,12 +336,13 @@ class Engine:
             self.give_up.check(asyncio.get_running_loop().time())
         submitted_at = time.time()
         self._stats.submitted += 1
+        turns: dict[str, list[Outcome]] = {}
         if self._has_groups:
             self._check(sample, size=size)
             member = self.groups.join(batch, sample, size or 1)
-            outcomes = await self._grouped(steps, member, batch, until)
+            outcomes = await self._grouped(steps, member, batch, until, turns)
         else:
-            outcomes = await steps.outcomes(sample, until=until)
+            outcomes = await steps.outcomes(sample, until=until, turns=turns)
         if self.give_up.is_due:
             self.give_up.check(asyncio.get_running_loop().time())
         on_failure = self.config.on_failure
@@ -348,6 +351,8 @@ class Engine:
         reward = combine(outcomes, self.plan.terms, on_failure)
         if self._extra.may_be_needed:
             reward = self._extra.filled(reward)
+        if self._turn_terms:
+            reward = with_turns(reward, sample, turns, self._turn_terms)
         self._tell(
             RewardSettled(
                 sample=sample, reward=reward, submitted_at=submitted_at, settled_at=time.time()
@@ -370,11 +375,16 @@ class Engine:
         self.groups.check(sample, size=size)
 
     async def _grouped(
-        self, steps: ComponentRunner, member: GroupMember, batch: Hashable, until: Deadline | None
+        self,
+        steps: ComponentRunner,
+        member: GroupMember,
+        batch: Hashable,
+        until: Deadline | None,
+        turns: dict[str, list[Outcome]],
     ) -> dict[str, Any]:
         finished = False
         try:
-            outcomes = await steps.outcomes(member.sample, member, until)
+            outcomes = await steps.outcomes(member.sample, member, until, turns)
             outcomes.update(await self._shapes.outcomes(member, outcomes))
             finished = True
         finally:

@@ -11,13 +11,20 @@ from typing import Literal
 
 import msgspec
 
-from zerowait.config import JudgeComponent, RewardConfig, ScorerComponent, ShapeComponent
+from zerowait.config import (
+    Aggregate,
+    JudgeComponent,
+    RewardConfig,
+    ScorerComponent,
+    ShapeComponent,
+)
 from zerowait.config.traffic import BUDGETS
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, evaluation_order
 from zerowait.engine.judging.anchors import AnchorSet
 from zerowait.engine.judging.plan import JudgePlan, compares_siblings, compile_judges
 from zerowait.engine.pool.scorer_pool import CONCURRENCY, WORKERS, CallLimits
+from zerowait.engine.turns import JUDGED_TURNS
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.judge.anchors import load_anchors
 from zerowait.scorers import (
@@ -61,13 +68,23 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A judge's verdict on one response; with a `range` it is mapped from there to [0, 1]."""
+    """A judge's verdict on one response, or on each of its turns.
+
+    Args:
+        name: of the component.
+        gate: under which condition it is wanted; None: always.
+        sources: the data sources it is for; empty means all.
+        judge: its name.
+        range: from which the verdict is mapped to [0, 1]; None: it is not.
+        turns: how the verdicts on the turns become one number; None: the response is judged.
+    """
 
     name: str
     gate: Gate | None
     sources: frozenset[str]
     judge: str
     range: tuple[float, float] | None
+    turns: Aggregate | None = None
 
 
 class ComparisonStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +129,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return [step for step in self.steps if isinstance(step, ComparisonStep)]
 
     @property
+    def turn_terms(self) -> list[Term]:
+        """What enters the rewards of turns: the components that judge each of them."""
+        by_turn = {s.name for s in self.steps if isinstance(s, JudgeStep) and s.turns is not None}
+        return [term for term in self.terms if term.name in by_turn]
+
+    @property
     def waits_for_siblings(self) -> str:
         """The first component that needs the whole prompt group; empty for none."""
         names = [step.name for step in self.comparisons] + [step.name for step in self.shapes]
@@ -142,6 +165,7 @@ def compile_plan(config: RewardConfig) -> Plan:
         if isinstance(c, ShapeComponent)
     ]
     _check_prices(config)
+    _check_aggregates(config)
     return Plan(
         steps=steps,
         shapes=shapes,
@@ -196,6 +220,9 @@ def _step(
     sources = frozenset(getattr(component, "sources", ()))
     if isinstance(component, JudgeComponent):
         if compares_siblings(judges.procedures.get(component.judge)):
+            if component.per == "turn":
+                why = "is turn, and its judge compares the responses of a group with each other"
+                config.fail(("components", name, "per"), why)
             return ComparisonStep(name=name, gate=gate, sources=sources, judge=component.judge)
         return JudgeStep(
             name=name,
@@ -203,6 +230,7 @@ def _step(
             sources=sources,
             judge=component.judge,
             range=judges.bounds[component.judge] if component.normalize else None,
+            turns=(component.aggregate or "sum") if component.per == "turn" else None,
         )
     assert isinstance(component, ScorerComponent)  # noqa: S101 - shapes have no step
     try:
@@ -349,7 +377,26 @@ def _role(
 def _measures(
     component: ScorerComponent | JudgeComponent | ShapeComponent, judges: JudgePlan
 ) -> tuple[str, ...]:
-    return judges.measures[component.judge] if isinstance(component, JudgeComponent) else ()
+    if not isinstance(component, JudgeComponent):
+        return ()
+    of_turns = (JUDGED_TURNS,) if component.per == "turn" else ()
+    return (*judges.measures[component.judge], *of_turns)
+
+
+def _check_aggregates(config: RewardConfig) -> None:
+    """Refuse a reward of which some turns' shares are paid by turn, and others at the end."""
+    counting = {
+        name: component.pays_by_turn
+        for name, component in config.components.items()
+        if isinstance(component, JudgeComponent) and component.per == "turn" and component.weight
+    }
+    if len(set(counting.values())) > 1:
+        without = next(name for name, by_turn in counting.items() if by_turn)
+        config.fail(
+            ("components", without),
+            "is paid turn by turn, and another component that is per: turn has an aggregate: give "
+            "all of them one, or none",
+        )
 
 
 def _check_prices(config: RewardConfig) -> None:

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from zerowait.errors import ConfigError, DataError
+from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
 from zerowait.types import Reward, Sample
 
 REWARDS = "rewards.jsonl"
 STATS = "stats.jsonl"
 WAITS = "waits.jsonl"
+PICTURES = "pictures"
+"""The folder of the pictures in the recorded prompts, each once, named by its sha-256."""
 _STATS_EVERY_S = 1.0
 _INCOMPLETE = b"\x18\n"
 """Ends a line of which only a part was written: the control character "cancel", which JSON text
@@ -101,6 +105,7 @@ class Records:
             stack.pop_all()
         self._encode = msgspec.json.Encoder(enc_hook=_to_builtin).encode
         self._hub = uuid.uuid4().hex
+        self._folder = folder
         self._last_stats = 0.0
         self._split_and_step: tuple[str, int | None] | None = None
 
@@ -110,7 +115,43 @@ class Records:
         Raises:
             OSError: it was not written, because the disk is full, say; names the file.
         """
+        if holds_pictures(record.sample.prompt):
+            record = msgspec.structs.replace(record, sample=self._with_files(record.sample))
         self._rewards.write(self._encode(record))
+
+    def _with_files(self, sample: Sample) -> Sample:
+        """The sample with each picture as a file of the folder, where it is stored once."""
+        messages = []
+        for message in sample.prompt:
+            if isinstance(message, Mapping):
+                message = {**message, "content": self._filed(message.get("content"))}  # noqa: PLW2901 - with files
+            messages.append(message)
+        return msgspec.structs.replace(sample, prompt=messages)
+
+    def _filed(self, content: Any) -> Any:
+        if not isinstance(content, list | tuple):
+            return content
+        parts = []
+        for part in content:
+            found = _data_of(part)
+            if found is None:
+                parts.append(part)
+                continue
+            data, suffix = found
+            name = f"{PICTURES}/{sha256(data).hexdigest()}.{suffix}"
+            self._store(self._folder / name, data)
+            parts.append({"type": "image", "path": name})
+        return parts
+
+    def _store(self, path: Path, data: bytes) -> None:
+        """Write a file that does not exist yet; a half of one is never seen under its name."""
+        if path.exists():
+            return
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        written = path.with_name(f"{path.name}.{self._hub}")
+        written.touch(mode=0o600)
+        written.write_bytes(data)
+        written.replace(path)
 
     def stats(
         self,
@@ -149,6 +190,15 @@ class Records:
         """Close the files."""
         self._rewards.close()
         self._stats.close()
+
+
+def _data_of(part: Any) -> tuple[bytes, str] | None:
+    """Bytes and file ending of a picture; None for another part, or one without usable data."""
+    try:
+        url = picture_url(part) if is_picture(part) else None
+    except DataError:  # its sample abstained for it
+        return None
+    return None if url is None else picture_data(url)
 
 
 class _AppendOnlyFile:

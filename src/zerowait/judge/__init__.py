@@ -20,7 +20,9 @@ from zerowait.judge.reply import (
     read_reply,
 )
 from zerowait.judge.request import (
+    CUT_CHARS,
     ChatRequest,
+    SampleTexts,
     check_judge,
     extra_text,
     own_constraint,
@@ -42,6 +44,7 @@ from zerowait.judge.rubric import Rubric, load_rubric
 
 __all__ = [
     "CONVERSATION_ALONE",
+    "CUT_CHARS",
     "ChatRequest",
     "JudgeQuestion",
     "Lineup",
@@ -51,6 +54,7 @@ __all__ = [
     "Rank",
     "RowCriterion",
     "Rubric",
+    "SampleTexts",
     "ServedModel",
     "SingleVerdict",
     "StructuredVerdict",

@@ -10,7 +10,8 @@ none of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from hashlib import sha256
 from itertools import count
 from unicodedata import decimal, normalize
@@ -26,6 +27,8 @@ GUARD = (
 """Part of every system message; without a code, so that a provider can cache its tokens."""
 
 _CODE_CHARS = 16
+_ROLE_CHARS = 20
+_NO_ROLE = re.compile(r"[^A-Za-z0-9_-]")
 INVISIBLE = "\u200b"
 """Breaks up control tokens: a zero width space."""
 
@@ -52,6 +55,44 @@ def fenced(texts: Mapping[str, str]) -> dict[str, str]:
         label = f"{name.upper()} {_unread_code(name, text, safe.values())}"
         filled[name] = f"<<<BEGIN {label}>>>\n{text}\n<<<END {label}>>>"
     return filled
+
+
+def fenced_turns(name: str, turns: Sequence[Mapping[str, str]], *, beside: Collection[str]) -> str:
+    """The turns of a conversation, each between marker lines of its own with its number and role.
+
+    No turn can pretend to be the next one. A turn's code depends on its own text, so that a
+    conversation that has grown begins with the same tokens as before.
+
+    Args:
+        name: of the placeholder.
+        turns: role and content of each.
+        beside: the request's other texts.
+
+    >>> print(fenced_turns("turns", [{"role": "tool", "content": "Paris"}], beside=[]))
+    <<<BEGIN TURNS 1 TOOL aaa17c25e4f33428>>>
+    Paris
+    <<<END TURNS 1 TOOL aaa17c25e4f33428>>>
+    """
+    safe = [break_control_tokens(turn["content"], by=INVISIBLE) for turn in turns]
+    visible = [visible_hex(text) for text in (*safe, *beside)]
+    blocks = []
+    for number, (turn, text) in enumerate(zip(turns, safe, strict=True), start=1):
+        role = _NO_ROLE.sub("", turn["role"])[:_ROLE_CHARS] or "?"
+        label = f"{name} {number} {role}".upper()
+        code = next(
+            code
+            for code in _codes(label, text)
+            if not any(code.encode() in digits for digits in visible)
+        )
+        blocks.append(f"<<<BEGIN {label} {code}>>>\n{text}\n<<<END {label} {code}>>>")
+    return "\n\n".join(blocks)
+
+
+def _codes(name: str, text: str) -> Iterator[str]:
+    """The sequence of codes of `text`, without end."""
+    seed = f"{name}\0{text}".encode()
+    for turn in count():
+        yield sha256(b"%b%d" % (seed, turn)).hexdigest()[:_CODE_CHARS]
 
 
 def _unread_code(name: str, text: str, every: Collection[str]) -> str:

@@ -24,7 +24,7 @@ from zerowait.judge.parsing.schema import SchemaForm
 from zerowait.judge.parsing.structured import StructuredCriteria, StructuredVerdict
 from zerowait.judge.pooling import measure
 from zerowait.judge.reply import read_completion
-from zerowait.judge.request import check_judge, own_constraint
+from zerowait.judge.request import CUT_CHARS, check_judge, own_constraint
 from zerowait.judge.reward_model import CONVERSATION_ALONE, RewardForm
 from zerowait.judge.rubric import Criterion, Rubric
 from zerowait.types import Outcome
@@ -101,6 +101,7 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
     """
     check_judge(judge)
     check_rubric(rubric, judge.verdict)
+    _check_images(judge, rubric)
     if judge.verdict.comparison is not None:
         return _comparing(judge, rubric, judge.verdict.comparison)
     if judge.verdict.rubric is not None:
@@ -112,6 +113,8 @@ def procedure_for(judge: Judge, rubric: Rubric, *, base: Path) -> Procedure:
         _check_by_tokens(judge, rubric)
     questions = _questions(judge, rubric, base)
     measures = [criterion.name for criterion in rubric.criteria]
+    if questions[0].rubric.shows_messages:
+        measures.append(CUT_CHARS)
     bounds = questions[0].form.bounds
     if judge.verdict.by_tokens and not rubric.criteria:
         measures.append(OUTSIDE)
@@ -249,6 +252,14 @@ def _check_criteria(judge: Judge, rubric: Rubric) -> None:
             f"ask: apart needs {{{{criteria}}}} in the user section of {rubric.name!r}, behind "
             "every value of the sample: then all calls begin alike, and the provider reads the "
             "sample once"
+        )
+
+
+def _check_images(judge: Judge, rubric: Rubric) -> None:
+    if judge.images and not rubric.shows_pictures:
+        raise ConfigError(
+            f"images: true, and the rubric {rubric.name!r} shows no message that may hold a "
+            "picture: it needs {{prompt}}, {{conversation}} or {{turns}}"
         )
 
 

@@ -33,7 +33,7 @@ def responses_body(chat: bytes) -> bytes:
     told = 0
     while told < len(messages) and messages[told].get("role") in ("system", "developer"):
         told += 1
-    body: dict[str, Any] = {"store": False, "input": messages[told:]}
+    body: dict[str, Any] = {"store": False, "input": [_with_parts(m) for m in messages[told:]]}
     if told:
         body["instructions"] = "\n\n".join(message["content"] for message in messages[:told])
     for name in _LIMITS:
@@ -51,6 +51,20 @@ def responses_body(chat: bytes) -> bytes:
     if "reasoning_effort" in asked:
         body["reasoning"] = {"effort": asked.pop("reasoning_effort")}
     return _CANONICAL.encode(body | asked)
+
+
+def _with_parts(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with its content parts, if it has some, under this API's names."""
+    parts = message["content"]
+    if isinstance(parts, str):
+        return message
+    named = [
+        {"type": "input_image", "image_url": part["image_url"]["url"]}
+        if part["type"] == "image_url"
+        else {"type": "input_text", "text": part["text"]}
+        for part in parts
+    ]
+    return {**message, "content": named}
 
 
 def _flat(response_format: Any) -> Any:

@@ -20,6 +20,7 @@ from zerowait.config.row_rubric import CATEGORIES, Batches
 from zerowait.config.schema import Judge, VerdictRule
 from zerowait.control_tokens import break_control_tokens
 from zerowait.errors import DataError, did_you_mean
+from zerowait.judge.conversation import as_builtins
 from zerowait.judge.fence import INVISIBLE
 from zerowait.judge.parsing.form import SingleVerdict
 from zerowait.judge.parsing.row_criteria import (
@@ -33,7 +34,6 @@ from zerowait.judge.parsing.structured import StructuredVerdict
 from zerowait.judge.parsing.verdict import one_line, to_unit
 from zerowait.judge.pooling import dominating
 from zerowait.judge.procedure import JudgeQuestion, question_by
-from zerowait.judge.request import as_builtins
 from zerowait.judge.rubric import Rubric
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
 

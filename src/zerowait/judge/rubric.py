@@ -34,7 +34,9 @@ The headings are exactly ``## System`` and ``## User``, each once; use ``###`` b
 
 Placeholders: ``{{prompt}}``, ``{{response}}``, ``{{ground_truth}}`` and ``{{extra.NAME}}`` stand
 for the sample's values and belong in the user section, best on lines of their own, since each is
-put between marker lines. ``{{reply_format}}`` is required: it says how to answer, in the form that
+put between marker lines. ``{{conversation}}`` is the prompt and every message behind it,
+``{{turns}}`` the messages behind it, with what tools wrote, and ``{{last}}`` the assistant's last
+message. ``{{reply_format}}`` is required: it says how to answer, in the form that
 the parser reads, and is made from the judge's ``verdict`` setting. A rubric that compares
 responses has ``{{responses}}`` in the place of ``{{response}}``: all that are shown, each with its
 label. Put it and ``{{reply_format}}`` last: what stands before them is the same in every request
@@ -235,12 +237,15 @@ CRITERIA = "criteria"
 RESPONSES = "responses"
 _OURS = (REPLY_FORMAT, CRITERIA)
 CONVERSATION = "conversation"
-_SAMPLE_NAMES = ("prompt", "response", "ground_truth", CONVERSATION)
+TURNS = "turns"
+LAST = "last"
+_OF_RESPONSE = ("response", CONVERSATION, TURNS, LAST)
+_SAMPLE_NAMES = ("prompt", "ground_truth", *_OF_RESPONSE)
 _EXTRA = "extra."
 _PLACEHOLDER = re.compile(r"\{\{[ \t]*([A-Za-z_][A-Za-z0-9_.-]*)[ \t]*\}\}")
 _MISSPELT = re.compile(  # {response}, ${response}, [[response]], %(response)s
     r"((?<![\\{])(?:\$?\{|%\(|\[\[)[ \t]*"
-    r"(prompt|responses?|ground_truth|extra\.[\w.-]+|conversation)"
+    r"(prompt|responses?|ground_truth|extra\.[\w.-]+|conversation|turns|last)"
     r"[ \t]*(?:\}|\)s|\]\])(?!\}))",
     re.IGNORECASE,
 )
@@ -282,6 +287,16 @@ class Rubric(msgspec.Struct, frozen=True):
     def needs(self) -> tuple[str, ...]:
         """The placeholders that stand for values of the sample, each once, in order."""
         return _needs(self.user)
+
+    @property
+    def shows_messages(self) -> bool:
+        """Whether it shows the conversation or its turns, which may be too long for the judge."""
+        return not {CONVERSATION, TURNS}.isdisjoint(self.needs)
+
+    @property
+    def shows_pictures(self) -> bool:
+        """Whether it shows a placeholder whose messages may hold pictures."""
+        return not {"prompt", CONVERSATION, TURNS, LAST}.isdisjoint(self.needs)
 
     @property
     def shares_a_prefix(self) -> bool:
@@ -453,12 +468,13 @@ def _check(
             f"{where}: {{{{{REPLY_FORMAT}}}}} is missing; without it the judge is never told "
             "the form in which it has to answer"
         )
-    if {"response", RESPONSES} <= names["User"]:
+    alone = next((name for name in _OF_RESPONSE if name in names["User"]), None)
+    if alone is not None and RESPONSES in names["User"]:
         raise ConfigError(
-            f"{where}: shows {{{{response}}}} and {{{{{RESPONSES}}}}}: a judge judges one response "
+            f"{where}: shows {{{{{alone}}}}} and {{{{{RESPONSES}}}}}: a judge judges one response "
             "or compares several"
         )
-    shown = ("response", RESPONSES, CONVERSATION)
+    shown = (*_OF_RESPONSE, RESPONSES)
     if not any(name in shown or name.startswith(_EXTRA) for name in names["User"]):
         raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge")
     if (named or of_row) and CRITERIA not in everywhere:
@@ -487,7 +503,7 @@ def _check_judged(where: str, sections: Mapping[str, tuple[int, str]], judged: s
                 f"{where}: says 'judges: {judged}': it is the extra.NAME of a placeholder "
                 f"{{{{{_EXTRA}NAME}}}} that the user section shows"
             )
-    elif not shown & {"response", RESPONSES, CONVERSATION}:
+    elif not shown & {*_OF_RESPONSE, RESPONSES}:
         hint = next((f"; or say 'judges: {n}' above" for n in shown if n.startswith(_EXTRA)), "")
         raise ConfigError(f"{where}: the user section shows no {{{{response}}}} to judge{hint}")
 

@@ -14,6 +14,7 @@ import msgspec
 from aiohttp import web
 
 from zerowait.config.endpoint import Api
+from zerowait.errors import DataError
 from zerowait.testing.capacity import CapacityGate
 from zerowait.testing.draws import body_key
 from zerowait.testing.judge_request import BadRequestError, parse_request
@@ -144,7 +145,8 @@ class JudgeApp:
         active.question = self._log.asked(key)
         try:
             parsed = parse_request(raw, active.api)
-        except BadRequestError as error:
+            self._log.showed(parsed.messages)
+        except (BadRequestError, DataError) as error:
             return error_reply(400, str(error))
         rejection = self._gate.enter(
             tokens=parsed.prompt_tokens + (parsed.tokens or 0),

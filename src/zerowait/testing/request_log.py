@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from typing import Any
 
 import msgspec
+
+from zerowait.pictures import is_picture, picture_data, picture_url
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +28,8 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         asked_per_body: requests for each body, by the hexadecimal sha-256 of its bytes.
         cancelled_by_client: requests whose client disconnected before the end of the reply.
         with_key: requests with an API key; its value is not kept.
+        pictures: requests that showed each picture, by the hexadecimal sha-256 of its bytes; of its
+            URL where it was not sent along.
     """
 
     requests: int
@@ -36,6 +43,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     asked_per_body: dict[str, int]
     cancelled_by_client: int
     with_key: int
+    pictures: dict[str, int] = {}
 
 
 class BodyHistory:
@@ -64,6 +72,7 @@ class RequestLog:
         self._repeats = 0
         self._cancelled = 0
         self._with_key = 0
+        self._pictures: Counter[str] = Counter()
 
     @property
     def at_peak(self) -> bool:
@@ -87,6 +96,16 @@ class RequestLog:
             question.asked += 1
             self._repeats += question.answered
             return question
+
+    def showed(self, messages: Sequence[Mapping[str, Any]]) -> None:
+        """Count the pictures in a request's messages."""
+        contents = (message.get("content") for message in messages)
+        parts = [part for content in contents if isinstance(content, list) for part in content]
+        urls = [url for part in parts if is_picture(part) and (url := picture_url(part))]
+        with self._lock:
+            for url in urls:
+                found = picture_data(url)
+                self._pictures[sha256(url.encode() if found is None else found[0]).hexdigest()] += 1
 
     def lost(self, *, by_client: bool) -> None:
         """Count a request that ended without a reply."""
@@ -143,4 +162,5 @@ class RequestLog:
                 asked_per_body={key.hex(): q.asked for key, q in self._questions.items()},
                 cancelled_by_client=self._cancelled,
                 with_key=self._with_key,
+                pictures=dict(self._pictures),
             )

@@ -26,15 +26,22 @@ def check_agent_loop(config: Any) -> None:
     loop = str(agent.get("default_agent_loop") or _SINGLE_TURN)
     if loop in (_SINGLE_TURN, _OURS):
         return
-    manager = agent.get("agent_loop_manager_class")
-    if manager and (str(manager) == MANAGER or _is_our_manager(str(manager))):
+    if has_our_workers(config):
         return
+    manager = agent.get("agent_loop_manager_class")
     found = f"{manager} is not derived from it" if manager else "it is not set"
     raise ConfigError(
         f"the agent loop {loop!r} may end a response with tokens of a tool, or have them in it: "
         "verl would put the reward on a token that is not trained on, and what the tool wrote "
         f"would be judged. Write +{_KEY}={MANAGER}, which knows what the model wrote; {found}"
     )
+
+
+def has_our_workers(config: Any) -> bool:
+    """Whether the agent loops of verl's configuration run in our workers."""
+    agent = config.actor_rollout_ref.rollout.get("agent") or {}
+    manager = agent.get("agent_loop_manager_class")
+    return bool(manager) and (str(manager) == MANAGER or _is_our_manager(str(manager)))
 
 
 def _is_our_manager(name: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from zerowait.config import JudgeComponent, RewardConfig
 from zerowait.errors import ConfigError
 
 ESTIMATORS: Final = (
@@ -25,6 +26,8 @@ ESTIMATORS: Final = (
 """The names in ``verl.trainer.ppo.core_algos.AdvantageEstimator``."""
 _NO_GROUP_BASELINE: Final = frozenset({"gae", "reinforce_plus_plus", "remax"})
 _WHITENED: Final = frozenset({"gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"})
+_BY_TOKEN: Final = frozenset({"gae", "reinforce_plus_plus"})
+"""Those that discount and add up rewards from each token on; the others take a response's sum."""
 _NO_SQUARES: Final = "the sums of squared probabilities, which never reach it there", "opo"
 _UNRUNNABLE: Final = {
     "gdpo": ("each component's own rewards, which it is not given there", "grpo"),
@@ -80,6 +83,27 @@ def needs_two_responses(estimator: str) -> bool:
     (True, False)
     """
     return estimator == "grpo_passk"
+
+
+def refuse_turns(config: RewardConfig, estimator: str) -> None:
+    """Raise a ConfigError for turn rewards with an estimator that adds up a response's rewards.
+
+    An estimator that is not verl's own may read them token by token.
+
+    Args:
+        config: the reward configuration.
+        estimator: ``algorithm.adv_estimator``.
+    """
+    if estimator not in ESTIMATORS or estimator in _BY_TOKEN:
+        return
+    for name, component in config.components.items():
+        if isinstance(component, JudgeComponent) and component.pays_by_turn:
+            config.fail(
+                ("components", name, "per"),
+                f"is turn, and the estimator {estimator} adds up the rewards of a response: give "
+                "the component an aggregate (mean, sum, last or min), or take an estimator that "
+                f"reads rewards token by token: {', '.join(sorted(_BY_TOKEN))}",
+            )
 
 
 def whitens(estimator: str) -> bool:

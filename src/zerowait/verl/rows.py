@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from zerowait.errors import ConfigError, DataError
-from zerowait.verl.response_mask import RESPONSE_MASK, own_text
+from zerowait.verl.response_mask import RESPONSE_MASK, episode_messages, own_text
 
 MODEL_TOKENS: Final = "model_tokens"
 """Key in ``extra_fields``: the number of the response's tokens that the model wrote."""
@@ -21,6 +21,9 @@ EPISODE: Final = "episode"
 WHOLE: Final = "judged_whole"
 """Key in ``extra_fields``: true if the whole response is judged, because the text of tools in it
 cannot be mistaken for the model's."""
+TURN_REWARDS: Final = "turn_rewards"
+"""Key in ``reward_extra_info``, and then in ``extra_fields``, of the rewards that belong on single
+tokens: (index in the response, reward) pairs, each a part of the whole reward."""
 TRANSCRIPT: Final = "transcript"
 """Key in a sample's ``extra``: the whole response, if a tool wrote a part of it."""
 MANAGER: Final = "zerowait.verl.agent.manager.AgentLoopManager"
@@ -83,11 +86,13 @@ class Written(NamedTuple):
         text: written by the model.
         tokens: number of tokens written by the model.
         extra: ``transcript``, the whole response, if a tool wrote a part of it; else empty.
+        messages: of the episode, if a tool wrote a part of it.
     """
 
     text: str
     tokens: int
     extra: dict[str, str]
+    messages: list[dict[str, Any]] | None = None
 
 
 def written_by_model(
@@ -116,13 +121,37 @@ def written_by_model(
         count = len(tokens) if count is None else int(count)
         if not fields.get(WHOLE):
             _refuse_tool_text(columns, count, len(tokens))
-        return Written(decode(tokens), count, {})
+        authors = _mask_of_authors(fields, len(tokens))
+        return Written(decode(tokens), count, {}, _messages(tokens, authors, decode, verbatim=True))
     mask = [int(bit) for bit in mask[: len(tokens)]]
     count = sum(mask) if count is None else int(count)
     whole = decode(tokens)
-    if fields.get(WHOLE) or all(mask):
+    if all(mask):
         return Written(whole, count, {})
-    return Written(own_text(tokens, mask, decode), count, {TRANSCRIPT: whole})
+    messages = _messages(tokens, mask, decode, verbatim=bool(fields.get(WHOLE)))
+    if fields.get(WHOLE):
+        return Written(whole, count, {}, messages)
+    return Written(own_text(tokens, mask, decode), count, {TRANSCRIPT: whole}, messages)
+
+
+def _messages(
+    tokens: Sequence[Any],
+    mask: Sequence[int] | None,
+    decode: Callable[[Any], str],
+    *,
+    verbatim: bool,
+) -> list[dict[str, Any]] | None:
+    """The messages of an episode; None where nobody but the model wrote, or the model nothing."""
+    if mask is None or all(mask) or not any(mask):
+        return None
+    return episode_messages(tokens, mask, decode, verbatim=verbatim)
+
+
+def _mask_of_authors(fields: Mapping[str, Any], tokens: int) -> list[int] | None:
+    """The response's mask by the authors that our search loop lists; None without them."""
+    authors = (fields.get(EPISODE) or {}).get("authors") or ()
+    mask = [int(author == "model") for author, count in authors for _ in range(int(count))]
+    return mask if mask and len(mask) == tokens else None
 
 
 def _refuse_tool_text(columns: Mapping[str, Any], count: int, written: int) -> None:

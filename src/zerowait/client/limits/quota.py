@@ -11,6 +11,7 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 
 from zerowait.client.headers import LONGEST_QUOTA_S, header_number
+from zerowait.pictures import pictures_in
 
 _BURST_S: Final = 1.0
 _ROUNDING: Final = 1e-6
@@ -81,8 +82,8 @@ _request = msgspec.json.Decoder(_Asked)
 class TokenEstimate:
     """How many tokens a request will cost: learned from the cost of earlier ones.
 
-    The prompt is estimated from its bytes, the answer from the mean of the answers so far; before
-    20 are known, from the ``max_tokens`` that the request allows.
+    The prompt is estimated from its bytes, those of pictures left out, the answer from the mean of
+    the answers so far; before 20 are known, from the ``max_tokens`` that the request allows.
 
     >>> TokenEstimate().of(b'{"max_tokens": 100}')
     104.75
@@ -95,7 +96,7 @@ class TokenEstimate:
 
     def of(self, request: bytes) -> float:
         """The estimated tokens of a request, from its encoded body."""
-        prompt = len(request) * self._tokens_per_byte
+        prompt = (len(request) - pictures_in(request)[1]) * self._tokens_per_byte
         return prompt + (self._completion if self._known >= _KNOWN else _allowed(request))
 
     def observe(self, request: bytes, prompt_tokens: int, completion_tokens: int) -> None:
@@ -104,7 +105,7 @@ class TokenEstimate:
         share = max(_SMOOTHING, 1.0 / self._known)
         self._completion += share * (completion_tokens - self._completion)
         if prompt_tokens > 0:
-            ratio = prompt_tokens / max(1, len(request))
+            ratio = prompt_tokens / max(1, len(request) - pictures_in(request)[1])
             self._tokens_per_byte += share * (ratio - self._tokens_per_byte)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from zerowait.config import By, Comparison
@@ -14,6 +14,7 @@ from zerowait.events import Listener, ResponsesCompared
 from zerowait.judge import (
     Match,
     Rank,
+    SampleTexts,
     by_content,
     extra_text,
     lineup,
@@ -67,7 +68,7 @@ class Comparer:
         Equal responses are shown once, in an order that only the set of the responses decides.
         Raises nothing of its own.
         """
-        shared = shared_texts(samples, self._judge.rubric)
+        shared = shared_texts(samples, self._judge.rubric, self._judge.config)
         if isinstance(shared, Abstain):
             return [shared] * len(samples)
         responses = by_content(sample.response for sample in samples)
@@ -92,7 +93,7 @@ class Comparer:
                 f"the verdict compares with the extra column {key!r}, which this sample "
                 "does not have",
             )
-        shared = shared_texts([sample], self._judge.rubric)
+        shared = shared_texts([sample], self._judge.rubric, self._judge.config)
         if isinstance(shared, Abstain):
             return shared
         if sample.response == reference:
@@ -107,7 +108,7 @@ class Comparer:
         return Score(won, whys[0], _detail(1, float(not match.agreed)))
 
     async def _matches(
-        self, shared: Mapping[str, str], responses: Sequence[str], component: str
+        self, shared: SampleTexts, responses: Sequence[str], component: str
     ) -> tuple[list[Match], list[JudgementResult], str]:
         """All matches of a group, the judge's results, and its reason where it gave a single one.
 
@@ -139,7 +140,7 @@ class Comparer:
 
     async def _match(
         self,
-        shared: Mapping[str, str],
+        shared: SampleTexts,
         responses: Sequence[str],
         pair: tuple[int, int],
         component: str,
@@ -158,7 +159,7 @@ class Comparer:
         return Match(*pair, won if agreed else 0.5, agreed), both
 
     async def _ask(
-        self, shared: Mapping[str, str], responses: Sequence[str], component: str
+        self, shared: SampleTexts, responses: Sequence[str], component: str
     ) -> JudgementResult:
         shown = lineup(shared, responses, self._judge.config, self._judge.rubric)
         return await self._judge.settle(shown.request, shown.read, component=component)

@@ -45,10 +45,12 @@ from zerowait.engine.judging.timeout_check import FEWEST_TOKENS, TimeoutCheck
 from zerowait.engine.partition import ForwardedRequest, Partition
 from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
 from zerowait.judge import (
+    CUT_CHARS,
     ChatRequest,
     JudgeQuestion,
     ModelChangeDetector,
     Rubric,
+    SampleTexts,
     ServedModel,
     request_key,
     request_of,
@@ -85,21 +87,24 @@ class KeyMemo:
             self._keys.popitem(last=False)
 
 
-def digest_of(texts: Mapping[str, str], question: int, vote: int) -> bytes:
+def digest_of(
+    texts: Mapping[str, str], question: int, vote: int, pictures: Sequence[str] = ()
+) -> bytes:
     """A hash of what makes one request of a judge different from another.
 
     Args:
         texts: that the rubric shows, by name.
         question: the index of the question.
         vote: the index of the vote on it.
+        pictures: URLs of those that the texts mark.
 
     >>> digest_of({"a": "x", "b": ""}, 0, 0) == digest_of({"a": "", "b": "x"}, 0, 0)
     False
     """
     try:
-        said = msgspec.msgpack.encode((question, vote, *texts.values()))
+        said = msgspec.msgpack.encode((question, vote, *texts.values(), *pictures))
     except UnicodeEncodeError:  # half a surrogate pair, which a request replaces
-        said = repr((question, vote, *texts.values())).encode()
+        said = repr((question, vote, *texts.values(), *pictures)).encode()
     return sha256(said).digest()
 
 
@@ -238,9 +243,15 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Call(NamedTuple):
-    """A request, its encoded body, the key of its cache entry, and the reader of its replies.
+    """One call of a judge.
 
-    `form` is that of the answer which the endpoint is asked to enforce; empty for none.
+    Args:
+        key: of its cache entry.
+        request: what is asked.
+        body: the same, encoded.
+        read: the reader of its replies.
+        form: of the answer that the endpoint is asked to enforce; empty for none.
+        shown: the sample's texts in it; None where several samples are compared.
     """
 
     key: str
@@ -248,6 +259,7 @@ class _Call(NamedTuple):
     body: bytes
     read: Read
     form: str = ""
+    shown: SampleTexts | None = None
 
 
 class CachedJudge:
@@ -275,6 +287,7 @@ class CachedJudge:
         name = self._name = meter.judge
         self.config = judge
         self.rubric = rubric
+        self._measures = rubric.shows_messages
         self._client = client
         self._meter = meter
         self._ledger = ledger
@@ -324,27 +337,27 @@ class CachedJudge:
             question = question.fallback
         number = self._readers.get(id(question.read))
         try:
-            texts = texts_for(sample, question.rubric)
+            texts = texts_for(sample, question.rubric, self.config)
             if isinstance(texts, Abstain):
                 return texts
-            digest = b"" if number is None else digest_of(texts, number, vote)
+            digest = b"" if number is None else digest_of(texts, number, vote, texts.pictures)
             key = self._keys.find(digest)
             if key is not None and (result := self._find_in_memory(key, question.read)) is not None:
-                self._record(key, result, component)
-                return result.outcome
+                self._record(key, result, component, shown=texts)
+                return self._measured(result.outcome, texts) if self._measures else result.outcome
             request = request_of(texts, self.config, question.rubric, form=question.form, vote=vote)
         except Exception as error:  # noqa: BLE001 - rows of a data set hold anything
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         body = request.body()
         key = request_key(body, self.rubric.version, vote)
-        call = _Call(key, request, body, question.read, question.form.enforced)
+        call = _Call(key, request, body, question.read, question.form.enforced, texts)
         result = await self._resolve(call, component)
         if result.refused_by and question.fallback is not None:
             return await self.ask(sample, question.fallback, vote=vote, component=component)
         # only what is in memory can be found there
         if digest and self._replies.peek(call.key) is not None:
             self._keys.keep(digest, call.key)
-        return result.outcome
+        return self._measured(result.outcome, texts) if self._measures else result.outcome
 
     async def settle(
         self, request: ChatRequest, read: Read, *, vote: int = 0, component: str = ""
@@ -375,6 +388,14 @@ class CachedJudge:
         )
         return msgspec.structs.replace(result, reply=b"", read=None), joined
 
+    @staticmethod
+    def _measured(outcome: Outcome, texts: SampleTexts) -> Outcome:
+        """The outcome, with how much of the conversation was left out."""
+        if not isinstance(outcome, Score):
+            return outcome
+        measured = {**outcome.detail.get("measured", {}), CUT_CHARS: float(texts.cut_chars)}
+        return msgspec.structs.replace(outcome, detail={**outcome.detail, "measured": measured})
+
     def _find_in_memory(self, key: str, read: Read) -> JudgementResult | None:
         """The result of a reply that the store holds in memory; None where it holds none."""
         entry = self._replies.peek(key)
@@ -396,7 +417,7 @@ class CachedJudge:
             if result.refused_by:
                 self._client.learn_refusal(result.refused_by, call.form)
         if not result.refused_by or self.config.verdict.enforced == "on":
-            self._record(call.key, result, component, joined=joined)
+            self._record(call.key, result, component, joined=joined, shown=call.shown)
         return result
 
     async def _single_flight(self, call: _Call) -> tuple[JudgementResult, bool]:
@@ -504,7 +525,13 @@ class CachedJudge:
             return Abstain(FailureKind.BUDGET, str(error))
 
     def _record(
-        self, key: str, result: JudgementResult, component: str, *, joined: bool = False
+        self,
+        key: str,
+        result: JudgementResult,
+        component: str,
+        *,
+        joined: bool = False,
+        shown: SampleTexts | None = None,
     ) -> None:
         """Tell the listener how a call ended."""
         self._listener(
@@ -521,5 +548,7 @@ class CachedJudge:
                 cost_usd=result.cost_usd,
                 model=result.model,
                 component=component,
+                cut_chars=0 if shown is None else shown.cut_chars,
+                pictures=0 if shown is None else len(shown.pictures),
             )
         )

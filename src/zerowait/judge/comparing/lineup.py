@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -11,7 +11,7 @@ from zerowait.config.schema import Judge, VerdictRule
 from zerowait.errors import ConfigError
 from zerowait.judge.fence import fenced
 from zerowait.judge.parsing.order import labels_for, order_format, read_order
-from zerowait.judge.request import ChatRequest, chat_request, texts_for
+from zerowait.judge.request import ChatRequest, SampleTexts, chat_request, texts_for
 from zerowait.judge.rubric import REPLY_FORMAT, RESPONSES, Rubric
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
@@ -34,14 +34,14 @@ class Lineup(msgspec.Struct, frozen=True):
         return read_order(completion, self.labels, ties=self.ties)
 
 
-def shared_texts(samples: Sequence[Sample], rubric: Rubric) -> dict[str, str] | Abstain:
+def shared_texts(samples: Sequence[Sample], rubric: Rubric, judge: Judge) -> SampleTexts | Abstain:
     """The rubric's texts that all samples of a group share.
 
     Abstain(bad_input) where a sample lacks one, or the samples differ in one.
     """
-    first: dict[str, str] | None = None
+    first: SampleTexts | None = None
     for sample in samples:
-        texts = texts_for(sample, rubric)
+        texts = texts_for(sample, rubric, judge)
         if isinstance(texts, Abstain):
             return texts
         if first is None:
@@ -53,12 +53,10 @@ def shared_texts(samples: Sequence[Sample], rubric: Rubric) -> dict[str, str] | 
                 f"the siblings differ in {{{{{names[0]}}}}}, which the rubric {rubric.name!r} "
                 "says once for all of them",
             )
-    return first or {}
+    return SampleTexts() if first is None else first
 
 
-def lineup(
-    shared: Mapping[str, str], responses: Sequence[str], judge: Judge, rubric: Rubric
-) -> Lineup:
+def lineup(shared: SampleTexts, responses: Sequence[str], judge: Judge, rubric: Rubric) -> Lineup:
     """The request that shows `responses` in this order.
 
     The fenced texts that the responses share come out the same in every request about them, and the
@@ -78,7 +76,9 @@ def lineup(
     filled = {name: texts[name] for name in shared}
     filled[RESPONSES] = "\n\n".join(texts[name] for name in names)
     filled[REPLY_FORMAT] = order_format(labels, ties=ties, reason_first=rubric.reason_first)
-    request = chat_request(judge, rubric, filled, parameters=judge.parameters)
+    request = chat_request(
+        judge, rubric, filled, parameters=judge.parameters, pictures=shared.pictures
+    )
     return Lineup(request, labels, ties)
 
 

@@ -162,13 +162,14 @@ def weighted(criteria: Sequence[Criterion], outcomes: Mapping[str, Outcome]) -> 
     value = min(max(mean, min(values)), max(values))
     verdicts = {name: score.detail.get("verdict", score.value) for name, score in scores.items()}
     why = "; ".join(f"{name}: {score.why}" for name, score in scores.items() if score.why)
+    beside = next(iter(scores.values())).detail.get("measured", {})  # the same for all of them
     return Score(
         value,
         one_line(why),
         {
             "verdict": value,
             "criteria": verdicts,
-            "measured": {name: score.value for name, score in scores.items()},
+            "measured": beside | {name: score.value for name, score in scores.items()},
         },
     )
 

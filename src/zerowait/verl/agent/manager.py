@@ -19,6 +19,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopOutput
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
 from zerowait.verl.response_mask import NOTHING_WRITTEN, RESPONSE_MASK, last_written
+from zerowait.verl.rows import TURN_REWARDS
 
 
 class _RewardOnModelToken:
@@ -27,8 +28,10 @@ class _RewardOnModelToken:
     def as_dict(self) -> dict[str, Any]:
         """This output's row in verl's queue."""
         row: dict[str, Any] = super().as_dict()  # type: ignore[misc]
+        places = row["extra_fields"].pop(TURN_REWARDS, None)
         if "rm_scores" in row:
             row["rm_scores"] = move_to_model_tokens(row["rm_scores"], row["response_mask"])
+            row["rm_scores"] = with_turn_rewards(row["rm_scores"], row["response_mask"], places)
         return row
 
 
@@ -46,6 +49,26 @@ def move_to_model_tokens(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tens
         return scores
     moved = scores * mask
     moved[position] += (scores * (1 - mask)).sum()
+    return moved
+
+
+def with_turn_rewards(
+    scores: torch.Tensor, mask: torch.Tensor, places: Sequence[tuple[int, float]] | None
+) -> torch.Tensor:
+    """The scores, of which a part is moved from the model's last token to turns' last tokens.
+
+    Args:
+        scores: rewards of shape (response_length,).
+        mask: response mask of the same shape.
+        places: (index in the response, reward) pairs, each a part of the whole reward.
+    """
+    last = last_written(mask.tolist())
+    if not places or last is None:
+        return scores
+    moved = scores.clone()
+    for token, reward in places:
+        moved[last] -= reward
+        moved[token] += reward
     return moved
 
 
@@ -97,6 +120,8 @@ class AgentLoopRewardWorker(AgentLoopWorkerTQ.__ray_actor_class__):
                 one.extra_fields = fields
                 if scored is not None:
                     fields["reward_extra_info"] = scored
+                    if TURN_REWARDS in scored:
+                        fields[TURN_REWARDS] = scored.pop(TURN_REWARDS)
         if all(last_written(one.response_mask) is None for one in outputs):
             _LOG.warning("%s_%s: %s", kwargs.get("uid"), kwargs.get("session_id"), NOTHING_WRITTEN)
 

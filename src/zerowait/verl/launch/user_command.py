@@ -92,11 +92,14 @@ def _input_problems(config: Any, given_keys: set[str]) -> Iterator[str]:
 def _check_reward(config: Any) -> None:
     from zerowait.verl.rewards.settings import check_ticketed, gives_tickets, settings_in
     from zerowait.verl.rewards.streaming_rules import check_streaming
+    from zerowait.verl.rewards.turn_rewards import check_turn_rewards
 
     settings = settings_in(config)
     if gives_tickets(config) and config.reward.reward_manager.name == "zerowait":
         check_ticketed(config)
-        compile_plan(load_config(settings.config))
+        rewards = load_config(settings.config)
+        compile_plan(rewards)
+        check_turn_rewards(rewards, config)
     else:
         check_streaming(settings.config, config)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -94,8 +95,14 @@ def optional_fields(algorithm: Any) -> list[str]:
     return fields
 
 
-def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
+def write_scores(
+    partition_id: str,
+    values: Mapping[str, float],
+    turns: Mapping[str, Sequence[tuple[int, float]]] = MappingProxyType({}),
+) -> None:
     """Write each row's reward to the last token that the model wrote, and 0 to all others.
+
+    What `turns` says of a row stands on the turns' own tokens, and the rest on the last one.
 
     ``rm_scores`` and ``response_mask`` have shape (response_length,) in each row. A row in which
     the model wrote no token, as one of several outputs may be, gets it at its end: there it counts
@@ -104,6 +111,7 @@ def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
     Args:
         partition_id: verl's partition of the rows.
         values: rewards by row key.
+        turns: by row key, (index in the response, reward) pairs, each a part of its reward.
     """
     if not values:
         return
@@ -112,10 +120,15 @@ def write_scores(partition_id: str, values: Mapping[str, float]) -> None:
     old = tq.kv_batch_get(keys=keys, partition_id=partition_id, select_fields=fields)
     rows = []
     masks = old["response_mask"].unbind()
-    for row, mask, value in zip(old["rm_scores"].unbind(), masks, values.values(), strict=True):
+    for row, mask, (key, value) in zip(
+        old["rm_scores"].unbind(), masks, values.items(), strict=True
+    ):
         scores = torch.zeros_like(row)
         position = last_written(mask.tolist())
-        scores[-1 if position is None else position] = value
+        places = () if position is None else turns.get(key, ())
+        scores[-1 if position is None else position] = value - sum(part for _, part in places)
+        for token, part in places:
+            scores[token] += part
         rows.append(scores)
     _put(partition_id, keys, {"rm_scores": rows})
 

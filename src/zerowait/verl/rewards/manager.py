@@ -12,14 +12,17 @@ Under verl's own trainers `RewardManager.run_single` waits for the reward. Under
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from verl import DataProto
 from verl.experimental.reward_loop.reward_manager import register
 from verl.experimental.reward_loop.reward_manager.base import RewardManagerBase
 
+from zerowait.config import load_config
 from zerowait.errors import ConfigError
 from zerowait.hub.ray import RayHub, RayTickets
+from zerowait.pictures import with_urls
 from zerowait.types import Sample
 from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.rewards.episode_metrics import episode_info
@@ -28,6 +31,7 @@ from zerowait.verl.rewards.sampled_batches import SampledRows, filters_groups
 from zerowait.verl.rewards.settings import gives_tickets, settings_in
 from zerowait.verl.rewards.streaming_rules import check_streaming
 from zerowait.verl.rewards.tickets import PLACEHOLDER, ticket
+from zerowait.verl.rewards.turn_rewards import pays_by_turn, turn_columns
 from zerowait.verl.rows import (
     episode_in,
     extra_in,
@@ -68,7 +72,7 @@ def sample_of(outputs: Any, tokenizer: Any) -> Sample:
     tokens = row.batch["responses"][: _length(row)]
     written = written_by_model(columns, tokens, partial(tokenizer.decode, skip_special_tokens=True))
     return Sample(
-        prompt=plain_values(columns["raw_prompt"]),
+        prompt=_prompt(columns["raw_prompt"]),
         response=written.text,
         ground_truth=truth_in(columns, where),
         data_source=str(columns.get("data_source", "")),
@@ -81,7 +85,20 @@ def sample_of(outputs: Any, tokenizer: Any) -> Sample:
         group_size=int(extra[GROUP_SIZE]),
         split=str(extra[SPLIT]),
         step=int(columns["global_steps"]) if "global_steps" in columns else None,
+        response_messages=written.messages,
     )
+
+
+def _prompt(raw_prompt: Any) -> Any:
+    """The row's chat messages in plain values, its pictures as URLs; files are the user's own."""
+    messages = plain_values(raw_prompt)
+    if isinstance(messages, list) and any(_has_parts(message) for message in messages):
+        return with_urls(messages, folder=Path())
+    return messages
+
+
+def _has_parts(message: Any) -> bool:
+    return isinstance(message, dict) and isinstance(message.get("content"), list)
 
 
 def _length(row: Any) -> int:
@@ -124,10 +141,12 @@ class RewardManager(RewardManagerBase):
         check_agent_loop(config)
         self._hub: RayHub | RayTickets
         self._sampled: SampledRows | None = None
+        self._pays_by_turn = False
         if gives_tickets(config):
             self._hub = RayTickets(settings.config, record=settings.record)
         else:
             check_streaming(settings.config, config)
+            self._pays_by_turn = pays_by_turn(load_config(settings.config))
             if str(config.trainer.v1.trainer_mode) in STOPPABLE_MODES:
                 self._sampled = _sampled_rows(config, settings.max_sampled_batches)
             self._hub = RayHub(settings.config, record=settings.record)
@@ -145,6 +164,8 @@ class RewardManager(RewardManagerBase):
             self._sampled.add(sample)
         streamed = await self._hub.reward(sample)
         columns = extra_info(streamed.reward, substitute_source=streamed.substitute_from)
+        if self._pays_by_turn:
+            columns |= turn_columns(streamed.reward)
         info = RowInfo(columns | episode_info(sample))
         # verl has no row without a score; in validation it only takes means, which become NaN
         return {"reward_score": streamed.number(sample.split), "reward_extra_info": info}

@@ -24,6 +24,7 @@ from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.reward_info import extra_info
 from zerowait.verl.rewards.row_treatment import SettledSession, settle
 from zerowait.verl.rewards.tickets import ticket_in
+from zerowait.verl.rewards.turn_rewards import turn_places
 from zerowait.verl.rows import MODEL_TOKENS
 
 
@@ -51,11 +52,19 @@ class RowRewards:
         redeem_s: seconds to wait for a reward.
         max_abstained: the largest share of a step's rewards that may abstain, in (0, 1].
         quorum: under ``drop_group``, the share of a group that must have a value, in [0, 1].
+        pays_by_turn: whether rewards of turns stand on the turns' own tokens.
     """
 
     def __init__(
-        self, redeemer: Redeemer, *, redeem_s: float, max_abstained: float, quorum: float
+        self,
+        redeemer: Redeemer,
+        *,
+        redeem_s: float,
+        max_abstained: float,
+        quorum: float,
+        pays_by_turn: bool = False,
     ) -> None:
+        self._pays_by_turn = pays_by_turn
         self._redeemer = redeemer
         self._redeem_s = redeem_s
         self._max_abstained = max_abstained
@@ -150,7 +159,14 @@ class RowRewards:
         """Write the rewards that have a value into verl's rows."""
         rewards = {key: self.reward(key) for key in keys}
         values = {k: r.value for k, r in rewards.items() if r is not None and r.value is not None}
-        write_scores(partition_id, values)
+        turns = {}
+        if self._pays_by_turn:
+            turns = {
+                key: turn_places(reward)
+                for key in last_outputs(list(values))
+                if (reward := rewards[key]) is not None
+            }
+        write_scores(partition_id, values, turns)
 
     def write_infos(self, partition_id: str, keys: Sequence[str]) -> None:
         """Write what verl logs beside a reward into its rows, in place of the ticket."""

@@ -18,6 +18,7 @@ from zerowait.errors import ConfigError
 from zerowait.types import Abstain, FailureKind
 from zerowait.verl.estimators import ESTIMATORS, check_estimator, estimator_in, has_group_baseline
 from zerowait.verl.rewards.filter_metric import check_filter_metric
+from zerowait.verl.rewards.turn_rewards import check_turn_rewards
 from zerowait.verl.trainer_modes import BASE_MODES
 
 _ROWS_PER_WORKER = 1000
@@ -43,6 +44,7 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     refuse_lone_comparison(config, int(verl_config.actor_rollout_ref.rollout.n))
     _refuse_ticket_keys(verl_config)
     check_estimator(verl_config)
+    check_turn_rewards(config, verl_config)
     _refuse_neutral_alone(config, verl_config)
     rows = _max_open_rows(verl_config)
     workers = int(verl_config.reward.num_workers)

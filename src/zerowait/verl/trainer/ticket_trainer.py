@@ -51,6 +51,7 @@ from zerowait.verl.rewards.row_rewards import RowRewards
 from zerowait.verl.rewards.row_treatment import RowTreatment, SettledSession
 from zerowait.verl.rewards.settings import RewardSettings, check_ticketed, settings_in
 from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_comparison
+from zerowait.verl.rewards.turn_rewards import check_turn_rewards, pays_by_turn
 from zerowait.verl.trainer.interleave import interleaved
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
@@ -76,6 +77,7 @@ class TicketTrainer(PPOTrainer):
         refuse_lone_comparison(rewards, int(config.actor_rollout_ref.rollout.n))
         check_agent_loop(config)
         check_estimator(config)
+        check_turn_rewards(rewards, config)
         self._shaped = has_shape(rewards)
         self._priced = has_all_prices(rewards)
         self._redeemer = Redeemer(
@@ -87,6 +89,7 @@ class TicketTrainer(PPOTrainer):
             redeem_s=self._settings.redeem_s,
             max_abstained=self._settings.max_abstained,
             quorum=rewards.on_failure.quorum,
+            pays_by_turn=pays_by_turn(rewards),
         )
         self._searches = SearchCeiling(search_settings(config))
         self._settled: dict[str, SettledSession] = {}
