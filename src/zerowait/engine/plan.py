@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from zerowait.config import JudgeComponent, RewardConfig, ScorerComponent, ShapeComponent
+from zerowait.config.sandbox import RemoteSandboxSettings
 from zerowait.config.traffic import BUDGETS
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, evaluation_order
@@ -22,6 +24,7 @@ from zerowait.scorers import (
     UserScorer,
     check_options,
     needs_pool,
+    remote_sandboxes,
     resolve,
     user_functions,
     with_files,
@@ -45,6 +48,7 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: of one call in the pool.
         factor: weight in the reward.
         limits: how many calls run at once in the pool.
+        programs: how many programs of responses run at once, for the scorer ``code``.
     """
 
     name: str
@@ -56,6 +60,7 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     factor: float
     limits: CallLimits
+    programs: int = 1
 
 
 class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +100,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         judges: how each judge is asked.
         anchors: of the judges that have some, by name.
         functions: users' functions among the rules, by target.
+        sandboxes: the remote sandboxes of the rules, with the component that names each.
     """
 
     steps: list[RuleStep | JudgeStep | ComparisonStep]
@@ -103,6 +109,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     judges: JudgePlan
     anchors: dict[str, AnchorSet]
     functions: dict[str, UserScorer]
+    sandboxes: dict[RemoteSandboxSettings, str]
 
     @property
     def comparisons(self) -> list[ComparisonStep]:
@@ -155,6 +162,12 @@ def compile_plan(config: RewardConfig) -> Plan:
             for target, function in user_functions(step.target, step.options).items()
         },
         anchors=_anchors(config, judges),
+        sandboxes={
+            sandbox: step.name
+            for step in steps
+            if isinstance(step, RuleStep)
+            for sandbox in remote_sandboxes(step.target, step.options)
+        },
     )
 
 
@@ -221,6 +234,7 @@ def _step(
         timeout_s=component.timeout_s,
         factor=component.weight,
         limits=_call_limits(config, name, component, options),
+        programs=component.concurrency or os.cpu_count() or 1,
     )
 
 
@@ -238,7 +252,8 @@ def _call_limits(
             why = f"is for synchronous functions, and {next(iter(functions))} is asynchronous"
             why += ": give concurrency instead"
         config.fail(("components", name, "workers"), why)
-    if component.concurrency is not None and not any_async:
+    runs_programs = component.scorer in ("code", "by_data_source")
+    if component.concurrency is not None and not any_async and not runs_programs:
         why = f"is for asynchronous functions of your own, {whose}"
         if functions:
             first, function = next(iter(functions.items()))

@@ -26,6 +26,21 @@ DEFAULT_RULES: Final[dict[str, str]] = {
     "2wikimultihopqa": "qa_em",
     "musique": "qa_em",
     "bamboogle": "qa_em",
+    "codecontests": "code",
+    "deepmind/code_contests": "code",
+    "apps": "code",
+    "codeparrot/apps": "code",
+    "taco": "code",
+    "BAAI/TACO": "code",
+    "codeforces": "code",
+    "open-r1/codeforces*": "code",
+    "livecodebench*": "code",
+    "mbpp*": "code",
+    "google-research-datasets/mbpp": "code",
+    "evalplus/*": "code",
+    "humaneval*": "code",
+    "openai_humaneval": "code",
+    "openai/openai_humaneval": "code",
 }
 """Data source to scorer; a key that ends in ``*`` is a prefix."""
 

@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from zerowait.engine.sandbox.run import Program, Run, RunEnding
+from zerowait.scorers.code.program import Program, Run, RunEnding
+from zerowait.scorers.code.sources import HARNESS, PRELUDE
 from zerowait.types import Abstain, FailureKind
 
 _LOG = logging.getLogger(__name__)
@@ -24,14 +25,6 @@ _END_S: Final = 5.0
 _LATE_S: Final = 20.0
 _MOST_STARTS: Final = 3
 _ERROR_BYTES: Final = 1 << 16
-_SLOWEST: Final = 4
-"""A program that sleeps has so many times its processor time until its deadline."""
-
-_MODULES: Final = (
-    "string re datetime collections heapq bisect copy math random statistics itertools functools "
-    "operator io sys json typing"
-).split()
-"""Benchmarks import these in front of each program, so programs in data sets rely on them."""
 
 _ENVIRONMENT: Final = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -176,7 +169,9 @@ class LocalSandbox:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         number = theirs.fileno()
-        options = msgspec.json.encode({"modules": _MODULES, "isolation": self._isolation}).decode()
+        options = msgspec.json.encode(
+            {"prelude": PRELUDE, "harness": HARNESS, "isolation": self._isolation}
+        ).decode()
         flags = ["-I", "-X", "utf8"]
         command = [self._python, *flags, str(_SERVER), str(number), options]
         try:
@@ -215,8 +210,9 @@ class LocalSandbox:
         number = self._numbers = self._numbers + 1
         slot = self._take_slot()
         files: list[int] = []
+        source = b"" if program.is_harness else program.source.encode(errors="replace")
         try:
-            for content in (program.source.encode(errors="surrogateescape"), program.stdin):
+            for content in (source, program.stdin):
                 files.append(_file(content))  # noqa: PERF401 - what was opened is closed below
             files += [_file(b""), _file(b"")]
             reply = await self._ask(server, number, slot, program, files)
@@ -233,20 +229,19 @@ class LocalSandbox:
     ) -> _Reply:
         ended: asyncio.Future[_Reply] = asyncio.get_running_loop().create_future()
         server.running[number] = ended
-        wall_s = _SLOWEST * program.cpu_s + 1
         job = {
             "id": number,
             "slot": slot,
             "trusted": program.is_harness,
             "cpu_s": program.cpu_s,
-            "wall_s": wall_s,
+            "wall_s": program.wall_s,
             "memory": program.memory_bytes,
             "file": program.output_bytes + 1,
             "folder": program.folder_bytes,
         }
         try:
             await server.send(job, files)
-            await asyncio.wait({ended}, timeout=wall_s + _LATE_S)
+            await asyncio.wait({ended}, timeout=program.wall_s + _LATE_S)
         except OSError as error:
             return _Reply(problem=f"the sandbox server is gone: {error}")
         except asyncio.CancelledError:

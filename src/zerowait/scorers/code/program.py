@@ -24,7 +24,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         stdin: its whole standard input.
         language: it is written in.
         is_harness: whether it is our own harness, which may start one process.
-        cpu_s: processor time.
+        cpu_s: processor time of each process.
+        wall_s: time until it is ended.
         memory_bytes: address space of each process.
         output_bytes: of its standard output; a longer one is an ending of its own.
         folder_bytes: of its working folder.
@@ -35,6 +36,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     language: str = "python"
     is_harness: bool = False
     cpu_s: float = 6.0
+    wall_s: float = 25.0
     memory_bytes: int = 1 << 30
     output_bytes: int = 8 << 20
     folder_bytes: int = 64 << 20
