@@ -67,6 +67,7 @@ class ComponentRunner:
         judges: Mapping[str, JudgeRunner],
         comparisons: ComparisonRunner,
         pool: ScorerPool,
+        *,
         code: CodeScoring,
         pending: PendingWork,
     ) -> None:

@@ -155,17 +155,15 @@ class Engine:
             stack.push_async_callback(pool.aclose)
             judges: Mapping[str, JudgeRunner] = {}
             comparers: Mapping[str, GroupComparer] = {}
-            code = CodeScoring()
+            sandboxes: Mapping[RemoteSandboxSettings, RemoteSandbox] = {}
             if self.config.judges or self.plan.sandboxes:
+                self._budgets = open_budgets(self.config)
+                stack.push_async_callback(self._budgets.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
                 store = await open_store(self.config.cache, self._shard, listener=self._tell)
                 stack.push_async_callback(store.aclose)
-                code = CodeScoring(self._remote_sandboxes(transport, store))
-            stack.push_async_callback(code.aclose)
-            if self.config.judges:
-                self._budgets = open_budgets(self.config)
-                stack.push_async_callback(self._budgets.aclose)
+                sandboxes = self._remote_sandboxes(transport, store)
                 self._remember_latencies(stack)
                 await stack.enter_async_context(self._flights)
                 shared = JobContext(
@@ -185,6 +183,8 @@ class Engine:
                 self._judge_factory = factory
                 judges, comparers = factory.judges, factory.comparers
                 await self._start_anchors(stack, dependencies)
+            code = CodeScoring(sandboxes)
+            stack.push_async_callback(code.aclose)
             self._lag.start()
             stack.callback(self._lag.stop)
             self._comparisons = ComparisonRunner(
@@ -192,7 +192,12 @@ class Engine:
             )
             await stack.enter_async_context(self._comparisons)
             self._steps = ComponentRunner(
-                self.plan, judges, self._comparisons, pool, code, self._watchdog.pending
+                self.plan,
+                judges,
+                self._comparisons,
+                pool,
+                code=code,
+                pending=self._watchdog.pending,
             )
             self._open = stack.pop_all()
         return self

@@ -129,17 +129,14 @@ class LocalSandbox:
 
     async def run(self, program: Program) -> Run | Abstain:
         """What became of `program`; an abstention where it could not be run."""
-        for _ in range(2):  # a program cannot end the server, but the machine can
-            server = await self._running_server()
-            if isinstance(server, Abstain):
-                return server
-            reply, output, error = await self._run(server, program)
-            if server.is_alive:
-                break
-        if reply.problem:
-            kind = FailureKind.CANCELLED if self._closed else FailureKind.CRASHED
-            return Abstain(kind, f"the sandbox: {reply.problem}")
-        return _run_of(program, reply, output, error)
+        server = await self._running_server()
+        if isinstance(server, Abstain):
+            return server
+        run = await self._run(server, program)
+        if server.is_alive or self._closed:
+            return run
+        server = await self._running_server()  # the system has ended it; no program can
+        return server if isinstance(server, Abstain) else await self._run(server, program)
 
     async def aclose(self) -> None:
         """End the server and every program. Idempotent."""
@@ -167,7 +164,7 @@ class LocalSandbox:
 
     async def _start(self) -> _Server | Abstain:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.setblocking(False)
+        ours.settimeout(0)
         number = theirs.fileno()
         options = msgspec.json.encode(
             {"prelude": PRELUDE, "harness": HARNESS, "isolation": self._isolation}
@@ -206,7 +203,7 @@ class LocalSandbox:
             )
         return server
 
-    async def _run(self, server: _Server, program: Program) -> tuple[_Reply, bytes, bytes]:
+    async def _run(self, server: _Server, program: Program) -> Run | Abstain:
         number = self._numbers = self._numbers + 1
         slot = self._take_slot()
         files: list[int] = []
@@ -222,7 +219,10 @@ class LocalSandbox:
             self._slots.append(slot)
             for file in files:
                 os.close(file)
-        return reply, output, error
+        if reply.problem:
+            kind = FailureKind.CANCELLED if self._closed else FailureKind.CRASHED
+            return Abstain(kind, f"the sandbox: {reply.problem}")
+        return _run_of(program, reply, output, error)
 
     async def _ask(
         self, server: _Server, number: int, slot: int, program: Program, files: list[int]
@@ -232,7 +232,7 @@ class LocalSandbox:
         job = {
             "id": number,
             "slot": slot,
-            "trusted": program.is_harness,
+            "harness": program.is_harness,
             "cpu_s": program.cpu_s,
             "wall_s": program.wall_s,
             "memory": program.memory_bytes,

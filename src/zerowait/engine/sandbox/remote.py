@@ -1,7 +1,7 @@
 """The remote sandbox: programs are sent to a server that speaks SandboxFusion's HTTP API.
 
 Its requests have what judges' requests have: limits, retries, a circuit breaker, single flight, and
-the cache. A program's failure is an answer, and cached; the server's own failure is not, and abstains.
+the cache. A program's failure is an answer, and cached; the server's own failure abstains.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ Without seccomp it refuses to run anything.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import ctypes
 import errno
 import gc
@@ -32,6 +33,8 @@ import struct
 import sys
 import time
 import types
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 RLIMITS_NPROC = 256
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -40,8 +43,10 @@ _NEWPID, _NEWNET = 0x20000000, 0x40000000
 _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT = 1, 2, 4, 8, 32
 _BIND, _REC, _PRIVATE, _DETACH = 4096, 16384, 1 << 18, 2
 _SET_PDEATHSIG, _SET_DUMPABLE, _SET_SECCOMP, _SET_NO_NEW_PRIVS = 1, 4, 22, 38
-_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/etc/ld.so.cache", "/etc/alternatives")
-_SYSTEM += ("/etc/localtime", "/usr/share/zoneinfo", "/nix/store")
+_SYSTEM = (
+    *("/usr", "/lib", "/lib64", "/lib32", "/bin", "/nix/store"),
+    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"),
+)
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _MOUNT_POINTS = ("/tmp", "/mnt", "/media", "/srv", "/var/tmp", "/home")  # noqa: S108 - covered by a private mount
 _BUILTIN_NAMES = frozenset(dir(builtins))
@@ -83,7 +88,7 @@ _WRITES = {
 _PROCESSES = {
     "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281),
 }  # fmt: skip
-_NUMBERS = {
+_NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "clone": (56, 220), "clone3": (435, 435), "open": (2, None), "openat": (257, 56),
     "openat2": (437, 437), "kill": (62, 129), "tgkill": (234, 131), "tkill": (200, 130),
     "prctl": (157, 167), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240),
@@ -118,7 +123,9 @@ class Filter:
             (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
         ]
 
-    def refuse(self, calls: dict[str, tuple[int | None, ...]], error: int = errno.EPERM) -> None:
+    def refuse(
+        self, calls: Mapping[str, tuple[int | None, int | None]], error: int = errno.EPERM
+    ) -> None:
         """Let these calls fail with `error`."""
         for row in calls.values():
             number = row[_column()]
@@ -211,13 +218,12 @@ def _visible() -> list[str]:
     """What a program may read: the system's libraries and this interpreter with its packages."""
     found = [*_SYSTEM, sys.base_prefix, sys.prefix, sys.exec_prefix, sys.base_exec_prefix]
     found += [os.path.realpath(each) for each in found if os.path.lexists(each)]
-    found.append(os.path.dirname(os.path.realpath(sys.executable)))  # noqa: PTH120 - a light script
+    found.append(os.path.dirname(os.path.realpath(sys.executable)))
     existing = sorted({each for each in found if each != "/" and os.path.lexists(each)})
     return [
         path
         for path in existing
-        if not any(path.startswith(other + "/") for other in existing)
-        or os.path.islink(path)  # noqa: PTH114
+        if not any(path.startswith(other + "/") for other in existing) or os.path.islink(path)
     ]
 
 
@@ -332,7 +338,7 @@ class Confinement:
                 ("uid_map", f"{uid} {uid} 1"),
                 ("gid_map", f"{gid} {gid} 1"),
             ):
-                with open(f"/proc/self/{name}", "w") as file:  # noqa: PTH123
+                with open(f"/proc/self/{name}", "w") as file:
                     file.write(text)
         _make_root()
         _in_a_child(lambda: _new_processes(self), "namespaces")
@@ -358,18 +364,18 @@ def _new_processes(confinement: Confinement) -> None:
 
 def _drop_root() -> None:
     _become(_UIDS[0])
-    with open(os.__file__, "rb"):  # noqa: PTH123 - is the interpreter still readable?
+    with open(os.__file__, "rb"):
         os.listdir(sys.prefix)
 
 
-def _in_a_child(work: types.FunctionType | object, what: str) -> None:
+def _in_a_child(work: Callable[[], None], what: str) -> None:
     """Do `work` in a forked process; raises an OSError where it fails there."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         message = b""
         try:
-            work()  # type: ignore[operator]
+            work()
         except BaseException as error:  # noqa: BLE001 - told to the parent
             message = str(error).encode()[:500] or b"failed"
         os.write(writer, message)
@@ -386,10 +392,8 @@ def _own_folder(confinement: Confinement, slot: int, folder_bytes: int) -> None:
     """A private ``/tmp`` and ``/proc``; then without any privilege."""
     options = f"size={folder_bytes},mode=1777,nr_inodes=4096"
     _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, options)  # noqa: S108 - private
-    try:
+    with contextlib.suppress(OSError):  # masked in a container; programs hardly need it
         _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
-    except OSError:
-        pass  # masked in a container; programs hardly need it
     os.chdir("/tmp")  # noqa: S108
     if confinement.is_root:
         _become(_UIDS[slot % len(_UIDS)])
@@ -401,7 +405,7 @@ class Job:
     """One program to run.
 
     Args:
-        settings: ``id``, ``slot``, ``trusted`` (a harness, which forks the program itself),
+        settings: ``id``, ``slot``, ``harness`` (whether it is ours, which forks the program),
             ``cpu_s``, ``wall_s``, ``memory``, ``file``, ``folder`` (bytes).
         files: source, standard input, output and error.
     """
@@ -441,11 +445,18 @@ def _counts_per_namespace(release: list[str]) -> bool:
     return os.geteuid() in _UIDS or new
 
 
-def _prepare(job: Job, confinement: Confinement) -> tuple[str, bool]:
+class _Ready(NamedTuple):
+    """The source of a program whose process is confined."""
+
+    source: str
+    is_harness: bool
+
+
+def _prepare(job: Job, confinement: Confinement) -> _Ready:
     """Confine this process, the program's own; returns its source."""
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_DFL)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(each, signal.SIG_DFL)
     source_file, *standard = job.files
     size = os.fstat(source_file).st_size
     source = os.pread(source_file, size, 0).decode()
@@ -463,33 +474,21 @@ def _prepare(job: Job, confinement: Confinement) -> tuple[str, bool]:
         os.dup2(file, number)
     _limit(job)
     confine(read_only=not confinement.namespaces)
-    trusted = bool(job.settings["trusted"])
-    if not trusted:
+    is_harness = bool(job.settings["harness"])
+    if not is_harness:
         confine_program()
-    return source, trusted
+    return _Ready(source, is_harness)
 
 
-def _child(job: Job, confinement: Confinement, status: int) -> types.CodeType | str:
-    """Runs in the program's process: its source, once it is confined; never returns on failure."""
+def _child(job: Job, confinement: Confinement, status: int) -> _Ready:
+    """Runs in the program's process: its source; does not return where it cannot be confined."""
     try:
-        source, trusted = _prepare(job, confinement)
+        ready = _prepare(job, confinement)
     except BaseException as error:  # noqa: BLE001 - told to the parent
         os.write(status, f"{type(error).__name__}: {error}".encode()[:500] or b"failed")
         os._exit(1)
     os.closerange(3, 1 << 16)  # closes the status pipe too, which says that all is set up
-    return _Ready(source, trusted)
-
-
-class _Ready(str):
-    """The source of a program whose process is confined."""
-
-    trusted: bool
-    __slots__ = ("trusted",)
-
-    def __new__(cls, source: str, trusted: bool) -> _Ready:  # noqa: FBT001
-        self = super().__new__(cls, source)
-        self.trusted = trusted
-        return self
+    return ready
 
 
 def _watch(job: Job, child: int, status: int) -> dict[str, object]:
@@ -498,7 +497,7 @@ def _watch(job: Job, child: int, status: int) -> dict[str, object]:
     problem = os.read(status, 500)
     os.close(status)
     result: dict[str, object] = {"id": job.settings["id"], "starved_s": 0.0}
-    wanted = {signal.SIGCHLD, signal.SIGTERM}
+    wanted = (signal.SIGCHLD, signal.SIGTERM)
     deadline = time.monotonic() + float(job.settings["wall_s"])
     late = False
     while True:
@@ -543,10 +542,8 @@ def _read_proc(name: str) -> str:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
 
 
 def _kill_orphans() -> None:
@@ -568,8 +565,8 @@ def _kill_orphans() -> None:
         time.sleep(0.001)
 
 
-def _supervise(job: Job, confinement: Confinement, engine: socket.socket) -> _Ready | None:
-    """Runs in the watching process of one job; returns only in the program's own, forked from it."""
+def _supervise(job: Job, confinement: Confinement, engine: socket.socket) -> _Ready:
+    """Runs in the watching process of one job; returns in the program's own, forked from it."""
     reader, writer = os.pipe()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
     _LIBC.prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
@@ -582,13 +579,12 @@ def _supervise(job: Job, confinement: Confinement, engine: socket.socket) -> _Re
     if child == 0:
         os.close(reader)
         engine.close()
-        return _child(job, confinement, writer)  # type: ignore[return-value]
+        return _child(job, confinement, writer)
     os.close(writer)
     for file in job.files:
         os.close(file)
     engine.send(json.dumps(_watch(job, child, reader)).encode())
     os._exit(0)
-    return None
 
 
 class Server:
@@ -668,15 +664,15 @@ def _run(ready: _Ready) -> int:
     sys.modules["__main__"] = module
     sys.argv = ["solution.py"]
     space = module.__dict__
-    if ready.trusted:
+    if ready.is_harness:
         space["confine_program"] = confine_program
         space["builtin_names"] = _BUILTIN_NAMES
-    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115
-    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape")  # noqa: PTH123, SIM115
-    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace")  # noqa: PTH123, SIM115
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin = open(0, encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace")  # noqa: SIM115
+    vars(sys).update(__stdin__=sys.stdin, __stdout__=sys.stdout, __stderr__=sys.stderr)
     try:
-        code = _HARNESS[0] if ready.trusted else compile(str(ready), "solution.py", "exec")
+        code = _HARNESS[0] if ready.is_harness else compile(ready.source, "solution.py", "exec")
         exec(code, space)  # noqa: S102 - what a sandbox is for
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
@@ -704,7 +700,7 @@ def _finish(code: int) -> None:
     os._exit(code)
 
 
-def main() -> None:
+def _main() -> None:
     """Serve the socket whose number is the first argument, until the engine closes it."""
     engine = socket.socket(fileno=int(sys.argv[1]))
     options = json.loads(sys.argv[2])
@@ -728,4 +724,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

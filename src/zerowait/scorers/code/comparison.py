@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal, TypeAlias
 
@@ -16,7 +16,7 @@ _LONGEST_NUMBER: Final = 400
 
 
 def same_output(said: str, expected: str, *, compare: Compare, tolerance: float) -> bool:
-    """Whether a program's output `said` is the `expected` one.
+    r"""Whether a program's output `said` is the `expected` one.
 
     Outer white space never counts. For ``lines``, white space within a line separates words, and
     empty lines at the end do not count; for ``tokens``, line breaks are white space, too. Two words
@@ -24,10 +24,10 @@ def same_output(said: str, expected: str, *, compare: Compare, tolerance: float)
     point, they may differ by `tolerance`, relatively or absolutely. For ``exact`` only a line break
     at the end does not count.
 
-    >>> same_output("1  2 \\n0.3333333\\n", "1 2\\n0.33333333", compare="lines", tolerance=1e-6)
+    >>> same_output("1  2 \n0.3333333\n", "1 2\n0.33333333", compare="lines", tolerance=1e-6)
     True
-    >>> same_output("1 2", "1\\n2", compare="lines", tolerance=0), same_output(
-    ...     "1 2", "1\\n2", compare="tokens", tolerance=0
+    >>> same_output("1 2", "1\n2", compare="lines", tolerance=0), same_output(
+    ...     "1 2", "1\n2", compare="tokens", tolerance=0
     ... )
     (False, True)
     """
@@ -138,16 +138,14 @@ def plain(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     ((kind, content),) = data.items()
-    match kind:
-        case "t" | "n":
-            return plain(content)
-        case "d":
-            return float(content)
-        case "i":
-            return int(content, 16)
-        case "m":
-            return {_key(plain(key)): plain(value) for key, value in content}
-    return UNREADABLE
+    leaves: dict[str, Callable[[Any], Any]] = {
+        "t": plain,
+        "n": plain,
+        "d": float,
+        "i": lambda digits: int(digits, 16),
+        "m": lambda items: {_key(plain(key)): plain(value) for key, value in items},
+    }
+    return leaves[kind](content) if kind in leaves else UNREADABLE
 
 
 def _key(key: Any) -> Any:

@@ -9,8 +9,9 @@ Input: two pieces of JSON, each after its length (8 bytes in hexadecimal): first
 "cpu_s": ..., "wall_s": ...}``, then one of:
 
 - ``{"calls": [[name, args], ...]}``: each result is printed, to be compared outside;
-- ``{"asserts": [code, ...], "setup": code, "entry_point": name}``: each piece of code is executed
-  in the tester, with the program's functions as proxies, and passes unless it raises.
+- ``{"asserts": [code, ...], "setup": code, "entry_point": name, "shadows": [name, ...]}``: each
+  piece of code is executed in the tester, with the program's functions as proxies, and passes
+  unless it raises. A name of a builtin is the builtin, unless it is among the `shadows`.
 
 Output: ``{"loaded": null or error, "results": [...]}``. A result is ``["value",
 data]``, ``["passed"]``, ``["failed", why]``, ``["late", why]`` or ``["unusable", why]``: the test
@@ -30,6 +31,8 @@ import struct
 import sys
 import time
 import types
+from collections.abc import Callable
+from typing import Any
 
 _DEEPEST = 60
 _MOST_ITEMS = 2_000_000
@@ -49,12 +52,13 @@ class Reference:
         self._number = number
         self._channel = channel
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return self._channel.ask("attribute", self._number, name)
 
-    def __call__(self, *args: object, **named: object) -> object:
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The result of calling the object."""
         return self._channel.call(self, args, named)
 
     def __eq__(self, other: object) -> bool:
@@ -66,7 +70,7 @@ class Reference:
         raise AssertionError("the program returned an object that is no plain data")
 
 
-def pack(value: object, keep: object = None, depth: int = 0) -> object:
+def encode_value(value: Any, keep: Any = None, depth: int = 0) -> Any:
     """`value` as JSON: lists are lists, all that JSON has not is ``{"kind": ...}``.
 
     Args:
@@ -82,87 +86,102 @@ def pack(value: object, keep: object = None, depth: int = 0) -> object:
         return {"r": value._number}  # noqa: SLF001 - of ours
     kind = type(value)
     if issubclass(kind, int):
-        return {"i": hex(value)} if abs(int.__index__(value)) >> 53 else int.__index__(value)  # type: ignore[arg-type]
+        return {"i": hex(value)} if abs(int.__index__(value)) >> 53 else int.__index__(value)
     if issubclass(kind, float):
-        return {"d": float.__repr__(value)}  # type: ignore[arg-type]
+        return {"d": float.__repr__(value)}
     if issubclass(kind, str):
         return str.__str__(value)
     return _pack_other(value, keep, depth)
 
 
-def _pack_other(value: object, keep: object, depth: int) -> object:
+def _pack_other(value: Any, keep: Any, depth: int) -> Any:
     kind = type(value)
     if issubclass(kind, bytes | bytearray):
-        return {"b": bytes(value).hex()}  # type: ignore[call-overload]
+        return {"b": bytes(value).hex()}
     if issubclass(kind, complex):
-        return {"c": [float.__repr__(value.real), float.__repr__(value.imag)]}  # type: ignore[attr-defined]
+        return {"c": [float.__repr__(value.real), float.__repr__(value.imag)]}
     if issubclass(kind, list):
-        return [pack(each, keep, depth + 1) for each in list.__iter__(value)]  # type: ignore[arg-type]
+        return [encode_value(each, keep, depth + 1) for each in list.__iter__(value)]
     for base, name in _KINDS.items():
         if issubclass(kind, base):
-            return {name: [pack(each, keep, depth + 1) for each in base.__iter__(value)]}  # type: ignore[attr-defined]
+            return {name: [encode_value(each, keep, depth + 1) for each in base.__iter__(value)]}
     if issubclass(kind, dict):
-        items = list(dict.items(value))  # type: ignore[arg-type]
-        return {"m": [[pack(k, keep, depth + 1), pack(v, keep, depth + 1)] for k, v in items]}
+        items = list(dict.items(value))
+        return {
+            "m": [
+                [encode_value(k, keep, depth + 1), encode_value(v, keep, depth + 1)]
+                for k, v in items
+            ]
+        }
     return _pack_rare(value, keep, depth)
 
 
-def _pack_rare(value: object, keep: object, depth: int) -> object:
+def _pack_rare(value: Any, keep: Any, depth: int) -> Any:
     module, name = type(value).__module__, type(value).__name__
     if isinstance(value, range):
         return {"range": [value.start, value.stop, value.step]}
     if (module, name) == ("collections", "deque"):
-        return {"q": [pack(each, keep, depth + 1) for each in value]}  # type: ignore[attr-defined]
+        return {"q": [encode_value(each, keep, depth + 1) for each in value]}
     if (module, name) in (("decimal", "Decimal"), ("fractions", "Fraction")):
         return {name: str(value)}
     if module == "numpy" and hasattr(value, "tolist"):
-        return {"n": pack(value.tolist(), keep, depth + 1)}
+        return {"n": encode_value(value.tolist(), keep, depth + 1)}
     if isinstance(value, types.ModuleType):
         return {"module": value.__name__}
+    return _pack_object(value, keep, depth)
+
+
+def _pack_object(value: Any, keep: Any, depth: int) -> Any:
     if hasattr(value, "__next__") and depth == 0:
         found = []
-        for each in value:  # type: ignore[attr-defined]
-            found.append(pack(each, keep, depth + 1))
+        for each in value:
+            found.append(encode_value(each, keep, depth + 1))
             if len(found) > _MOST_ITEMS:
                 raise Unsendable("an endless iterator")
         return {"iter": found}
     if keep is None:
-        raise Unsendable(f"a {name} is no plain data")
-    return {"r": keep(value)}  # type: ignore[operator]
+        raise Unsendable(f"a {type(value).__name__} is no plain data")
+    return {"r": keep(value)}
 
 
-def unpack(data: object, known: object) -> object:
-    """The value that `pack` made `data` of.
+def decode_value(data: Any, known: Any) -> Any:
+    """The value that `encode_value` made `data` of.
 
     Args:
         data: as it came.
         known: gives the object for the number of a reference.
     """
     if isinstance(data, list):
-        return [unpack(each, known) for each in data]
+        return [decode_value(each, known) for each in data]
     if not isinstance(data, dict):
         return data
     ((kind, content),) = data.items()
     if kind in ("t", "s", "f", "q", "iter"):
-        items = [unpack(each, known) for each in content]
+        items = [decode_value(each, known) for each in content]
         return _COLLECTIONS[kind](items)
     if kind == "m":
-        return {unpack(k, known): unpack(v, known) for k, v in content}
+        return {decode_value(k, known): decode_value(v, known) for k, v in content}
     if kind == "r":
-        return known(content)  # type: ignore[operator]
+        return known(content)
     return _unpack_leaf(kind, content, known)
 
 
-def _deque(items: list[object]) -> object:
+def _deque(items: list[Any]) -> Any:
     import collections
 
     return collections.deque(items)
 
 
-_COLLECTIONS: dict[str, object] = {"t": tuple, "s": set, "f": frozenset, "q": _deque, "iter": iter}
+_COLLECTIONS: dict[str, Callable[[Any], Any]] = {
+    "t": tuple,
+    "s": set,
+    "f": frozenset,
+    "q": _deque,
+    "iter": iter,
+}
 
 
-def _unpack_leaf(kind: str, content: object, known: object) -> object:
+def _unpack_leaf(kind: str, content: Any, known: Any) -> Any:
     import decimal
     import fractions
 
@@ -170,9 +189,9 @@ def _unpack_leaf(kind: str, content: object, known: object) -> object:
         "i": lambda: int(str(content), 16),
         "d": lambda: float(str(content)),
         "b": lambda: bytes.fromhex(str(content)),
-        "c": lambda: complex(float(content[0]), float(content[1])),  # type: ignore[index]
-        "n": lambda: unpack(content, known),
-        "range": lambda: range(*content),  # type: ignore[misc]
+        "c": lambda: complex(float(content[0]), float(content[1])),
+        "n": lambda: decode_value(content, known),
+        "range": lambda: range(*content),
         "Decimal": lambda: decimal.Decimal(str(content)),
         "Fraction": lambda: fractions.Fraction(str(content)),
         "module": lambda: _module(str(content)),
@@ -180,7 +199,7 @@ def _unpack_leaf(kind: str, content: object, known: object) -> object:
     return leaves[kind]()
 
 
-def _module(name: str) -> object:
+def _module(name: str) -> Any:
     """A module that the program has imported, as the tester's own."""
     if name.partition(".")[0] in sys.stdlib_module_names or name == "numpy":
         return importlib.import_module(name)
@@ -190,7 +209,7 @@ def _module(name: str) -> object:
 # ---- the channel between the two processes -------------------------------------------------------
 
 
-def write_message(file: int, message: object) -> None:
+def write_message(file: int, message: Any) -> None:
     """Write `message` as JSON with its length in front."""
     data = json.dumps(message).encode("ascii")
     view = memoryview(struct.pack("Q", len(data)) + data)
@@ -198,7 +217,7 @@ def write_message(file: int, message: object) -> None:
         view = view[os.write(file, view) :]
 
 
-def read_message(file: int, until: float | None = None) -> object:
+def read_message(file: int, until: float | None = None) -> Any:
     """The next message; raises EOFError at the end, TimeoutError after `until`."""
     (size,) = struct.unpack("Q", _read(file, 8, until))
     if size > _MOST_BYTES:
@@ -224,11 +243,11 @@ def _read(file: int, size: int, until: float | None) -> bytes:
 # ---- the program's process -----------------------------------------------------------------------
 
 
-class OutOfTime(BaseException):  # noqa: N818 - what it is
+class OutOfTime(BaseException):
     """The program has used the processor time of one call."""
 
 
-def _out_of_time(_: int, __: object) -> None:
+def _out_of_time(_: int, __: Any) -> None:
     raise OutOfTime
 
 
@@ -239,8 +258,8 @@ class ProgramProcess:
         self._reader = reader
         self._writer = writer
         self._cpu_s = cpu_s
-        self._space: dict[str, object] = {}
-        self._kept: list[object] = []
+        self._space: dict[str, Any] = {}
+        self._kept: list[Any] = []
 
     def serve(self, source: str) -> None:
         """Load `source`, then answer until the tester closes the channel."""
@@ -257,32 +276,32 @@ class ProgramProcess:
                 return
             write_message(self._writer, self._answer(message))
 
-    def _answer(self, message: object) -> list[object]:
-        verb, *rest = message  # type: ignore[misc]
+    def _answer(self, message: Any) -> list[Any]:
+        verb, *rest = message
         if verb == "name":
             return self._timed(lambda: self._named(rest[0]))
         if verb == "attribute":
             return self._timed(lambda: getattr(self._kept[rest[0]], rest[1]))
-        target, args, named = (unpack(each, self._kept.__getitem__) for each in rest)
+        target, args, named = (decode_value(each, self._kept.__getitem__) for each in rest)
         function = self._named(target) if isinstance(target, str) else target
-        reply = self._timed(lambda: function(*args, **named))  # type: ignore[operator, misc, arg-type]
+        reply = self._timed(lambda: function(*args, **named))
         if reply[0] == "value":
-            reply.append([self._packed(each) for each in args])  # type: ignore[attr-defined]
+            reply.append([self._packed(each) for each in args])
         return reply
 
-    def _named(self, name: str) -> object:
+    def _named(self, name: str) -> Any:
         if name in self._space:
             return self._space[name]
         solution = self._space.get("Solution")
         if solution is not None:
-            return getattr(solution(), name)  # type: ignore[operator]
+            return getattr(solution(), name)
         raise NameError(f"the program defines no {name}")
 
-    def _timed(self, work: object) -> list[object]:
+    def _timed(self, work: Callable[[], Any]) -> list[Any]:
         """``["value", data]``, ``["failed", why]`` or ``["late", why]``."""
         signal.setitimer(signal.ITIMER_PROF, self._cpu_s)
         try:
-            return ["value", self._packed(work())]  # type: ignore[operator]
+            return ["value", self._packed(work())]
         except OutOfTime:
             return ["late", f"{self._cpu_s:g} s of processor time are over"]
         except BaseException as error:  # noqa: BLE001 - a program may raise anything
@@ -290,10 +309,10 @@ class ProgramProcess:
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
-    def _packed(self, value: object) -> object:
-        return pack(value, self._keep)
+    def _packed(self, value: Any) -> Any:
+        return encode_value(value, self._keep)
 
-    def _keep(self, value: object) -> int:
+    def _keep(self, value: Any) -> int:
         self._kept.append(value)
         return len(self._kept) - 1
 
@@ -366,25 +385,25 @@ class Channel:
         except CallFailed as error:
             return str(error)
 
-    def call(self, target: object, args: tuple[object, ...], named: dict[str, object]) -> object:
+    def call(self, target: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a function of the program; lists, sets and dicts that it changes are changed."""
-        sent = [pack(each) for each in args]
-        message = ["call", pack(target), sent, pack(named)]
+        sent = [encode_value(each) for each in args]
+        message = ["call", encode_value(target), sent, encode_value(named)]
         reply = self._ask(message)
         if len(reply) > 2:
-            for given, before, after in zip(args, sent, reply[2], strict=False):  # type: ignore[call-overload]
+            for given, before, after in zip(args, sent, reply[2], strict=False):
                 if before != after:
-                    _change(given, unpack(after, self._known))
-        return unpack(reply[1], self._known)
+                    _change(given, decode_value(after, self._known))
+        return decode_value(reply[1], self._known)
 
-    def ask(self, *message: object) -> object:
+    def ask(self, *message: Any) -> Any:
         """The value of a name or an attribute in the program."""
-        return unpack(self._ask(list(message))[1], self._known)
+        return decode_value(self._ask(list(message))[1], self._known)
 
-    def _known(self, number: int) -> object:
+    def _known(self, number: int) -> Any:
         return Reference(number, self)
 
-    def _ask(self, message: list[object]) -> list[object]:
+    def _ask(self, message: list[Any]) -> list[Any]:
         if self._gone:
             raise CallFailed("failed", self._gone)
         try:
@@ -398,7 +417,7 @@ class Channel:
             raise call_failed(*map(str, parts[:3]))
         return reply
 
-    def _reply(self) -> object:
+    def _reply(self) -> Any:
         try:
             return read_message(self._reader, time.monotonic() + self._wall_s)
         except TimeoutError:
@@ -414,35 +433,36 @@ class Channel:
             raise call_failed("failed", self._gone) from None
 
 
-def _change(given: object, after: object) -> None:
+def _change(given: Any, after: Any) -> None:
     if isinstance(given, list) and isinstance(after, list):
         given[:] = after
-    elif isinstance(given, set) and isinstance(after, set):
-        given.clear()
-        given.update(after)
-    elif isinstance(given, dict) and isinstance(after, dict):
+    elif (isinstance(given, set) and isinstance(after, set)) or (
+        isinstance(given, dict) and isinstance(after, dict)
+    ):
         given.clear()
         given.update(after)
 
 
 def _starved_s(pid: int) -> float:
     try:
-        with open(f"/proc/{pid}/schedstat") as file:  # noqa: PTH123
+        with open(f"/proc/{pid}/schedstat") as file:
             return int(file.read().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
 
 
-class Names(dict[str, object]):
+class Names(dict[str, Any]):
     """The names that tests see: their own, builtins, and the program's as proxies."""
 
-    def __init__(self, channel: Channel, entry_point: str) -> None:
+    def __init__(self, channel: Channel, entry_point: str, shadows: list[str]) -> None:
         super().__init__(__name__="tests", __builtins__=builtins)
         self._channel = channel
         if entry_point:
-            self["candidate"] = _proxy(channel, entry_point)
+            self["candidate"] = self[entry_point] = _proxy(channel, entry_point)
+        for name in shadows:
+            self[name] = _proxy(channel, name)
 
-    def __missing__(self, name: str) -> object:
+    def __missing__(self, name: str) -> Any:
         # The tester's own come first: the program must not redefine `abs` or `math` for a test.
         if name in _BUILTINS or isinstance(getattr(builtins, name, None), types.ModuleType):
             raise KeyError(name)
@@ -458,43 +478,43 @@ class Names(dict[str, object]):
         return value
 
 
-def _proxy(channel: Channel, name: str) -> object:
-    def function(*args: object, **named: object) -> object:
+def _proxy(channel: Channel, name: str) -> Any:
+    def function(*args: Any, **named: Any) -> Any:
         return channel.call(name, args, named)
 
     function.__name__ = name
     return function
 
 
-def run_tests(channel: Channel, tests: dict[str, object]) -> list[list[object]]:
+def run_tests(channel: Channel, tests: dict[str, Any]) -> list[list[Any]]:
     """The result of each test."""
     if "calls" in tests:
-        return [_called(channel, name, args) for name, args in tests["calls"]]  # type: ignore[attr-defined]
+        return [_called(channel, name, args) for name, args in tests["calls"]]
     entry_point = str(tests.get("entry_point") or "")
-    names = Names(channel, entry_point)
+    names = Names(channel, entry_point, list(tests.get("shadows") or ()))
     solution = types.ModuleType("solution")
-    solution.__getattr__ = names.__getitem__  # type: ignore[method-assign, assignment]
+    vars(solution)["__getattr__"] = names.__getitem__
     sys.modules["solution"] = solution
     try:
         exec(compile(str(tests.get("setup") or ""), "setup", "exec"), names)  # noqa: S102
     except CallFailed as error:
-        return [[error.kind, f"setup: {error}"] for _ in tests["asserts"]]  # type: ignore[attr-defined]
+        return [[error.kind, f"setup: {error}"] for _ in tests["asserts"]]
     except BaseException as error:  # noqa: BLE001 - the row's own code
         why = f"the tests' setup raised {_words(error)}"
-        return [["unusable", why] for _ in tests["asserts"]]  # type: ignore[attr-defined]
-    return [_asserted(code, names) for code in tests["asserts"]]  # type: ignore[attr-defined]
+        return [["unusable", why] for _ in tests["asserts"]]
+    return [_asserted(code, names) for code in tests["asserts"]]
 
 
-def _called(channel: Channel, name: str, args: list[object]) -> list[object]:
+def _called(channel: Channel, name: str, args: list[Any]) -> list[Any]:
     try:
-        return ["value", pack(channel.call(name, tuple(args), {}))]
+        return ["value", encode_value(channel.call(name, tuple(args), {}))]
     except CallFailed as error:
         return [error.kind, str(error)]
     except Exception as error:  # noqa: BLE001 - the program's process may send anything
         return ["failed", f"the result cannot be read: {_words(error)}"]
 
 
-def _asserted(code: str, names: Names) -> list[object]:
+def _asserted(code: str, names: Names) -> list[Any]:
     try:
         exec(compile(code, "test", "exec"), names)  # noqa: S102 - the row's own test
     except CallFailed as error:
@@ -506,7 +526,7 @@ def _asserted(code: str, names: Names) -> list[object]:
     return ["passed"]
 
 
-def main() -> None:
+def _main() -> None:
     """Start the program, then read the tests and run them."""
     report = os.dup(1)
     settings = json.loads(_piece(0))
@@ -535,7 +555,7 @@ def write_all(file: int, data: bytes) -> None:
 
 
 def _piece(file: int) -> bytes:
-    """The next piece of the input, and not one byte more: what follows is not for the program's process."""
+    """The next piece of the input, and not one byte more: the program must not see what follows."""
     size = struct.unpack("Q", bytes.fromhex(_exactly(file, 16).decode()))[0]
     return _exactly(file, size)
 
@@ -551,7 +571,7 @@ def _exactly(file: int, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _be_the_program(reader: int, writer: int, settings: dict[str, object]) -> None:
+def _be_the_program(reader: int, writer: int, settings: dict[str, Any]) -> None:
     """Runs in the program's process; does not return."""
     try:
         null = os.open(os.devnull, os.O_RDONLY)
@@ -565,7 +585,9 @@ def _be_the_program(reader: int, writer: int, settings: dict[str, object]) -> No
         ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
         if confine is not None:
             confine()
-        ProgramProcess(reader, writer, float(str(settings["cpu_s"]))).serve(str(settings["program"]))
+        ProgramProcess(reader, writer, float(str(settings["cpu_s"]))).serve(
+            str(settings["program"])
+        )
     finally:
         os._exit(0)
 
@@ -586,4 +608,4 @@ def _hide() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _main()

@@ -1,6 +1,6 @@
 """Names that benchmarks let programs assume; a script of its own, run before a program.
 
-APPS, TACO and LiveCodeBench import these modules, and all that is in them, in front of each program.
+APPS, TACO and LiveCodeBench import these modules, and all that is in them, in front of programs.
 Here they become builtins, so that a program's own names, and real builtins, go first.
 """
 

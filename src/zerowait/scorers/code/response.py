@@ -11,13 +11,13 @@ _SAME: Final = {"cpp": {"c++", "cc", "cxx"}, "nodejs": {"javascript", "js", "nod
 
 
 def program_in(text: str, language: str = "python") -> str:
-    """The last code block of `text` in `language`; empty without any.
+    r"""The last code block of `text` in `language`; empty without any.
 
     A block without a language counts where none has the right one, and a block that is never closed
     goes on to the end. Text without any fence is a program as a whole.
 
-    >>> program_in("Use a loop.\\n```python\\nprint(1)\\n```\\nIt prints\\n```\\n1\\n```")
-    'print(1)\\n'
+    >>> program_in("Use a loop.\n```python\nprint(1)\n```\nIt prints\n```\n1\n```")
+    'print(1)\n'
     >>> program_in("print(1)")
     'print(1)'
     """

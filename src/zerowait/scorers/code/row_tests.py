@@ -17,6 +17,7 @@ from __future__ import annotations
 import ast
 import base64
 import binascii
+import builtins
 import io
 import json
 import pickle
@@ -62,28 +63,31 @@ class AssertTests(NamedTuple):
         asserts: one piece of code for each test.
         setup: code that is executed before them.
         entry_point: the function that the tests call ``candidate``.
+        shadows: the function that is tested, where it has the name of a builtin. Any other builtin
+            is the tests' own, whatever the program defines.
     """
 
     asserts: list[str]
     setup: str = ""
     entry_point: str = ""
+    shadows: tuple[str, ...] = ()
 
 
 RowTests: TypeAlias = StdinTests | CallTests | AssertTests
 
 
 def read_tests(sample: Sample, column: str | None = None) -> RowTests | Abstain:
-    """The tests of a row.
+    r"""The tests of a row.
 
     Args:
         sample: the tests are its ground truth; without one, columns of ``extra`` that data sets
             use, such as ``input_output``, ``test_list`` or ``public_test_cases``.
         column: the column of ``extra`` that holds them instead.
 
-    >>> read_tests(Sample("", "", {"inputs": ["1\\n"], "outputs": ["2\\n"]}))
-    StdinTests(pairs=[('1\\n', '2\\n')])
+    >>> read_tests(Sample("", "", {"inputs": ["1\n"], "outputs": ["2\n"]}))
+    StdinTests(pairs=[('1\n', '2\n')])
     >>> read_tests(Sample("", "", '["assert f(1) == 2"]'))
-    AssertTests(asserts=['assert f(1) == 2'], setup='', entry_point='')
+    AssertTests(asserts=['assert f(1) == 2'], setup='', entry_point='', shadows=())
     """
     try:
         found = _tests_in(sample, column)
@@ -92,7 +96,37 @@ def read_tests(sample: Sample, column: str | None = None) -> RowTests | Abstain:
     if found is None:
         where = "the ground truth" if column is None else f"extra.{column}"
         return _unreadable(f"{where} has none of the known forms")
+    if isinstance(found, AssertTests):
+        found = found._replace(shadows=_shadows(found))
     return found if number_of(found) else _unreadable("there is none")
+
+
+def _shadows(tests: AssertTests) -> tuple[str, ...]:
+    """The builtin's name that the tested function has; none where the tests call any other name.
+
+    >>> _shadows(AssertTests(["assert sum(10, 15) == 6"]))
+    ('sum',)
+    >>> _shadows(AssertTests(["assert abs(f(2) - 4) < 1e-6"]))
+    ()
+    """
+    if tests.entry_point:
+        return ()
+    calls = [
+        node.func.id
+        for code in tests.asserts
+        for node in ast.walk(_parsed(code))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    if not calls or not all(hasattr(builtins, name) for name in calls):
+        return ()
+    return (calls[0],)
+
+
+def _parsed(code: str) -> ast.AST:
+    try:
+        return ast.parse(code)
+    except SyntaxError:  # the sandbox says so
+        return ast.Module([], [])
 
 
 def _unreadable(why: str) -> Abstain:

@@ -29,7 +29,7 @@ from zerowait.scorers.code.sources import HARNESS, PRELUDE
 from zerowait.scorers.thinking import spoken
 from zerowait.types import Abstain, FailureKind, Outcome, Sample, Score
 
-Credit: TypeAlias = Literal["all", "share"]
+CreditRule: TypeAlias = Literal["all", "share"]
 
 _SLOWEST: Final = 4
 """A program that sleeps has so many times its processor time until its deadline."""
@@ -58,7 +58,7 @@ class CodeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     score: float = 1.0
-    credit: Credit = "all"
+    credit: CreditRule = "all"
     tests: str | None = None
     max_tests: int | None = None
     compare: Compare = "lines"
@@ -89,7 +89,7 @@ def code(  # noqa: PLR0913 - its parameters are the scorer's options
     sample: Sample,
     *,
     score: float = 1.0,
-    credit: Credit = "all",
+    credit: CreditRule = "all",
     tests: str | None = None,
     max_tests: int | None = None,
     compare: Compare = "lines",
@@ -213,7 +213,9 @@ def _without_future(source: str) -> str:
     return source
 
 
-def failed_so_far(assigned: Assignment, runs: Sequence[Run | Abstain], options: CodeOptions) -> bool:
+def failed_so_far(
+    assigned: Assignment, runs: Sequence[Run | Abstain], options: CodeOptions
+) -> bool:
     """Whether no further program has to be run, because the row has failed as a whole."""
     if not runs or not isinstance(assigned.tests, StdinTests):
         return False
