@@ -23,7 +23,13 @@ _SERVER: Final = Path(__file__).with_name("server.py")
 _START_S: Final = 60.0
 _END_S: Final = 5.0
 _LATE_S: Final = 20.0
+_MOST_STARVED: Final = 10
+"""The server gives a program so many times its time, at most, on a machine that is busy."""
+
 _MOST_STARTS: Final = 3
+_KILLED: Final = 0.95
+"""A program that is killed for its processor time is shown with a little less of it."""
+
 _ERROR_BYTES: Final = 1 << 16
 
 _ENVIRONMENT: Final = {
@@ -48,7 +54,7 @@ class _Reply(msgspec.Struct, frozen=True):
     code: int = 0
     cpu_s: float = 0.0
     wall_s: float = 0.0
-    starved_s: float = 0.0
+    starved: bool = False
     refused: str = ""
     namespaces: bool = False
     missing: list[str] = []
@@ -241,7 +247,7 @@ class LocalSandbox:
         }
         try:
             await server.send(job, files)
-            await asyncio.wait({ended}, timeout=program.wall_s + _LATE_S)
+            await asyncio.wait({ended}, timeout=_MOST_STARVED * program.wall_s + _LATE_S)
         except OSError as error:
             return _Reply(problem=f"the sandbox server is gone: {error}")
         except asyncio.CancelledError:
@@ -268,12 +274,12 @@ def _refusal(first: _Reply) -> str:
 
 def _run_of(program: Program, reply: _Reply, output: bytes, error: bytes) -> Run | Abstain:
     """What became of a program, from how its process ended."""
-    if reply.late and reply.starved_s > reply.wall_s / 2:
-        why = f"the machine gave it no processor for {reply.starved_s:.1f} s"
+    if reply.starved:
+        why = f"in {reply.wall_s:.0f} s the machine gave it {reply.cpu_s:.1f} s of a processor"
         return Abstain(FailureKind.TIMEOUT, f"a program was not run to its end: {why}")
     if len(output) > program.output_bytes:
         ending = RunEnding.TOO_MUCH_OUTPUT
-    elif reply.late or reply.cpu_s >= program.cpu_s:
+    elif reply.late or reply.cpu_s >= program.cpu_s * (_KILLED if reply.code < 0 else 1):
         ending = RunEnding.OUT_OF_TIME
     elif reply.code == 0:
         ending = RunEnding.FINISHED

@@ -82,7 +82,10 @@ class CodeScoring:
         else:
             at_once = 1
         runs = await _run_all(assigned, found, sandbox, slots, at_once)
-        return outcome_of_runs(assigned, runs, found)
+        try:
+            return outcome_of_runs(assigned, runs, found)
+        except Exception as error:  # noqa: BLE001 - what a program has sent may be anything
+            return Abstain(FailureKind.CRASHED, f"the runs' results: {type(error).__name__}")
 
     async def aclose(self) -> None:
         """End every sandbox. Idempotent."""

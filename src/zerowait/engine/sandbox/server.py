@@ -37,6 +37,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 RLIMITS_NPROC = 256
+MOST_STARVED = 10
+_LEAST_S = 0.02
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x20000, 0x4000000, 0x8000000, 0x10000000
 _NEWPID, _NEWNET = 0x20000000, 0x40000000
@@ -496,32 +498,62 @@ def _watch(job: Job, child: int, status: int) -> dict[str, object]:
     began = time.monotonic()
     problem = os.read(status, 500)
     os.close(status)
-    result: dict[str, object] = {"id": job.settings["id"], "starved_s": 0.0}
-    wanted = (signal.SIGCHLD, signal.SIGTERM)
-    deadline = time.monotonic() + float(job.settings["wall_s"])
-    late = False
+    deadline = Deadline(float(job.settings["wall_s"]), child)
     while True:
         done, raw, usage = os.wait4(child, os.WNOHANG)
         if done:
             break
-        left = deadline - time.monotonic()
-        caught = signal.sigtimedwait(wanted, max(left, 0)) if left > 0 else None
-        if caught is None or caught.si_signo == signal.SIGTERM:
-            late = caught is None
-            result["starved_s"] = _waited_s(child)
+        caught = signal.sigtimedwait((signal.SIGCHLD, signal.SIGTERM), deadline.left_s())
+        if deadline.is_over() or (caught is not None and caught.si_signo == signal.SIGTERM):
             _kill(child)
             done, raw, usage = os.wait4(child, 0)
             break
     _kill_orphans()
     return {
-        **result,
+        "id": job.settings["id"],
         "problem": problem.decode(errors="replace"),
-        "late": late,
+        "late": deadline.is_late,
+        "starved": deadline.is_starved,
         "code": os.waitstatus_to_exitcode(raw),
         "cpu_s": usage.ru_utime + usage.ru_stime,
         "wall_s": time.monotonic() - began,
         "rss": usage.ru_maxrss * 1024,
     }
+
+
+class Deadline:
+    """The end of a program's time; time in which it was ready and had no core does not count.
+
+    Args:
+        wall_s: its time.
+        pid: of its process.
+
+    Attributes:
+        is_late: whether it is over.
+        is_starved: whether it is over because the machine has hardly run the program.
+    """
+
+    def __init__(self, wall_s: float, pid: int) -> None:
+        self._wall_s = wall_s
+        self._pid = pid
+        self._began_s = time.monotonic()
+        self._ends_s = self._began_s + wall_s
+        self.is_late = False
+        self.is_starved = False
+
+    def left_s(self) -> float:
+        """Seconds until `is_over` has to be asked."""
+        return max(0.0, self._ends_s - time.monotonic())
+
+    def is_over(self) -> bool:
+        """Whether it is over; else there may be more time."""
+        now_s = time.monotonic()
+        if now_s < self._ends_s:
+            return False
+        self.is_starved = now_s >= self._began_s + MOST_STARVED * self._wall_s
+        self._ends_s = self._began_s + self._wall_s + _waited_s(self._pid)
+        self.is_late = self.is_starved or self._ends_s - now_s < _LEAST_S
+        return self.is_late
 
 
 def _waited_s(pid: int) -> float:
@@ -609,7 +641,10 @@ class Server:
             self._reap()
             if not ready:
                 continue
-            message, files, _, _ = socket.recv_fds(self._engine, 1 << 16, 8)
+            try:
+                message, files, _, _ = socket.recv_fds(self._engine, 1 << 16, 8)
+            except ConnectionResetError:
+                message, files = b"", []
             if not message:
                 self._end_all()
                 return None

@@ -330,11 +330,11 @@ def _result_problem(
         return ""
     if kind != "value" or not isinstance(tests, CallTests):
         return str(rest[0]) if rest else kind
+    expected = tests.expected[index]
     try:
         value = plain(rest[0])
+        if any(same_value(value, each, tolerance=options.tolerance) for each in expected):
+            return ""
+        return f"returned {_shown(repr(value))}, expected {_shown(repr(expected[-1]))}"
     except (ValueError, TypeError, RecursionError, OverflowError) as error:
-        return f"a result that cannot be read: {error}"
-    expected = tests.expected[index]
-    if any(same_value(value, each, tolerance=options.tolerance) for each in expected):
-        return ""
-    return f"returned {_shown(repr(value))}, expected {_shown(repr(expected[-1]))}"
+        return f"returned what cannot be read or shown: {error}"
