@@ -229,8 +229,12 @@ def _visible() -> list[str]:
     ]
 
 
-def _make_root() -> None:
-    """Move this process into a root in memory that shows what is visible, read-only."""
+def _make_root(*, proc: bool) -> None:
+    """Move this process into a root in memory that shows what is visible, read-only.
+
+    Args:
+        proc: whether ``/proc`` is there, too; without it, none but root may mount another one.
+    """
     visible = _visible()
     _mount("none", "/", "", _REC | _PRIVATE)
     root = next(
@@ -255,6 +259,10 @@ def _make_root() -> None:
             _mount("none", target, "", _REMOUNT | _BIND | _RDONLY | _NOSUID | locked)
     for folder in ("/tmp", "/proc"):  # noqa: S108 - in the private root
         os.makedirs(root + folder, mode=0o755, exist_ok=True)
+    if proc:
+        _mount("/proc", root + "/proc", "", _BIND | _REC)
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        os.symlink(f"/proc/self/fd/{number}", f"{root}/dev/{name}")
     os.chdir(root)
     _check(_LIBC.syscall(_number("pivot_root"), b".", b"."), "pivot_root")
     _check(_LIBC.umount2(b".", _DETACH), "umount")
@@ -262,13 +270,13 @@ def _make_root() -> None:
     _mount("none", "/", "", _REMOUNT | _RDONLY | _NOSUID | _NODEV)
 
 
-def _landlock() -> None:
-    """Let this process read what is visible, and write and read nothing else."""
+def _landlock(*, proc: bool = False) -> None:
+    """Let this process read what is visible, with `proc` also ``/proc``, and nothing else."""
     everything = (1 << 13) - 1
     attributes = struct.pack("Q", everything)
     rules = _LIBC.syscall(_number("landlock_create_ruleset"), attributes, len(attributes), 0)
     _check(rules, "landlock")
-    for path in [*_visible(), *_DEVICES]:
+    for path in [*_visible(), *_DEVICES, *(["/proc"] if proc else [])]:
         is_folder = os.path.isdir(path)
         handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
         allowed = 0b1101 if is_folder else 0b0101  # execute, read file, read folder
@@ -342,7 +350,7 @@ class Confinement:
             ):
                 with open(f"/proc/self/{name}", "w") as file:
                     file.write(text)
-        _make_root()
+        _make_root(proc=not self.is_root)
         _in_a_child(lambda: _new_processes(self), "namespaces")
 
     def _without_namespaces(self) -> None:
@@ -394,8 +402,10 @@ def _own_folder(confinement: Confinement, slot: int, folder_bytes: int) -> None:
     """A private ``/tmp`` and ``/proc``; then without any privilege."""
     options = f"size={folder_bytes},mode=1777,nr_inodes=4096"
     _mount("tmpfs", "/tmp", "tmpfs", _NOSUID | _NODEV, options)  # noqa: S108 - private
-    with contextlib.suppress(OSError):  # masked in a container; programs hardly need it
+    try:
         _mount("proc", "/proc", "proc", _NOSUID | _NODEV | _NOEXEC)
+    except OSError:  # masked in a container; programs hardly need it
+        _mount("tmpfs", "/proc", "tmpfs", _RDONLY | _NOSUID, "size=4k,mode=555")
     os.chdir("/tmp")  # noqa: S108
     if confinement.is_root:
         _become(_UIDS[slot % len(_UIDS)])
@@ -452,6 +462,7 @@ class _Ready(NamedTuple):
 
     source: str
     is_harness: bool
+    has_landlock: bool
 
 
 def _prepare(job: Job, confinement: Confinement) -> _Ready:
@@ -469,7 +480,7 @@ def _prepare(job: Job, confinement: Confinement) -> _Ready:
         if confinement.is_root:
             _become(_UIDS[job.number("slot") % len(_UIDS)])
         if confinement.has_landlock:
-            _landlock()
+            _landlock(proc=bool(job.settings["harness"]))
         _drop_capabilities()
     _check(_LIBC.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     for number, file in enumerate(standard):
@@ -479,7 +490,7 @@ def _prepare(job: Job, confinement: Confinement) -> _Ready:
     is_harness = bool(job.settings["harness"])
     if not is_harness:
         confine_program()
-    return _Ready(source, is_harness)
+    return _Ready(source, is_harness, confinement.has_landlock)
 
 
 def _child(job: Job, confinement: Confinement, status: int) -> _Ready:
@@ -691,6 +702,13 @@ class Server:
             os.waitpid(pid, 0)
 
 
+def _confine_from_harness(ready: _Ready) -> None:
+    """Confine the program that a harness has forked; the harness may read ``/proc``."""
+    if ready.has_landlock:
+        _landlock()
+    confine_program()
+
+
 def _run(ready: _Ready) -> int:
     """Run a program as ``__main__``; its exit code."""
     import traceback
@@ -700,7 +718,7 @@ def _run(ready: _Ready) -> int:
     sys.argv = ["solution.py"]
     space = module.__dict__
     if ready.is_harness:
-        space["confine_program"] = confine_program
+        space["confine_program"] = lambda: _confine_from_harness(ready)
         space["builtin_names"] = _BUILTIN_NAMES
     sys.stdin = open(0, encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="surrogateescape")  # noqa: SIM115
