@@ -122,15 +122,16 @@ class LocalSandbox:
     """
 
     def __init__(self, python: str = "", *, isolation: Isolation = "namespaces") -> None:
-        self._python = python or sys.executable
+        self._python = str(Path(python).expanduser()) if python else sys.executable
         self._isolation = isolation
         self._server: _Server | None = None
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[_Server | Abstain] | None = None
         self._numbers = 0
         self._slots: list[int] = []
         self._most_slots = 0
         self._starts = 0
         self._closed = False
+        self._has_warned = False
         self.missing: list[str] = []
 
     async def run(self, program: Program) -> Run | Abstain:
@@ -147,26 +148,37 @@ class LocalSandbox:
     async def aclose(self) -> None:
         """End the server and every program. Idempotent."""
         self._closed = True
-        server = self._server
-        self._server = None
-        if server is not None:
-            server.disconnect()
-            await _ended(server.process)
+        if self._server is not None:
+            self._server.disconnect()  # also one that is being started
+        if self._starting is not None:
+            await asyncio.wait({self._starting})
+        await self._end()
 
     async def _running_server(self) -> _Server | Abstain:
-        async with self._starting:
+        """The server, started where it does not run; a caller that is cancelled leaves it to it."""
+        if self._starting is None:
             if self._closed:
                 return Abstain(FailureKind.CANCELLED, "the sandbox is closed")
             if self._server is not None and self._server.is_alive:
                 return self._server
-            if self._server is not None:
-                self._server.disconnect()
-                await _ended(self._server.process)
-                self._server = None
+            self._starting = asyncio.create_task(self._restart())
+        return await asyncio.shield(self._starting)
+
+    async def _restart(self) -> _Server | Abstain:
+        try:
+            await self._end()
             if self._starts >= _MOST_STARTS:
                 return Abstain(FailureKind.CRASHED, "the sandbox server ended again and again")
             self._starts += 1
             return await self._start()
+        finally:
+            self._starting = None
+
+    async def _end(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            server.disconnect()
+            await _ended(server.process)
 
     async def _start(self) -> _Server | Abstain:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -192,16 +204,15 @@ class LocalSandbox:
             return Abstain(FailureKind.CRASHED, f"{self._python} cannot be started: {error}")
         finally:
             theirs.close()
-        server = _Server(process, ours)
+        server = self._server = _Server(process, ours)
         await asyncio.wait({server.first}, timeout=_START_S)
         if not server.first.done() or (problem := _refusal(server.first.result())):
             problem = problem if server.first.done() else f"not started within {_START_S:g} s"
-            server.disconnect()
-            await _ended(process)
+            await self._end()
             return Abstain(FailureKind.CRASHED, f"no sandbox on this machine: {problem}")
-        self._server = server
         self.missing = server.first.result().missing
-        if self.missing and self._starts == 1:
+        if self.missing and not self._has_warned:
+            self._has_warned = True
             _LOG.warning(
                 "scorer code: programs run with seccomp and limits, but this machine has no %s; "
                 "sandbox: {url: ...} runs them elsewhere",
@@ -228,6 +239,7 @@ class LocalSandbox:
         if reply.problem:
             kind = FailureKind.CANCELLED if self._closed else FailureKind.CRASHED
             return Abstain(kind, f"the sandbox: {reply.problem}")
+        self._starts = 0
         return _run_of(program, reply, output, error)
 
     async def _ask(
@@ -277,7 +289,9 @@ def _run_of(program: Program, reply: _Reply, output: bytes, error: bytes) -> Run
     if reply.starved:
         why = f"in {reply.wall_s:.0f} s the machine gave it {reply.cpu_s:.1f} s of a processor"
         return Abstain(FailureKind.TIMEOUT, f"a program was not run to its end: {why}")
-    if len(output) > program.output_bytes:
+    if program.is_harness and reply.code == 0:  # it has seen to the time of each test
+        ending = RunEnding.FINISHED
+    elif len(output) > program.output_bytes:
         ending = RunEnding.TOO_MUCH_OUTPUT
     elif reply.late or reply.cpu_s >= program.cpu_s * (_KILLED if reply.code < 0 else 1):
         ending = RunEnding.OUT_OF_TIME

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -23,6 +23,11 @@ from zerowait.scorers.code.rule import (
     outcome_of_runs,
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
+
+
+T = TypeVar("T")
+
+_LARGE_BYTES: Final = 1 << 18
 
 
 class Sandbox(Protocol):
@@ -69,8 +74,10 @@ class CodeScoring:
             concurrency: programs at once.
         """
         found = self._options(msgspec.json.encode(options))
+        given = sample.ground_truth
+        size = len(given) if isinstance(given, str) else 0
         try:
-            assigned = assignment(sample, found)
+            assigned = await _computed(size, lambda: assignment(sample, found))
         except Exception as error:  # noqa: BLE001 - rows of a data set hold anything
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         if not isinstance(assigned, Assignment):
@@ -83,7 +90,7 @@ class CodeScoring:
             at_once = 1
         runs = await _run_all(assigned, found, sandbox, slots, at_once)
         try:
-            return outcome_of_runs(assigned, runs, found)
+            return await _computed(_size(runs), lambda: outcome_of_runs(assigned, runs, found))
         except Exception as error:  # noqa: BLE001 - what a program has sent may be anything
             return Abstain(FailureKind.CRASHED, f"the runs' results: {type(error).__name__}")
 
@@ -99,6 +106,15 @@ class CodeScoring:
         if python not in self._local:
             self._local[python] = LocalSandbox(python, isolation=self._isolation)
         return self._local[python]
+
+
+async def _computed(size: int, work: Callable[[], T]) -> T:
+    """The result of `work`; in a thread where it reads so many bytes that the loop would wait."""
+    return work() if size < _LARGE_BYTES else await asyncio.to_thread(work)
+
+
+def _size(runs: Sequence[Run | Abstain]) -> int:
+    return sum(len(run.stdout) for run in runs if isinstance(run, Run))
 
 
 def _decoded(options: bytes) -> CodeOptions:
@@ -120,7 +136,9 @@ async def _run_all(
             return await sandbox.run(program)
 
     programs = assigned.programs
-    while len(runs) < len(programs) and not failed_so_far(assigned, runs, options):
+    while len(runs) < len(programs):
+        if await _computed(_size(runs[-1:]), lambda: failed_so_far(assigned, runs, options)):
+            break
         part = programs[len(runs) : len(runs) + at_once]
         if len(part) == 1:
             runs.append(await one(part[0]))

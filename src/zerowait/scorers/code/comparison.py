@@ -62,7 +62,8 @@ def _same_word(said: str, expected: str, tolerance: float) -> bool:
         return True
     if not any(mark in expected for mark in ".eE"):
         return False
-    return math.isclose(float(one), float(other), rel_tol=tolerance, abs_tol=tolerance)
+    # not as floats: 1e400 and 2e400 would be the same infinity
+    return abs(one - other) <= Decimal(tolerance) * max(Decimal(1), abs(one), abs(other))
 
 
 def _number(word: str) -> Decimal | None:

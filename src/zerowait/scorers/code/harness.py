@@ -371,6 +371,9 @@ class Channel:
         reader: from it.
         writer: to it.
         wall_s: the longest wait for an answer.
+
+    Attributes:
+        is_used: whether the program was asked for anything.
     """
 
     def __init__(self, pid: int, reader: int, writer: int, wall_s: float) -> None:
@@ -379,6 +382,7 @@ class Channel:
         self._writer = writer
         self._wall_s = wall_s
         self._gone = ""
+        self.is_used = False
 
     def loaded(self) -> str:
         """Empty once the program has been loaded, else why it could not be."""
@@ -478,6 +482,12 @@ class Names(dict[str, Any]):
         for name in shadows:
             self[name] = _proxy(channel, name)
 
+    def of_program(self, name: str) -> Any:
+        """What the program calls `name`, for an import of the solution."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return _proxy(self._channel, name)
+
     def __missing__(self, name: str) -> Any:
         # The tester's own come first: the program must not redefine `abs` or `math` for a test.
         if name in _BUILTINS or isinstance(getattr(builtins, name, None), types.ModuleType):
@@ -509,16 +519,22 @@ def run_tests(channel: Channel, tests: dict[str, Any]) -> list[list[Any]]:
     entry_point = str(tests.get("entry_point") or "")
     names = Names(channel, entry_point, list(tests.get("shadows") or ()))
     solution = types.ModuleType("solution")
-    vars(solution)["__getattr__"] = names.__getitem__
+    vars(solution)["__getattr__"] = names.of_program
     sys.modules["solution"] = solution
+    problem = _set_up(str(tests.get("setup") or ""), names, channel)
+    return [problem or _asserted(code, names) for code in tests["asserts"]]
+
+
+def _set_up(code: str, names: Names, channel: Channel) -> list[Any]:
+    """Empty once the tests' setup has been executed, else the result of each test."""
     try:
-        exec(compile(str(tests.get("setup") or ""), "setup", "exec"), names)  # noqa: S102
+        exec(compile(code, "setup", "exec"), names)  # noqa: S102
     except CallFailed as error:
-        return [[error.kind, f"setup: {error}"] for _ in tests["asserts"]]
+        return [error.kind, f"setup: {error}"]
     except BaseException as error:  # noqa: BLE001 - the row's own code
-        why = f"the tests' setup raised {_words(error)}"
-        return [["unusable", why] for _ in tests["asserts"]]
-    return [_asserted(code, names) for code in tests["asserts"]]
+        kind = "failed" if channel.is_used else "unusable"
+        return [kind, f"the tests' setup raised {_words(error)}"]
+    return []
 
 
 def _called(channel: Channel, name: str, args: list[Any]) -> list[Any]:

@@ -34,6 +34,10 @@ CreditRule: TypeAlias = Literal["all", "share"]
 _SLOWEST: Final = 4
 """A program that sleeps has so many times its processor time until its deadline."""
 
+_REMOTE_HARNESS: Final = (
+    "import builtins\nbuiltin_names = dir(builtins)\n"
+    f"exec({PRELUDE!r}, {{}})\nexec(compile({HARNESS!r}, 'harness.py', 'exec'), globals())\n"
+)
 _SHOWN_CHARS: Final = 60
 _MIB: Final = 1 << 20
 
@@ -184,7 +188,7 @@ def _programs(program: str, tests: RowTests, options: CodeOptions) -> list[Progr
     settings = {"program": program, "cpu_s": limit_s, "wall_s": _wall_s(limit_s)}
     harness = msgspec.structs.replace(
         common,
-        source=HARNESS if options.sandbox is None else f"{PRELUDE}\n{_without_future(HARNESS)}",
+        source=HARNESS if options.sandbox is None else _REMOTE_HARNESS,
         stdin=_piece(settings) + _piece(asked),
         is_harness=True,
         cpu_s=limit_s * most,
@@ -207,10 +211,6 @@ def _with_prelude(program: str) -> str:
     if "from __future__" in program:  # which has to stand first
         return program
     return f"exec({PRELUDE!r}, {{}})\n{program}"
-
-
-def _without_future(source: str) -> str:
-    return source
 
 
 def failed_so_far(
