@@ -24,7 +24,6 @@ from zerowait.scorers.code.rule import (
 )
 from zerowait.types import Abstain, FailureKind, Outcome, Sample
 
-
 T = TypeVar("T")
 
 _LARGE_BYTES: Final = 1 << 18
@@ -136,9 +135,11 @@ async def _run_all(
             return await sandbox.run(program)
 
     programs = assigned.programs
-    while len(runs) < len(programs):
-        if await _computed(_size(runs[-1:]), lambda: failed_so_far(assigned, runs, options)):
-            break
+
+    def has_failed() -> bool:
+        return failed_so_far(assigned, runs, options)
+
+    while len(runs) < len(programs) and not await _computed(_size(runs[-1:]), has_failed):
         part = programs[len(runs) : len(runs) + at_once]
         if len(part) == 1:
             runs.append(await one(part[0]))

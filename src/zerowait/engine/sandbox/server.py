@@ -509,7 +509,7 @@ def _watch(job: Job, child: int, status: int) -> dict[str, object]:
     began = time.monotonic()
     problem = os.read(status, 500)
     os.close(status)
-    deadline = Deadline(float(job.settings["wall_s"]), child)
+    deadline = ProgramTime(float(job.settings["wall_s"]), child)
     while True:
         done, raw, usage = os.wait4(child, os.WNOHANG)
         if done:
@@ -532,7 +532,7 @@ def _watch(job: Job, child: int, status: int) -> dict[str, object]:
     }
 
 
-class Deadline:
+class ProgramTime:
     """The end of a program's time; time in which it was ready and had no core does not count.
 
     Args:
