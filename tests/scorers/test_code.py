@@ -134,7 +134,7 @@ class Bomb:
     [
         (None, {}, "none of the known forms"),
         ({"inputs": [], "outputs": []}, {}, "there is none"),
-        ({"inputs": ["1"], "outputs": []}, {}, "ValueError"),
+        ({"inputs": ["1"], "outputs": []}, {}, "there are 1 inputs and 0 outputs"),
         ({"inputs": "[", "outputs": "]", "fn_name": "f"}, {}, "JSON"),
         ([{"output": "1"}], {}, "a test has no 'input'"),
         ([{"input": "1", "output": "1", "testtype": "functional"}], {}, "fn_name"),

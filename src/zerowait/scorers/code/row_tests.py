@@ -201,18 +201,25 @@ def _read_mapping(given: Mapping[str, Any], around: Mapping[str, Any]) -> RowTes
 def _pairs_in(row: Mapping[str, Any]) -> list[tuple[Any, Any]] | None:
     """Inputs with their outputs, from two lists of the same length; None where there are none."""
     if "inputs" in row and "outputs" in row:
-        return list(zip(_list(row["inputs"]), _list(row["outputs"]), strict=True))
+        return _paired(row["inputs"], row["outputs"])
     found = [
         pair
         for name in ("public_tests", "private_tests", "generated_tests")
         if isinstance(part := _plain(row.get(name)), Mapping)
-        for pair in zip(_list(part.get("input")), _list(part.get("output")), strict=True)
+        for pair in _paired(part.get("input"), part.get("output"))
     ]
     if found:
         return found
     if isinstance(_plain(row.get("input")), list) and "output" in row:
-        return list(zip(_list(row["input"]), _list(row["output"]), strict=True))
+        return _paired(row["input"], row["output"])
     return None
+
+
+def _paired(inputs: Any, outputs: Any) -> list[tuple[Any, Any]]:
+    given, expected = _list(inputs), _list(outputs)
+    if len(given) != len(expected):
+        raise ValueError(f"there are {len(given)} inputs and {len(expected)} outputs")
+    return list(zip(given, expected, strict=True))
 
 
 def _list(value: Any) -> list[Any]:

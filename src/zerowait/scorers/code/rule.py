@@ -329,7 +329,10 @@ def _result_problem(
     if kind == "passed":
         return ""
     if kind != "value" or not isinstance(tests, CallTests):
-        return str(rest[0]) if rest else kind
+        said = str(rest[0]) if rest else kind
+        if isinstance(tests, AssertTests) and said.startswith("AssertionError"):
+            said = f"{_shown(said.removesuffix(': '))} in {_shown(tests.asserts[index])}"
+        return said
     expected = tests.expected[index]
     try:
         value = plain(rest[0])
