@@ -53,7 +53,7 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"
 _MOUNT_POINTS = ("/tmp", "/mnt", "/media", "/srv", "/var/tmp", "/home")  # noqa: S108 - covered by a private mount
 _BUILTIN_NAMES = frozenset(dir(builtins))
 _HARNESS: list[types.CodeType] = []
-_PROC = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY)
+_PROC: list[int] = []
 _UIDS = range(61184, 65520)  # the systemd range for services without an account
 
 # ---- seccomp -------------------------------------------------------------------------------------
@@ -577,7 +577,7 @@ def _waited_s(pid: int) -> float:
 
 def _read_proc(name: str) -> str:
     """A file of ``/proc``, which the private root has not."""
-    file = os.open(name, os.O_RDONLY, dir_fd=_PROC)
+    file = os.open(name, os.O_RDONLY, dir_fd=_PROC[0])
     try:
         return os.read(file, 1 << 16).decode()
     finally:
@@ -758,8 +758,9 @@ def _main() -> None:
     engine = socket.socket(fileno=int(sys.argv[1]))
     options = json.loads(sys.argv[2])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the engine ends it, not the terminal
-    exec(options["prelude"], {})  # noqa: S102 - from the engine
+    exec(options["prelude"], {"__name__": "__main__"})  # noqa: S102 - from the engine
     _HARNESS.append(compile(options["harness"], "harness.py", "exec"))
+    _PROC.append(os.open("/proc", os.O_RDONLY | os.O_DIRECTORY))
     sys.setrecursionlimit(100_000)
     try:
         confinement = Confinement(options["isolation"])

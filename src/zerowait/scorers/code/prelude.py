@@ -24,4 +24,5 @@ def assume_modules() -> None:
                 space.setdefault(public, getattr(module, public))
 
 
-assume_modules()
+if __name__ == "__main__":
+    assume_modules()

@@ -34,9 +34,10 @@ CreditRule: TypeAlias = Literal["all", "share"]
 _SLOWEST: Final = 4
 """A program that sleeps has so many times its processor time until its deadline."""
 
+_RUN_PRELUDE: Final = f"exec({PRELUDE!r}, {{'__name__': '__main__'}})"
 _REMOTE_HARNESS: Final = (
     "import builtins\nbuiltin_names = dir(builtins)\n"
-    f"exec({PRELUDE!r}, {{}})\nexec(compile({HARNESS!r}, 'harness.py', 'exec'), globals())\n"
+    f"{_RUN_PRELUDE}\nexec(compile({HARNESS!r}, 'harness.py', 'exec'), globals())\n"
 )
 _SHOWN_CHARS: Final = 60
 _MIB: Final = 1 << 20
@@ -210,7 +211,7 @@ def _with_prelude(program: str) -> str:
     """A program for a sandbox that has not loaded the prelude."""
     if "from __future__" in program:  # which has to stand first
         return program
-    return f"exec({PRELUDE!r}, {{}})\n{program}"
+    return f"{_RUN_PRELUDE}\n{program}"
 
 
 def failed_so_far(
