@@ -153,6 +153,7 @@ HOSTILE = {
     "a huge number": ("def double(x):\n    return 1 << 5_000_000", CALLS),
     "a deep list": ("def double(x):\n    a = []\n    for _ in range(9999):\n        a = [a]\n    return a", CALLS),
     "prose": ("I cannot do this.", DOUBLE),
+    "half a surrogate pair": ("print('\ud800')", ASSERTS),
 }  # fmt: skip
 
 

@@ -36,8 +36,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-RLIMITS_NPROC = 256
-MOST_STARVED = 10
+_MOST_THREADS = 256
+_MOST_STARVED = 10
 _LEAST_S = 0.02
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _NEWNS, _NEWUTS, _NEWIPC, _NEWUSER = 0x20000, 0x4000000, 0x8000000, 0x10000000
@@ -431,7 +431,7 @@ class Job:
         return int(self.settings[name])
 
 
-def _limit(job: Job) -> None:
+def _limit(job: Job, confinement: Confinement) -> None:
     cpu_s = -int(-float(job.settings["cpu_s"]) // 1)
     memory, file = job.number("memory"), job.number("file")
     resource.setrlimit(resource.RLIMIT_CPU, (cpu_s, cpu_s))
@@ -442,19 +442,20 @@ def _limit(job: Job) -> None:
     stack = 120 << 20
     if most == resource.RLIM_INFINITY or most >= stack:
         resource.setrlimit(resource.RLIMIT_STACK, (stack, most))
-    release = platform.release().split(".")
-    if _counts_per_namespace(release):
-        resource.setrlimit(resource.RLIMIT_NPROC, (RLIMITS_NPROC, RLIMITS_NPROC))
+    if _has_own_count(confinement):
+        resource.setrlimit(resource.RLIMIT_NPROC, (_MOST_THREADS, _MOST_THREADS))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
 
-def _counts_per_namespace(release: list[str]) -> bool:
-    """Whether the limit on processes is for a namespace or user of ours, not the whole account."""
+def _has_own_count(confinement: Confinement) -> bool:
+    """Whether the limit on processes is for programs alone, not for all that this user runs."""
+    if os.geteuid() in _UIDS:
+        return True
     try:
-        new = (int(release[0]), int(release[1])) >= (5, 14)
-    except (IndexError, ValueError):
-        new = False
-    return os.geteuid() in _UIDS or new
+        major, minor = (int(each) for each in platform.release().split(".")[:2])
+    except ValueError:
+        return False
+    return confinement.namespaces and (major, minor) >= (5, 14)
 
 
 class _Ready(NamedTuple):
@@ -485,7 +486,7 @@ def _prepare(job: Job, confinement: Confinement) -> _Ready:
     _check(_LIBC.prctl(_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     for number, file in enumerate(standard):
         os.dup2(file, number)
-    _limit(job)
+    _limit(job, confinement)
     confine(read_only=not confinement.namespaces)
     is_harness = bool(job.settings["harness"])
     if not is_harness:
@@ -561,7 +562,7 @@ class ProgramTime:
         now_s = time.monotonic()
         if now_s < self._ends_s:
             return False
-        self.is_starved = now_s >= self._began_s + MOST_STARVED * self._wall_s
+        self.is_starved = now_s >= self._began_s + _MOST_STARVED * self._wall_s
         self._ends_s = self._began_s + self._wall_s + _waited_s(self._pid)
         self.is_late = self.is_starved or self._ends_s - now_s < _LEAST_S
         return self.is_late

@@ -159,6 +159,7 @@ def assignment(sample: Sample, options: CodeOptions) -> Assignment | Score | Abs
         why = f"the row's tests call Python functions, and language is {options.language}"
         return Abstain(FailureKind.BAD_INPUT, why)
     program = program_in(spoken(sample), options.language)
+    program = program.encode(errors="replace").decode()  # halves of surrogate pairs
     if not program:
         return Score(0.0, "no program in the response", _detail(0, number_of(tests)))
     return Assignment(_programs(program, tests, options), tests)
