@@ -54,11 +54,12 @@ ROOMS = {
         "parsing": {"pooling", "reply", "rubric"},
         "comparing": {"fence", "parsing", "request", "rubric"},
     },
-    "scorers": {"math": {"answers", "boxed", "thinking"}},
+    "scorers": {"math": {"answers", "boxed", "thinking"}, "code": {"thinking"}},
     "engine": {
         "judging": {"partition", "together"},
         "groups": {"judging", "plan"},
         "pool": set(),
+        "sandbox": set(),
         "monitor": {"plan"},
     },
     "hub": {

@@ -282,6 +282,7 @@ def files_of_the_pages(folder):
         (folder / name).write_text(json.dumps(PARIS) + "\n")
     (folder / "hotpot_train.json").write_text(json.dumps([HOTPOT]))
     (folder / "corpus.jsonl").write_text('{"id": "a", "contents": "Lima\\nLima is in Peru."}\n')
+    shutil.copytree(ROOT / "recipes/code", folder / "recipes/code")
     (folder / "nq_search").mkdir()
     row = {"question": "Capital of Peru?", "golden_answers": ["Lima"], "data_source": "nq"}
     pq.write_table(pa.Table.from_pylist([row]), folder / "nq_search/train.parquet")

@@ -30,7 +30,7 @@ def test_every_scorer_takes_a_sample_and_keyword_only_options():
     ("name", "options", "message"),
     [
         ("qa_emm", {}, "did you mean 'qa_em'"),
-        ("zzz", {}, "known: by_data_source, column"),
+        ("zzz", {}, "known: by_data_source, code, column"),
         ("qa_em", {"scoer": 1.0}, "qa_em has no option 'scoer'; did you mean 'score'?"),
         ("qa_em", {"score": "1"}, "qa_em: score is '1': it must be a number, not text"),
         ("qa_em", {"score": float("nan")}, "must be a finite number"),
@@ -100,7 +100,7 @@ def test_a_source_without_a_rule_abstains_and_names_the_table():
 def test_what_may_hang_needs_a_pool():
     assert is_user_function("mine:f")
     assert not is_user_function("regex")
-    slow = ["by_data_source", "constraints", "json_schema", "math", "regex"]
+    slow = ["by_data_source", "code", "constraints", "json_schema", "math", "regex"]
     assert [name for name in SCORERS if needs_pool(name)] == slow
     assert needs_pool("mine:f")
 

@@ -92,7 +92,8 @@ class ScorerComponent(msgspec.Struct, frozen=True, kw_only=True):
         options: keyword arguments of the scorer.
         timeout_s: how long a user's function may take before it abstains with ``timeout``.
         workers: processes of a synchronous function, each with one call at a time; None: 2.
-        concurrency: overlapping calls of an asynchronous function, in one process; None: 64.
+        concurrency: overlapping calls of an asynchronous function, in one process; None: 64. Of the
+            scorer ``code``: programs at once; None: one per core.
     """
 
     scorer: str

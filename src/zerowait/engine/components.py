@@ -17,6 +17,7 @@ from zerowait.engine.judging.runner import JudgeRunner, in_unit
 from zerowait.engine.monitor.stall_watchdog import PendingWork
 from zerowait.engine.plan import ComparisonStep, JudgeStep, Plan, RuleStep
 from zerowait.engine.pool.scorer_pool import ScorerPool
+from zerowait.engine.sandbox.scoring import CodeScoring
 from zerowait.engine.together import side_by_side
 from zerowait.engine.turns import outcome_of_turns, samples_of_turns
 from zerowait.scorers import needs_pool, resolve, selected
@@ -68,6 +69,7 @@ class ComponentRunner:
         judges: of single samples, by name.
         comparisons: compares the responses of a prompt group.
         pool: runs users' functions.
+        code: runs the programs of responses.
         pending: keeps what is waited for.
     """
 
@@ -77,6 +79,8 @@ class ComponentRunner:
         judges: Mapping[str, JudgeRunner],
         comparisons: ComparisonRunner,
         pool: ScorerPool,
+        *,
+        code: CodeScoring,
         pending: PendingWork,
     ) -> None:
         self._pending = pending
@@ -84,6 +88,7 @@ class ComponentRunner:
         self._judges = judges
         self._comparisons = comparisons
         self._pool = pool
+        self._code = code
         self._by_row = any(map(_is_by_row, plan.steps))
         self._slow = sum(map(_is_slow, plan.steps))
 
@@ -157,6 +162,14 @@ class ComponentRunner:
             return outcome if step.range is None else in_unit(outcome, step.range)
         if step.call is not None:
             return in_place(step, sample)
+        return await self._in_process(step, sample)
+
+    async def _in_process(self, step: RuleStep, sample: Sample) -> Outcome:
+        """The outcome of a rule that may hang: in a sandbox, or in a worker process."""
+        if step.target == "code":
+            return await self._code.outcome(
+                sample, step.options, component=step.name, concurrency=step.programs
+            )
         return await self._pool.run(
             step.target,
             sample,

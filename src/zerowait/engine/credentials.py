@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from zerowait.client import Secret
 from zerowait.config import RewardConfig
+from zerowait.config.sandbox import RemoteSandboxSettings
+from zerowait.config.source import KeyPath
 from zerowait.errors import ConfigError
 
 
@@ -46,20 +48,45 @@ def credentials(
         keys[name] = []
         for index, endpoint in enumerate(judge.endpoints):
             key = None if endpoint.api_key is None else Secret(endpoint.api_key)
+            at = ("judges", name, "endpoints", index, "api_key_env")
             if key is None and endpoint.api_key_env is not None:
-                key = _key(config, endpoint.api_key_env, variables, (name, index))
+                key = _key(config, endpoint.api_key_env, variables, at)
             keys[name].append(key)
     return keys
 
 
+def sandbox_keys(
+    config: RewardConfig,
+    sandboxes: Mapping[RemoteSandboxSettings, str],
+    environ: Mapping[str, str] | None = None,
+) -> dict[RemoteSandboxSettings, Secret | None]:
+    """The key of each remote sandbox; None where none is configured.
+
+    Args:
+        config: for errors.
+        sandboxes: with the component that names each.
+        environ: where variables are looked up; None: the process's environment.
+
+    Raises:
+        ConfigError: a variable that should hold a key is not set; the message names it.
+    """
+    variables = _Environment(environ)
+    del environ
+    keys: dict[RemoteSandboxSettings, Secret | None] = {}
+    for settings, component in sandboxes.items():
+        variable = settings.api_key_env
+        at = ("components", component, "sandbox", "api_key_env")
+        keys[settings] = None if variable is None else _key(config, variable, variables, at)
+    return keys
+
+
 def _key(  # noqa: RET503 - it ends in an error
-    config: RewardConfig, variable: str, environ: _Environment, endpoint: tuple[str, int]
+    config: RewardConfig, variable: str, environ: _Environment, at: KeyPath
 ) -> Secret:
     """The API key in a variable; a ConfigError where it has none.
 
     The error does not repeat a name that may itself be a key, written in the wrong place.
     """
-    at = ("judges", endpoint[0], "endpoints", endpoint[1], "api_key_env")
     key = None
     try:
         key = environ.key(variable)

@@ -14,13 +14,22 @@ from typing import Any, Self, get_args
 
 import msgspec
 
-from zerowait.cache import LatencyFile, NoStore, Shard, SingleFlight, latency_file, open_store
+from zerowait.cache import (
+    LatencyFile,
+    NoStore,
+    Shard,
+    SingleFlight,
+    Store,
+    latency_file,
+    open_store,
+)
 from zerowait.client import EndpointStates, HttpTransport, Transport
 from zerowait.config import RewardConfig, load_config
+from zerowait.config.sandbox import RemoteSandboxSettings
 from zerowait.engine.budget import Budgets, open_budgets
 from zerowait.engine.combine import ExtraNumbers, combine, settle_groups
 from zerowait.engine.components import ComponentRunner, Deadline
-from zerowait.engine.credentials import credentials
+from zerowait.engine.credentials import credentials, sandbox_keys
 from zerowait.engine.groups.comparer import GroupComparer
 from zerowait.engine.groups.comparison_runner import ComparisonRunner
 from zerowait.engine.groups.prompt_groups import STREAM, GroupMember, PromptGroups
@@ -39,6 +48,8 @@ from zerowait.engine.monitor.stats import Stats, StatsCollector
 from zerowait.engine.partition import ForwardedRequest, Partition
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool.scorer_pool import ScorerPool
+from zerowait.engine.sandbox.remote import RemoteSandbox
+from zerowait.engine.sandbox.scoring import CodeScoring
 from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
@@ -99,6 +110,7 @@ class Engine:
             del config  # a mapping may hold a key, and a traceback may show local variables
         self.plan = compile_plan(self.config)
         self._keys = credentials(self.config, environ)
+        self._sandbox_keys = sandbox_keys(self.config, self.plan.sandboxes, environ)
         self._given_transport = transport
         self._user_listener = listener
         self._stats = StatsCollector()
@@ -146,13 +158,15 @@ class Engine:
             stack.push_async_callback(pool.aclose)
             judges: Mapping[str, JudgeRunner] = {}
             comparers: Mapping[str, GroupComparer] = {}
-            if self.config.judges:
+            sandboxes: Mapping[RemoteSandboxSettings, RemoteSandbox] = {}
+            if self.config.judges or self.plan.sandboxes:
                 self._budgets = open_budgets(self.config)
                 stack.push_async_callback(self._budgets.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
                 store = await open_store(self.config.cache, self._shard, listener=self._tell)
                 stack.push_async_callback(store.aclose)
+                sandboxes = self._remote_sandboxes(transport, store)
                 self._remember_latencies(stack)
                 await stack.enter_async_context(self._flights)
                 shared = JobContext(
@@ -172,6 +186,8 @@ class Engine:
                 self._judge_factory = factory
                 judges, comparers = factory.judges, factory.comparers
                 await self._start_anchors(stack, dependencies)
+            code = CodeScoring(sandboxes)
+            stack.push_async_callback(code.aclose)
             self._lag.start()
             stack.callback(self._lag.stop)
             self._comparisons = ComparisonRunner(
@@ -179,10 +195,32 @@ class Engine:
             )
             await stack.enter_async_context(self._comparisons)
             self._steps = ComponentRunner(
-                self.plan, judges, self._comparisons, pool, self._watchdog.pending
+                self.plan,
+                judges,
+                self._comparisons,
+                pool,
+                code=code,
+                pending=self._watchdog.pending,
             )
             self._open = stack.pop_all()
         return self
+
+    def _remote_sandboxes(
+        self, transport: Transport, store: Store
+    ) -> Mapping[RemoteSandboxSettings, RemoteSandbox]:
+        """The remote sandboxes of the configuration, with the limits and the cache of judges."""
+        return {
+            settings: RemoteSandbox(
+                settings,
+                self._sandbox_keys[settings],
+                traffic=self.config.traffic,
+                transport=transport,
+                endpoint_states=self.endpoint_states,
+                store=store,
+                listener=self._tell,
+            )
+            for settings in self.plan.sandboxes
+        }
 
     def _remember_latencies(self, stack: AsyncExitStack) -> None:
         """Load the latencies that an earlier process kept, and keep ours for the next one."""

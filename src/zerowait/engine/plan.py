@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
@@ -18,6 +19,7 @@ from zerowait.config import (
     ScorerComponent,
     ShapeComponent,
 )
+from zerowait.config.sandbox import RemoteSandboxSettings
 from zerowait.config.traffic import BUDGETS
 from zerowait.engine.combine import Term
 from zerowait.engine.gate import Gate, evaluation_order
@@ -31,6 +33,7 @@ from zerowait.scorers import (
     UserScorer,
     check_options,
     needs_pool,
+    remote_sandboxes,
     resolve,
     user_functions,
     with_files,
@@ -54,6 +57,7 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
         timeout_s: of one call in the pool.
         factor: weight in the reward.
         limits: how many calls run at once in the pool.
+        programs: how many programs of responses run at once, for the scorer ``code``.
     """
 
     name: str
@@ -65,6 +69,7 @@ class RuleStep(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float
     factor: float
     limits: CallLimits
+    programs: int = 1
 
 
 class JudgeStep(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +119,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         judges: how each judge is asked.
         anchors: of the judges that have some, by name.
         functions: users' functions among the rules, by target.
+        sandboxes: the remote sandboxes of the rules, with the component that names each.
     """
 
     steps: list[RuleStep | JudgeStep | ComparisonStep]
@@ -122,6 +128,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     judges: JudgePlan
     anchors: dict[str, AnchorSet]
     functions: dict[str, UserScorer]
+    sandboxes: dict[RemoteSandboxSettings, str]
 
     @property
     def comparisons(self) -> list[ComparisonStep]:
@@ -181,6 +188,12 @@ def compile_plan(config: RewardConfig) -> Plan:
             for target, function in user_functions(step.target, step.options).items()
         },
         anchors=_anchors(config, judges),
+        sandboxes={
+            sandbox: step.name
+            for step in steps
+            if isinstance(step, RuleStep)
+            for sandbox in remote_sandboxes(step.target, step.options)
+        },
     )
 
 
@@ -252,6 +265,7 @@ def _step(
         timeout_s=component.timeout_s,
         factor=component.weight,
         limits=_call_limits(config, name, component, options),
+        programs=component.concurrency or os.cpu_count() or 1,
     )
 
 
@@ -279,7 +293,8 @@ def _call_limits(
             why = f"is for synchronous functions, and {next(iter(functions))} is asynchronous"
             why += ": give concurrency instead"
         config.fail(("components", name, "workers"), why)
-    if component.concurrency is not None and not any_async:
+    runs_programs = component.scorer in ("code", "by_data_source")
+    if component.concurrency is not None and not any_async and not runs_programs:
         why = f"is for asynchronous functions of your own, {whose}"
         if functions:
             first, function = next(iter(functions.items()))

@@ -29,6 +29,21 @@ DEFAULT_RULES: Final[dict[str, str]] = {
     "google/IFEval": "constraints",
     "allenai/RLVR-IFeval": "constraints",
     "ifeval": "constraints",
+    "codecontests": "code",
+    "deepmind/code_contests": "code",
+    "apps": "code",
+    "codeparrot/apps": "code",
+    "taco": "code",
+    "BAAI/TACO": "code",
+    "codeforces": "code",
+    "open-r1/codeforces*": "code",
+    "livecodebench*": "code",
+    "mbpp*": "code",
+    "google-research-datasets/mbpp": "code",
+    "evalplus/*": "code",
+    "humaneval*": "code",
+    "openai_humaneval": "code",
+    "openai/openai_humaneval": "code",
 }
 """Data source to scorer; a key that ends in ``*`` is a prefix."""
 

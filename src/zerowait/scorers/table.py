@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
+from zerowait.config.sandbox import RemoteSandboxSettings
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.scorers.by_data_source import (
     SourceRule,
@@ -14,6 +15,7 @@ from zerowait.scorers.by_data_source import (
     rule_for,
     unknown_source,
 )
+from zerowait.scorers.code.rule import check_code, code, code_options
 from zerowait.scorers.column import column
 from zerowait.scorers.constraints import constraints, load_constraints
 from zerowait.scorers.contains import contains
@@ -54,6 +56,7 @@ def by_data_source(sample: Sample, *, table: Mapping[str, Any] | None = None) ->
 
 SCORERS: Final[dict[str, Scorer]] = {
     "by_data_source": by_data_source,
+    "code": code,
     "column": column,
     "constraints": constraints,
     "contains": contains,
@@ -72,6 +75,7 @@ SCORERS: Final[dict[str, Scorer]] = {
 
 _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
     "by_data_source": lambda options: check_by_data_source(options, check_options),
+    "code": check_code,
     "constraints": lambda _: load_constraints(),
     "format": check_format,
     "json_schema": check_json_schema,
@@ -79,7 +83,9 @@ _CHECKS: Final[dict[str, Callable[[Mapping[str, Any]], None]]] = {
     "regex": check_regex,
 }
 
-_MAY_HANG: Final = frozenset({"by_data_source", "constraints", "json_schema", "math", "regex"})
+_MAY_HANG: Final = frozenset(
+    {"by_data_source", "code", "constraints", "json_schema", "math", "regex"}
+)
 _FORMS: Final = frozenset({"constraints", "format", "json_schema"})
 _WARM_UPS: Final[dict[str, Callable[[], None]]] = {
     "constraints": load_constraints,
@@ -193,6 +199,15 @@ def user_functions(name: str, options: Mapping[str, Any]) -> dict[str, UserScore
         return {target: each for found in tables for target, each in found.items()}
     scorer = resolve(name)
     return {name: scorer} if isinstance(scorer, UserScorer) else {}
+
+
+def remote_sandboxes(name: str, options: Mapping[str, Any]) -> list[RemoteSandboxSettings]:
+    """The remote sandboxes to which the scorer may send programs."""
+    if name == "by_data_source":
+        rules = map(read_rule, (options.get("table") or {}).values())
+        return [each for rule in rules for each in remote_sandboxes(rule.scorer, rule.options)]
+    sandbox = code_options(options).sandbox if name == "code" else None
+    return [] if sandbox is None else [sandbox]
 
 
 def with_files(name: str, options: Mapping[str, Any], base: Path) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Runs strangers' programs, confined on this machine or at a remote sandbox."""
