@@ -66,6 +66,7 @@ ROOMS = {
     "verl": {
         "rewards": {
             "agent_loop_check",
+            "early_gradients",
             "estimators",
             "response_mask",
             "rows",
@@ -74,6 +75,7 @@ ROOMS = {
         "trainer": {
             "agent",
             "agent_loop_check",
+            "early_gradients",
             "estimators",
             "rewards",
             "rows",
@@ -82,7 +84,7 @@ ROOMS = {
         "agent": {"policy_tokens", "response_mask", "rows"},
         "batch": {"process_role", "response_mask", "rewards", "rows"},
         "cpu": {"process_role"},
-        "launch": {"estimators", "rewards", "rows", "trainer_modes"},
+        "launch": {"early_gradients", "estimators", "rewards", "rows", "trainer_modes"},
     },
 }
 
