@@ -156,9 +156,9 @@ class TicketTrainer(PPOTrainer):
             done.reorder(interleaved(self._out_of_loss(done), self._ranks()))
         return done
 
-    def _redeem_s_left(self) -> float:
-        """Seconds for which the step may still wait for rewards."""
-        return self._settings.redeem_s
+    def _redeem_s_left(self) -> float | None:
+        """Seconds for which the step may still wait for rewards; None for all of ``redeem_s``."""
+        return None
 
     def _settle(self, partition_id: str, keys: list[str]) -> None:
         """Check and settle whole groups whose rewards are known, and write the rewards."""
@@ -334,13 +334,15 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
             would not add up to one update.
     """
 
+    _early: bool = False
+    _parts: UpdateParts | None = None
+    _idle_s: float = 0.0
+
     def __init__(self, config: Any) -> None:
         chosen = settings_in(config).early_gradients
         self._early, why = wants_early_gradients(config, chosen)
         if why is not None:
             _LOG.warning("zerowait: no gradients before the last reward of a step, since %s", why)
-        self._parts: UpdateParts | None = None
-        self._idle_s = 0.0
         super().__init__(config)
 
     def _init_resource_pool_mgr(self) -> None:
@@ -366,8 +368,8 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
             self._rows.step.exposed_s += self._idle_s
         return super()._compute_advantage(batch, metrics)
 
-    def _redeem_s_left(self) -> float:
-        return max(0.0, self._settings.redeem_s - self._idle_s)
+    def _redeem_s_left(self) -> float | None:
+        return max(0.0, self._settings.redeem_s - self._idle_s) if self._idle_s else None
 
     def _advantages_of_part(self, part: KVBatchMeta) -> KVBatchMeta:
         """Whole groups whose rewards are known, with their advantages."""
