@@ -12,7 +12,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from zerowait.errors import ConfigError
 from zerowait.verl.early_gradients import needs_one_update, wants_early_gradients
-from zerowait.verl.launch.composed_config import compose_config
+from zerowait.verl.launch.command import compose_arguments, setup_of
+from zerowait.verl.launch.composed_config import check_overrides, compose_config
+from zerowait.verl.launch.recipe import load_recipe
 
 ACTOR = "actor_rollout_ref.actor"
 FOLDER = Path(__file__).parent
@@ -62,6 +64,58 @@ def test_where_parts_would_not_add_up_there_is_one_update_and_on_is_an_error_tha
     assert key in why
     with pytest.raises(ConfigError, match=key):
         wants_early_gradients(config, "on")
+
+
+@pytest.mark.parametrize("engine", ["dp", "megatron", "torchtitan", "veomni"])
+def test_the_engines_of_verl_are_told_apart(engine):
+    config = compose_config([f"model_engine={engine}", "algorithm.adv_estimator=grpo"])
+    assert needs_one_update(config)  # verl's own default has several updates in a step
+    one = composed() if engine == "dp" else composed_with(engine)
+    assert (needs_one_update(one) is None) == (engine == "dp")
+
+
+def composed_with(engine):
+    return compose_config(
+        [
+            f"model_engine={engine}",
+            "algorithm.adv_estimator=grpo",
+            "data.train_batch_size=8",
+            f"{ACTOR}.ppo_mini_batch_size=8",
+        ]
+    )
+
+
+def test_on_is_refused_before_anything_starts_with_the_line_of_the_recipe(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+    recipe = load_recipe(path)
+    command = compose_arguments(recipe, setup_of(recipe, "cpu"), {})
+    with pytest.raises(ConfigError) as caught:
+        check_overrides(command, {}, recipe)
+    assert str(caught.value).startswith(f"{path}:7: trainer.early_gradients is on, and ")
+    assert "actor.ppo_epochs=2 updates several times in a step" in str(caught.value)
+
+
+def test_on_is_refused_in_a_command_of_verls_own():
+    given = {
+        "algorithm.adv_estimator": "gae",
+        "trainer.v1.trainer_mode": "zerowait",
+        "+reward.zerowait.early_gradients": "on",
+    }
+    command = [f"{key}={value}" for key, value in given.items()]
+    with pytest.raises(ConfigError, match=r"reward\.zerowait\.early_gradients is on, and .*gae"):
+        check_overrides(command, given)
+
+
+RECIPE = """\
+model: {path: nowhere}
+data: {train: [a.parquet], validation: [b.parquet], batch: 8}
+algorithm: {steps: 1}
+reward: {components: {answer: {scorer: qa_em}}}
+verl:
+  actor_rollout_ref.actor.ppo_epochs: 2
+trainer: {mode: zerowait, early_gradients: on}
+"""
 
 
 def test_an_adaptive_penalty_in_the_reward_needs_one_update():

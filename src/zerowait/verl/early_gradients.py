@@ -39,8 +39,8 @@ def wants_early_gradients(config: Any, chosen: EarlyGradients) -> tuple[bool, st
     why = needs_one_update(config)
     if why is not None and chosen == "on":
         raise ConfigError(
-            f"reward.zerowait.early_gradients is on, and {why}: leave it out, which computes the "
-            "gradient in parts where that gives the gradient of one update"
+            f"reward.zerowait.early_gradients is on, and {why}: write auto, which takes one update "
+            "there"
         )
     return why is None, why
 

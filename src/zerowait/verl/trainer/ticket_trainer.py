@@ -2,8 +2,8 @@
 
 A failed judgement never becomes a number: its row is neutral or masked. Selected with
 ``trainer.v1.trainer_mode=zerowait`` (or ``zerowait_colocate_async``, ``zerowait_separate_async``)
-and the reward manager ``zerowait``. Only hooks of the driver are overridden; training workers run
-verl's code alone.
+and the reward manager ``zerowait``. Only hooks of the driver are overridden, and training workers
+run verl's code; for gradients before the last reward they get one method more (`PartWorker`).
 """
 
 from __future__ import annotations
