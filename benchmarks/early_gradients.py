@@ -13,8 +13,10 @@ steps the parameters of both runs are compared:
 - ``early``: the share of rows whose gradient was computed before the last reward.
 
 Rounding in float32 makes differences of 1e-7 of each gradient; AdamW divides by the gradient's own
-size, which turns the rounding of the smallest gradients into something larger. The column SGD has
-no such division. A run that is in FOLDER is not made again.
+size, which turns the rounding of the smallest gradients into something larger. Cases with SGD have
+no such division. Two data-parallel ranks are compared in tests/verl/test_update_parts.py, on the
+same rows: a rollout on two devices samples other responses from run to run. A run that is in FOLDER
+is not made again.
 """
 
 from __future__ import annotations
@@ -53,13 +55,6 @@ CASES: dict[str, dict[str, Any]] = {
     "rloo token-mean mask": {"estimator": "rloo", "on_failure": "mask"},
     "rloo token-mean mask SGD": {"estimator": "rloo", "on_failure": "mask", "verl": SGD},
     "rloo seq-mean neutral kl": {"estimator": "rloo", "kl_loss": 0.1, "verl": SEQ_MEAN},
-    "grpo token-mean mask kl, 2 ranks": {"on_failure": "mask", "kl_loss": 0.1, "devices": 2},
-    "grpo token-mean mask kl SGD, 2 ranks": {
-        "on_failure": "mask",
-        "kl_loss": 0.1,
-        "devices": 2,
-        "verl": SGD,
-    },
 }
 _PAIR = re.compile(r"([\w/@]+):(?:np\.\w+\()?(-?[\d.]+(?:e-?\d+)?)\)?(?= - |$)")
 
@@ -170,7 +165,7 @@ def recipe_of(
             "estimator": case.get("estimator", "grpo"),
         },
         "reward": reward,
-        "resources": {"device": "cpu", "devices": case.get("devices", 1)},
+        "resources": {"device": "cpu", "devices": 1},
         "schedule": {"save_every": steps},
         "trainer": {"mode": "zerowait", "early_gradients": early, "max_abstained": 1},
         "verl": {f"{ACTOR}.checkpoint.save_contents": ["hf_model"], **case.get("verl", {})},

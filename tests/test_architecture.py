@@ -77,6 +77,7 @@ ROOMS = {
             "agent_loop_check",
             "early_gradients",
             "estimators",
+            "part_worker",
             "rewards",
             "rows",
             "trainer_modes",

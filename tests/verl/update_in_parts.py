@@ -17,7 +17,7 @@ from verl.utils.metric import reduce_metrics
 from zerowait.verl.launch.composed_config import compose_config
 from zerowait.verl.launch.overrides import arguments, base_overrides
 from zerowait.verl.launch.training_setup import TrainingSetup
-from zerowait.verl.trainer.part_worker import FIRST, LAST, TOKENS, PartWorker
+from zerowait.verl.part_worker import FIRST, LAST, TOKENS, PartWorker
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 STEPS = 5

@@ -36,6 +36,7 @@ from zerowait.verl.estimators import (
     needs_two_responses,
     whitens,
 )
+from zerowait.verl.part_worker import PartWorker
 from zerowait.verl.rewards.advantage import advantages, optional_fields, row_sums
 from zerowait.verl.rewards.deadline import timed_out_reward
 from zerowait.verl.rewards.episode_metrics import episode_metrics
@@ -56,7 +57,6 @@ from zerowait.verl.rewards.row_treatment import RowTreatment, SettledSession
 from zerowait.verl.rewards.settings import RewardSettings, check_ticketed, settings_in
 from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_comparison
 from zerowait.verl.trainer.interleave import interleaved
-from zerowait.verl.trainer.part_worker import PartWorker
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
 from zerowait.verl.trainer.update_parts import UpdateParts
@@ -379,17 +379,19 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
         return done
 
     def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        sent = len(self._parts.sent) if self._parts is not None else 0
-        real = sum(not tag.get("is_padding") for tag in batch.tags)
-        metrics["reward/early_gradients"] = sent / real
-        if self._parts is None or not sent:
+        parts = self._parts
+        if parts is None or not parts.sent:
+            metrics["reward/early_gradients"] = metrics["timing_s/early_gradients"] = 0.0
             return super()._update_actor(batch, metrics)
-        return self._update_unless_empty(batch, metrics, self._finish_update)
+        real = sum(not tag.get("is_padding") for tag in batch.tags)
+        metrics["reward/early_gradients"] = len(parts.sent) / real
+        metrics["timing_s/early_gradients"] = parts.early_s
 
-    def _finish_update(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        assert self._parts is not None  # noqa: S101 - `_update_actor` has seen that it is there
-        metrics.update(self._parts.finish(batch))
-        return batch
+        def finish(batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+            metrics.update(parts.finish(batch))
+            return batch
+
+        return self._update_unless_empty(batch, metrics, finish)
 
 
 @register_trainer("zerowait_colocate_async")

@@ -12,9 +12,9 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
+from zerowait.verl.part_worker import FIRST, LAST, TOKENS
 from zerowait.verl.rewards.advantage import row_sums
 from zerowait.verl.rewards.row_rewards import RowRewards
-from zerowait.verl.trainer.part_worker import FIRST, LAST, TOKENS
 
 _POLL_S: Final = 0.05
 """A reward that arrives between a look and the wait for the next one is seen after this."""
@@ -55,6 +55,10 @@ class UpdateParts:
         config: verl's whole configuration.
         ranks: number of equal shares that verl splits a batch into.
         whole: all rows of the step.
+
+    Attributes:
+        sent: the rows whose gradients are there.
+        early_s: seconds that these took.
     """
 
     def __init__(self, workers: Any, config: Any, *, ranks: int, whole: KVBatchMeta) -> None:
@@ -65,6 +69,7 @@ class UpdateParts:
         self._whole = whole
         self._tokens: int | None = None
         self.sent: set[str] = set()
+        self.early_s = 0.0
 
     def send_while_waiting(
         self,
@@ -97,7 +102,9 @@ class UpdateParts:
             names = largest_part(known, self._ranks * micro)
             if names:
                 keys = [key for name in names for key in left.pop(name)]
+                started = time.monotonic()
                 self._run(advantages(self._whole.select_keys(keys)), last=False)
+                self.early_s += time.monotonic() - started
                 self.sent.update(keys)
                 continue
             started = time.monotonic()

@@ -1,4 +1,7 @@
-"""verl's training worker with an update that comes in parts: gradients now, one step at the end."""
+"""verl's training worker with an update that comes in parts: gradients now, one step at the end.
+
+Training workers import this module; it is not beside the trainer, whose import they need not pay.
+"""
 
 from __future__ import annotations
 
