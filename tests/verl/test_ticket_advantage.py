@@ -705,17 +705,16 @@ def settings(config, *, mode="token-mean", dynamic=True):
         "loss_agg_mode": mode,
         "calculate_entropy": False,
         "entropy_coeff": 0.0,
-        "ppo_mini_batch_size": 4,
         "ppo_epochs": 1,
         "data_loader_seed": 1,
         "shuffle": False,
     }
     return OmegaConf.merge(
-        config, {"actor_rollout_ref": {"actor": actor, "rollout": {"temperature": 1.0}}}
+        config, {"actor_rollout_ref": {"actor": actor, "rollout": {"temperature": 1.0, "n": 1}}}
     )
 
 
-def updated(step, late, *, arrives=True, max_abstained=1.0, redeem_s=30.0, ranks=1):
+def updated(step, late, *, arrives=True, max_abstained=1.0, redeem_s=30.0, ranks=1, updates=1):
     """A trainer after a step's update; rewards of `late` rows come after the first part, if ever.
 
     `step.parts` are what its training workers were given.
@@ -725,6 +724,7 @@ def updated(step, late, *, arrives=True, max_abstained=1.0, redeem_s=30.0, ranks
     async def open_hub():
         return hub
 
+    step.config.actor_rollout_ref.actor.ppo_mini_batch_size = len(step.keys) // updates
     trainer = bare(ZerowaitTrainer, step.config)
     workers = Workers(step.queue, ranks, hub.gate.set if arrives else lambda: None)
     trainer.actor_rollout_wg, step.parts = workers, workers.parts
@@ -794,12 +794,20 @@ def test_a_part_can_be_shared_among_ranks_and_cut_into_micro_batches(queue):
     assert [len(part.keys) for part in step.parts] == [8, 8]
 
 
+def test_rows_for_several_updates_are_verls_own_to_train_on(queue):
+    """Two outputs of each session make twice the rows of a mini-batch."""
+    step = Step(queue, GROUPS, settings(configuration()), outputs=2)
+    updated(step, late={"u1_0"}, arrives=False, redeem_s=0.2, updates=2)
+    (batch,) = step.parts
+    assert (len(batch.keys), batch.mini_batch_size) == (12, 6)
+
+
 def test_when_every_reward_is_there_in_time_the_update_is_verls_own(queue):
     step = Step(queue, GROUPS, settings(configuration()))
     trainer = updated(step, late=set())
     (part,) = step.parts
     assert part.keys == step.keys
-    assert part.mini_batch_size == 16
+    assert part.mini_batch_size == len(step.keys)
     assert trainer.metrics["reward/early_gradients"] == 0
 
 

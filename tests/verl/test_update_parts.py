@@ -46,6 +46,7 @@ def test_verls_defaults_with_grpo_allow_it():
         (f"{ACTOR}.ppo_mini_batch_size", 4),
         (f"{ACTOR}.ppo_epochs", 2),
         (f"{ACTOR}.strategy", "megatron"),
+        (f"{ACTOR}.strategy", "fsdp"),
         (f"{ACTOR}.policy_loss.loss_mode", "geo_mean"),
         (f"{ACTOR}.policy_loss.loss_mode", "kl_cov"),
         (f"{ACTOR}.loss_agg_mode", "seq-mean-token-sum-norm"),
@@ -70,11 +71,12 @@ def test_where_parts_would_not_add_up_there_is_one_update_and_on_is_an_error_tha
 def test_the_engines_of_verl_are_told_apart(engine):
     config = compose_config([f"model_engine={engine}", "algorithm.adv_estimator=grpo"])
     assert needs_one_update(config)  # verl's own default has several updates in a step
-    one = composed() if engine == "dp" else composed_with(engine)
-    assert (needs_one_update(one) is None) == (engine == "dp")
+    one = composed_with(engine)
+    assert f"{ACTOR}.strategy" in needs_one_update(one)
 
 
 def composed_with(engine):
+    """One update in a step, with an engine's own defaults."""
     return compose_config(
         [
             f"model_engine={engine}",

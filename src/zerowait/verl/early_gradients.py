@@ -20,7 +20,7 @@ _ESTIMATORS: Final = ("grpo", "grpo_passk", "grpo_vectorized", "opo", "rloo", "r
 """Estimators in which a row's advantage depends on its own group only."""
 _LOSSES: Final = ("vanilla", "cispo", "dppo_kl", "dppo_tv", "dro", "gspo", "sapo")
 """Policy losses that are a sum over rows, divided by a normaliser of the whole mini-batch."""
-_ENGINES: Final = ("fsdp", "fsdp2")
+_ENGINE: Final = "fsdp2"
 _ACTOR: Final = "actor_rollout_ref.actor"
 
 
@@ -112,8 +112,8 @@ def _of_engine(config: Any) -> list[str | None]:
     offloads = [name for name in ("param_offload", "optimizer_offload") if fsdp.get(name)]
     return [
         None
-        if actor.strategy in _ENGINES
-        else f"{_ACTOR}.strategy={actor.strategy} is not one of {', '.join(_ENGINES)}",
+        if actor.strategy == _ENGINE
+        else f"{_ACTOR}.strategy={actor.strategy} is not {_ENGINE}, where this was tried",
         f"{_ACTOR}.fsdp_config.{offloads[0]} moves weights and optimizer for every part"
         if offloads
         else None,

@@ -59,7 +59,7 @@ from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_compari
 from zerowait.verl.trainer.interleave import interleaved
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
-from zerowait.verl.trainer.update_parts import UpdateParts
+from zerowait.verl.trainer.update_parts import UpdateParts, rows_of_update
 from zerowait.verl.trainer_modes import BASE_MODES
 
 _LOG = logging.getLogger(__name__)
@@ -358,7 +358,8 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
         self._parts, self._idle_s = None, 0.0
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        if self._early:
+        # several outputs of a session may make more rows, which verl trains on in several updates
+        if self._early and len(batch) == rows_of_update(self.config):
             self._parts = UpdateParts(
                 self.actor_rollout_wg, self.config, ranks=self._ranks(), whole=batch
             )

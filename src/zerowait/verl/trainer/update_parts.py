@@ -20,6 +20,12 @@ _POLL_S: Final = 0.05
 """A reward that arrives between a look and the wait for the next one is seen after this."""
 
 
+def rows_of_update(config: Any) -> int:
+    """Rows that verl trains on in one update, padding included."""
+    actor = config.actor_rollout_ref
+    return int(actor.actor.ppo_mini_batch_size) * int(actor.rollout.n)
+
+
 def groups_of(batch: KVBatchMeta) -> dict[str, list[str]]:
     """The rows of each prompt by its uid, in the order of the batch; padding is left out."""
     groups: dict[str, list[str]] = {}
@@ -66,6 +72,7 @@ class UpdateParts:
         self._actor = config.actor_rollout_ref.actor
         self._rollout = config.actor_rollout_ref.rollout
         self._ranks = ranks
+        self._rows = rows_of_update(config)
         self._whole = whole
         self._tokens: int | None = None
         self.sent: set[str] = set()
@@ -138,7 +145,7 @@ class UpdateParts:
             "calculate_entropy": bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
             "distillation_use_topk": False,
             "distillation_only": False,
-            "global_batch_size": int(actor.ppo_mini_batch_size) * int(self._rollout.n),
+            "global_batch_size": self._rows,
             "temperature": self._rollout.temperature,
         }
         self._balance(part)
