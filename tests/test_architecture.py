@@ -69,6 +69,7 @@ ROOMS = {
     "verl": {
         "rewards": {
             "agent_loop_check",
+            "early_gradients",
             "estimators",
             "response_mask",
             "rows",
@@ -77,7 +78,9 @@ ROOMS = {
         "trainer": {
             "agent",
             "agent_loop_check",
+            "early_gradients",
             "estimators",
+            "part_worker",
             "rewards",
             "rows",
             "trainer_modes",
@@ -85,7 +88,7 @@ ROOMS = {
         "agent": {"policy_tokens", "response_mask", "rows"},
         "batch": {"process_role", "response_mask", "rewards", "rows"},
         "cpu": {"process_role"},
-        "launch": {"estimators", "rewards", "rows", "trainer_modes"},
+        "launch": {"early_gradients", "estimators", "rewards", "rows", "trainer_modes"},
     },
 }
 

@@ -116,6 +116,12 @@ def test_dumps_show_what_each_reward_is_made_of(tickets):
     assert row["score"] == pytest.approx(parts)
 
 
+def test_gradients_are_computed_before_the_last_reward_of_a_step(tickets):
+    steps = tickets.steps[1:]
+    assert any(0 < step["reward/early_gradients"] < 1 for step in steps)
+    assert all(math.isfinite(step["actor/grad_norm"]) and step["actor/lr"] > 0 for step in steps)
+
+
 def test_responses_are_there_before_the_last_of_them_is_judged(tickets):
     """The rollout of a step with a straggler lasts less long than the judgements of the step."""
     judged_s = {}

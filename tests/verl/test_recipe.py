@@ -57,6 +57,7 @@ def written(tmp_path, section, changes):
         ("resources", "rollout_nodes", 2, "or separate_async only, where rollouts have devices"),
         ("resources", "weight_transfer", "gloo", "of their own"),
         ("trainer", "updates_per_sync", 2, "is read in separate_async and zerowait_separate_async"),
+        ("trainer", "early_gradients", "on", "is read in zerowait only"),
         ("schedule", "save_every", -1, "must be at least 0"),
         ("schedule", "logger", ["console", "tensorbord"], "did you mean 'tensorboard'?"),
         ("algorithm", "steps", 10**15, "must be at most 1e+09"),

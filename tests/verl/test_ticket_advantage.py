@@ -1,6 +1,8 @@
-"""Advantages of a step whose rewards were redeemed: verl's own, and none for what abstained."""
+"""A step whose rewards are redeemed: verl's own advantages, none for what abstained, one update."""
 
+import asyncio
 import itertools
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -659,3 +661,185 @@ def test_a_reward_of_which_nothing_was_measured_pushes_nothing(queue):
     assert step.advantages() == [0, 0.5, -0.5]
     assert step.field("loss_mask")["u0_0_0"].all()
     assert trainer._rows.step.abstained == {"nothing was measured": 1}
+
+
+class LateHub(Hub):
+    """A hub that holds the rewards `late` back until its gate is open."""
+
+    def __init__(self, rewards, late):
+        super().__init__(rewards)
+        self.late = late
+        self.gate = threading.Event()
+
+    async def redeem(self, sample, *, of=None):
+        while sample.id in self.late and not self.gate.is_set():  # noqa: ASYNC110 - another thread's
+            await asyncio.sleep(0.005)
+        return await super().redeem(sample, of=of)
+
+
+class Workers:
+    """The other side of the wire: notes the parts, and lets late rewards come after the first."""
+
+    def __init__(self, queue, ranks, after_part):
+        self._dispatch_info = {"actor": list(range(ranks))}
+        self.queue, self.after_part = queue, after_part
+        self.parts = []
+
+    def update_part(self, part):
+        rows = [self.queue.rows["train", key] for key in part.keys]
+        pushed = {k: row["advantages"].clone() for k, row in zip(part.keys, rows, strict=True)}
+        self.parts.append(SimpleNamespace(keys=list(part.keys), pushed=pushed, **part.extra_info))
+        self.after_part()
+        return SimpleNamespace(get=lambda: {"metrics": {"mfu": [0.5], "grad_norm": [1.0]}})
+
+    def update_actor(self, batch):
+        """What verl's own update calls."""
+        self.parts.append(SimpleNamespace(keys=list(batch.keys), **batch.extra_info))
+        return {"metrics": {"mfu": [0.5], "grad_norm": [1.0]}}
+
+
+def settings(config, *, mode="token-mean", dynamic=True):
+    actor = {
+        "use_dynamic_bsz": dynamic,
+        "ppo_micro_batch_size_per_gpu": 2,
+        "loss_agg_mode": mode,
+        "calculate_entropy": False,
+        "entropy_coeff": 0.0,
+        "ppo_epochs": 1,
+        "data_loader_seed": 1,
+        "shuffle": False,
+    }
+    return OmegaConf.merge(
+        config, {"actor_rollout_ref": {"actor": actor, "rollout": {"temperature": 1.0, "n": 1}}}
+    )
+
+
+def updated(step, late, *, arrives=True, max_abstained=1.0, redeem_s=30.0, ranks=1, updates=1):
+    """A trainer after a step's update; rewards of `late` rows come after the first part, if ever.
+
+    `step.parts` are what its training workers were given.
+    """
+    hub = LateHub(step.rewards, late)
+
+    async def open_hub():
+        return hub
+
+    step.config.actor_rollout_ref.actor.ppo_mini_batch_size = len(step.keys) // updates
+    trainer = bare(ZerowaitTrainer, step.config)
+    workers = Workers(step.queue, ranks, hub.gate.set if arrives else lambda: None)
+    trainer.actor_rollout_wg, step.parts = workers, workers.parts
+    for key in step.keys:
+        step.queue.tags["train", key]["seq_len"] = 8
+    with Redeemer(open_hub, on_timeout=lambda sample: lost()) as redeemer:
+        rows = RowRewards(redeemer, redeem_s=redeem_s, max_abstained=max_abstained, quorum=0.5)
+        rows.read("train", [key for key in step.keys if not key.startswith("pad")])
+        trainer._rows, trainer._shaped, trainer._early = rows, True, True
+        trainer._settings = SimpleNamespace(redeem_s=redeem_s)
+        trainer._settled, trainer._trained = {}, []
+        trainer._searches = SearchCeiling(SearchSettings())
+        while not all(rows.known([f"{name}_0"]) for name in step.rewards.keys() - late):
+            rows.wait_for_change(0.01)
+        trainer.metrics = {}
+        done = trainer._compute_advantage(step.batch, trainer.metrics)
+        trainer._update_actor(done, trainer.metrics)
+    return trainer
+
+
+GROUPS = [[judged(1), judged(0)], [judged(3), lost()], [judged(2), judged(5)]]
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "rloo", "opo", "grpo_vectorized"])
+def test_groups_whose_rewards_are_known_go_first_with_the_advantages_they_would_have_had(
+    queue, estimator
+):
+    step = Step(queue, GROUPS, settings(configuration(estimator)), padding=2)
+    trainer = updated(step, late={"u1_0"})
+    first, last = step.parts
+    assert first.keys == ["u0_0_0", "u0_1_0", "u2_0_0", "u2_1_0"]
+    assert last.keys == ["u1_0_0", "u1_1_0", "pad_0_0", "pad_1_0"]
+    assert (first.first_part, first.last_part) == (True, False)
+    assert (last.first_part, last.last_part) == (False, True)
+    assert trainer.metrics["reward/early_gradients"] == pytest.approx(4 / 6)
+    assert trainer.metrics["actor/grad_norm"] == 1
+    assert trainer.metrics["perf/mfu/actor"] == 0.5
+    early = {key: dict(queue.rows["train", key]) for key in step.keys}
+    waited = Step(queue, GROUPS, step.config, padding=2)
+    updated(waited, late=set())
+    for key in step.keys:
+        for name, value in queue.rows["train", key].items():
+            if isinstance(value, torch.Tensor):
+                assert torch.equal(value, early[key][name]), (key, name)
+    pushed = first.pushed | last.pushed
+    assert all(torch.equal(pushed[key], row) for key, row in waited.field("advantages").items())
+
+
+def test_the_tokens_of_a_row_that_turns_out_masked_leave_the_denominator_of_the_last_part(queue):
+    groups = [[judged(1), judged(0)], [judged(3), lost("mask")]]
+    step = Step(queue, groups, settings(configuration()))
+    masks = {key: mask.clone() for key, mask in step.field("loss_mask").items()}
+    updated(step, late={"u1_1"})
+    tokens = sum(int(mask.sum()) for mask in masks.values())
+    masked = int(masks["u1_1_0"].sum())
+    assert [part.step_tokens for part in step.parts] == [tokens, tokens - masked]
+    step = Step(queue, groups, settings(configuration(), mode="seq-mean-token-mean"))
+    updated(step, late={"u1_1"})
+    assert [part.step_tokens for part in step.parts] == [tokens, tokens]  # it divides nothing there
+
+
+def test_a_part_can_be_shared_among_ranks_and_cut_into_micro_batches(queue):
+    """Two ranks with micro-batches of two rows: a part has a multiple of four rows."""
+    groups = [[judged(1), judged(0)]] * 5 + [[judged(0), judged(2)]]
+    step = Step(queue, groups, settings(configuration(), dynamic=False), padding=4)
+    updated(step, late={"u5_0"}, ranks=2)
+    assert [len(part.keys) for part in step.parts] == [8, 8]
+
+
+def test_rows_for_several_updates_are_verls_own_to_train_on(queue):
+    """Two outputs of each session make twice the rows of a mini-batch."""
+    step = Step(queue, GROUPS, settings(configuration()), outputs=2)
+    updated(step, late={"u1_0"}, arrives=False, redeem_s=0.2, updates=2)
+    (batch,) = step.parts
+    assert (len(batch.keys), batch.mini_batch_size) == (12, 6)
+
+
+def test_when_every_reward_is_there_in_time_the_update_is_verls_own(queue):
+    step = Step(queue, GROUPS, settings(configuration()))
+    trainer = updated(step, late=set())
+    (part,) = step.parts
+    assert part.keys == step.keys
+    assert part.mini_batch_size == len(step.keys)
+    assert trainer.metrics["reward/early_gradients"] == 0
+
+
+@pytest.mark.parametrize(
+    ("late", "ceiling", "says"),
+    [
+        (JudgementError("the judge is gone"), 1.0, "the judge is gone"),
+        (lost(), 0.1, "1 of 4 rewards of this step abstained"),
+    ],
+)
+def test_a_judge_that_dies_in_the_middle_stops_training_before_the_optimizer_steps(
+    queue, late, ceiling, says
+):
+    groups = [[judged(1), judged(0)], [judged(3), late]]
+    step = Step(queue, groups, settings(configuration()))
+    with pytest.raises(JudgementError, match=says):
+        updated(step, late={"u1_1"}, max_abstained=ceiling)
+    assert [part.last_part for part in step.parts] == [False]
+
+
+def test_a_reward_that_does_not_come_within_redeem_s_abstains(queue):
+    groups = [[judged(1), judged(0)], [judged(3), judged(2), judged(1)]]
+    step = Step(queue, groups, settings(configuration()))
+    trainer = updated(step, late={"u1_1"}, arrives=False, redeem_s=0.2)
+    assert [part.last_part for part in step.parts] == [False, True]
+    assert trainer._rows.reward("u1_1_0").value is None
+    assert trainer._rows.step.exposed_s >= 0.2
+    assert step.advantages()[3] == 0
+
+
+def test_a_step_whose_rows_are_all_masked_in_the_end_is_not_updated(queue):
+    step = Step(queue, [[lost("mask")] * 2, [lost("mask")] * 2], settings(configuration()))
+    trainer = updated(step, late={"u1_1"})
+    assert not any(part.last_part for part in step.parts)
+    assert trainer.metrics["reward/update_skipped"] == 1

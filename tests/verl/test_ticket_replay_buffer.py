@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import queue as queues
+import time
 
 import pytest
 import torch
@@ -37,6 +38,8 @@ class Hub:
         reward = self.rewards[sample.id]
         if reward is NEVER:
             await asyncio.Event().wait()
+        if isinstance(reward, Exception):
+            raise reward
         return reward
 
     async def give_up(self, tickets):
@@ -175,6 +178,69 @@ def await_rewards(buffer, queue, *uids, partition="train"):
 
 def values(buffer, batch):
     return sorted(buffer.rewards[key.rsplit("_", 1)[0]].value for key in batch.keys)
+
+
+def test_asynchronous_steps_train_on_groups_whose_rewards_are_known_and_keep_the_others(
+    queue, open_buffer
+):
+    rollout = Rollout(queue)
+    rollout.add([NEVER, judged(1)], [judged(2), judged(3)], [judged(4), NEVER], [judged(6)] * 2)
+    buffer = open_buffer(rollout, kind=ReplayBufferAsync)
+    batch, _ = buffer.sample(1, "train", 2)
+    assert values(rollout, batch) == [2, 3, 6, 6]
+    assert buffer.redeemer.pending == 2
+    rollout.add([judged(7), judged(8)])
+    buffer.rows.begin_step(batch.keys)
+    rollout.rewards["g0_0"] = judged(0)
+    queue.put(["g9"], "train", None, [{"is_prompt": True, "status": "running", "global_steps": 1}])
+    batch, _ = buffer.sample(1, "train", 1)
+    assert values(rollout, batch) == [7, 8]
+
+
+def test_a_group_that_waits_for_its_rewards_is_running_for_verls_rule_of_staleness(
+    queue, open_buffer
+):
+    """As it is under verl's own trainer, where the reward belongs to the rollout."""
+    rollout = Rollout(queue)
+    rollout.add([NEVER, judged(1)], [judged(2), judged(3)], [judged(4), judged(5)])
+    buffer = open_buffer(rollout, kind=ReplayBufferAsync)
+    await_rewards(buffer, queue, "g1", "g2")
+    assert buffer.get_sampleable_count(1, "train") == 2
+    assert buffer.running_keys["train"] == {"g0"}
+    buffer.max_off_policy_strategy = "wait"
+    assert not buffer._has_enough_samples(1, "train", 2, {"g1", "g2"})
+
+
+def test_while_a_response_is_generated_a_group_without_rewards_is_waited_for_in_sampling(
+    queue, open_buffer
+):
+    """Another group may be finished and judged sooner; the reward gives up after `redeem_s`."""
+    rollout = Rollout(queue)
+    rollout.add([NEVER, judged(1)])
+    queue.put(["g9"], "train", None, [{"is_prompt": True, "status": "running", "global_steps": 1}])
+    buffer = open_buffer(rollout, kind=ReplayBufferAsync, redeem_s=0.3)
+    batch, _ = buffer.sample(1, "train", 1)
+    assert buffer.rows.reward(batch.keys[0]).value is None
+    assert buffer.rows.step.exposed_s < 0.2  # for the rollout it would have waited anyway
+
+
+def test_the_time_in_which_others_are_trained_on_is_not_counted_as_waiting(queue, open_buffer):
+    rollout = Rollout(queue)
+    rollout.add([NEVER, judged(1)], [judged(2), judged(3)])
+    buffer = open_buffer(rollout, kind=ReplayBufferAsync, redeem_s=1.0)
+    buffer.sample(1, "train", 1)
+    time.sleep(1.1)
+    assert buffer.get_sampleable_count(1, "train") == 1
+    buffer.wait_for_sampleable(1, "train", 1)
+    assert buffer.rows.reward("g0_0_0") is None
+
+
+def test_an_asynchronous_step_stops_at_a_judgement_that_cannot_be_had(queue, open_buffer):
+    rollout = Rollout(queue)
+    rollout.add([JudgementError("the judge is gone"), judged(1)], [NEVER, judged(3)])
+    buffer = open_buffer(rollout, kind=ReplayBufferAsync)
+    with pytest.raises(JudgementError, match="the judge is gone"):
+        buffer.sample(1, "train", 1)
 
 
 @pytest.mark.parametrize("kind", [ReplayBuffer, ReplayBufferAsync])

@@ -11,7 +11,8 @@ import msgspec
 from zerowait.config.source import KeyPath
 from zerowait.config.traffic import Hedge
 
-_MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after", "proxy")
+_MAY_BE_OFF = ("rpm", "tpm", "hedge", "give_up_after", "proxy", "early_gradients")
+_MAY_BE_ON = ("early_gradients",)
 
 
 def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
@@ -47,8 +48,9 @@ def words_for(kind: type[msgspec.Struct], path: KeyPath) -> str | None:
 
 
 def with_words(tree: dict[str, Any]) -> dict[str, Any]:
-    """The tree with booleans as the words they were: YAML reads yes, no and off as booleans."""
+    """The tree with booleans as the words they were: YAML reads yes, no, on and off as booleans."""
     tree = tree | {key: "off" for key in _MAY_BE_OFF if tree.get(key) is False}
+    tree = tree | {key: "on" for key in _MAY_BE_ON if tree.get(key) is True}
     if isinstance(tree.get("endpoints"), list):
         tree = tree | {"endpoints": [_with_proxy(each) for each in tree["endpoints"]]}
     verdict, monitor = tree.get("verdict"), tree.get("monitor")

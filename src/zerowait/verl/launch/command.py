@@ -12,6 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from zerowait.errors import ConfigError
+from zerowait.verl.early_gradients import MODE
 from zerowait.verl.launch.hydra_syntax import flattened, given_twice, read
 from zerowait.verl.launch.ignored_keys import examine
 from zerowait.verl.launch.overrides import arguments, base_overrides, merged_overrides
@@ -188,10 +189,12 @@ def compose_arguments(recipe: Recipe, setup: TrainingSetup, extra: Mapping[str, 
 def _reward(recipe: Recipe) -> dict[str, object]:
     folder = Path(recipe.output)
     trainer = recipe.trainer
-    tickets = {
+    tickets: dict[str, object] = {
         "+reward.zerowait.redeem_s": trainer.redeem_s_or_default,
         "+reward.zerowait.max_abstained": trainer.max_abstained_or_default,
     }
+    if trainer.mode == MODE:
+        tickets["+reward.zerowait.early_gradients"] = trainer.early_gradients or "auto"
     sampled = {"+reward.zerowait.max_sampled_batches": trainer.max_sampled_batches_or_default}
     return {
         "reward.reward_manager.name": "zerowait",

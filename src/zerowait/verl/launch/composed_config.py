@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final, NoReturn
 
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.verl.early_gradients import MODE, needs_one_update, wants_early_gradients
 from zerowait.verl.launch.hydra_syntax import flattened, plain_key
 from zerowait.verl.launch.recipe import Recipe
 from zerowait.verl.launch.verl_names import (
@@ -106,6 +107,7 @@ def check_overrides(
         check.section(_key(argument), plain, whole)
     for argument in changed:
         check.values(argument, plain, whole)
+    check.early_gradients(whole)
 
 
 class _Check:
@@ -130,6 +132,17 @@ class _Check:
             place = self._recipe.source.message(("verl", *path), "").split(": ", 1)[0]
             raise ConfigError(f"{place}: verl: {key} {problem}")
         raise ConfigError(f"{key} {problem}")
+
+    def early_gradients(self, whole: Any) -> None:
+        """Refuse ``on`` where parts of a step would not add up to the gradient of one update."""
+        own = whole.reward.get("zerowait") or {}
+        if str(whole.trainer.v1.trainer_mode) != MODE or own.get("early_gradients") != "on":
+            return
+        why = needs_one_update(whole)
+        if why is not None and self._recipe is not None:
+            problem = f"is on, and {why}: write auto, which takes one update there"
+            self._recipe.source.fail(("trainer", "early_gradients"), problem)
+        wants_early_gradients(whole, "on")
 
     def syntax(self, argument: str) -> None:
         """Refuse an override that Hydra cannot parse, or that has several values."""

@@ -13,6 +13,7 @@ from zerowait.config.checks import at_least, at_most, not_negative, positive
 from zerowait.errors import ConfigError, did_you_mean
 from zerowait.search import SearchSettings
 from zerowait.types import POLICY_CAUSED
+from zerowait.verl.early_gradients import MODE, EarlyGradients
 from zerowait.verl.estimators import ESTIMATORS, not_run
 from zerowait.verl.launch.verl_names import LOGGERS
 from zerowait.verl.rewards.settings import (
@@ -143,6 +144,9 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             verl's own asynchronous trainers cannot be stopped.
         updates_per_sync: in the modes ``separate_async``, updates of the policy in a step, after
             which rollouts get the new weights; default 1.
+        early_gradients: in the mode ``zerowait``, whether gradients of groups whose rewards are
+            known are computed while others are judged: ``auto`` (the default) where that gives the
+            gradient of one update, ``on`` to be told where it does not, ``off`` never.
     """
 
     mode: Literal[
@@ -157,8 +161,11 @@ class Trainer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_abstained: float | None = None
     max_sampled_batches: int | None = None
     updates_per_sync: int | None = None
+    early_gradients: EarlyGradients | None = None
 
     def __post_init__(self) -> None:
+        if self.early_gradients is not None and self.mode != MODE:
+            raise ValueError(f"early_gradients is read in {MODE} only")
         for name in ("redeem_s", "max_abstained"):
             if getattr(self, name) is not None and not self.gives_tickets:
                 raise ValueError(f"{name} is read in {' and '.join(BASE_MODES)} only: {_NO_STOP}")

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.verl.early_gradients import MODE, EarlyGradients
 from zerowait.verl.trainer_modes import BASE_MODES, STOPPABLE_MODES
 
 REDEEM_S: Final = 600.0
@@ -19,6 +20,7 @@ MAX_ABSTAINED: Final = 0.5
 MAX_SAMPLED_BATCHES: Final = 20
 """A policy that is right or wrong throughout in nine of ten groups needs ten batches for a step."""
 _OF_TICKETS: Final = ("redeem_s", "max_abstained")
+_EARLY: Final = "early_gradients"
 _SAMPLED: Final = "max_sampled_batches"
 
 
@@ -50,6 +52,9 @@ class RewardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             training stops, because it would learn from noise; 1 never stops.
         max_sampled_batches: under ``algorithm.filter_groups``, the most batches of groups that may
             be sampled for one step before training stops.
+        early_gradients: in the trainer mode ``zerowait``, whether gradients of groups whose rewards
+            are known are computed while others are judged: ``auto`` where they add up to the
+            gradient of one update, ``on`` to be told where they do not, ``off`` never.
 
     Raises:
         ValueError: a number is out of its range.
@@ -60,6 +65,7 @@ class RewardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     redeem_s: float = REDEEM_S
     max_abstained: float = MAX_ABSTAINED
     max_sampled_batches: int = MAX_SAMPLED_BATCHES
+    early_gradients: EarlyGradients = "auto"
 
     def __post_init__(self) -> None:
         check_limits(
@@ -92,6 +98,11 @@ def settings_in(config: Any) -> RewardSettings:
                 f"{', '.join(STOPPABLE_MODES)}, and trainer.v1.trainer_mode is "
                 f"{config.trainer.v1.trainer_mode}, which draws other prompts for ever: leave it "
                 "out, or choose one of them"
+            )
+        if key == _EARLY and str(config.trainer.v1.trainer_mode) != MODE:
+            raise ConfigError(
+                f"reward.zerowait.{key} is for the trainer mode {MODE}, and "
+                f"trainer.v1.trainer_mode is {config.trainer.v1.trainer_mode}: leave it out"
             )
         if key in _OF_TICKETS and not gives_tickets(config):
             raise ConfigError(

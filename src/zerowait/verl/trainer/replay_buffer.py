@@ -6,7 +6,8 @@ import inspect
 import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -37,9 +38,10 @@ VALIDATION_PARTITION: Final = "val"
 class TicketReplayBuffer(ReplayBuffer):
     """Holds a finished group back until its rewards are known, where verl needs them to go on.
 
-    That is in validation, and where ``algorithm.filter_groups`` selects groups by their rewards. A
-    group held back counts neither as running nor as finished, so that others can be sampled.
-    Otherwise groups pass at once, and rewards arrive while log-probabilities are computed.
+    That is in validation, where ``algorithm.filter_groups`` selects groups by their rewards, and in
+    asynchronous modes, where other groups can be trained on. A group held back counts neither as
+    running nor as finished, so that others can be sampled. Otherwise groups pass at once, and
+    rewards arrive while log-probabilities are computed.
 
     Attributes:
         rows: the rewards of verl's rows.
@@ -59,12 +61,14 @@ class TicketReplayBuffer(ReplayBuffer):
         super().__init__(**settings)
         self._held: dict[str, dict[str, list[str]]] = defaultdict(dict)
         self._held_since: dict[str, float] = {}
+        self._waiting_since = math.inf
         self._signal: dict[str, float | None] = {}
         self._sync_s = 0.0
 
     def sample(self, global_steps: int, partition_id: str, batch_size: int) -> Any:
         """As verl's. The tickets of a training batch are being redeemed when it returns."""
-        batch, metrics = super().sample(global_steps, partition_id, batch_size)
+        with self._waiting():
+            batch, metrics = super().sample(global_steps, partition_id, batch_size)
         if partition_id == VALIDATION_PARTITION:
             self.rows.write(partition_id, batch.keys)
             self.rows.write_infos(partition_id, batch.keys)
@@ -72,6 +76,15 @@ class TicketReplayBuffer(ReplayBuffer):
             self.rows.read(partition_id, batch.keys)
         self._drop_held(partition_id)
         return batch, metrics
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """The time in which the trainer has nothing else to do, which counts for `redeem_s`."""
+        self._waiting_since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._waiting_since = math.inf
 
     def _drop_held(self, partition_id: str) -> None:
         """Drop the groups held back, as verl's synchronous steps drop groups beyond the batch."""
@@ -85,21 +98,25 @@ class TicketReplayBuffer(ReplayBuffer):
     def _terminal_eviction_reasons(self, global_steps: int, partition_id: str) -> Any:
         """As verl's, which calls this first after each read of the queue."""
         started = time.monotonic()
-        if partition_id == VALIDATION_PARTITION or self.filter_groups_metric is not None:
-            self._hold_back(partition_id)
+        self._hold_back_where_needed(partition_id)
         self._sync_s += time.monotonic() - started
         return super()._terminal_eviction_reasons(global_steps, partition_id)
 
-    def _hold_back(self, partition_id: str) -> None:
+    def _hold_back_where_needed(self, partition_id: str) -> None:
+        """Hold groups back where verl reads their rewards to choose or to report them."""
+        if partition_id == VALIDATION_PARTITION or self.filter_groups_metric is not None:
+            ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
+            self._hold_back(partition_id, ended)
+
+    def _hold_back(self, partition_id: str, ended: Collection[str]) -> None:
         """Remove groups whose rewards are not known from the finished ones."""
         self._held[partition_id].clear()
-        ended = self.finished_keys[partition_id] | self.failure_keys[partition_id]
         rows = self._rows_of(partition_id, ended)
         self.rows.read(partition_id, (key for keys in rows.values() for key in keys))
         now = time.monotonic()
         for uid, keys in rows.items():
             since = self._held_since.setdefault(uid, now)
-            if now - since >= self.redeem_s:
+            if now - max(since, self._waiting_since) >= self.redeem_s:
                 self.rows.wait(keys, within_s=0.0)
             if not self.rows.known(keys):
                 self._held[partition_id][uid] = keys
@@ -206,8 +223,13 @@ class TicketReplayBuffer(ReplayBuffer):
             partition_id, selected_prompt_uids, {key: partition_snapshot[key] for key in ours}
         )
 
+    def _generating(self, partition_id: str) -> set[str]:
+        """The prompts whose responses are not all there yet."""
+        begun: set[str] = self.pending_keys[partition_id] | self.running_keys[partition_id]
+        return begun - self._held[partition_id].keys()
+
     def _wait_for_next_poll(self, partition_id: str, last_debug_time: float) -> float:
-        generating = self.pending_keys[partition_id] or self.running_keys[partition_id]
+        generating = self._generating(partition_id)
         poll_s = _POLL_PER_SYNC * self._sync_s
         started = time.monotonic()
         self.rows.wait_for_change(min(max(_SHORTEST_POLL_S, poll_s), _LONGEST_POLL_S))
@@ -218,7 +240,43 @@ class TicketReplayBuffer(ReplayBuffer):
 
 
 class AsyncTicketReplayBuffer(TicketReplayBuffer, ReplayBufferAsync):
-    """For verl's asynchronous modes, in which a group may wait for a later step."""
+    """For verl's asynchronous modes, in which a group may wait for a later step.
+
+    Groups whose rewards are known are trained on first. A group that waits for its rewards counts
+    as running, which is what it would be under verl's own trainer, so that verl's rules for stale
+    groups are the same. When no response is being generated any more and every group that is there
+    is needed, they all pass: their rewards arrive while log-probabilities are computed.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._target = 0
+
+    def wait_for_sampleable(
+        self, global_steps: int, partition_id: str, target_count: int
+    ) -> tuple[set[str], dict[str, Any]]:
+        """As verl's, which waits here for a number of groups."""
+        self._target = target_count
+        found: tuple[set[str], dict[str, Any]]
+        with self._waiting():
+            found = super().wait_for_sampleable(global_steps, partition_id, target_count)
+        return found
+
+    def _hold_back_where_needed(self, partition_id: str) -> None:
+        """In training wherever other groups can be trained on meanwhile."""
+        if partition_id == VALIDATION_PARTITION:
+            super()._hold_back_where_needed(partition_id)
+            return
+        # verl replaces a group with a failed rollout at once, whatever its rewards
+        self._hold_back(partition_id, set(self.finished_keys[partition_id]))
+        if self.filter_groups_metric is None and self._all_are_needed(partition_id):
+            self.finished_keys[partition_id] |= self._held[partition_id].keys()
+            self._held[partition_id].clear()
+        self.running_keys[partition_id] |= self._held[partition_id].keys()
+
+    def _all_are_needed(self, partition_id: str) -> bool:
+        held, known = self._held[partition_id], self.finished_keys[partition_id]
+        return not self._generating(partition_id) and len(held) + len(known) <= self._target
 
     def _drop_held(self, partition_id: str) -> None:
         """Keep them: they wait for their rewards, and verl's rules for stale groups apply."""

@@ -2,17 +2,20 @@
 
 A failed judgement never becomes a number: its row is neutral or masked. Selected with
 ``trainer.v1.trainer_mode=zerowait`` (or ``zerowait_colocate_async``, ``zerowait_separate_async``)
-and the reward manager ``zerowait``. Only hooks of the driver are overridden; training workers run
-verl's code alone.
+and the reward manager ``zerowait``. Only hooks of the driver are overridden, and training workers
+run verl's code; for gradients before the last reward they get one method more (`PartWorker`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import ray
 from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.utils import Role
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer, register_trainer
 from verl.trainer.ppo.v1.trainer_colocate_async import PPOTrainerColocateAsync
@@ -25,6 +28,7 @@ from zerowait.hub import WaitRecord, append_wait
 from zerowait.hub.ray import RayTickets
 from zerowait.verl.agent.search_loop import search_settings
 from zerowait.verl.agent_loop_check import check_agent_loop
+from zerowait.verl.early_gradients import wants_early_gradients
 from zerowait.verl.estimators import (
     check_estimator,
     estimator_in,
@@ -32,6 +36,7 @@ from zerowait.verl.estimators import (
     needs_two_responses,
     whitens,
 )
+from zerowait.verl.part_worker import PartWorker
 from zerowait.verl.rewards.advantage import advantages, optional_fields, row_sums
 from zerowait.verl.rewards.deadline import timed_out_reward
 from zerowait.verl.rewards.episode_metrics import episode_metrics
@@ -55,7 +60,10 @@ from zerowait.verl.rewards.turn_rewards import check_turn_rewards, pays_by_turn
 from zerowait.verl.trainer.interleave import interleaved
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
+from zerowait.verl.trainer.update_parts import UpdateParts, rows_of_update
 from zerowait.verl.trainer_modes import BASE_MODES
+
+_LOG = logging.getLogger(__name__)
 
 
 class TicketTrainer(PPOTrainer):
@@ -139,19 +147,39 @@ class TicketTrainer(PPOTrainer):
         self._settled, self._trained = {}, []
 
     def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
-        self._rows.wait(batch.keys)
-        self._rows.abstain_without_tokens(batch.partition_id, batch.keys)
+        self._rows.wait(batch.keys, within_s=self._redeem_s_left())
+        before = set(self._trained)
+        fresh = [key for key in batch.keys if key not in before]
+        self._rows.abstain_without_tokens(batch.partition_id, fresh)
         self._rows.check_ceiling()
         self._searches.check(sample for sample, _ in self._rows.sessions(batch.keys).values())
-        self._rows.check_agent_loop_rewards(batch.partition_id, batch.keys)
+        self._settle(batch.partition_id, fresh)
+        done, treatments = self._advantages(batch, metrics)
+        if RowTreatment.MASKED in treatments.values():
+            done.reorder(interleaved(self._out_of_loss(done), self._ranks()))
+        return done
+
+    def _redeem_s_left(self) -> float | None:
+        """Seconds for which the step may still wait for rewards; None for all of ``redeem_s``."""
+        return None
+
+    def _settle(self, partition_id: str, keys: list[str]) -> None:
+        """Check and settle whole groups whose rewards are known, and write the rewards."""
+        self._rows.check_agent_loop_rewards(partition_id, keys)
         if self._shaped:
-            self._rows.check_lengths(batch.partition_id, batch.keys)
+            self._rows.check_lengths(partition_id, keys)
+        baseline = has_group_baseline(estimator_in(self.config))
+        self._settled |= self._rows.settle(keys, group_baseline=baseline)
+        self._trained += keys
+        self._rows.write(partition_id, keys)
+
+    def _advantages(
+        self, batch: KVBatchMeta, metrics: dict[str, Any]
+    ) -> tuple[KVBatchMeta, dict[str, RowTreatment]]:
+        """The settled rows with their advantages, and the rows' treatments by key."""
         estimator = estimator_in(self.config)
-        settled = self._rows.settle(batch.keys, group_baseline=has_group_baseline(estimator))
-        self._settled |= settled
-        self._trained += batch.keys
-        self._rows.write(batch.partition_id, batch.keys)
         compute = super()._compute_advantage
+        settled = {key: self._settled[key] for key in batch.keys if key in self._settled}
         treatments = {key: one.treatment for key, one in settled.items()}
         done = advantages(
             batch,
@@ -161,9 +189,7 @@ class TicketTrainer(PPOTrainer):
             whitened=whitens(estimator),
             paired=needs_two_responses(estimator),
         )
-        if RowTreatment.MASKED in treatments.values():
-            done.reorder(interleaved(self._out_of_loss(done), self._ranks()))
-        return done
+        return done, treatments
 
     def _out_of_loss(self, batch: KVBatchMeta) -> list[bool]:
         """By row of the batch, whether it is out of the loss: masked, or padding."""
@@ -301,7 +327,75 @@ class TicketTrainer(PPOTrainer):
 
 @register_trainer("zerowait")
 class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
-    """Synchronous steps."""
+    """Synchronous steps, whose gradient is computed while the last rewards are still missing.
+
+    Args:
+        config: verl's whole configuration.
+
+    Raises:
+        ConfigError: as `TicketTrainer`, or ``early_gradients`` is ``on`` where parts of a step
+            would not add up to one update.
+    """
+
+    _early: bool = False
+    _parts: UpdateParts | None = None
+    _idle_s: float = 0.0
+
+    def __init__(self, config: Any) -> None:
+        chosen = settings_in(config).early_gradients
+        self._early, why = wants_early_gradients(config, chosen)
+        if why is not None:
+            _LOG.warning("zerowait: no gradients before the last reward of a step, since %s", why)
+        super().__init__(config)
+
+    def _init_resource_pool_mgr(self) -> None:
+        super()._init_resource_pool_mgr()
+        if self._early:
+            for role in (Role.ActorRolloutRef, Role.ActorRollout):
+                if role in self.role_worker_mapping:
+                    self.role_worker_mapping[role] = ray.remote(PartWorker)
+
+    def on_step_begin(self) -> None:
+        """As `TicketTrainer`'s; nothing of the step's gradient is there yet."""
+        super().on_step_begin()
+        self._parts, self._idle_s = None, 0.0
+
+    def _compute_advantage(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        # several outputs of a session may make more rows, which verl trains on in several updates
+        if self._early and len(batch) == rows_of_update(self.config):
+            self._parts = UpdateParts(
+                self.actor_rollout_wg, self.config, ranks=self._ranks(), whole=batch
+            )
+            self._idle_s = self._parts.send_while_waiting(
+                self._rows, self._advantages_of_part, redeem_s=self._settings.redeem_s
+            )
+            self._rows.step.exposed_s += self._idle_s
+        return super()._compute_advantage(batch, metrics)
+
+    def _redeem_s_left(self) -> float | None:
+        return max(0.0, self._settings.redeem_s - self._idle_s) if self._idle_s else None
+
+    def _advantages_of_part(self, part: KVBatchMeta) -> KVBatchMeta:
+        """Whole groups whose rewards are known, with their advantages."""
+        self._rows.abstain_without_tokens(part.partition_id, part.keys)
+        self._settle(part.partition_id, list(part.keys))
+        done, _ = self._advantages(part, {})  # those of all rows together are the step's metrics
+        return done
+
+    def _update_actor(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+        parts = self._parts
+        if parts is None or not parts.sent:
+            metrics["reward/early_gradients"] = metrics["timing_s/early_gradients"] = 0.0
+            return super()._update_actor(batch, metrics)
+        real = sum(not tag.get("is_padding") for tag in batch.tags)
+        metrics["reward/early_gradients"] = len(parts.sent) / real
+        metrics["timing_s/early_gradients"] = parts.early_s
+
+        def finish(batch: KVBatchMeta, metrics: dict[str, Any]) -> KVBatchMeta:
+            metrics.update(parts.finish(batch))
+            return batch
+
+        return self._update_unless_empty(batch, metrics, finish)
 
 
 @register_trainer("zerowait_colocate_async")
