@@ -105,7 +105,7 @@ def test_each_endpoint_of_each_judge_is_asked_once_past_its_gate(config, zerowai
         urls = one.url, two.url
     assert done.returncode == 0, done.stdout + done.stderr
     rows = [line.split() for line in done.stdout.splitlines() if "/v1" in line]
-    assert [(row[0], row[1], row[4]) for row in rows] == [
+    assert [(row[0], row[1], row[5]) for row in rows] == [
         ("q", urls[0], "m"),
         ("q", urls[1], "other"),
         ("r", urls[0], "m"),

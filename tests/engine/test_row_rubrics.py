@@ -2,15 +2,19 @@
 
 import asyncio
 import json
+import pickle
 import random
 import re
 from fractions import Fraction
+from pathlib import Path
 
 import msgspec
 import pytest
 
 import zerowait
 from zerowait import Abstain, Engine, Sample, Score
+from zerowait.config import Endpoint, Judge, VerdictRule
+from zerowait.judge import decode_reply, load_rubric, row_calls, row_rubric, whole_question
 from zerowait.testing import FakeJudge, Script
 
 WORDS = [f"word{number}" for number in range(30)]
@@ -443,3 +447,19 @@ def test_settings_that_do_not_fit_are_refused(judge, problem):
     config = {"components": {"q": {"judge": "q"}}, "judges": {"q": J | judge}}
     with pytest.raises(zerowait.ConfigError, match=re.escape(problem)):
         Engine(config)
+
+
+@pytest.mark.parametrize("verdict", [{}, {"quorum": 0.5}, {"aggregate": "implicit"}])
+def test_the_reader_of_a_rows_question_travels_to_the_shard_that_owns_its_key(verdict):
+    rule = VerdictRule(rubric="extra.rubric", **verdict)
+    judge = Judge(endpoints=[Endpoint(base_url="http://127.0.0.1:1/v1", model="m")], verdict=rule)
+    rubric = load_rubric(judge.rubric, base=Path())
+    criteria = row_rubric(Sample("?", "x", extra={"rubric": RUBRIC}), rule)
+    if rule.aggregation == "implicit":
+        question, said = whole_question(judge, rubric, criteria), '{"score": 10}'
+    else:
+        question, said = row_calls(judge, rubric, criteria)[0].question, '{"C1": true, "C2": 1}'
+    for each in (question, question.fallback):
+        there = pickle.loads(pickle.dumps(each.read))
+        reply = decode_reply(json.dumps({"choices": [{"message": {"content": said}}]}).encode())
+        assert there(reply) == each.read(reply)

@@ -33,7 +33,8 @@ RULES = [
     VerdictRule(choice=["correct", "partly", "incorrect"]),
 ]
 ONE_TO_TEN = RULES[0]
-ON_ONE_RESPONSE = [name for name in BUILT_IN if name not in ("pairwise", "ranking")]
+COMPARING_OR_OF_ROW = ("pairwise", "ranking", "row_rubric", "row_rubric_whole")
+ON_ONE_RESPONSE = [name for name in BUILT_IN if name not in COMPARING_OR_OF_ROW]
 QUALITY = load_rubric("quality", base=Path())
 MONITOR = Rubric("monitor", "1", "Judge.", "{{extra.reasoning}}\n{{reply_format}}")
 LEVELS = Rubric("levels", "1", "Judge.", "{{response}}{{extra.level}}{{reply_format}}")
