@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -135,9 +136,12 @@ def engine_runs(tmp_path_factory, hold_port):
     shape = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": 64}
     config = Qwen2Config(num_attention_heads=2, num_key_value_heads=1, **shape)
     Qwen2ForCausalLM(config).save_pretrained(folder)
-    with hold_port() as port:
+    with hold_port() as port, ExitStack() as ends:
         ranks = [a_rank(rank, port, folder) for rank in range(2)]
-        outputs = [process.communicate(timeout=300) for process in ranks]
+        for process in ranks:
+            ends.enter_context(process)
+            ends.callback(process.kill)
+        outputs = [process.communicate(timeout=840) for process in ranks]
     assert [process.returncode for process in ranks] == [0, 0], outputs[0][1][-3000:]
     lines = [line for line in outputs[0][0].splitlines() if line.startswith('{"case"')]
     return {found["case"]: found for found in map(json.loads, lines)}
@@ -166,6 +170,7 @@ PACKED = ("actor/pg_clipfrac", "actor/ppo_kl", "actor/pg_clipfrac_lower")
 MEASURED = ("mfu", "perf/")
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES)
 def test_parameters_after_five_steps_in_parts_are_those_of_five_updates_but_for_rounding(
     engine_runs, case
@@ -175,6 +180,7 @@ def test_parameters_after_five_steps_in_parts_are_those_of_five_updates_but_for_
     assert found["apart"] < 1e-4
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("case", CASES)
 def test_metrics_of_an_update_in_parts_are_those_of_one(engine_runs, case):
     """Apart from means over micro-batches, which are packed otherwise."""
