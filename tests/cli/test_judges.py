@@ -25,6 +25,7 @@ NAMES = [re.search(r"judge: (\w+)", snippet)[1] for snippet in SNIPPETS]
 SAYS = {
     "preference": ["judge preference: rubric reward model; its number as it is; 1 call a sample"],
     "helpful": ["judge helpful: rubric quality; /score of an object by helpful.json; 1 call a sample"],
+    "sure": ["judge sure: rubric sure; one of yes, no, by probability; 1 call a sample"],
     "graded": ["judge graded: rubric graded; integer 1 to 10; criteria logic 3, style 1 apart; 2 calls a sample"],
     "voted": ["judge voted: rubric reference; one of correct, incorrect; 5 votes by majority, 3 needed; 5 calls a sample"],
     "panel": [
@@ -51,14 +52,16 @@ def answer(body):
         return f"Verdict: {labels[0]}"
     if "JSON schema" in text:
         return json.dumps({"reason": "Short.", "score": 4, "complete": True})
-    words = re.search(r"where WORD is one of: (\w+)", text)
+    words = re.search(r"(?:where WORD is one of: |exactly one word, )(\w+)", text)
     return f"Verdict: {words[1]}" if words else "Score: 1"
 
 
 @pytest.fixture
 def folder(tmp_path):
     (tmp_path / "helpful.json").write_text(re.search(r"```json\n(.*?)```", KINDS, re.DOTALL)[1])
-    (tmp_path / "graded.md").write_text(re.search(r"```markdown\n(.*?)```", KINDS, re.DOTALL)[1])
+    rubrics = re.findall(r"```markdown\n(.*?)```", KINDS, re.DOTALL)
+    for name, word in (("graded.md", "criteria:"), ("sure.md", "answers the question correctly")):
+        (tmp_path / name).write_text(next(rubric for rubric in rubrics if word in rubric))
     return tmp_path
 
 

@@ -191,7 +191,7 @@ class ProbabilityForm:
         answer = split_thinking(place.text).answer
         found = find_claim(answer, reader_for(self.rule))
         if isinstance(found, str):
-            rest = place.text[place.start + len(written) :].lstrip(_LEADING[:-2])
+            rest = place.text[place.start + len(written) :].lstrip("*_`\"'")
             ends_clause = self.rule.choice is not None and rest[:1] in _CLAUSE_ENDS
             alone = not any(
                 name != self._folded(written) and _has(name, rest) for name in self._names
