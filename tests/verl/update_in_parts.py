@@ -17,7 +17,7 @@ from verl.utils.metric import reduce_metrics
 from zerowait.verl.launch.composed_config import compose_config
 from zerowait.verl.launch.overrides import arguments, base_overrides
 from zerowait.verl.launch.training_setup import TrainingSetup
-from zerowait.verl.part_worker import FIRST, LAST, TOKENS, PartWorker
+from zerowait.verl.part_worker import FIRST_PART, LAST_PART, TOKENS, PartWorker
 
 ACTOR, ROLLOUT = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
 STEPS = 5
@@ -121,7 +121,7 @@ def in_parts(worker, actor, step, rank):
         last = place == len(parts) - 1
         if last:
             assert not distance(before, parameters(worker))
-        infos = {FIRST: place == 0, LAST: last, TOKENS: true if last else guessed}
+        infos = {FIRST_PART: place == 0, LAST_PART: last, TOKENS: true if last else guessed}
         output = worker.update_part(batch(columns, some, actor, **infos))
     return reduce_metrics(tu.get(output, "metrics"))
 

@@ -11,7 +11,7 @@ import msgspec
 from zerowait.config.checks import positive
 from zerowait.config.group_verdict import GroupVerdict
 
-Aggregate: TypeAlias = Literal["points", "weighted_mean", "all", "implicit"]
+RubricAggregate: TypeAlias = Literal["points", "weighted_mean", "all", "implicit"]
 """How the verdicts on a row's criteria become one reward; see `RowRubricVerdict`."""
 
 CATEGORIES: Final = {"essential": 1.0, "important": 0.7, "optional": 0.3, "pitfall": -0.9}
@@ -53,13 +53,13 @@ class RowRubricVerdict(GroupVerdict, frozen=True, kw_only=True, forbid_unknown_f
     """
 
     rubric: str | None = None
-    aggregate: Aggregate | None = None
+    aggregate: RubricAggregate | None = None
     clip: bool | None = None
     tags: list[str] | None = None
     categories: dict[str, float] | None = None
 
     @property
-    def aggregation(self) -> Aggregate:
+    def aggregation(self) -> RubricAggregate:
         """`aggregate`, with its default."""
         return self.aggregate or "points"
 

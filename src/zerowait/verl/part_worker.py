@@ -18,8 +18,8 @@ from verl.utils.metric.utils import AggregationType, Metric
 from verl.utils.py_functional import append_to_dict
 from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker
 
-FIRST: Final = "first_part"
-LAST: Final = "last_part"
+FIRST_PART: Final = "first_part"
+LAST_PART: Final = "last_part"
 TOKENS: Final = "step_tokens"
 """Names in a part's data: whether it begins and ends the update, and the step's loss tokens."""
 
@@ -39,7 +39,7 @@ class PartTrainingWorker(TrainingWorker):
     def update_part(self, data: TensorDict) -> TensorDict | None:
         """Add a part's gradient; the last part also steps the optimizer and returns the metrics."""
         tu.maybe_fix_3d_position_ids(data)
-        first, last, tokens = (tu.pop(data, name) for name in (FIRST, LAST, TOKENS))
+        first, last, tokens = (tu.pop(data, name) for name in (FIRST_PART, LAST_PART, TOKENS))
         self._set_defaults(data)
         engine, grad_norm, rate = self.engine, None, None
         with engine.train_mode(zero_grad_on_exit=last), Timer(logger=None) as timer:

@@ -12,7 +12,7 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
-from zerowait.verl.part_worker import FIRST, LAST, TOKENS
+from zerowait.verl.part_worker import FIRST_PART, LAST_PART, TOKENS
 from zerowait.verl.rewards.advantage import row_sums
 from zerowait.verl.rewards.row_rewards import RowRewards
 
@@ -139,8 +139,8 @@ class UpdateParts:
             whole = self._whole
             self._tokens = round(sum(row_sums(whole.partition_id, whole.keys, "loss_mask")))
         part.extra_info = {
-            FIRST: first,
-            LAST: last,
+            FIRST_PART: first,
+            LAST_PART: last,
             TOKENS: self._tokens,
             "calculate_entropy": bool(actor.calculate_entropy or actor.entropy_coeff != 0.0),
             "distillation_use_topk": False,
