@@ -175,5 +175,6 @@ def _add_commands() -> None:
         retriever,
         score,
         serve,
+        timeline,
         train,
     )
