@@ -5,10 +5,10 @@ import json
 import pytest
 
 from zerowait.cli.preflight import check_recipe
-from zerowait.cli.train import _outcome, begin_record
+from zerowait.cli.train import _outcome, begin_record, check_configuration
 from zerowait.errors import ConfigError
 from zerowait.testing import FakeJudge
-from zerowait.verl.launch.command import compose_arguments, setup_of
+from zerowait.verl.launch.command import compose_arguments, setup_of, uses_fused_kernels
 from zerowait.verl.launch.recipe import load_recipe
 from zerowait.verl.launch.steps import steps_of
 from zerowait.verl.launch.trainer_process import _steps
@@ -180,6 +180,84 @@ def test_the_steps_that_are_asked_for_are_those_that_verl_will_make(
     assert steps_of(recipe, overrides, rows=4) == steps
     command = compose_arguments(recipe, setup_of(recipe, "cpu"), overrides)
     assert f"trainer.total_epochs={epochs}" in command
+
+
+SHAPED = "components:\n  answer: {scorer: contains}\n  length: {shape: median_band}\n"
+
+
+@pytest.mark.parametrize(
+    ("batch", "trainer", "workers"),
+    [(256, "{mode: colocate_async}", 6), (256, "{mode: zerowait}", 1)],
+)
+def test_large_batches_with_a_shape_get_the_reward_workers_that_hold_them(
+    project, batch, trainer, workers
+):
+    (project / "reward.yaml").write_text(SHAPED)
+    change(project / "recipe.yaml", "batch: 2}", f"batch: {batch}}}\ntrainer: {trainer}")
+    change(project / "recipe.yaml", "{n: 2}", "{n: 8}")
+    assert check_configuration(load_recipe(project / "recipe.yaml"), {}) == workers
+
+
+@pytest.mark.parametrize("where", ["resources", "override"])
+def test_too_few_reward_workers_are_refused_before_anything_is_started(project, zerowait, where):
+    """A reward worker that dies would end no training: verl draws other prompts."""
+    (project / "reward.yaml").write_text(SHAPED)
+    change(project / "recipe.yaml", "batch: 2}", "batch: 64}\ntrainer: {mode: colocate_async}")
+    change(project / "recipe.yaml", "{n: 2}", "{n: 8}")
+    if where == "resources":
+        change(project / "recipe.yaml", "{device: cpu}", "{device: cpu, reward_workers: 1}")
+    overrides = ["reward.num_workers=1"] if where == "override" else []
+    done = zerowait("train", "recipe.yaml", *overrides)
+    assert done.returncode == 2, done.stderr
+    assert "1024 rows may wait for their siblings, and 1 reward workers hold 1000" in done.stderr
+    assert "set reward.num_workers=2" in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("rollout", "mode", "sequences"),
+    [
+        ("{n: 2}", "sync", 256),
+        ("{n: 64}", "sync", 512),
+        ("{n: 64}", "zerowait_colocate_async", 1024),
+        ("{n: 1000}", "sync", 1024),
+        ("{n: 64, max_num_seqs: 300}", "sync", 300),
+    ],
+)
+def test_an_engine_generates_all_responses_of_a_batch_at_once(project, rollout, mode, sequences):
+    change(project / "recipe.yaml", "batch: 2}", f"batch: 8}}\ntrainer: {{mode: {mode}}}")
+    change(project / "recipe.yaml", "{n: 2}", rollout)
+    recipe = load_recipe(project / "recipe.yaml")
+    command = compose_arguments(recipe, setup_of(recipe, "cuda"), {})
+    assert f"actor_rollout_ref.rollout.max_num_seqs={sequences}" in command
+
+
+_SQUARES = "actor_rollout_ref.actor.calculate_sum_pi_squared"
+_FUSED = "actor_rollout_ref.model.use_fused_kernels"
+
+
+@pytest.mark.parametrize(
+    ("parts", "config", "device", "fused"),
+    [
+        ({}, '{"model_type": "qwen3"}', "cuda", (True, "")),
+        ({}, '{"model_type": "qwen3"}', "cpu", (False, "")),
+        ({"{path: model}": "{path: model, flash_attention: true}"}, "{}", "cuda", (False, "")),
+        ({}, '{"model_type": "gemma2"}', "cuda", (False, "of the type gemma2 they were not")),
+        ({}, "not JSON", "cuda", (False, "config.json of model could not be read")),
+        ({"name: test": f"verl: {{{_SQUARES}: true}}"}, "{}", "cuda", (False, "distribution")),
+        ({"name: test": f"verl: {{{_FUSED}: true}}"}, "{}", "cuda", (False, "")),
+    ],
+)
+def test_log_probabilities_are_fused_where_that_is_exact_and_flash_attn_is_not_used(
+    project, parts, config, device, fused
+):
+    (project / "model" / "config.json").write_text(config)
+    for old, new in parts.items():
+        change(project / "recipe.yaml", old, new)
+    use, why = uses_fused_kernels(load_recipe(project / "recipe.yaml"), device, {})
+    assert use is fused[0]
+    assert fused[1] in why
+    assert bool(fused[1]) == bool(why)
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,25 @@
 import json
 import math
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from zerowait.observe.timeline import (
+    GRADIENTS,
+    LOG_PROBS,
+    ROLLOUT,
+    THEMES,
+    WEIGHTS,
+    draw_step,
+    read_step,
+)
 from zerowait.testing import FakeJudge, Latency, Script
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 STRAGGLER_S = 10.0
-STEPS = 2
+STEPS, PROMPTS = 2, 8
 MEASURED = ("original_score", "quality_reward", "length_penalty", "response_length")
 SHOWN = {
     *(f"reward/{name}" for name in ("mean", "std", "abstained", "exposed_reward_s")),
@@ -131,3 +141,15 @@ def test_responses_are_there_before_the_last_of_them_is_judged(tickets):
     late = {step: seconds for step, seconds in judged_s.items() if seconds > STRAGGLER_S}
     assert late
     assert all(tickets.steps[step]["timing_s/gen"] < seconds for step, seconds in late.items())
+
+
+def test_the_record_tells_when_each_phase_of_a_step_began_and_the_step_can_be_drawn(tickets):
+    for step in range(1, STEPS + 1):
+        times, logged = read_step(tickets.run, step), tickets.steps[step]
+        assert {ROLLOUT, LOG_PROBS, GRADIENTS, WEIGHTS} <= {phase.name for phase in times.phases}
+        for before, after in pairwise(times.phases):
+            assert before.ended_at <= after.began_at + 0.05
+        assert times.ended_at - times.began_at <= logged["timing_s/step"] + 0.05
+        assert times.waited_s == pytest.approx(logged["reward/exposed_reward_s"], abs=1.0)
+        assert len(times.groups) == PROMPTS
+        assert draw_step(times, THEMES["light"], title="run").count("<rect") > PROMPTS

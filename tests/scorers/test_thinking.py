@@ -12,6 +12,11 @@ CALL = '<tool_call>{"name": "f", "arguments": {}}</tool_call>'
 # the rule: an answer that is worth 1, its gold, options
 ANSWERS = {
     "by_data_source": ("#### 72", "72", {}),
+    "constraints": (
+        "It is Paris.",
+        {"instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["Paris"]}]},
+        {},
+    ),
     "contains": ("It is Paris.", "Paris", {}),
     "gsm8k": ("#### 72", "72", {}),
     "gsm8k, flexible": ("It is 72.", "72", {"method": "flexible"}),
@@ -30,8 +35,8 @@ ANSWERS = {
     "regex, gold": ("Answer: B", "B", {"pattern": r"Answer: (\w)", "equals_gold": True}),
     "toolcall": (CALL, [{"name": "f", "arguments": {}}], {}),
 }
-# `format` is about the tags themselves, and `column` reads no response.
-READ_NO_ANSWER = {"column", "format"}
+# `format` is about the tags themselves, `column` reads no response, and `code` runs in a sandbox.
+READ_NO_ANSWER = {"code", "column", "format"}
 
 TAGS = [
     ("<think>", "</think>"),

@@ -1,10 +1,14 @@
 """What verl's own trainers are refused before they start."""
 
+import random
+from collections import Counter
+
 import pytest
 from omegaconf import OmegaConf
 
+from zerowait.config import load_config
 from zerowait.errors import ConfigError
-from zerowait.verl.rewards.streaming_rules import check_streaming
+from zerowait.verl.rewards.streaming_rules import check_streaming, reward_workers
 
 REWARD = """
 components: {{quality: {{judge: q}}}}
@@ -13,15 +17,18 @@ on_failure: {policy}
 """
 
 
-def verl_config(*, n, estimator="grpo", batch=4, mode="sync", refill=False, own=None):
-    modes = {"trainer_mode": mode, "sync": {}, "colocate_async": {"num_warmup_batches": 1.5}}
+def verl_config(
+    *, n, estimator="grpo", batch=4, mode="sync", refill=False, own=None, warmup=1.5, workers=1
+):
+    modes = {"trainer_mode": mode, "sync": {}, "colocate_async": {"num_warmup_batches": warmup}}
+    modes["separate_async"] = {"num_warmup_batches": warmup}
     modes["sampler"] = {"sync_refill_failed_groups": refill}
     return OmegaConf.create(
         {
             "trainer": {"v1": modes},
             "data": {"train_batch_size": batch},
             "actor_rollout_ref": {"rollout": {"n": n}},
-            "reward": {"num_workers": 1, "zerowait": {"config": "reward.yaml"} | (own or {})},
+            "reward": {"num_workers": workers, "zerowait": {"config": "reward.yaml"} | (own or {})},
             "algorithm": {"adv_estimator": estimator},
         }
     )
@@ -89,6 +96,43 @@ def test_more_rows_than_the_workers_hold_waiting_are_refused(tmp_path, mode, bat
     assert check_streaming(path, verl_config(n=4, batch=batch - 1, mode=mode))
     with pytest.raises(ConfigError, match=r"1 reward workers hold 1000: set reward.num_workers=2"):
         check_streaming(path, verl_config(n=4, batch=batch, mode=mode))
+    check_streaming(path, verl_config(n=4, batch=batch, mode=mode, workers=2))
+
+
+@pytest.mark.parametrize(
+    ("mode", "batch", "workers"),
+    [
+        ("sync", 64, 1),
+        ("colocate_async", 64, 2),
+        ("separate_async", 64, 2),
+        ("sync", 256, 3),
+        ("colocate_async", 256, 6),
+        ("separate_async", 256, 6),
+        *((f"zerowait{rest}", batch, 1) for rest in ("", "_colocate_async") for batch in (64, 256)),
+    ],
+)
+def test_batches_of_any_size_get_the_workers_that_hold_them(tmp_path, mode, batch, workers):
+    path = tmp_path / "reward.yaml"
+    path.write_text(SHAPED)
+    config = verl_config(n=8, batch=batch, mode=mode, warmup=1)
+    assert reward_workers(load_config(path), config) == workers
+
+
+def test_rows_that_wait_for_nobody_need_one_worker(tmp_path):
+    path = tmp_path / "reward.yaml"
+    path.write_text("components: {answer: {scorer: qa_em}}")
+    assert reward_workers(load_config(path), verl_config(n=8, batch=4096)) == 1
+
+
+def test_no_worker_gets_more_rows_than_it_holds_although_verl_draws_it_for_each_row(tmp_path):
+    path = tmp_path / "reward.yaml"
+    path.write_text(SHAPED)
+    draw = random.Random(0)
+    for batch in (126, 200, 256, 300, 512):
+        workers = reward_workers(load_config(path), verl_config(n=8, batch=batch))
+        for _ in range(20):
+            counts = Counter(draw.choices(range(workers), k=8 * batch))
+            assert max(counts.values()) <= 1000
 
 
 COMPARED = """

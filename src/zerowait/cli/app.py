@@ -176,5 +176,6 @@ def _add_commands() -> None:
         retriever,
         score,
         serve,
+        timeline,
         train,
     )

@@ -23,8 +23,10 @@ from zerowait.verl.launch.command import (
     has_driver,
     refuse_ineffective_overrides,
     setup_of,
+    uses_fused_kernels,
 )
 from zerowait.verl.launch.composed_config import check_overrides, compose_yaml
+from zerowait.verl.launch.hydra_syntax import flattened
 from zerowait.verl.launch.launch_retry import run_with_retries
 from zerowait.verl.launch.log import tail
 from zerowait.verl.launch.overrides import environment
@@ -33,6 +35,7 @@ from zerowait.verl.launch.resume import resumed_step, validates_first
 from zerowait.verl.launch.steps import steps_of
 from zerowait.verl.launch.trainer_process import run_trainer
 from zerowait.verl.launch.weight_socket import weight_socket
+from zerowait.verl.rewards.streaming_rules import check_rewards, reward_workers
 
 _OPTIONS: Final = ("--dry-run", "--output", "--seed", "--help")
 
@@ -59,9 +62,17 @@ def train(
     loaded = load_recipe(recipe, output=output, seed=seed)
     _needs_verl()
     refuse_ineffective_overrides(loaded, extra)
-    check_configuration(loaded, extra)
+    workers = check_configuration(loaded, extra)
     check_recipe(loaded, extra, connect=not only_print)
-    setup = setup_of(loaded, device_of(loaded, runs_here=not only_print))
+    device = device_of(loaded, runs_here=not only_print)
+    fused, why = uses_fused_kernels(loaded, device, extra)
+    if why:
+        _print_message(
+            "log-probabilities will be computed one token at a time, which makes steps several "
+            f"times slower, because flash-attn is not used, and neither are fused kernels: {why}. "
+            "Install flash-attn and write model: {flash_attention: true}"
+        )
+    setup = setup_of(loaded, device, reward_workers=workers, fused_kernels=fused)
     command = compose_arguments(loaded, setup, extra)
     if only_print:
         print(compose_yaml(command))
@@ -124,15 +135,30 @@ def _refuse_options(overrides: Sequence[str]) -> None:
             raise ConfigError(f"{text}: zerowait train has no such option{hint}")
 
 
-def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> None:
-    """Raise a ConfigError for an override that does not fit verl's configuration.
+def check_configuration(recipe: Recipe, extra: Mapping[str, str]) -> int:
+    """The number of reward workers that the training's rows need.
 
     The configuration has the same keys on every device, so torch need not be loaded to find one.
+
+    Raises:
+        ConfigError: an override does not fit verl's configuration, or the trainer or its reward
+            workers would refuse it when they start.
     """
     device = recipe.resources.device
     if device == "auto":
         device = "cuda" if has_driver() else "cpu"
-    check_overrides(compose_arguments(recipe, setup_of(recipe, device), extra), extra, recipe)
+    command = compose_arguments(recipe, setup_of(recipe, device), extra)
+    config = check_overrides(command, extra, recipe)
+    needed = reward_workers(recipe.reward, config)
+    if recipe.resources.reward_workers is None and not _sets_reward_workers(recipe, extra):
+        config.reward.num_workers = needed
+    check_rewards(config)
+    return needed
+
+
+def _sets_reward_workers(recipe: Recipe, extra: Mapping[str, str]) -> bool:
+    given = flattened({**recipe.verl, **extra})
+    return "reward.num_workers" in {key.lstrip("+") for key in given}
 
 
 def _needs_verl() -> None:

@@ -69,6 +69,19 @@ class StatsRecord(msgspec.Struct, frozen=True, kw_only=True):
     hub: str = ""
 
 
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a training step, in Unix times.
+
+    Args:
+        name: verl's name of it (``gen``, ``old_log_prob``, ``update_actor``, ...), or ``wait``.
+        began_at, ended_at: Unix times in seconds.
+    """
+
+    name: str
+    began_at: float
+    ended_at: float
+
+
 class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """One row of ``waits.jsonl``: how long the trainer waited for the rewards of a training step.
 
@@ -76,10 +89,13 @@ class WaitRecord(msgspec.Struct, frozen=True, kw_only=True):
         step: of the training.
         exposed_s: seconds that the trainer waited for rewards and did nothing else, as it measured
             them.
+        phases: of the step, in the order in which they ended; each ``wait`` for a reward is a part
+            of another phase.
     """
 
     step: int
     exposed_s: float
+    phases: list[Phase] = []
 
 
 class Records:
@@ -280,6 +296,20 @@ def read_waits(folder: Path) -> dict[int, float]:
     if not (folder / WAITS).exists():
         return {}
     return {row.step: row.exposed_s for _, row in _read(folder / WAITS, WaitRecord)}
+
+
+def read_phases(folder: Path) -> dict[int, list[Phase]]:
+    """The phases of each training step that the trainer recorded, by step.
+
+    verl's own trainers record none.
+
+    Raises:
+        DataError: a line is damaged.
+    """
+    if not (folder / WAITS).exists():
+        return {}
+    rows = (row for _, row in _read(folder / WAITS, WaitRecord))
+    return {row.step: row.phases for row in rows if row.phases}
 
 
 def _read(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:

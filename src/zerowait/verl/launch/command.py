@@ -7,12 +7,13 @@ import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from zerowait.errors import ConfigError
 from zerowait.verl.early_gradients import MODE
+from zerowait.verl.launch.fused_kernels import fused_kernels
 from zerowait.verl.launch.hydra_syntax import flattened, given_twice, read
 from zerowait.verl.launch.ignored_keys import examine
 from zerowait.verl.launch.overrides import arguments, base_overrides, merged_overrides
@@ -61,12 +62,26 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
+_MIN_SEQS: Final = 256
+"""verl's own number."""
+_MAX_SEQS: Final = 1024
+"""vLLM reserves memory for the logits of so many responses."""
+
+
+def setup_of(
+    recipe: Recipe,
+    device: Literal["cpu", "cuda"],
+    *,
+    reward_workers: int = 1,
+    fused_kernels: bool = False,
+) -> TrainingSetup:
     """The recipe as a `TrainingSetup`.
 
     Args:
         recipe: the recipe.
         device: from `device_of`.
+        reward_workers: where the recipe has no number, as many as its rows need.
+        fused_kernels: compute log-probabilities with them.
 
     Raises:
         ConfigError: the recipe needs a GPU, and `device` is ``cpu``.
@@ -85,6 +100,8 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
         engine=_engine(recipe),
         backend=resources.backend,
         flash_attention=recipe.model.flash_attention and device == "cuda",
+        fused_kernels=fused_kernels,
+        max_num_seqs=_max_num_seqs(recipe),
         prompt_key=data.prompt_key,
         prompts=data.batch,
         responses=recipe.rollout.n,
@@ -102,13 +119,46 @@ def setup_of(recipe: Recipe, device: Literal["cpu", "cuda"]) -> TrainingSetup:
         folder=recipe.output,
         logger=recipe.schedule.logger,
         seed=recipe.seed,
-        reward_workers=resources.reward_workers,
+        reward_workers=resources.reward_workers or reward_workers,
         ray_address=resources.ray_address,
     )
 
 
 def _engine(recipe: Recipe) -> Literal["transformers", "vllm", "sglang"]:
     return "transformers" if recipe.rollout.engine == "auto" else recipe.rollout.engine
+
+
+def _max_num_seqs(recipe: Recipe) -> int:
+    """The recipe's number, or all responses that are asked for at once, within limits.
+
+    The asynchronous modes ask for another batch while one is trained on. With fewer than are asked
+    for, the last responses begin when the first have ended.
+    """
+    if recipe.rollout.max_num_seqs is not None:
+        return recipe.rollout.max_num_seqs
+    batches = 2 if "async" in recipe.trainer.mode else 1
+    return min(_MAX_SEQS, max(_MIN_SEQS, batches * recipe.data.batch * recipe.rollout.n))
+
+
+def uses_fused_kernels(
+    recipe: Recipe, device: Literal["cpu", "cuda"], extra: Mapping[str, str]
+) -> tuple[bool, str]:
+    """Whether the policy's log-probabilities are computed by fused kernels, and if not, why.
+
+    The reason is empty where they are not needed: on a CPU, with flash-attn, under Megatron.
+
+    Args:
+        recipe: the recipe.
+        device: from `device_of`.
+        extra: overrides from the command line.
+    """
+    plain = recipe.model.flash_attention or recipe.resources.backend == "megatron"
+    if device == "cpu" or plain:
+        return False, ""
+    overrides = {key.lstrip("+"): v for key, v in flattened({**recipe.verl, **extra}).items()}
+    if "actor_rollout_ref.model.use_fused_kernels" in overrides:
+        return False, ""
+    return fused_kernels(recipe.path(recipe.model.path), recipe.model.path, overrides)
 
 
 def _separate(recipe: Recipe) -> dict[str, Any]:

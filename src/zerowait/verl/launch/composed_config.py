@@ -73,15 +73,17 @@ def compose_yaml(command: Sequence[str]) -> str:
 
 def check_overrides(
     command: Sequence[str], extra: Mapping[str, str], recipe: Recipe | None = None
-) -> None:
-    """Raise a ConfigError for the first override with an unknown key or a value of the wrong type.
-
-    The message is one line with the nearest valid name, and for the recipe with file and line.
+) -> Any:
+    """The whole configuration of verl, once the user's overrides were found to fit it.
 
     Args:
         command: the trainer's whole command line, which includes the user's overrides.
         extra: the user's overrides from the command line.
         recipe: the recipe with the user's other overrides under ``verl:``.
+
+    Raises:
+        ConfigError: for the first override with an unknown key or a value of the wrong type, in one
+            line with the nearest valid name, and for the recipe with file and line.
     """
     from hydra.errors import HydraException
     from omegaconf.errors import OmegaConfBaseException
@@ -108,6 +110,7 @@ def check_overrides(
     for argument in changed:
         check.values(argument, plain, whole)
     check.early_gradients(whole)
+    return whole
 
 
 class _Check:

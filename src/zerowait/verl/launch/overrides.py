@@ -116,6 +116,7 @@ def _files(setup: TrainingSetup, model: str) -> dict[str, object]:
 def _actor(setup: TrainingSetup) -> dict[str, object]:
     actor, ref = "actor_rollout_ref.actor", "actor_rollout_ref.ref"
     overrides: dict[str, object] = {
+        "actor_rollout_ref.model.use_fused_kernels": setup.fused_kernels,
         "algorithm.adv_estimator": setup.estimator,
         f"{actor}.optim.lr": setup.learning_rate,
         f"{actor}.ppo_mini_batch_size": setup.prompts // setup.updates_per_sync,
@@ -176,6 +177,7 @@ def _rollout(setup: TrainingSetup) -> dict[str, object]:
         f"{rollout}.n": setup.responses,
         f"{rollout}.temperature": setup.temperature,
         f"{rollout}.seed": setup.seed,
+        f"{rollout}.max_num_seqs": setup.max_num_seqs,
         f"{rollout}.dtype": "bfloat16" if setup.bfloat16 else "float32",
         f"{rollout}.tensor_model_parallel_size": 1,
         f"{rollout}.calculate_log_probs": True,

@@ -79,14 +79,19 @@ class Rollout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             GPU.
         n: responses per prompt.
         temperature: of training responses; validation is greedy.
+        max_num_seqs: responses that one engine generates at a time; default: as many as are asked
+            for at once, between 256 and 1024.
     """
 
     engine: Literal["auto", "transformers", "vllm", "sglang"] = "auto"
     n: int = 8
     temperature: float = 1.0
+    max_num_seqs: int | None = None
 
     def __post_init__(self) -> None:
         _count("n", self.n)
+        if self.max_num_seqs is not None:
+            _count("max_num_seqs", self.max_num_seqs)
         not_negative("temperature", self.temperature)
 
 
@@ -230,7 +235,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         weight_transfer: how new weights get to those rollouts: ``gloo`` is zerowait's and runs
             anywhere; ``nccl`` is verl's and needs GPUs and the package cupy. ``auto`` is ``nccl``
             for ``vllm`` and ``sglang``.
-        reward_workers: number of verl's reward processes, which pass samples on to the hub.
+        reward_workers: number of verl's reward processes, which pass samples on to the hub;
+            default: as many as hold the rows that wait for their siblings.
         ray_address: of a running Ray cluster; None starts Ray on this machine.
     """
 
@@ -241,7 +247,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rollout_devices: int | None = None
     rollout_nodes: int | None = None
     weight_transfer: Literal["auto", "gloo", "nccl"] = "auto"
-    reward_workers: int = 1
+    reward_workers: int | None = None
     ray_address: str | None = None
 
     def __post_init__(self) -> None:

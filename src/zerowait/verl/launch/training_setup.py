@@ -35,6 +35,8 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
         micro_batch: sequences of full length per forward and backward pass on one device.
         half_precision: compute in bfloat16; None does so on GPUs only.
         flash_attention: whether the trainer has the flash-attn package.
+        fused_kernels: compute the policy's log-probabilities with verl's fused kernels.
+        max_num_seqs: responses that one engine generates at a time.
         validate_every, save_every: in steps; 0 is never. Validation also runs before the first
             step and after the last.
         name: of the run.
@@ -71,6 +73,8 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
     micro_batch: int = 8
     half_precision: bool | None = None
     flash_attention: bool = False
+    fused_kernels: bool = False
+    max_num_seqs: int = 256
     validate_every: int = 0
     save_every: int = 0
     name: str = "run"

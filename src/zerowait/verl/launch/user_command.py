@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from zerowait.config import load_config
-from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError, DataError
 from zerowait.verl.launch.composed_config import check_overrides, compose_config
 from zerowait.verl.launch.data_columns import check_data_file
@@ -90,18 +88,13 @@ def _input_problems(config: Any, given_keys: set[str]) -> Iterator[str]:
 
 
 def _check_reward(config: Any) -> None:
-    from zerowait.verl.rewards.settings import check_ticketed, gives_tickets, settings_in
-    from zerowait.verl.rewards.streaming_rules import check_streaming
-    from zerowait.verl.rewards.turn_rewards import check_turn_rewards
+    from zerowait.verl.rewards.settings import settings_in
+    from zerowait.verl.rewards.streaming_rules import check_rewards, check_streaming
 
-    settings = settings_in(config)
-    if gives_tickets(config) and config.reward.reward_manager.name == "zerowait":
-        check_ticketed(config)
-        rewards = load_config(settings.config)
-        compile_plan(rewards)
-        check_turn_rewards(rewards, config)
+    if config.reward.reward_manager.name == "zerowait":
+        check_rewards(config)
     else:
-        check_streaming(settings.config, config)
+        check_streaming(settings_in(config).config, config)
 
 
 def _file_problems(files: Any, prompt_key: str) -> Iterator[str]:

@@ -6,13 +6,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import transfer_queue as tq
 from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
 from zerowait.errors import ConfigError, JudgementError
+from zerowait.hub import Phase
 from zerowait.hub.tickets import ticket_of
 from zerowait.types import FailureKind, Reward, Sample
 from zerowait.verl.response_mask import NOTHING_WRITTEN
@@ -27,6 +28,9 @@ from zerowait.verl.rewards.tickets import ticket_in
 from zerowait.verl.rewards.turn_rewards import turn_places
 from zerowait.verl.rows import MODEL_TOKENS
 
+WAIT: Final = "wait"
+_SAME_WAIT_S: Final = 0.1
+
 
 class StepCounts(msgspec.Struct, kw_only=True):
     """What a step's rewards cost in time, and how many of them abstained.
@@ -35,11 +39,19 @@ class StepCounts(msgspec.Struct, kw_only=True):
         exposed_s: seconds in which the trainer only waited for rewards.
         rewards: rewards that arrived.
         abstained: those without a value, by component and failure.
+        waits: when the trainer waited for rewards; waits that follow each other are one.
     """
 
     exposed_s: float = 0.0
     rewards: int = 0
     abstained: Counter[str] = msgspec.field(default_factory=Counter)
+    waits: list[Phase] = []
+
+    def waited_since(self, began_at: float) -> None:
+        """Keep a wait that ends now; `began_at` is a Unix time."""
+        if self.waits and began_at - self.waits[-1].ended_at < _SAME_WAIT_S:
+            began_at = self.waits.pop().began_at
+        self.waits.append(Phase(name=WAIT, began_at=began_at, ended_at=time.time()))
 
 
 class RowRewards:
@@ -114,10 +126,11 @@ class RowRewards:
         Raises:
             JudgementError, HubLostError: a reward cannot be had, and training has to stop.
         """
-        started = time.monotonic()
+        started, began_at = time.monotonic(), time.time()
         limit_s = self._redeem_s if within_s is None else within_s
         self._keep(self._redeemer.collect(self._awaited(keys), within_s=limit_s))
         self.step.exposed_s += time.monotonic() - started
+        self.step.waited_since(began_at)
 
     def has_ticket(self, key: str) -> bool:
         """Whether this row, which was read, gets its reward from the hub."""
@@ -270,7 +283,9 @@ class RowRewards:
 
     def wait_for_change(self, within_s: float) -> None:
         """Return when a reward has arrived, or after `within_s` seconds."""
+        began_at = time.time()
         self._redeemer.wait_for_change(within_s)
+        self.step.waited_since(began_at)
 
     def _with_ticket(self, keys: Iterable[str]) -> dict[str, Sample]:
         samples = {key: self._samples.get(key) for key in keys}

@@ -16,13 +16,40 @@ from zerowait.engine.combine import policy_for
 from zerowait.engine.plan import compile_plan
 from zerowait.errors import ConfigError
 from zerowait.types import Abstain, FailureKind
+from zerowait.verl.agent_loop_check import check_agent_loop
 from zerowait.verl.estimators import ESTIMATORS, check_estimator, estimator_in, has_group_baseline
 from zerowait.verl.rewards.filter_metric import check_filter_metric
+from zerowait.verl.rewards.settings import check_ticketed, gives_tickets, settings_in
 from zerowait.verl.rewards.turn_rewards import check_turn_rewards
 from zerowait.verl.trainer_modes import BASE_MODES
 
-_ROWS_PER_WORKER = 1000
+_ROWS_OF_A_WORKER = 1000
 """Ray runs at most so many calls of one asynchronous actor at a time."""
+_ROWS_OF_EACH = 800
+"""Rows for each of several workers: verl draws a worker for every row, so that one gets more than
+its share; 1000 are seven standard deviations above 800."""
+
+
+def check_rewards(verl_config: Any) -> None:
+    """Raise a ConfigError for whatever the trainer and its reward workers refuse when they start.
+
+    A reward worker that dies ends no training: verl draws other prompts, or says nothing.
+
+    Args:
+        verl_config: verl's whole configuration, with the reward manager ``zerowait``.
+    """
+    settings = settings_in(verl_config)
+    check_agent_loop(verl_config)
+    if not gives_tickets(verl_config):
+        check_streaming(settings.config, verl_config)
+        return
+    check_ticketed(verl_config)
+    config = load_config(settings.config)
+    compile_plan(config)
+    check_filter_metric(config, verl_config.algorithm.get("filter_groups"), streaming=False)
+    refuse_lone_comparison(config, int(verl_config.actor_rollout_ref.rollout.n))
+    check_estimator(verl_config)
+    check_turn_rewards(config, verl_config)
 
 
 def check_streaming(path: str | Path, verl_config: Any) -> bool:
@@ -46,15 +73,31 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     check_estimator(verl_config)
     check_turn_rewards(config, verl_config)
     _refuse_neutral_alone(config, verl_config)
-    rows = _max_open_rows(verl_config)
-    workers = int(verl_config.reward.num_workers)
-    if plan.waits_for_siblings and rows > workers * _ROWS_PER_WORKER:
-        needed = -(-rows // _ROWS_PER_WORKER)
+    workers, needed = int(verl_config.reward.num_workers), reward_workers(config, verl_config)
+    if workers < needed:
+        held = workers * _ROWS_OF_EACH if workers > 1 else _ROWS_OF_A_WORKER
         raise ConfigError(
-            f"{rows} rows may wait for their siblings, and {workers} reward workers hold "
-            f"{workers * _ROWS_PER_WORKER}: set reward.num_workers={needed}"
+            f"{_max_open_rows(verl_config)} rows may wait for their siblings, and {workers} reward "
+            f"workers hold {held}: set reward.num_workers={needed}; a recipe without "
+            "resources.reward_workers has as many as are needed"
         )
     return bool(plan.shapes)
+
+
+def reward_workers(config: RewardConfig, verl_config: Any) -> int:
+    """How many reward workers hold all rows that wait for their siblings at one time.
+
+    In verl's own modes a row stays in its worker until its reward is known. A row that finds no
+    room waits behind rows that wait for it. In the modes ``zerowait...`` rows are passed on.
+
+    Args:
+        config: the reward configuration.
+        verl_config: verl's whole configuration.
+    """
+    if gives_tickets(verl_config) or not compile_plan(config).waits_for_siblings:
+        return 1
+    rows = _max_open_rows(verl_config)
+    return 1 if rows <= _ROWS_OF_A_WORKER else math.ceil(rows / _ROWS_OF_EACH)
 
 
 def _max_open_rows(verl_config: Any) -> int:

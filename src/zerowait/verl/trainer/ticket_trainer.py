@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ray
 from transfer_queue import KVBatchMeta
@@ -58,12 +58,15 @@ from zerowait.verl.rewards.settings import RewardSettings, check_ticketed, setti
 from zerowait.verl.rewards.streaming_rules import has_shape, refuse_lone_comparison
 from zerowait.verl.rewards.turn_rewards import check_turn_rewards, pays_by_turn
 from zerowait.verl.trainer.interleave import interleaved
+from zerowait.verl.trainer.phase_times import PhaseTimes
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
 from zerowait.verl.trainer.update_parts import UpdateParts, rows_of_update
 from zerowait.verl.trainer_modes import BASE_MODES
 
 _LOG = logging.getLogger(__name__)
+_ADVANTAGES: Final = "adv"
+"""verl's name of the phase in which the trainer waits for rewards that are still missing."""
 
 
 class TicketTrainer(PPOTrainer):
@@ -123,6 +126,15 @@ class TicketTrainer(PPOTrainer):
     @trainer_mode.setter
     def trainer_mode(self, configured: str) -> None:
         del configured
+
+    @property
+    def timing_raw(self) -> PhaseTimes:
+        """Verl's seconds by phase of the step, with the times of the phases."""
+        return self._times
+
+    @timing_raw.setter
+    def timing_raw(self, fresh: dict[str, float]) -> None:
+        self._times = PhaseTimes(fresh)
 
     def fit(self, agent_loop_manager: Any) -> None:
         """As verl's; closes the connection to the hub with the training."""
@@ -232,13 +244,20 @@ class TicketTrainer(PPOTrainer):
         metrics.update(episode_metrics(sample for sample, _ in sessions.values()))
         metrics["reward/exposed_reward_s"] = self._rows.step.exposed_s
         if self._settings.record is not None:
-            waited = WaitRecord(step=global_steps, exposed_s=self._rows.step.exposed_s)
-            append_wait(Path(self._settings.record), waited)
+            append_wait(Path(self._settings.record), self._wait_record(global_steps))
         before, self._stats = self._stats, self._redeemer.stats()
         metrics.update(judge_metrics(before, self._stats, priced=self._priced))
         metrics.update(alarm_metrics(self._stats))
         if any(settled.treatment is not RowTreatment.TRAINED for settled in self._settled.values()):
             self._correct_scores(batch, metrics)
+
+    def _wait_record(self, step: int) -> WaitRecord:
+        """The step's phases, and the waits for rewards before its advantages."""
+        phases = self.timing_raw.phases
+        starts = [phase.began_at for phase in phases if phase.name == _ADVANTAGES]
+        counts = self._rows.step
+        waits = [wait for wait in counts.waits if starts and wait.ended_at > min(starts)]
+        return WaitRecord(step=step, exposed_s=counts.exposed_s, phases=[*phases, *waits])
 
     def _correct_scores(self, batch: KVBatchMeta, metrics: dict[str, Any]) -> None:
         """Replace verl's means over all rows by means over the rows that have a value.
