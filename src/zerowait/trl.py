@@ -120,7 +120,7 @@ class TrlReward:
         self._service = service
         self._batches = 0
         self._early: _EarlyRows | None = None
-        self._data: dict[str, dict[str, Any]] | None = None
+        self._data: dict[str, dict[str, Any] | None] | None = None
         self._opened: tuple[int, Rewards | RemoteRewards] | None = None
         self._shared: SharedService | None = None
 
@@ -241,16 +241,15 @@ class TrlReward:
         )
         early.rows[row] = sample, self._rewards(trainer).submit(sample)
 
-    def _rows_by_prompt(self, trainer: Any) -> dict[str, dict[str, Any]]:
-        """The columns of each prompt in the training data; of one that comes twice, none."""
+    def _rows_by_prompt(self, trainer: Any) -> dict[str, dict[str, Any] | None]:
+        """The columns of each prompt in the training data; None of one whose rows differ."""
         if self._data is None:
             self._data = {}
             for row in trainer.train_dataset:
                 columns = {key: value for key, value in row.items() if key not in _NO_COLUMNS}
                 key = _key(row["prompt"])
                 if self._data.setdefault(key, columns) != columns:
-                    self._data[key] = {}
-            self._data = {key: columns for key, columns in self._data.items() if columns}
+                    self._data[key] = None
         return self._data
 
     async def _rewards_of(self, batch: _Batch, samples: list[Sample]) -> list[Reward]:

@@ -178,9 +178,10 @@ def test_it_is_pickled_without_its_open_rewards_and_without_its_key_in_clear(rew
             again.close()
 
 
-def trained(tiny, tmp_path, function, steps=2, rollout_func=None, **arguments):
+def trained(tiny, tmp_path, function, steps=2, rollout_func=None, columns=None, **arguments):
     """A trainer that has trained, and the batches of rewards and advantages that it logged."""
-    rows = [{"prompt": f"capital of {name}?", "solution": "a"} for name in ("x", "y", "z", "w")]
+    columns = {"solution": "a"} if columns is None else columns
+    rows = [{"prompt": f"capital of {name}?"} | columns for name in ("x", "y", "z", "w")]
     config = trl.GRPOConfig(
         output_dir=str(tmp_path / "out"), max_steps=steps, per_device_train_batch_size=8,
         num_generations=4, max_completion_length=8, report_to=[], use_cpu=True, bf16=False,
@@ -235,7 +236,10 @@ def test_trls_trainer_logs_no_metric_for_what_was_not_measured(tiny, tmp_path, r
     assert trainer.state.log_history[0]["zerowait/abstained"] == 0.0
 
 
-def test_rows_are_judged_while_others_are_still_generated(tiny, tmp_path, reward, monkeypatch):
+@pytest.mark.parametrize("columns", [{"solution": "a"}, {}], ids=["columns", "prompts-alone"])
+def test_rows_are_judged_while_others_are_still_generated(
+    tiny, tmp_path, reward, monkeypatch, columns
+):
     """The judge has answered the first rows of a batch before its last row has ended."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     waited = []
@@ -250,7 +254,8 @@ def test_rows_are_judged_while_others_are_still_generated(tiny, tmp_path, reward
                 ids = trainer.processing_class(f"{prompt}{row}")["input_ids"]
                 yield row, {"prompt_ids": [5], "completion_ids": ids, "logprobs": [0.0] * len(ids)}
 
-        trainer = trained(tiny, tmp_path, function, rollout_func=function.rollout(generate))
+        rollout = function.rollout(generate)
+        trainer = trained(tiny, tmp_path, function, rollout_func=rollout, columns=columns)
         assert judge.seen.answered == 16
     assert waited == [True, True]
     assert not any(math.isnan(value) for value in trainer._logs["rewards"]["zerowait"])

@@ -515,7 +515,10 @@ def test_the_reference_may_be_in_another_column_and_its_absence_is_an_error():
         (RANK | {"max_members": 2}, "max_members must be at least 3, not 2"),
         (RANK | {"quorum": 0}, r"quorum must be in \(0, 1\], not 0"),
         (REFERENCE | {"by": "wins"}, "by goes with pairs: group only"),
-        (REFERENCE | {"quorum": 0.5}, "quorum goes with pairs: group or rank: group or rubric: extra.NAME only"),
+        (
+            REFERENCE | {"quorum": 0.5},
+            "quorum goes with pairs: group or rank: group or rubric: extra.NAME only",
+        ),
         (
             {"integer": [1, 10], "ties": True},
             "ties goes with pairs: group or pairs: reference or rank",

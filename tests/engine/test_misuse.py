@@ -77,7 +77,10 @@ def test_open_rewards_say_at_once_what_they_take(call, given, says):
             "prompt has to be text, or a list of messages like {role, content}, not nothing",
         ),
         ({"prompt": ["hi"]}, "prompt has to be text, or a list of messages"),
-        ({"response": ["a"]}, "response has to be text, or a list of messages like {role, content}, not"),
+        (
+            {"response": ["a"]},
+            "response has to be text, or a list of messages like {role, content}, not",
+        ),
         ({"extra": None}, "extra has to be a mapping of further columns, not nothing"),
         ({"extra": "x"}, "extra has to be a mapping"),
         ({"data_source": ["a"]}, "data_source has to be text, not a list"),
