@@ -3,21 +3,24 @@
     python benchmarks/hedging.py [--batches 5]
 
 Simulated in virtual time: 1,024 judgements at once, log-normal latency (median 1 s, sigma 0.8), of
-which 1 % stall for 30 s.
+which 1 % stall for 30 s. Then steps of 256 judgements (median 2 s, sigma 0.3) of which one in 64
+stalls for 10 s.
 """
 
 import argparse
+import asyncio
 import sys
 from random import Random
 from statistics import mean
 
-from simulated import Server, batch_s
+from simulated import Server, batch_s, client
 
 from zerowait.cli.tables import show
 from zerowait.config import Hedge
-from zerowait.testing import Capacity
+from zerowait.testing import Capacity, virtually
 
 COUNT = 1024
+STEPS = 20
 WAYS = {"off": "off", "p95, 5 %": Hedge(), "p95, 2 %": Hedge(extra=0.02)}
 
 
@@ -42,7 +45,70 @@ def main() -> int:
     show(rows)
     after_a_restart(given.batches)
     refused_copies()
+    steps(given.batches)
     return 0
+
+
+def steps(runs: int) -> None:
+    """The slowest judgement of each of 20 steps, which are sent within 0 or 3 s, as rollouts end.
+
+    A step before them, in which nothing is known of the latencies, is left out.
+    """
+    rows = [["256 rows a step", "hedge", "slowest s", "p90", "worst", "10 s, no copy", "requests"]]
+    for spread_s in (0.0, 3.0):
+        for name in ("off", "p95, 5 %"):
+            slowest_s: list[float] = []
+            uncopied, sent = 0, 0
+            for seed in range(1000, 1000 + runs):
+                step_runs = StepRuns(seed, spread_s=spread_s, hedge=WAYS[name])
+                slowest_s += step_runs.slowest_s
+                uncopied += step_runs.uncopied
+                sent += step_runs.server.sent
+            slowest_s.sort()
+            p90 = slowest_s[len(slowest_s) * 9 // 10]
+            took = [f"{s:.1f}" for s in (mean(slowest_s), p90, slowest_s[-1])]
+            extra = f"{sent / runs / (STEPS + 1) / 256 - 1:.1%}"
+            rows.append([f"within {spread_s:.0f} s", name, *took, str(uncopied), extra])
+    show(rows)
+
+
+class StepRuns:
+    """21 steps at one judge, with the settings that users get.
+
+    Args:
+        seed: of latencies and of the times at which rows are sent.
+        spread_s: seconds within which a step's rows are sent.
+        hedge: of the traffic.
+    """
+
+    def __init__(self, seed: int, *, spread_s: float, hedge: Hedge | str) -> None:
+        self.server = Server(
+            Capacity(), seed=seed, median_s=2.0, sigma=0.3, stalls=1 / 64, stall_s=10.0
+        )
+        self.slowest_s: list[float] = []
+        self.uncopied = 0  # rows that took 10 s and were sent once
+        self._judge = client(self.server, seed=seed, hedge=hedge)
+        self._draws = Random(seed)
+        self._spread_s = spread_s
+        virtually(self._run())
+
+    async def _run(self) -> None:
+        for step in range(STEPS + 1):
+            async with asyncio.TaskGroup() as group:
+                rows = [group.create_task(self._row(step)) for _ in range(256)]
+            took = [row.result() for row in rows]
+            if step > 0:
+                self.slowest_s.append(max(took_s for took_s, _ in took))
+                self.uncopied += sum(s >= 10.0 - 1e-6 and sends == 1 for s, sends in took)
+            await asyncio.sleep(8.0)  # the update
+
+    async def _row(self, step: int) -> tuple[float, int]:
+        """Seconds that a row took, and how often it was sent."""
+        clock = asyncio.get_running_loop().time
+        await asyncio.sleep(self._draws.random() * self._spread_s)
+        began_s = clock()
+        reply = await self._judge.ask(b'{"step": %d}' % step)
+        return clock() - began_s, reply.attempts
 
 
 def refused_copies() -> None:

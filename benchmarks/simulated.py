@@ -27,7 +27,8 @@ class Server:
         seed: of latencies and fates.
         median_s: of the latencies.
         sigma: of their logarithms.
-        stalls: the share of requests that take 30 s.
+        stalls: the share of requests that take `stall_s`.
+        stall_s: how long a stalled one takes.
         refuses: the share that is refused by chance.
         fates: for each time that a body comes, a status, ``stall``, or 200; 200 after these.
     """
@@ -40,6 +41,7 @@ class Server:
         median_s: float = 1.0,
         sigma: float = 0.4,
         stalls: float = 0.0,
+        stall_s: float = 30.0,
         refuses: float = 0.0,
         fates: Mapping[bytes, Sequence[int | str]] = MappingProxyType({}),
     ) -> None:
@@ -51,6 +53,7 @@ class Server:
         self._random = Random(seed)
         self._sigma = sigma
         self._stalls = stalls
+        self._stall_s = stall_s
         self._refuses = refuses
         self._fates = fates
         self._came: Counter[bytes] = Counter()
@@ -77,7 +80,7 @@ class Server:
             self.refused += 1
             return Reply(429, self._named(busy.headers), b"")
         try:
-            latency_s = 30.0 if fate == "stall" else self._latency_s()
+            latency_s = self._stall_s if fate == "stall" else self._latency_s()
             await asyncio.sleep(latency_s * self._gate.slowdown())
         finally:
             self._gate.leave()
@@ -102,7 +105,7 @@ class Server:
 
     def _latency_s(self) -> float:
         if self._random.random() < self._stalls:
-            return 30.0
+            return self._stall_s
         return self._median_s * self._random.lognormvariate(0.0, self._sigma)
 
 

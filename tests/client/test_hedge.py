@@ -275,6 +275,75 @@ def test_where_many_are_late_none_of_them_is():
     assert [rule.after_s(late) for late in (0, 1, 5, 6)] == [95.0, 96.0, 100.0, None]
 
 
+def test_the_fewer_copies_are_left_the_longer_a_request_waits_for_one():
+    rule = HedgeRule(extra=0.05)
+    for _ in range(2048):
+        rule.sent()
+    patience = []
+    while rule.copies:
+        patience.append(rule.patience(in_flight=100))
+        rule.copied()
+    assert patience[0] == 1.0
+    assert patience == sorted(patience)
+    assert 1.9 < patience[-1] <= rule.patience(in_flight=100) <= 2.0
+
+
+def test_nothing_waits_longer_while_there_is_a_copy_for_each_request_in_flight():
+    rule = HedgeRule(extra=0.05)
+    for _ in range(100):
+        rule.sent()
+    assert [rule.patience(in_flight) for in_flight in (1, 5)] == [1.0, 1.0]
+    assert rule.patience(6) > 1.8
+
+
+def test_a_straggler_finds_a_copy_after_many_that_were_only_a_little_late():
+    """More than 5 % are late for a little, one stalls, and requests go on coming."""
+    first_s = {b"a little late": 1.3, b"straggler": 30.0}
+
+    class ByBody(Stalling):
+        async def send(self, request, *, timeout_s):
+            is_copy = any(body == request.body for _, body in self.sent)
+            kind = request.body.partition(b" #")[0]
+            self.slow[len(self.sent)] = 0.9 if is_copy else first_s.get(kind, 0.9)
+            return await super().send(request, timeout_s=timeout_s)
+
+    transport = ByBody()
+    client = asker(transport, limit=1000)
+    took_s = {}
+
+    async def ask(kind, number):
+        began_s = asyncio.get_running_loop().time()
+        await client.ask(b"%s #%d" % (kind, number))
+        took_s.setdefault(kind, []).append(asyncio.get_running_loop().time() - began_s)
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            for number in range(1500):
+                kind = b"a little late" if number % 12 == 0 else b"ordinary"
+                kind = b"straggler" if number % 300 == 299 else kind
+                group.create_task(ask(kind, number))
+                await asyncio.sleep(0.02)
+
+    virtually(main())
+    assert len(took_s[b"straggler"]) == 5
+    assert max(took_s[b"straggler"]) < 2 * 1.3 + 0.9 + 0.1
+    assert len(transport.sent) <= 1500 * 1.05
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_late_request_is_found_at_its_time_when_nothing_else_happens(seed):
+    """A sum of times loses its last digit where it exceeds a power of two, here 1,024."""
+    transport = Stalling({**dict.fromkeys(range(100), 1.1), 100: 30.0})
+    client = asker(transport)
+
+    async def main():
+        await learn(client)
+        await asyncio.sleep(1023.0 + Random(seed).random() - asyncio.get_running_loop().time())
+        return await client.ask(b"late")
+
+    assert virtually(main())[0].attempts == 2
+
+
 def test_what_was_not_spent_is_not_saved_for_ever():
     rule = HedgeRule(extra=0.05)
     for _ in range(100_000):

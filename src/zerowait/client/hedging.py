@@ -65,7 +65,8 @@ class HedgeRule:
     Those that are late now count among the others: a request is not late where many are, and a
     whole server that slows down is not sent more. Copies are at most `extra` of the requests that
     were sent. So that these few are spent on the longest waits and not on the first that come, the
-    wait is never shorter than what ``1 - extra`` of the requests take.
+    wait is never shorter than what ``1 - extra`` of the requests take, and the fewer copies are
+    left, the longer it is: with none left it would be twice as long.
 
     Args:
         share: the quantile, in (0, 1); None when `after_s` is given.
@@ -84,6 +85,7 @@ class HedgeRule:
         self._fixed_s = after_s
         self._latencies = Latencies()
         self._saved = 0.0
+        self._saved_at_most = max(1.0, extra * _SAVED_AT_MOST)
         self._observed = 0
         self.is_ready = False  # enough latencies are known
 
@@ -105,7 +107,7 @@ class HedgeRule:
 
     def sent(self) -> None:
         """A request was sent for the first time, which pays for a part of a copy."""
-        self._saved = min(self._saved + self._extra, max(1.0, self._extra * _SAVED_AT_MOST))
+        self._saved = min(self._saved + self._extra, self._saved_at_most)
 
     def after_s(self, late: int) -> float | None:
         """Seconds after which a request is late, while `late` of them are; None: never.
@@ -124,6 +126,17 @@ class HedgeRule:
         """How many copies the requests sent so far pay for."""
         return int(self._saved + 1e-9)
 
+    def patience(self, in_flight: int) -> float:
+        """How many times as long as a late request one has to take before it is copied.
+
+        1 where there is a copy for each of the `in_flight` requests that may still need one. Else
+        from 1, when as many copies are left as can be, to 2, when none is: most late requests are
+        answered soon without a copy, and a straggler that comes after them needs one more.
+        """
+        if in_flight <= self.copies:
+            return 1.0
+        return 2.0 - min(1.0, self._saved / self._saved_at_most)
+
     def copied(self) -> None:
         """A copy was sent."""
         self._saved -= 1.0
@@ -134,7 +147,6 @@ class HedgeRule:
 
 
 MOST_COPIES: Final = 2
-_OBVIOUS: Final = 2.0
 _ROUNDING_S: Final = 1e-9
 
 
@@ -272,7 +284,7 @@ class HedgeScheduler:
         return math.inf if after_s is None else after_s
 
     def _find_late(self) -> None:
-        latest_s = asyncio.get_running_loop().time() - self._after_s()
+        latest_s = asyncio.get_running_loop().time() - self._after_s() + _ROUNDING_S
         for queue in self._queues[:MOST_COPIES]:
             while queue and (request := next(iter(queue))).since_s <= latest_s:
                 del queue[request]
@@ -298,17 +310,15 @@ class HedgeScheduler:
         return True
 
     def _is_worth_a_copy(self, request: HedgeableRequest) -> bool:
-        """Whether the longest wait has become long enough.
-
-        While there are more late requests than copies, most of them will be answered anyway: only
-        one that has been under way for twice as long as the others is copied.
-        """
-        copies = self.rule.copies
-        if copies < 1:
+        """Whether the longest wait has become long enough."""
+        if self.rule.copies < 1:
             return False
-        factor = 1.0 if len(self._waiting) <= copies else _OBVIOUS
         age_s = asyncio.get_running_loop().time() - request.since_s
-        return age_s >= factor * self._after_s() - _ROUNDING_S
+        return age_s >= self._patience() * self._after_s() - _ROUNDING_S
+
+    def _patience(self) -> float:
+        queues = (self._waiting, *self._queues[:MOST_COPIES])
+        return self.rule.patience(sum(len(queue) for queue in queues))
 
     def _enter_queue(self, request: HedgeableRequest, queue: HedgeQueue) -> None:
         request.since_s = asyncio.get_running_loop().time()
@@ -318,10 +328,10 @@ class HedgeScheduler:
     def _set_timer(self) -> None:
         """Come back when the next request becomes late."""
         loop, after_s = asyncio.get_running_loop(), self._after_s()
-        queues = (*self._queues[:MOST_COPIES], self._waiting)
+        queues = self._queues[:MOST_COPIES]
         due_s = [next(iter(queue)).since_s + after_s for queue in queues if queue]
         if self._waiting:
-            due_s.append(next(iter(self._waiting)).since_s + _OBVIOUS * after_s)
+            due_s.append(next(iter(self._waiting)).since_s + self._patience() * after_s)
         next_s = min((when for when in due_s if when > loop.time()), default=math.inf)
         if next_s < math.inf:
             self._timer = loop.call_at(next_s, self._on_timer)
