@@ -378,7 +378,7 @@ def saying(text: str):
         '{"C1": true, "C2": true, "C3": false}',
         "C1: yes\nC2: yes\nC3: no",
         '{"C1": true, "C2": true} Wait, C2 is actually false.',
-        '{"C1": true, "C2": false} </think> {"C1": false, "C2": true}',
+        "C1: yes\nC2: no\n</think>\nC1: no\nC2: yes",
     ],
 )
 def test_a_reply_that_may_be_about_other_criteria_or_says_two_things_abstains(text):
