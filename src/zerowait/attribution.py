@@ -601,7 +601,7 @@ def _by_rule(status: int, report: _Report, where: str, *, has_wait: bool) -> Att
         again=rule.again,
         status=status if rule.status is None else rule.status,
         words=_told(status, where, report.shown(), rule.again),
-        about_format=_ABOUT_FORMAT.search(said) is not None,
+        about_format=_ABOUT_FORMAT.search(" ".join((said, *report.fields))) is not None,
     )
 
 
@@ -736,11 +736,12 @@ def shown_ending(finish: object) -> str:
 
 
 class _Report(msgspec.Struct, frozen=True):
-    """What an error says: its codes in words or numbers, and its messages."""
+    """What an error says: its codes in words or numbers, its messages, and the fields at fault."""
 
     codes: tuple[str, ...] = ()
     messages: tuple[str, ...] = ()
     is_error: bool = False
+    fields: tuple[str, ...] = ()
 
     @property
     def searched(self) -> str:
@@ -763,6 +764,8 @@ class _Report(msgspec.Struct, frozen=True):
         names = [code for code in self.codes if code.casefold() not in _EVERY_ERRORS]
         name = next((name for name in names if not name.isdigit() and name not in said), "")
         text = ": ".join(part for part in (name, said) if part)
+        field = next((field for field in self.fields if text and field not in text), "")
+        text += f" ({field})" if field else ""
         return shortened(text or body[:_SEARCHED].decode("utf-8", "replace"))
 
 
@@ -805,6 +808,7 @@ _INNER: Final = (
     *("error", "errors", "message", "detail", "raw", "metadata", "innererror", "details"),
     *("violations", "base_resp", "promptFeedback", "prompt_feedback", "Error", "Response"),
 )
+_FIELD: Final = "loc"  # where FastAPI's refusals name the field: ["body", "response_format"]
 _NO_CODES: Final = frozenset({"", "null", "none", "0", "200", "success", "ok", "completed"})
 
 
@@ -817,9 +821,10 @@ def _report(tree: Any, body: bytes) -> _Report:
         return _Report(messages=(text[:_SEARCHED],) if text.strip() else ())
     codes: list[str] = []
     messages: list[str] = []
+    fields: list[str] = []
     for name, said in _said(tree, 0):
-        (codes if name in _CODES else messages).append(said)
-    return _Report(tuple(codes), tuple(messages), _speaks_of_error(tree))
+        (codes if name in _CODES else fields if name == _FIELD else messages).append(said)
+    return _Report(tuple(codes), tuple(messages), _speaks_of_error(tree), tuple(fields))
 
 
 def _speaks_of_error(tree: Any) -> bool:
@@ -859,12 +864,19 @@ def _said(tree: Any, depth: int) -> Iterator[tuple[str, str]]:
             yield name, code
             if name in ("blockReason", "block_reason"):
                 yield name, "block_reason"
+    yield from _field(tree.get(_FIELD))
     for name in _MESSAGES:
         value = tree.get(name)
         if isinstance(value, str) and value.strip() and _inside(value) is None:
             yield name, value.strip()[:_SEARCHED]
     for each in _inner(tree):
         yield from _said(each, depth + 1)
+
+
+def _field(place: Any) -> Iterator[tuple[str, str]]:
+    """The field that a list of names leads to, such as body.response_format."""
+    if isinstance(place, list) and all(isinstance(each, str | int) for each in place):
+        yield _FIELD, ".".join(map(str, place))[:_SEARCHED]
 
 
 def _inner(tree: Mapping[str, Any]) -> Iterator[Any]:

@@ -64,6 +64,21 @@ def test_the_providers_own_words_are_told_and_short(reply):
     assert "\n" not in words
 
 
+@pytest.mark.parametrize(
+    ("field", "is_format"),
+    [(["response_format"], True), (["response_format", "json_schema"], True), (["top_q"], False)],
+)
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_validation_error_names_its_field_and_may_refuse_the_form(field, is_format, wrapped):
+    """FastAPI's servers say which field it is in ``loc`` alone."""
+    fault = {"type": "extra_forbidden", "loc": ["body", *field], "msg": "Extra inputs", "input": 1}
+    body = {"detail": [fault]}
+    body = {"object": "error", "message": body} if wrapped else body
+    told = attributed(422, json.dumps(body).encode())
+    assert told.about_format == is_format
+    assert f"body.{'.'.join(field)}" in told.words
+
+
 @pytest.mark.parametrize("reply", REPLIES)
 def test_none_of_them_is_an_answer(reply):
     if reply["status"] == 200:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import pickle
 import random
 import re
@@ -317,7 +318,93 @@ def test_categories_give_points_to_criteria_without():
     assert rewards([sample], verdict=own)[0].value == pytest.approx((1.0 - 0.5) / 2)
 
 
+def test_a_rubric_that_a_reader_has_turned_inside_out_keeps_its_points():
+    """A mapping of lists is what data sets make of a sequence of mappings."""
+    columns = {"criteria": ["says word1", "says word2"], "points": [2, 3]}
+    shapes = [
+        columns,
+        json.dumps(columns),
+        {"rubric": columns["criteria"], "weights": [2.0, 3.0]},
+        {"description": columns["criteria"], "weight": [2, 3], "tags": [["a"], None], "title": []}
+        | {"title": ["t", "u"]},
+        json.dumps([{"criterion": "says word1", "points": 2, "tags": math.nan}]).replace(
+            "}]", '}, {"criterion": "says word2", "points": 3}]'
+        ),
+    ]
+    rows = [Sample(f"{n}", "word1", extra={"rubric": shape}) for n, shape in enumerate(shapes)]
+    assert [reward.value for reward in rewards(rows)] == pytest.approx([0.4] * len(shapes))
+
+
+@pytest.mark.parametrize(
+    "pitfall",
+    [
+        {"category": "Pitfall Criteria"},
+        {"description": "**Pitfall Criteria**: says word2"},
+        {"description": "Pitfall - says word2"},
+    ],
+)
+def test_a_category_is_known_however_it_is_written(pitfall):
+    item = {"description": "says word2"} | pitfall
+    (_, criterion) = row_rubric(
+        Sample("?", "", extra={"rubric": ["says word1", item]}), VerdictRule(rubric="extra.rubric")
+    )
+    assert criterion.points == -0.9
+
+
+def test_tags_may_be_a_mapping_or_have_nulls():
+    rubric = [
+        {"criterion": "x", "tags": {"verifier": "llm", "function": "", "parameters": None}},
+        {"criterion": "y", "tags": ["axis:a", None]},
+    ]
+    found = row_rubric(
+        Sample("?", "", extra={"rubric": rubric}), VerdictRule(rubric="extra.rubric")
+    )
+    assert [criterion.tags for criterion in found] == [("verifier:llm",), ("axis:a",)]
+
+
+def saying(text: str):
+    """What becomes of a reply to a rubric of two criteria."""
+    sample = Sample("?", "x", extra={"rubric": ["says word1", "says word2"]})
+    (found,) = rewards([sample], answering=lambda _: text)
+    return found.components["quality"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"C1": true, "C1": false, "C2": true}',
+        '{"C1": {"met": true, "met": false}, "C2": true}',
+        '{"C0": true, "C1": false, "C2": true}',
+        '{"C1": true, "C2": true, "C3": false}',
+        "C1: yes\nC2: yes\nC3: no",
+        '{"C1": true, "C2": true} Wait, C2 is actually false.',
+        "C1: yes\nC2: no\n</think>\nC1: no\nC2: yes",
+    ],
+)
+def test_a_reply_that_may_be_about_other_criteria_or_says_two_things_abstains(text):
+    outcome = saying(text)
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind == "unparseable"
+
+
+def test_half_a_character_in_a_reason_costs_no_verdict():
+    outcome = saying(
+        '{"C1": {"reason": "\\ud83d", "met": true}, "C2": {"reason": "", "met": false}}'
+    )
+    assert (outcome.value, outcome.why) == (0.5, "C1: \ufffd")
+
+
 WRONG = {
+    "blank": (["x", " \u200b"], "extra.rubric[1]: its text is"),
+    "mistyped points": (
+        [{"criterion": "x", "wieght": 5}],
+        "extra.rubric[0]: has no points but 'wieght'; did you mean 'weight'?",
+    ),
+    "too many points": ([{"criterion": "x", "points": 1e308}], "extra.rubric[0].points: is beyond"),
+    "columns of two lengths": (
+        {"criterion": ["x", "y"], "points": [1]},
+        "extra.rubric: its lists do not belong together",
+    ),
     "no list": ("says word1", "extra.rubric: must be a list of criteria"),
     "nothing": (None, "extra.rubric: must be a list of criteria"),
     "empty": ([], "extra.rubric: has no criterion"),
@@ -329,7 +416,7 @@ WRONG = {
     "true": ([{"criterion": "x", "points": True}], "extra.rubric[0].points: must be a finite"),
     "a number": (["x", 7], "extra.rubric[1]: must be a text or a mapping"),
     "tags": (
-        [{"criterion": "x", "tags": {"a": 1}}],
+        [{"criterion": "x", "tags": 7}],
         "extra.rubric[0].tags: must be a text or a list",
     ),
     "all negative": ([{"criterion": "x", "points": -1}], "extra.rubric: no criterion has positive"),

@@ -171,6 +171,11 @@ def test_another_failure_is_no_refusal(status):
         ('{"score": 2.5}', "unparseable"),
         ('{"score": true}', "unparseable"),
         ('{"score": 4, "score": 5}', "unparseable"),
+        ('{"score": 4, "Score": 5}', "unparseable"),
+        ('{"score": 4, "final_score": 2}', "unparseable"),
+        ('{"score": 4, "max_score": 100}', "unparseable"),
+        ('{"score": 4, "confidence": 0.9, "id": 3}', 4.0),
+        ('{"reason": "\\ud83d", "score": 4}', 4.0),
         ('{"reason": "no number"}', "unparseable"),
         ("[4]", 4.0),
         ('{"score": NaN}', "unparseable"),
@@ -184,6 +189,14 @@ def test_whatever_comes_back_is_read_or_abstains(reply, value):
         assert outcome.value == (4.0 if value is None else value)
     else:
         assert value is None or outcome.kind == value
+
+
+def test_criteria_of_which_one_is_given_twice_abstain():
+    reply = '{"reason": "r", "follows": 10, "clarity": 1, "valid": 10, "follows": 1}'
+    judge = {"verdict": {"integer": [1, 10]}, "rubric": "tool_criteria"}
+    outcome = Run({"q": judge}, answer=lambda _: reply).rewards[0].components["q"]
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind == "unparseable"
 
 
 def test_criteria_of_a_rubric_are_one_object():

@@ -348,6 +348,46 @@ def test_a_reply_without_them_is_the_endpoints_failure(logprobs, problem):
     assert problem in outcome.detail
 
 
+@pytest.mark.parametrize("values", [(20.5, 18.0), (0.7, 0.3), (1.0, 0.0)])
+def test_logits_and_probabilities_are_no_log_probabilities(values):
+    """vLLM has a mode that sends logits; read as log-probabilities they were all certain."""
+    said = [{"token": t, "logprob": v} for t, v in zip(("yes", "no"), values, strict=True)]
+    outcome = ProbabilityForm(choice("yes", "no"), reason_first=False).read_reply(
+        completion("yes", {"content": [said[0] | {"top_logprobs": said}]})
+    )
+    assert outcome.kind is FailureKind.HTTP_ERROR
+    assert "no log-probabilities" in outcome.detail
+
+
+@pytest.mark.parametrize("twice", ["yes", "no"])
+def test_a_token_that_is_listed_twice_counts_once(twice):
+    said = [{"token": t, "logprob": math.log(p)} for t, p in (("yes", 0.7), ("no", 0.3))]
+    said += [each for each in said if each["token"] == twice]
+    outcome = ProbabilityForm(choice("yes", "no"), reason_first=False).read_reply(
+        completion("yes", {"content": [said[0] | {"top_logprobs": said}]})
+    )
+    assert outcome.value == pytest.approx(0.7)
+
+
+@pytest.mark.parametrize("odd", [{"logprob": -(10**400)}, {"logprob": -9999}, {"logprob": None}])
+def test_an_odd_number_beside_the_verdict_has_no_probability(odd):
+    said = {"token": "yes", "logprob": -0.01, "bytes": []}
+    tokens = [said, {"token": "no"} | odd]
+    outcome = ProbabilityForm(choice("yes", "no"), reason_first=False).read_reply(
+        completion("yes", {"content": [said | {"top_logprobs": tokens}]})
+    )
+    assert outcome.value == 1.0
+
+
+@pytest.mark.parametrize("logprobs", [None, {"content": []}])
+def test_an_empty_answer_is_not_taken_for_an_endpoint_without_logprobs(logprobs):
+    """That would end a run because of one reply that was all thinking."""
+    outcome = ProbabilityForm(choice("yes", "no"), reason_first=False).read_reply(
+        completion("", logprobs)
+    )
+    assert outcome.kind is FailureKind.UNPARSEABLE
+
+
 def test_logprobs_of_another_text_are_not_read():
     form = ProbabilityForm(choice("yes", "no"), reason_first=False)
     outcome = form.read_reply(completion("yes", {"content": [top(("no", 0.9), ("yes", 0.1))]}))

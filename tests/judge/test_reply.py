@@ -437,3 +437,18 @@ def test_no_verdict_is_read_from_a_part_that_is_a_thought():
 def test_one_part_without_a_list_and_a_byte_order_mark_are_read():
     assert read_reply(reply({"type": "text", "text": "Score: 7"}), RULE).value == 7
     assert read_reply(b"\xef\xbb\xbf" + reply(), RULE).value == 7
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        '{"content": "Good \\ud83d\\nScore: 4"}',
+        '{"content": "Score: 4", "reasoning": "\\udc00"}',
+        '{"content": "Score: 4", "took_s": NaN, "least": -Infinity}',
+    ],
+)
+def test_a_reply_in_json_that_only_some_libraries_read_has_its_verdict(message):
+    """Node's gateways write half an emoji, Python's servers a log-probability of minus infinity."""
+    body = f'{{"choices": [{{"message": {message}, "finish_reason": "stop"}}]}}'.encode()
+    assert read_reply(body, VerdictRule(integer=(1, 5))).value == 4.0
+    assert decode_reply(body[:-1]) is None

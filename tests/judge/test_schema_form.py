@@ -3,6 +3,7 @@
 import json
 import re
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -249,3 +250,10 @@ def test_an_object_in_a_tool_call_is_no_answer(form):
     call = {"function": {"name": "verdict", "arguments": json.dumps(REPLY)}}
     body = json.dumps({"choices": [{"message": {"content": None, "tool_calls": [call]}}]}).encode()
     assert read_completion(decode_reply(body), form().read).kind is FailureKind.UNPARSEABLE
+
+
+def test_half_a_character_in_a_text_can_be_kept(form):
+    """A judge may write one; caches and records are UTF-8, which has none."""
+    outcome = form().read(json.dumps(change(("note",), "\ud83d")))
+    assert outcome.detail["reply"]["note"] == "?"
+    assert msgspec.json.encode(outcome)

@@ -324,3 +324,35 @@ def test_rows_are_checked_in_the_workers_of_the_engine():
     with zerowait.open(config) as rewards:
         found = rewards.score([Sample("p", text, gold) for text in (GERMAN, ENGLISH)])
     assert [reward.value for reward in found] == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "problem"),
+    [
+        ("length_constraints:number_words", {"num_words": float("inf"), "relation": "at least"}, "expected a whole number"),
+        ("length_constraints:number_words", {"num_words": float("nan"), "relation": "at least"}, "needs 'num_words'"),
+        ("keywords:existence", {"keywords": float("nan")}, "needs 'keywords'"),
+        ("language:response_language", {"language": "English"}, "expected a code: af, ar"),
+        ("validate_response_language", {"language": "german"}, "expected a code"),
+    ],
+)  # fmt: skip
+def test_a_parameter_that_nothing_can_follow_is_the_rows_error(name, given, problem):
+    row = {"instruction_id_list": [name], "kwargs": [given]}
+    outcome = resolve("constraints")(Sample("", ENGLISH, row))
+    assert isinstance(outcome, Abstain)
+    assert outcome.kind is FailureKind.BAD_INPUT
+    assert problem in outcome.detail
+
+
+def test_parameters_that_a_data_frame_has_as_nan_are_not_given():
+    row = {
+        "instruction_id_list": ["punctuation:no_comma", "keywords:existence"],
+        "kwargs": [float("nan"), {"keywords": ["fox"], "num_words": float("nan"), "more": None}],
+    }
+    assert resolve("constraints")(Sample("", ENGLISH, row)).value == 1.0
+
+
+@pytest.mark.parametrize("gold", ["a reference answer", float("nan"), "null"])
+def test_instructions_in_extra_count_beside_another_ground_truth(gold):
+    row = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    assert resolve("constraints")(Sample("", ENGLISH, gold, extra=row)).value == 1.0

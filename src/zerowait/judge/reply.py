@@ -9,6 +9,7 @@ Replies of other APIs are read in the same form; see `zerowait.judge.apis`.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -24,6 +25,7 @@ from zerowait.judge.parsing.answer import plain_characters, split_thinking, visi
 from zerowait.judge.parsing.verdict import parse
 from zerowait.types import Abstain, FailureKind, Outcome, Score
 
+_PARTS = ("order", "criteria", "met")
 _TEXT_PARTS = ("text", "output_text", None)
 _REFUSES = re.compile(
     r"""\s* (?:
@@ -201,9 +203,12 @@ def _is_free(usage: dict[str, Any]) -> bool:
 def _outline(body: bytes) -> _Outline | None:
     try:
         reply = _DECODER.decode(body)
-    except (msgspec.DecodeError, ValueError, RecursionError):  # cut, not JSON, or the other API's
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         if body.startswith(_BYTE_ORDER_MARK):
             return _outline(body.removeprefix(_BYTE_ORDER_MARK))
+        is_json = isinstance(error, msgspec.ValidationError)  # of another API
+        if not is_json and (mended := _mended(body)) is not None:
+            return _outline(mended)
         form = as_chat(body)
         return None if form is None else msgspec.convert(form, _Outline)
     if not reply.choices:
@@ -214,6 +219,18 @@ def _outline(body: bytes) -> _Outline | None:
         reply = msgspec.structs.replace(reply, choices=[first])
     has_none = first.message is None and ending_of(first.finish_reason) is ReplyEnding.COMPLETE
     return None if has_none and not is_error(first.error) else reply
+
+
+def _mended(body: bytes) -> bytes | None:
+    """A body as strict JSON: its halves of surrogate pairs are "?", its NaN and Infinity null.
+
+    Servers write them whose JSON library lets them. None for a body that is cut, or no JSON.
+    """
+    try:
+        tree = json.loads(body, parse_constant=lambda _: None)
+        return json.dumps(tree, ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return None
 
 
 def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abstain:
@@ -240,9 +257,10 @@ def _judgement(text: str, read: Callable[[str], Score | Abstain]) -> Score | Abs
 
 
 def _is_same(other: Score | Abstain, score: Score) -> bool:
-    """Whether `other` is no Score, or one of the same value and order as `score`."""
+    """Whether `other` is no Score, or one that says the same of each response and criterion."""
     return isinstance(other, Abstain) or (
-        other.value == score.value and other.detail.get("order") == score.detail.get("order")
+        other.value == score.value
+        and all(other.detail.get(key) == score.detail.get(key) for key in _PARTS)
     )
 
 

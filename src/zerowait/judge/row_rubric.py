@@ -10,8 +10,11 @@ nothing anew.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
@@ -42,6 +45,8 @@ _POINTS: Final = ("points", "weight", "score")
 _TAGS: Final = ("tags", "tag", "category", "type")
 _LISTS: Final = ("rubric", "rubrics", "criteria", "items")
 _KNOWN: Final = (*_TEXTS, *_POINTS, *_TAGS, "title", "name")
+_MOST_POINTS: Final = 1e100  # sums and shares of these stay finite, and of their inverse too
+_LABEL_END: Final = re.compile(r":|\s[-\u2013\u2014]\s")
 WHOLE_VERDICT: Final = VerdictRule(integer=(1, 10))
 """The verdict of ``aggregate: implicit``."""
 
@@ -87,9 +92,12 @@ def _items(value: Any, where: str) -> list[Any]:
     """The list in a column, of whatever type a data set makes of it."""
     try:
         plain = as_builtins(value)
-    except (TypeError, ValueError, RecursionError):
-        raise DataError(f"{where}: {type(value).__name__} is no list of criteria") from None
+    except (TypeError, ValueError, RecursionError) as error:
+        name = type(value).__name__
+        raise DataError(f"{where}: {name} is no list of criteria: {error}") from None
     plain = _decoded(plain)
+    if isinstance(plain, dict):
+        plain = _rows(plain, where) or plain
     if isinstance(plain, dict):
         lists = [plain[name] for name in _LISTS if isinstance(_decoded(plain.get(name)), list)]
         plain = _decoded(lists[0]) if len(lists) == 1 else plain
@@ -104,13 +112,40 @@ def _items(value: Any, where: str) -> list[Any]:
     return list(plain)
 
 
+def _rows(columns: Mapping[str, Any], where: str) -> list[Any] | None:
+    """The criteria of a mapping of lists, which some readers make of a list of mappings."""
+    texts = next((name for name in (*_TEXTS, *_LISTS) if _has_texts(columns.get(name))), None)
+    names = {name: name if name in _KNOWN else name.removesuffix("s") for name in columns}
+    lists = {
+        known: columns[name]
+        for name, known in names.items()
+        if name != texts and known in _KNOWN and isinstance(columns[name], list)
+    }
+    if texts is None or not lists:
+        return None
+    lists[texts if texts in _TEXTS else "criterion"] = columns[texts]
+    if len({len(each) for each in lists.values()}) > 1:
+        shown = ", ".join(f"{len(each)} of {name}" for name, each in lists.items())
+        raise DataError(f"{where}: its lists do not belong together: {shown}")
+    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+
+
+def _has_texts(value: Any) -> bool:
+    """Whether `value` is a list of texts, or of missing ones; a text that is JSON is none."""
+    return (
+        isinstance(value, list)
+        and any(map(_is_text, value))
+        and all(each is None or (_is_text(each) and _decoded(each) is each) for each in value)
+    )
+
+
 def _decoded(value: Any) -> Any:
     """`value`; a list or mapping that is stored as JSON text is decoded."""
     if not isinstance(value, str) or not value.lstrip().startswith(("[", "{")):
         return value
     try:
-        return msgspec.json.decode(value)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return json.loads(value)  # reads NaN, which data frames write for a missing number
+    except (ValueError, RecursionError):
         return value
 
 
@@ -130,14 +165,26 @@ def _criterion(item: Any, where: str, categories: Mapping[str, float]) -> RowCri
         hint = next((h for n in names if (h := did_you_mean(n, _TEXTS))), "")
         has = ", ".join(map(str, given)) or "nothing"
         raise DataError(f"{where}: has no text under {', '.join(_TEXTS[:3])}; it has {has}{hint}")
+    if not any(map(str.isalnum, text)):
+        raise DataError(f"{where}: its text is {text!r:.40}, which says nothing")
     tags = _tags(given, where)
-    category = next((tag for tag in tags if tag.casefold() in categories), None)
-    if category is None and (before := _category_before(text, categories)) is not None:
-        category, tags = before, (*tags, before)
+    category = next((c for tag in tags if (c := _category(tag, categories))), None)
+    if category is None and (category := _category(text, categories)) is not None:
+        tags = (*tags, category)
     points = next(((name, given[name]) for name in _POINTS if name in given), None)
     if points is not None:
         return RowCriterion(text, _number(points[1], f"{where}.{points[0]}"), tags)
-    return RowCriterion(text, 1.0 if category is None else categories[category.casefold()], tags)
+    _check_unknown(given, where)
+    return RowCriterion(text, 1.0 if category is None else categories[category], tags)
+
+
+def _check_unknown(given: Mapping[str, Any], where: str) -> None:
+    """Raise a DataError for a number that is meant to be the points, under a mistyped name."""
+    for name, value in given.items():
+        near = get_close_matches(name.casefold(), [*_POINTS, "weights"], n=1, cutoff=0.8)
+        if name not in _KNOWN and near and isinstance(value, int | float):
+            nearest = near[0].removesuffix("s") if near[0] == "weights" else near[0]
+            raise DataError(f"{where}: has no points but {name!r}; did you mean {nearest!r}?")
 
 
 def _is_missing(value: Any) -> bool:
@@ -150,16 +197,25 @@ def _tags(given: Mapping[str, Any], where: str) -> tuple[str, ...]:
     for name in _TAGS:
         value = _decoded(given.get(name, ()))
         several = [value] if isinstance(value, str) else value
+        if isinstance(value, dict):  # RubricHub's {"verifier": "llm", "function": null}
+            several = [f"{key}:{each}" for key, each in value.items() if each and _is_text(each)]
+        if isinstance(several, list):
+            several = [tag for tag in several if not _is_missing(tag)]
         if not isinstance(several, list | tuple) or not all(isinstance(t, str) for t in several):
             raise DataError(f"{where}.{name}: must be a text or a list of texts, not {value!r:.40}")
         found.extend(several)
     return tuple(dict.fromkeys(found))
 
 
-def _category_before(text: str, categories: Mapping[str, float]) -> str | None:
-    """The category that a text begins with, as in "Essential Criteria: Names the drug"."""
-    word = text.partition(":")[0].casefold().removesuffix("criteria").removesuffix("criterion")
-    return word.strip() if word.strip() in categories else None
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _category(text: str, categories: Mapping[str, float]) -> str | None:
+    """The category that a tag is, or that a text begins with: "Essential Criteria: Names ..."."""
+    label = _LABEL_END.split(text.casefold(), maxsplit=1)[0].strip(" \t\n*_[]()")
+    word = label.removesuffix("criteria").removesuffix("criterion").strip()
+    return word if word in categories else None
 
 
 def _number(value: Any, where: str) -> float:
@@ -169,6 +225,8 @@ def _number(value: Any, where: str) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise DataError(f"{where}: must be a finite number, not {value!r:.40}")
+    if number and not 1 / _MOST_POINTS <= abs(number) <= _MOST_POINTS:
+        raise DataError(f"{where}: is beyond what points may be: {value!r:.40}")
     return number
 
 

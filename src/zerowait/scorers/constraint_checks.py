@@ -104,8 +104,11 @@ def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: 
 
 
 def _response_language(text: str, language: str) -> bool:
-    found = language_of(text)
-    return language.lower() in (found, found.partition("-")[0])
+    found, wanted = language_of(text), language.strip().lower()
+    if wanted not in _languages():
+        known = ", ".join(sorted(_languages()))
+        raise ValueError(f"language is {language!r}, expected a code: {known}")
+    return wanted in (found, found.partition("-")[0])
 
 
 def sentences(text: str) -> int:
@@ -402,6 +405,13 @@ def language_detector() -> Any:
     detector_factory.DetectorFactory.seed = 0
     detector_factory.init_factory()
     return detector_factory
+
+
+@cache
+def _languages() -> frozenset[str]:
+    """The codes that a language may have in a row; ``zh`` is Chinese of either script."""
+    codes = language_detector()._factory.get_lang_list()  # noqa: SLF001 - as in `language_of`
+    return frozenset(part for code in codes for part in (code, code.partition("-")[0]))
 
 
 def language_of(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple
 
@@ -95,10 +96,11 @@ def _variants(text: str, mode: str) -> Iterator[str]:
 def _instructions(sample: Sample) -> list[_Instruction] | Abstain:
     """The instructions of a row, all of them known and with the parameters that they need."""
     gold = sample.ground_truth
-    if gold is None or (isinstance(gold, str) and not gold.strip()):
-        gold = sample.extra
-        if not any(name in gold for name in (*_IDS, _FUNCTION)):
-            return no_gold(None, wanted=_WANTED)
+    in_extra = any(not _is_missing(sample.extra.get(name)) for name in (*_IDS, _FUNCTION))
+    if in_extra and not isinstance(_read(gold), Mapping | list | tuple):
+        gold = sample.extra  # the ground truth is blank, or the answer to compare with
+    elif gold is None or (isinstance(gold, str) and not gold.strip()):
+        return no_gold(None, wanted=_WANTED)
     try:
         read = [pair for entry in _entries(gold) for pair in _pairs(entry)]
         if not read:
@@ -120,10 +122,10 @@ def _entries(gold: Any) -> list[Any]:
 
 def _pairs(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """The name and the parameters of each instruction in one mapping."""
-    if entry.get(_FUNCTION) is not None:
+    if not _is_missing(entry.get(_FUNCTION)):
         yield entry[_FUNCTION], {name: v for name, v in entry.items() if name in _KNOWN}
         return
-    names = next((_listed(entry[key]) for key in _IDS if entry.get(key) is not None), None)
+    names = next((_listed(entry[k]) for k in _IDS if not _is_missing(entry.get(k))), None)
     if names is None:
         raise ValueError(f"the row's instructions are {_shown(entry)}; expected {_WANTED}")
     parameters = _parameters(entry.get("kwargs"), len(names))
@@ -135,11 +137,11 @@ def _pairs(entry: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _parameters(given: Any, count: int) -> list[Any]:
     """The parameters of each instruction; some readers turn a list of mappings inside out."""
     given = _read(given)
-    if given is None:
+    if _is_missing(given):
         return [None] * count
     if not isinstance(given, Mapping):
         return _listed(given)
-    columns = {name: _listed(values) for name, values in given.items() if values is not None}
+    columns = {name: _listed(v) for name, v in given.items() if not _is_missing(v)}
     if any(len(values) != count for values in columns.values()):
         return [given]
     return [{name: values[row] for name, values in columns.items()} for row in range(count)]
@@ -150,12 +152,12 @@ def _checked(name: Any, given: Any) -> _Instruction:
     if constraint is None:
         hint = did_you_mean(str(name), CONSTRAINTS)
         raise ValueError(f"there is no instruction {name!r}{hint}")
-    given = _read(given)
+    given = None if _is_missing(given) else _read(given)
     known = given if isinstance(given, Mapping) else {}
     if given is not None and known is not given:
         raise ValueError(f"{name}: kwargs is {_shown(given)}; expected a mapping")
     for key, value in known.items():
-        if value is not None and key not in _KNOWN:
+        if not _is_missing(value) and key not in _KNOWN:
             raise ValueError(
                 f"{name} has no parameter {key!r}{did_you_mean(key, constraint.needs)}"
             )
@@ -167,19 +169,33 @@ def _checked(name: Any, given: Any) -> _Instruction:
 
 def _value(name: str, key: str, value: Any, kind: type) -> Any:
     """A parameter of the type that the instruction needs."""
-    if value is None:
+    if _is_missing(value):
         raise ValueError(f"{name} needs {key!r}, which the row does not have")
     if kind is list:
         words = _listed(value)
         if words and all(isinstance(word, str) and word.strip() for word in words):
             return words
     elif kind is int:
-        if not isinstance(value, bool | str) and value == int(value):  # 3.0 after a parquet file
-            return int(value)
+        whole = None if isinstance(value, bool | str) else _whole(value)
+        if whole is not None:
+            return whole
     elif isinstance(value, str) and value.strip():
         return str(value)
     wanted = {list: "a list of words", int: "a whole number"}.get(kind, "a text")
     raise ValueError(f"{name}: {key} is {_shown(value)}; expected {wanted}")
+
+
+def _is_missing(value: Any) -> bool:
+    """Whether a value is null, which data frames write as NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _whole(value: Any) -> int | None:
+    """The whole number that a value is; 3.0 is one, as Parquet files have it."""
+    try:
+        return int(value) if value == int(value) else None
+    except (ValueError, TypeError, OverflowError):
+        return None
 
 
 def _listed(value: Any) -> list[Any]:

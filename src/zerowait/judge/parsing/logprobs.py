@@ -25,13 +25,15 @@ class TokenStep(NamedTuple):
     Args:
         text: the bytes of the token that was written.
         options: the most probable tokens at this place, the written one among them; empty where
-            the server sends no ``top_logprobs``.
+            the server sends no ``top_logprobs``, or numbers that cannot be log-probabilities.
     """
 
     text: bytes
     options: Options
 
 
+_MOST_PROBABILITY = 1.05  # what half precision may round a sum of 1 to
+_LEAST, _MOST = -1000.0, 700.0  # of these the exponential is 0 and a float
 _ESCAPED = re.compile(r"\\x([0-9a-fA-F]{2})")
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _TOKEN_ID = re.compile(r"token_id:[0-9]+")
@@ -57,6 +59,9 @@ def token_steps(logprobs: Any) -> list[TokenStep] | str:
         return "has no logprobs"
     if not any(step.options for step in found):
         return "has the logprobs of the written tokens alone, and no top_logprobs"
+    found = [step if _may_be(step.options) else TokenStep(step.text, []) for step in found]
+    if not any(step.options for step in found):
+        return "has numbers in its logprobs that are no log-probabilities: they add up to over 1"
     if _TOKEN_ID.fullmatch(found[0].text.decode("utf-8", "replace")):
         return "has the ids of tokens in its logprobs instead of their texts"
     return found
@@ -100,20 +105,27 @@ def _step(written: Mapping[str, Any], alternatives: Iterable[Any]) -> TokenStep:
     text, probability = _bytes(written), _probability(written)
     if options and probability is not None and all(text != other for other, _ in options):
         options.append((text, probability))
-    return TokenStep(text, options)
+    return TokenStep(text, list(dict.fromkeys(options)))  # some list the written one twice
+
+
+def _may_be(options: Options) -> bool:
+    """Whether these may be probabilities; logits and probabilities in their place are not."""
+    return sum(probability for _, probability in options) <= _MOST_PROBABILITY
 
 
 def _probability(token: Mapping[str, Any]) -> float | None:
     value = token.get("logprob")
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return math.exp(min(value, 0.0))
+    if math.isnan(value := min(max(value, _LEAST), _MOST)):
+        return None
+    return math.exp(value)
 
 
 def _bytes(token: Mapping[str, Any]) -> bytes:
     """The bytes of a token: those that the server sends, else those that its text stands for."""
     given = token.get("bytes")
-    if isinstance(given, list):
+    if isinstance(given, list) and given:
         try:
             return bytes(given)
         except (TypeError, ValueError):

@@ -253,6 +253,20 @@ def decode_object(text: str, start: int) -> tuple[dict[str, Any], int]:
     return _STRICT_DECODER.raw_decode(text, start)
 
 
+def decode_whole(text: str) -> dict[str, Any] | None:
+    """The JSON object that `text` is and nothing else; no key may come twice in it.
+
+    Returns:
+        The object; None for another value.
+
+    Raises:
+        ValueError: it is not JSON, or repeats a key.
+        RecursionError: it is nested too deeply.
+    """
+    written = _STRICT_DECODER.decode(text)
+    return written if isinstance(written, dict) else None
+
+
 def _blank(match: re.Match[str]) -> str:
     """A matched string unchanged, or a matched comment or comma as blanks."""
     return match["string"] or " " * len(match[0])

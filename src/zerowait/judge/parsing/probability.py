@@ -226,6 +226,8 @@ class ProbabilityForm:
         return _Place(plain, len(plain) - len(tail))
 
     def _outcome(self, completion: Completion, place: _Place | str) -> Score | Abstain:
+        if isinstance(place, str) and not completion.text.strip():
+            return self._unread(place)  # and no wonder that nothing has probabilities
         steps = token_steps(completion.logprobs)
         if isinstance(steps, str):
             return Abstain(
@@ -328,6 +330,8 @@ class ProbabilityForm:
 
     def _uncertain(self, step: TokenStep, head: bytes, outside: float) -> Abstain:
         """The abstention where too much probability is on tokens that are no verdict."""
+        if not step.options:
+            return self._unread("the logprobs have no probabilities in the verdict's place")
         whole = {text for token, _ in step.options if (text := self._start(token, head))}
         others: list[str] = []
         for token, probability in sorted(step.options, key=lambda option: -option[1]):

@@ -6,6 +6,8 @@ in a JSON object, or ``yes`` or ``no`` on a line of its own.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,9 +16,10 @@ import msgspec
 from zerowait.config.schema import VerdictRule
 from zerowait.judge.parsing.answer import visible_answer
 from zerowait.judge.parsing.criteria import CriteriaForm
-from zerowait.judge.parsing.loose_json import json_object
+from zerowait.judge.parsing.loose_json import decode_whole, json_object
+from zerowait.judge.parsing.readers import criterion_reader
 from zerowait.judge.parsing.structured import closed_object, json_schema_format
-from zerowait.judge.parsing.verdict import one_line
+from zerowait.judge.parsing.verdict import is_retracted, one_line
 from zerowait.judge.pooling import dominating
 from zerowait.judge.rubric import Criterion
 from zerowait.types import Abstain, FailureKind, Outcome, Score
@@ -35,6 +38,8 @@ def measure_of(tag: str) -> str:
 
 
 _YES_NO: Final = VerdictRule(choice=["yes", "no"])
+_NAME: Final = re.compile(r"C[0-9]+")
+_LINE: Final = re.compile(r"^[ \t*_#>`-]*(C[0-9]+)[*_`]*[ \t]*:", re.MULTILINE)
 _SAID: Final[dict[Any, bool]] = {
     **dict.fromkeys((True, "yes", "true", "met"), True),
     **dict.fromkeys((False, "no", "false", "not met", "unmet"), False),
@@ -92,6 +97,9 @@ class RowCriteria(msgspec.Struct, frozen=True):
 
     def read(self, text: str) -> Score | Abstain:
         """Which criteria are met; abstains for one without a verdict, or for all of them."""
+        named = _LINE.findall(visible_answer(text) or "")
+        if (other := _other(named, call_names(self.count))) is not None:
+            return other
         found = self._lines.outcomes(text)
         if isinstance(found, Abstain):
             return found
@@ -110,6 +118,16 @@ class RowCriteria(msgspec.Struct, frozen=True):
 @lru_cache(maxsize=256)
 def _lines_of(count: int) -> CriteriaForm:
     return CriteriaForm(_YES_NO, tuple(Criterion(name, 1.0) for name in call_names(count)))
+
+
+def _other(named: Iterable[str], asked: Sequence[str]) -> Abstain | None:
+    """The abstention for a criterion that was not asked about: the numbers may be shifted."""
+    other = next((name for name in named if _NAME.fullmatch(name) and name not in asked), None)
+    if other is None:
+        return None
+    span = asked[0] if len(asked) == 1 else f"{asked[0]} to {asked[-1]}"
+    problem = f"the reply has a verdict on {other}, and was asked about {span}"
+    return Abstain(FailureKind.UNPARSEABLE, problem)
 
 
 def met_score(
@@ -190,6 +208,8 @@ class StructuredRowCriteria(msgspec.Struct, frozen=True):
         names = call_names(self.form.count)
         if written is None or not written.keys() & set(names):
             return self.form.read(text)
+        if (other := _other(written, names)) is not None:
+            return other
         met, reasons, outcomes = {}, [], dict[str, Outcome]()
         for name in names:
             met[name], reason = _said(written.get(name))
@@ -212,11 +232,16 @@ def _format(count: int, reason_first: bool) -> msgspec.Raw:  # noqa: FBT001 - ca
 def _object(text: str) -> dict[str, Any] | None:
     """The reply's one object, alone or among other words; None without one."""
     try:
-        written = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return decode_whole(text)
+    except ValueError:
         answer = visible_answer(text)
-        return None if answer is None else json_object(answer)
-    return written if isinstance(written, dict) else None
+    except RecursionError:
+        return None
+    written = None if answer is None else json_object(answer)
+    if written is None or answer is None:
+        return None
+    after = answer.rfind("}") + 1
+    return None if is_retracted(answer, after, criterion_reader(_YES_NO, "C1")) else written
 
 
 def _said(entry: Any) -> tuple[bool | None, str]:

@@ -251,7 +251,7 @@ class SchemaForm:
             return self._unparseable(f"the reply has no JSON object, the judge wrote {shown!r}")
         if faults := self._checked.faults(reply):
             return self._fault_outcome(faults)
-        return self._score(reply)
+        return self._score(_encodable(reply))
 
     def _fault_outcome(self, faults: list[SchemaFault]) -> Abstain:
         places = [(*pointer_keys(pointer),) for pointer in self._weights]
@@ -301,6 +301,17 @@ def _object_in(text: str) -> dict[str, Any] | None:
         if known is not None:
             return known
     return None
+
+
+def _encodable(reply: dict[str, Any]) -> dict[str, Any]:
+    """`reply` as caches and records can keep it: halves of surrogate pairs become "?"."""
+    try:
+        msgspec.json.encode(reply)
+    except UnicodeEncodeError:
+        text = json.dumps(reply, ensure_ascii=False).encode("utf-8", "replace")
+        written: dict[str, Any] = json.loads(text)
+        return written
+    return reply
 
 
 def _value_at(reply: dict[str, Any], pointer: str) -> Any:

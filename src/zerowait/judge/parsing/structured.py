@@ -20,6 +20,7 @@ import msgspec
 
 from zerowait.config.schema import VerdictRule
 from zerowait.judge.parsing.criteria import CriteriaForm, weighted
+from zerowait.judge.parsing.loose_json import decode_whole
 from zerowait.judge.parsing.readers import bounds
 from zerowait.judge.parsing.verdict import expected_form, one_line, parse
 from zerowait.types import Abstain, Outcome, Score
@@ -49,8 +50,8 @@ def closed_object(properties: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-class _Written(msgspec.Struct, frozen=True):
-    """The object that a judge writes; what another key holds, says nothing."""
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The object that a judge was asked for; another key may name another verdict, or a scale."""
 
     score: int | float | None = None
     verdict: str | None = None
@@ -207,11 +208,11 @@ class StructuredCriteria(msgspec.Struct, frozen=True):
     def read(self, text: str) -> Score | Abstain:
         """The weighted mean of the verdicts in an answer."""
         try:
-            written = msgspec.json.decode(text)
-        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+            written = decode_whole(text)
+        except (ValueError, RecursionError):
             return self.form.read(text)
         names = [criterion.name for criterion in self.form.criteria]
-        if not isinstance(written, dict) or written.keys() - {"reason"} != set(names):
+        if written is None or written.keys() - {"reason"} != set(names):
             return self.form.read(text)
         outcomes: dict[str, Outcome] = {}
         for name in names:

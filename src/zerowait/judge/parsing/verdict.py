@@ -38,6 +38,7 @@ _QUOTED = re.compile(r"(?:[ ]{0,3}>[ ]?)+")
 _SHOWN_CHARS = 80
 _REASON_CHARS = 240
 _CHARS_AFTER = 4000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?")
 _WORD = re.compile(r"[^\W_]+(?: [^\W_]+)*")
 NO_VERDICT = "the reply names no verdict"
@@ -302,5 +303,5 @@ def expected_form(rule: VerdictRule) -> str:
 
 def one_line(text: str, chars: int = _REASON_CHARS) -> str:
     """The beginning of `text` on one line, at most `chars` characters long."""
-    line = " ".join(text[: 2 * chars].split())
+    line = " ".join(_SURROGATE.sub("\ufffd", text[: 2 * chars]).split())
     return line if len(line) <= chars else f"{line[: chars - 1]}…"
