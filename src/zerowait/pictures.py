@@ -156,6 +156,16 @@ def column_of(pictures: Any) -> Iterator[Any]:
     return iter(pictures if isinstance(pictures, list | tuple) else [pictures])
 
 
+def own_pictures(row: Mapping[str, Any]) -> Any:
+    """The row's column of pictures, ``images`` or ``image``; None where it has none."""
+    for name in ("images", "image"):
+        value = row.get(name)
+        is_list = isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
+        if value is not None and not (is_list and len(value) == 0):
+            return value
+    return None
+
+
 def placed(part: Any, column: Iterator[Any], *, folder: Path | None = None) -> str:
     """The URL of a part, taken from the row's column where the part only marks a place.
 

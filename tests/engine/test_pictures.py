@@ -343,3 +343,11 @@ def test_pictures_of_messages_that_are_left_out_are_left_out(tmp_path):
     assert [each["image_url"]["url"][:15] for each in pictures] == ["data:image/jpeg"]
     assert text["text"].count("[picture 1]") == 1
     assert "2 messages" in text["text"]
+
+
+def test_a_column_of_pictures_without_a_place_in_the_messages_abstains():
+    rows = [Sample("What is it?", "A cat.", extra={"images": each}) for each in ([PNG], [], None)]
+    rewards, seen = score(rows)
+    assert "no place in its messages" in rewards[0].components["quality"].detail
+    assert [reward.value for reward in rewards[1:]] == [7.0, 7.0]
+    assert seen.pictures == {}

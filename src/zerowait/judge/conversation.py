@@ -24,7 +24,7 @@ from typing import Any, Final
 import msgspec
 
 from zerowait.errors import DataError
-from zerowait.pictures import column_of, is_picture, placed
+from zerowait.pictures import column_of, is_picture, own_pictures, placed
 from zerowait.types import Abstain, FailureKind, Message, Sample, assistant_turns, content_text
 
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
@@ -62,23 +62,11 @@ class Pictures(msgspec.Struct):
         url = self.known.get(place)  # a message may be shown twice, and takes its pictures once
         if url is None:
             if self.column is None:
-                self.column = _column(self.sample.extra)
+                self.column = column_of(own_pictures(self.sample.extra))
             url = self.known[place] = placed(part, self.column)
         if url not in self.urls:
             self.urls.append(url)
         return f"[picture {self.urls.index(url) + 1}]"
-
-
-def _column(extra: Mapping[str, Any]) -> Iterator[Any]:
-    columns = (extra.get(name) for name in ("images", "image"))
-    found = (
-        each for each in columns if each is not None and not (_is_list(each) and not len(each))
-    )
-    return column_of(next(found, None))
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
 
 
 def response_messages(sample: Sample) -> Sequence[Message]:
