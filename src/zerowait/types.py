@@ -193,7 +193,9 @@ class Sample(msgspec.Struct, frozen=True):
         messages = [dict(message) for message in given]
         for message in messages:
             if not isinstance(message.get("content"), str | list | tuple | None):
-                raise _wrong("response", f"{_MESSAGES} with text or parts in content", message)
+                raise _wrong(
+                    "response", f"{_MESSAGES} with text or parts in content", message["content"]
+                )
         own = assistant_turns(messages)
         if not own:
             raise DataError(

@@ -215,6 +215,93 @@ def test_a_test_that_is_broken_itself_abstains():
     assert lacking.value == 0.0
 
 
+COLOURS = """
+from enum import Enum
+class Base: pass
+class Thing(Base):
+    SIZE = 3
+    @staticmethod
+    def twice(x): return 2 * x
+class Other: pass
+class Colour(Enum):
+    RED = 1
+    BLUE = 2
+def thing(): return Thing()
+def colour(): return Colour.RED
+def views(): return {1: 2}
+def keys(): return {1: 2}.keys()
+def items(): return {1: 2}.items()
+"""
+
+
+@pytest.mark.parametrize("isolation", ISOLATIONS)
+def test_classes_and_constants_of_the_program_can_be_tested(isolation):
+    asserts = [
+        "assert isinstance(thing(), Thing) and isinstance(thing(), (int, Base))",
+        "assert not isinstance(thing(), Other) and not isinstance(3, Thing)",
+        "assert colour() == Colour.RED and colour() != Colour.BLUE and colour() in [Colour.RED]",
+        "assert Thing.SIZE == 3 and Thing.twice(2) == 4 and thing.__name__ == 'thing'",
+        "assert keys() == {1} and list(items()) == [(1, 2)] and list(map(Thing.twice, [1])) == [2]",
+    ]
+    imported = "from solution import Thing, thing\n\ndef test_a():\n    assert isinstance(thing(), Thing)\n"
+    rows = [row(COLOURS, asserts), row(COLOURS, imported)]
+    assert values(outcomes(*rows, isolation=isolation)) == [1.0, 1.0]
+
+
+LIAR = """
+class Meta(type):
+    def __instancecheck__(cls, other): return True
+class f(metaclass=Meta):
+    def __init__(self, x): pass
+    def __eq__(self, other): return True
+    def __ne__(self, other): return False
+    def __hash__(self): return 1
+    def __contains__(self, item): return True
+    def __bool__(self): return True
+"""
+
+
+def test_objects_that_lie_about_themselves_earn_nothing():
+    asserts = [
+        "f(1) == 2",
+        "2 == f(1)",
+        "f(1)",
+        "3 in f(1)",
+        "f(1) == f(2)",
+        "isinstance(f(1), int)",
+    ]
+    options = QUICK | {"credit": "share"}
+    assert values(outcomes(row(LIAR, [f"assert {each}" for each in asserts]), options=options)) == [
+        0
+    ]
+
+
+def test_a_test_that_uses_builtins_alone_beside_the_function_keeps_them():
+    program = "def double(x):\n    return 2 * x"
+    tests = [
+        "assert list(map(double, [1, 2])) == [2, 4]",
+        "assert sorted([2, 1], key=double) == [1, 2]",
+    ]
+    assert values(outcomes(row(program, tests))) == [1.0]
+
+
+def test_a_test_for_an_error_of_the_programs_own_abstains():
+    program = "class Bad(Exception): pass\ndef f(x):\n    raise Bad(x)"
+    (outcome,) = outcomes(row(program, "try:\n    f(1)\n    assert False\nexcept Bad:\n    pass\n"))
+    assert isinstance(outcome, Abstain)
+    assert "an error of the program's own" in outcome.detail
+
+
+def test_a_setup_that_fails_by_what_the_program_returned_is_a_zero():
+    tests = {"assert_case": ["assert x == 1"], "setup_code": "x = f(1)[0]"}
+    assert values(outcomes(row("def f(x):\n    return x", tests))) == [0.0]
+
+
+def test_whole_numbers_of_thousands_of_digits_are_printed():
+    tests = {"inputs": ["1" * 6000], "outputs": ["1" * 5999 + "2"]}
+    assert values(outcomes(row("print(int(input()) + 1)", tests))) == [1.0]
+
+
 def test_an_interpreter_that_is_no_python_abstains():
     (found,) = outcomes(row(SOUND), options={"python": "/bin/true"})
     assert isinstance(found, Abstain)

@@ -3,14 +3,17 @@
 import asyncio
 import json
 import re
+import time
 
 import msgspec
+import numpy as np
 import pytest
 
 import zerowait
 from zerowait import DataError, Sample, Score
 from zerowait.errors import ConfigError
 from zerowait.events import JudgementSettled
+from zerowait.judge.fence import fenced_turns
 from zerowait.judge.request import request_for
 from zerowait.testing import FakeJudge
 
@@ -243,3 +246,42 @@ def test_a_judge_that_compares_siblings_judges_no_turns(tmp_path):
     compared["judges"]["q"] |= {"verdict": {"pairs": "group"}, "rubric": "pairwise"}
     with pytest.raises(ConfigError, match=r"components\.quality\.per.*compares the responses"):
         zerowait.Engine(compared)
+
+
+class Called:
+    """A model of pydantic, as OpenAI's client has tool calls."""
+
+    def model_dump(self, *, mode):
+        return {"function": {"name": "find", "arguments": mode}}
+
+
+@pytest.mark.parametrize(
+    ("calls", "shown"),
+    [
+        ({"tool_calls": [Called()]}, '[{"function":{"arguments":"json","name":"find"}}]'),
+        ({"tool_calls": np.array([{"a": 1}, {"b": 2}], dtype=object)}, '[{"a":1},{"b":2}]'),
+        ({"tool_calls": [{"q": "\ud800"}]}, '[{"q":"\ufffd"}]'),
+        ({"function_call": {"name": "find"}}, '{"name":"find"}'),
+        ({"tool_calls": None, "function_call": None}, ""),
+        ({"tool_calls": []}, ""),
+    ],
+)
+def test_tool_calls_are_shown_in_every_form(tmp_path, calls, shown):
+    reader = Reader()
+    score(tmp_path, [Sample("q", [{"role": "assistant", "content": None, **calls}])], reader)
+    assert reader.shown[0][-1][1] == shown
+
+
+def test_tool_calls_that_cannot_be_written_down_abstain(tmp_path):
+    episode = [{"role": "assistant", "content": "x", "tool_calls": [object()]}]
+    rewards, _ = score(tmp_path, [Sample("q", episode)], Reader())
+    assert "tool calls cannot be written down" in rewards[0].components["quality"].detail
+
+
+def test_the_turns_of_a_long_episode_are_written_quickly(tmp_path):
+    pair = [{"role": "assistant", "content": "t"}, {"role": "tool", "content": "r"}]
+    turns = [{"role": each["role"], "content": f"{n}"} for n in range(300) for each in pair]
+    began_s = time.process_time()
+    for size in range(0, 600, 6):
+        fenced_turns("turns", turns[:size], beside=[])
+    assert time.process_time() - began_s < 1.5

@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -256,3 +257,97 @@ def test_doctor_shows_a_picture_to_a_judge_that_sees():
         [answer] = ask_endpoints(load_config(config(judge.url)))
         assert len(judge.seen.pictures) == judge.seen.requests == 1
     assert isinstance(answer.outcome, zerowait.Score)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("data:image/svg+xml;utf8,<svg/>", "has no base64"),
+        ("data:image/svg+xml;base64,PHN2Zy8+", "is no PNG"),
+        ("data:image/png;base64,@@@@", "holds no base64 text"),
+        ("data:image/png;base64,", "of 0 bytes"),
+        ("data:image/png;base64,aGVsbG8=", "is no PNG"),
+        ("data:text/plain;base64,aGk=", "is no PNG"),
+    ],
+)
+def test_a_data_url_without_a_picture_abstains(url, says):
+    part = {"type": "image_url", "image_url": {"url": url}}
+    rewards, seen = score([Sample(asked(part), "A cat.")])
+    assert says in rewards[0].components["quality"].detail
+    assert seen.requests == 0
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["DATA:image/PNG;base64", "data:image/jpeg;base64", "data:application/octet-stream;base64"],
+)
+def test_a_data_url_gets_the_media_type_of_its_bytes(head):
+    encoded = base64.encodebytes(PNG).decode()
+    assert picture_url({"type": "image_url", "image_url": f" {head},{encoded}"}) == DATA_URL
+
+
+def test_anthropics_form_is_read():
+    source = {"type": "base64", "media_type": "image/png", "data": DATA_URL.partition(",")[2]}
+    assert picture_url({"type": "image", "source": source}) == DATA_URL
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "YCbCr", "HSV", "LAB"])
+def test_an_image_of_pil_that_no_png_holds_is_sent_as_rgb(mode):
+    image = Image.new("RGB", (8, 6)).convert(mode) if mode != "LAB" else Image.new(mode, (8, 6))
+    sent = picture_url({"type": "image", "image": image})
+    decoded = Image.open(io.BytesIO(base64.b64decode(sent.partition(",")[2])))
+    assert (decoded.mode, decoded.size) == ("RGB", (8, 6))
+
+
+@pytest.mark.parametrize("data", [Image.new("F", (8, 6)), np.zeros((4, 4, 3)), Path("/cat.png")])
+def test_what_is_no_picture_is_named(data):
+    with pytest.raises(DataError, match=r"mode F|not a ndarray|local files are not read"):
+        picture_url({"type": "image", "image": data})
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"images": np.array([{"bytes": PNG, "path": None}], dtype=object)},
+        {"images": None, "image": PNG},
+        {"images": [], "image": PNG},
+    ],
+)
+def test_a_column_of_pictures_may_be_an_array_or_empty_beside_another(columns):
+    rewards, seen = score([Sample(asked({"type": "image"}), "A cat.", extra=columns)])
+    assert rewards[0].value == 7.0
+    assert seen.pictures == {sha256(PNG).hexdigest(): 1}
+
+
+@pytest.mark.parametrize("kind", ["video", "input_audio"])
+def test_a_part_that_no_judge_is_shown_abstains(kind):
+    rewards, seen = score([Sample(asked({"type": kind, kind: "x"}), "A cat.")])
+    assert f"a part of type {kind!r}" in rewards[0].components["quality"].detail
+    assert seen.requests == 0
+
+
+def test_pictures_of_messages_that_are_left_out_are_left_out(tmp_path):
+    rubric = tmp_path / "r.md"
+    rubric.write_text("## System\nYou judge.\n\n## User\n{{conversation}}\n{{reply_format}}\n")
+    episode = [
+        {"role": "assistant", "content": "x" * 300},
+        {"role": "tool", "content": [FORMS["bytes"], {"type": "text", "text": "t" * 900}]},
+        {"role": "assistant", "content": "y"},
+        {"role": "tool", "content": [{"type": "image", "image": JPEG}]},
+        {"role": "assistant", "content": "end"},
+    ]
+    bodies = []
+    score([Sample("What?", episode)], bodies=bodies, rubric=str(rubric), max_conversation_chars=400)
+    note, *pictures, text = bodies[0]["messages"][1]["content"]
+    assert note["text"].startswith("Picture 1 of")
+    assert [each["image_url"]["url"][:15] for each in pictures] == ["data:image/jpeg"]
+    assert text["text"].count("[picture 1]") == 1
+    assert "2 messages" in text["text"]
+
+
+def test_a_column_of_pictures_without_a_place_in_the_messages_abstains():
+    rows = [Sample("What is it?", "A cat.", extra={"images": each}) for each in ([PNG], [], None)]
+    rewards, seen = score(rows)
+    assert "no place in its messages" in rewards[0].components["quality"].detail
+    assert [reward.value for reward in rewards[1:]] == [7.0, 7.0]
+    assert seen.pictures == {}

@@ -3,6 +3,7 @@
 import base64
 import json
 import pickle
+import time
 import zlib
 
 import numpy as np
@@ -36,10 +37,38 @@ CALLS = CallTests("add", [[1, [2]], [3, [4]]], [[[1, 2]], [[3, 4]]])
         ("Inline ```a``` is no block\n```python\nb\n```", "b\n"),
         ("a = 1", "a = 1"),
         (" \n", ""),
+        ("1. So:\n   ```python\n   if a:\n       b\n   ```\n", "if a:\n    b\n"),
+        ("- ```python\n  a\n  ```\nprints\n```\n1\n```", "a\n"),
+        ("- x\n\t```py\n\n\ta\n\t```", "\na\n"),
+        (
+            '```python\n"""\n    ```\n    x\n    ```\n"""\n```',
+            '"""\n    ```\n    x\n    ```\n"""\n',
+        ),
+        ("```python\na\n    ```\nprints\n```json\n1\n```", "a\n"),
+        ("```python\na```\nprints\n```\n1\n```", "a"),
+        ("Here: ```python\na\n```", "a\n"),
+        ("```python\r\na\r\n```\r\n", "a\n"),
+        ("```python:main.py\na\n```", "a\n"),
+        ("```ipython3\na\n```", "a\n"),
+        ("```python\na\n```\n```python\n```", "a\n"),
+        ("```c\nb\n```", ""),
     ],
 )
 def test_the_program_is_the_last_block_in_its_language(text, program):
     assert program_in(text) == program
+
+
+def test_a_long_response_of_fences_is_read_in_a_moment():
+    began_s = time.process_time()
+    for piece in (
+        "```python\n    ```\n",
+        "```python\nx```\n",
+        "```\nx\n```\n",
+        "```py ",
+        "- ``` \n",
+    ):
+        program_in(piece * 20_000)
+    assert time.process_time() - began_s < 2
 
 
 def test_another_language_has_its_own_names():
@@ -96,6 +125,55 @@ def test_calls_are_read_in_every_public_form(ground_truth):
 def test_a_result_in_a_list_of_its_own_may_be_the_list_or_its_item():
     tests = read_tests(Sample("", "", {"fn_name": "f", "inputs": [[1]], "outputs": [[[2]]]}))
     assert tests == CallTests("f", [[1]], [[[[2]], [2]]])
+
+
+def test_the_text_of_json_is_its_value_and_not_an_item_in_a_list_of_its_own():
+    row = [{"input": "[2]", "output": "[1]", "testtype": "functional"}]
+    found = read_tests(Sample("", "", row, extra={"func_name": "f"}))
+    assert found == CallTests("f", [[[2]]], [[[1]]])
+
+
+def test_texts_of_which_one_is_no_json_are_the_results_themselves():
+    row = {"fn_name": "f", "inputs": [["abc"], ["12"]], "outputs": ["abc", "12"]}
+    assert read_tests(Sample("", "", row)) == CallTests("f", [["abc"], ["12"]], [["abc"], ["12"]])
+
+
+@pytest.mark.parametrize("column", ["test_list", "assert_case"])
+def test_asserts_may_be_one_text(column):
+    row = {column: "assert f(1) == 2\nassert f(2) == 3"}
+    tests = AssertTests(["assert f(1) == 2", "assert f(2) == 3"], "\n")
+    assert _stripped(read_tests(Sample("", "", row))) == _stripped(tests)
+    assert _stripped(read_tests(Sample("", "", None, extra=row))) == _stripped(tests)
+
+
+def _stripped(tests):
+    return tests._replace(setup=tests.setup.strip())
+
+
+def test_a_test_that_takes_what_pytest_gives_abstains():
+    test = "@pytest.mark.parametrize('a', [1])\ndef test_f(a):\n    assert f(a) == 2\n"
+    found = read_tests(Sample("", "", None, extra={"test": test}))
+    assert isinstance(found, Abstain)
+    assert "test_f takes a from pytest" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("generated_checker", "print(1)"), ("interaction_format", "ask"), ("input_mode", "file")],
+)
+def test_a_row_whose_programs_are_not_told_by_their_output_abstains(column, value):
+    tests = [{"input": "1", "output": "2"}]
+    row = {"official_tests": tests, "generated_checker": None, "input_mode": "stdio", column: value}
+    found = read_tests(Sample("", "", None, extra=row))
+    assert isinstance(found, Abstain)
+    assert column in found.detail
+    plain = row | {column: None}
+    assert read_tests(Sample("", "", None, extra=plain)) == StdinTests([("1", "2")])
+
+
+@pytest.mark.parametrize(("said", "expected"), [("0101", "101"), ("007", "7"), ("\u0663", "3")])
+def test_a_code_of_digits_is_no_number(said, expected):
+    assert not same_output(said, expected, compare="lines", tolerance=1e-6)
 
 
 def test_whole_numbers_that_json_made_keys_are_numbers_again():

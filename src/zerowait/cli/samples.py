@@ -13,7 +13,7 @@ from zerowait.cli.row_files import RowFile, collect_error, file_name, read_rows
 from zerowait.config.messages import locate, plain_words
 from zerowait.config.source import path_text
 from zerowait.errors import ConfigError, DataError
-from zerowait.pictures import holds_pictures, with_urls
+from zerowait.pictures import holds_pictures, own_pictures, with_urls
 from zerowait.types import Sample
 
 FIELDS: Final = tuple(Sample.__struct_fields__)
@@ -60,7 +60,7 @@ def _sample(row: Mapping[str, Any], columns: Mapping[str, str], where: str, fold
     if isinstance(fields.get("prompt"), list) and holds_pictures(fields["prompt"]):
         try:
             extra = fields.get("extra") or {}
-            column = extra.get("images", extra.get("image"))
+            column = own_pictures(extra)
             fields["prompt"] = with_urls(fields["prompt"], column, folder=folder)
         except DataError as error:
             raise DataError(f"{where}: {error}") from None

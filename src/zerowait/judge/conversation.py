@@ -6,7 +6,8 @@
 reported:
 
 1. The results of tools, the oldest first, keep their first and last 500 characters.
-2. If that is not enough, the oldest messages behind the prompt are left out, never the last one.
+2. If that is not enough, the oldest messages behind the prompt are left out with their pictures,
+   never the last one.
 3. If prompt and last message alone are too long, there is no judgement (``too_long``).
 
 Pictures become marks in the text, ``[picture 1]``, and are sent beside it.
@@ -14,6 +15,7 @@ Pictures become marks in the text, ``[picture 1]``, and are sent beside it.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +23,17 @@ from typing import Any, Final
 
 import msgspec
 
-from zerowait.pictures import column_of, is_picture, placed
+from zerowait.errors import DataError
+from zerowait.pictures import column_of, is_picture, own_pictures, placed
 from zerowait.types import Abstain, FailureKind, Message, Sample, assistant_turns, content_text
 
 _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 _KEPT: Final = 500
 """Characters that stay at each end of a tool's result that is shortened."""
+_UNSHOWN: Final = frozenset(
+    {"video", "video_url", "input_video", "audio", "audio_url", "input_audio"}
+)
+"""Types of parts without which a judge would judge what it has neither seen nor heard."""
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 """Characters that JSON in UTF-8 cannot carry."""
 LEFT_OUT: Final = "left_out"
@@ -55,8 +62,7 @@ class Pictures(msgspec.Struct):
         url = self.known.get(place)  # a message may be shown twice, and takes its pictures once
         if url is None:
             if self.column is None:
-                extra = self.sample.extra
-                self.column = column_of(extra.get("images", extra.get("image")))
+                self.column = column_of(own_pictures(self.sample.extra))
             url = self.known[place] = placed(part, self.column)
         if url not in self.urls:
             self.urls.append(url)
@@ -93,14 +99,9 @@ def written_turns(
     Raises:
         DataError: a picture has no data.
     """
-    kept = [*before, *after]
-    turns = [
-        {
-            "role": _SURROGATE.sub("\ufffd", str(m.get("role", "?"))),
-            "content": _SURROGATE.sub("\ufffd", str.__str__(message_text(m, pictures))),
-        }
-        for m in kept
-    ]
+    excess: float
+    shown = len(pictures.urls)
+    turns = _turns([*before, *after], pictures)
     excess = sum(len(turn["content"]) for turn in turns) - max_chars
     if excess <= 0:
         return turns, 0
@@ -110,13 +111,28 @@ def written_turns(
         fitting = _without_oldest(shortened, excess)
         if isinstance(fitting, Abstain):
             return fitting
-        shortened, cut = fitting[0], cut + fitting[1]
+        line, dropped, cut_away = fitting
+        del pictures.urls[shown:]  # those of messages that were left out are not shown either
+        turns = _turns([*before, *after[dropped:]], pictures)
+        prompt, rest = turns[: len(before)], turns[len(before) :]
+        shortened = [line, *_with_short_results(rest, math.inf)[0]]
+        cut += cut_away
     return [*prompt, *shortened], cut
 
 
+def _turns(messages: Sequence[Message], pictures: Pictures) -> list[dict[str, str]]:
+    return [
+        {
+            "role": _SURROGATE.sub("\ufffd", str(m.get("role", "?"))),
+            "content": _SURROGATE.sub("\ufffd", str.__str__(message_text(m, pictures))),
+        }
+        for m in messages
+    ]
+
+
 def _with_short_results(
-    turns: Sequence[dict[str, str]], excess: int
-) -> tuple[list[dict[str, str]], int, int]:
+    turns: Sequence[dict[str, str]], excess: float
+) -> tuple[list[dict[str, str]], float, int]:
     """The turns with tools' results shortened, the excess that is left, and what was cut."""
     cut, shortened = 0, []
     for turn in turns:
@@ -133,15 +149,15 @@ def _with_short_results(
 
 
 def _without_oldest(
-    turns: Sequence[dict[str, str]], excess: int
-) -> tuple[list[dict[str, str]], int] | Abstain:
-    """The turns without the oldest ones, in whose place a line says so; and what was cut."""
+    turns: Sequence[dict[str, str]], excess: float
+) -> tuple[dict[str, str], int, int] | Abstain:
+    """The line in the place of the oldest turns, their number, and that of their characters."""
     cut = 0
     for count, turn in enumerate(turns[:-1], start=1):
         cut += len(turn["content"])
         line = f"[{count} messages of {cut} characters are left out here]"
         if cut - len(line) >= excess:
-            return [{"role": LEFT_OUT, "content": line}, *turns[count:]], cut
+            return {"role": LEFT_OUT, "content": line}, count, cut
     return Abstain(
         FailureKind.TOO_LONG,
         "the prompt and the last message alone are longer than the judge's max_conversation_chars",
@@ -167,11 +183,27 @@ def message_text(message: Message, pictures: Pictures) -> str:
             pictures.mark(content, at) if is_picture(part) else part
             for at, part in enumerate(content)
         ]
+    _check_parts(content)
     text = content_text(content)
     calls = message.get("tool_calls")
-    if not calls:
+    if calls is None:
+        calls = message.get("function_call")  # OpenAI's older form
+    if calls is None:
         return text
-    return f"{text}\n{value_text(calls) or ''}".strip()
+    try:
+        return f"{text}\n{_structured(calls) or ''}".strip()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DataError(f"a message's tool calls cannot be written down: {error}") from None
+
+
+def _check_parts(content: Any) -> None:
+    """Raises a DataError where a message holds what no judge is shown."""
+    for part in content if isinstance(content, list | tuple) else ():
+        if isinstance(part, Mapping) and (kind := part.get("type")) in _UNSHOWN:
+            raise DataError(
+                f"a message holds a part of type {kind!r}, which judges are not shown: "
+                "show them {{response}} alone, or leave such parts out"
+            )
 
 
 def value_text(value: Any) -> str | None:
@@ -197,7 +229,10 @@ def _structured(value: Any) -> str | None:
         return None
     if not isinstance(plain, dict) and all(isinstance(item, str) for item in plain):
         return value_text("\n".join(plain))
-    return _CANONICAL.encode(plain).decode()
+    try:
+        return _CANONICAL.encode(plain).decode()
+    except UnicodeEncodeError:  # half of a surrogate pair
+        return json.dumps(plain, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def as_builtins(value: Any) -> Any:
@@ -210,9 +245,11 @@ def as_builtins(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A mapping, array or scalar of another library as Python's own type."""
+    """A mapping, array, scalar or model of another library as Python's own type."""
     if isinstance(value, Mapping):
         return dict(value)
+    if callable(dump := getattr(value, "model_dump", None)):  # pydantic's, as OpenAI's calls
+        return dump(mode="json")
     tolist = getattr(value, "tolist", None)  # numpy's and torch's arrays and scalars
     if tolist is None:
         raise TypeError(f"{type(value).__name__} has no text form")

@@ -74,16 +74,12 @@ def fenced_turns(name: str, turns: Sequence[Mapping[str, str]], *, beside: Colle
     <<<END TURNS 1 TOOL aaa17c25e4f33428>>>
     """
     safe = [break_control_tokens(turn["content"], by=INVISIBLE) for turn in turns]
-    visible = [visible_hex(text) for text in (*safe, *beside)]
+    visible = b"-".join(visible_hex(text) for text in (*safe, *beside))
     blocks = []
     for number, (turn, text) in enumerate(zip(turns, safe, strict=True), start=1):
         role = _NO_ROLE.sub("", turn["role"])[:_ROLE_CHARS] or "?"
         label = f"{name} {number} {role}".upper()
-        code = next(
-            code
-            for code in _codes(label, text)
-            if not any(code.encode() in digits for digits in visible)
-        )
+        code = next(code for code in _codes(label, text) if code.encode() not in visible)
         blocks.append(f"<<<BEGIN {label} {code}>>>\n{text}\n<<<END {label} {code}>>>")
     return "\n\n".join(blocks)
 

@@ -37,7 +37,7 @@ from zerowait.judge.rubric import (
     Rubric,
     fill,
 )
-from zerowait.pictures import picture_bytes
+from zerowait.pictures import own_pictures, picture_bytes
 from zerowait.types import Abstain, FailureKind, Message, Sample
 
 _OWN_FIELDS = {
@@ -240,6 +240,13 @@ def texts_for(sample: Sample, rubric: Rubric, judge: Judge) -> SampleTexts | Abs
     if shown.pictures.urls:
         texts.pictures = shown.pictures.urls
         return _unseen(texts.pictures, judge) or texts
+    shows_prompt = "prompt" in rubric.needs or CONVERSATION in rubric.needs
+    if judge.images and shows_prompt and own_pictures(sample.extra) is not None:
+        return Abstain(
+            FailureKind.BAD_INPUT,
+            "the sample's column of pictures has no place in its messages, so that the judge would "
+            "see none: give the prompt a part {type: image} for each",
+        )
     return texts
 
 

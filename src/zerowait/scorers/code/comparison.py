@@ -11,7 +11,9 @@ from typing import Any, Final, Literal, TypeAlias
 Compare: TypeAlias = Literal["lines", "tokens", "exact"]
 """How outputs are compared: line by line without outer white space, only the words, or the text."""
 
-_NUMBER: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?")
+_NUMBER: Final = re.compile(  # not 007, which may be a code or binary digits
+    r"[+-]?(?:(?:0|[1-9]\d*)(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII
+)
 _LONGEST_NUMBER: Final = 400
 
 
@@ -124,7 +126,12 @@ def _is_list(value: Any) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str | bytes | range)
 
 
-UNREADABLE: Final = object()
+class _Unreadable:
+    def __repr__(self) -> str:
+        return "<no plain data>"
+
+
+UNREADABLE: Final = _Unreadable()
 """Stands for an object that is no plain data; it equals nothing else."""
 
 

@@ -39,7 +39,16 @@ _MOST_STARVED = 8
 _LEAST_S = 0.02
 _MOST_ITEMS = 2_000_000
 _MOST_BYTES = 64 << 20
-_KINDS = {tuple: "t", set: "s", frozenset: "f"}
+_KINDS: dict[Any, str] = {
+    tuple: "t",
+    set: "s",
+    frozenset: "f",
+    type({}.keys()): "dict_keys",
+    type({}.values()): "dict_values",
+    type({}.items()): "dict_items",
+}
+_NO_ERROR_TYPE = ("catching classes that do not inherit", "Expected a BaseException type")
+"""What Python and pytest say where a test expects an error class that stays in the program."""
 _BUILTINS = frozenset(globals().get("builtin_names") or dir(builtins))
 
 
@@ -55,7 +64,7 @@ class Reference:
         self._channel = channel
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
+        if name.startswith("__") and name not in {"__name__", "__doc__"}:
             raise AttributeError(name)
         return self._channel.ask("attribute", self._number, name)
 
@@ -64,9 +73,17 @@ class Reference:
         return self._channel.call(self, args, named)
 
     def __eq__(self, other: object) -> bool:
-        return self is other
+        """Whether it is the very same object; no ``==`` of the program's is called."""
+        return isinstance(other, Reference) and self._number == other._number
 
-    __hash__ = object.__hash__
+    def __hash__(self) -> int:
+        return hash(self._number)
+
+    def __instancecheck__(self, instance: object) -> bool:
+        """Whether an object of the program's is one of this class of its own."""
+        if not isinstance(instance, Reference):
+            return False
+        return self._channel.ask("is one of", instance._number, self._number) is True  # noqa: SLF001 - of ours
 
     def __bool__(self) -> bool:
         raise AssertionError("the program returned an object that is no plain data")
@@ -158,7 +175,7 @@ def decode_value(data: Any, known: Any) -> Any:
     if not isinstance(data, dict):
         return data
     ((kind, content),) = data.items()
-    if kind in ("t", "s", "f", "q", "iter"):
+    if kind in _COLLECTIONS:
         items = [decode_value(each, known) for each in content]
         return _COLLECTIONS[kind](items)
     if kind == "m":
@@ -180,6 +197,9 @@ _COLLECTIONS: dict[str, Callable[[Any], Any]] = {
     "f": frozenset,
     "q": _deque,
     "iter": iter,
+    "dict_keys": lambda items: dict.fromkeys(items).keys(),
+    "dict_values": lambda items: dict(enumerate(items)).values(),
+    "dict_items": lambda items: dict(items).items(),
 }
 
 
@@ -262,6 +282,7 @@ class ProgramProcess:
         self._cpu_s = cpu_s
         self._space: dict[str, Any] = {}
         self._kept: list[Any] = []
+        self._numbers: dict[int, int] = {}
 
     def serve(self, source: str) -> None:
         """Load `source`, then answer until the tester closes the channel."""
@@ -284,6 +305,8 @@ class ProgramProcess:
             return self._timed(lambda: self._named(rest[0]))
         if verb == "attribute":
             return self._timed(lambda: getattr(self._kept[rest[0]], rest[1]))
+        if verb == "is one of":
+            return self._timed(lambda: isinstance(*map(self._kept.__getitem__, rest)))
         target, args, named = (decode_value(each, self._kept.__getitem__) for each in rest)
         function = self._named(target) if isinstance(target, str) else target
         reply = self._timed(lambda: function(*args, **named))
@@ -315,8 +338,10 @@ class ProgramProcess:
         return encode_value(value, self._keep)
 
     def _keep(self, value: Any) -> int:
-        self._kept.append(value)
-        return len(self._kept) - 1
+        number = self._numbers.setdefault(id(value), len(self._kept))
+        if number == len(self._kept):
+            self._kept.append(value)
+        return number
 
 
 def _builtin_bases(error: BaseException) -> list[str]:
@@ -373,7 +398,7 @@ class Channel:
         wall_s: the longest wait for an answer.
 
     Attributes:
-        is_used: whether the program was asked for anything.
+        is_used: whether a function of the program was called.
     """
 
     def __init__(self, pid: int, reader: int, writer: int, wall_s: float) -> None:
@@ -393,6 +418,7 @@ class Channel:
 
     def call(self, target: Any, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         """Call a function of the program; lists, sets and dicts that it changes are changed."""
+        self.is_used = True
         sent = [encode_value(each) for each in args]
         message = ["call", encode_value(target), sent, encode_value(named)]
         reply = self._ask(message)
@@ -486,7 +512,7 @@ class Names(dict[str, Any]):
         """What the program calls `name`, for an import of the solution."""
         if name.startswith("__"):
             raise AttributeError(name)
-        return _proxy(self._channel, name)
+        return self._channel.ask("name", name)
 
     def __missing__(self, name: str) -> Any:
         # The tester's own come first: the program must not redefine `abs` or `math` for a test.
@@ -498,8 +524,6 @@ class Names(dict[str, Any]):
             if "defines no" in str(error):
                 raise KeyError(name) from None
             raise
-        if isinstance(value, Reference):
-            value = _proxy(self._channel, name)
         self[name] = value
         return value
 
@@ -553,6 +577,10 @@ def _asserted(code: str, names: Names) -> list[Any]:
         return [error.kind, str(error)]
     except (SyntaxError, Unsendable) as error:
         return ["unusable", f"the test cannot be run: {_words(error)}"]
+    except TypeError as error:
+        if str(error).startswith(_NO_ERROR_TYPE):
+            return ["unusable", f"the test expects an error of the program's own: {error}"]
+        return ["failed", _words(error)]
     except BaseException as error:  # noqa: BLE001 - a test fails by raising
         return ["failed", _words(error)]
     return ["passed"]

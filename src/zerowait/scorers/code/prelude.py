@@ -6,6 +6,7 @@ Here they become builtins, so that a program's own names, and real builtins, go 
 
 import builtins
 import importlib
+import sys
 
 _MODULES = (
     "string re datetime collections heapq bisect copy math random statistics itertools functools "
@@ -24,5 +25,12 @@ def assume_modules() -> None:
                 space.setdefault(public, getattr(module, public))
 
 
+def allow_long_integers() -> None:
+    """Let programs read and print whole numbers of any length, as before Python 3.11."""
+    if hasattr(sys, "set_int_max_str_digits"):
+        sys.set_int_max_str_digits(0)
+
+
 if __name__ == "__main__":
+    allow_long_integers()
     assume_modules()

@@ -96,13 +96,29 @@ def read_tests(sample: Sample, column: str | None = None) -> RowTests | Abstain:
     if found is None:
         where = "the ground truth" if column is None else f"extra.{column}"
         return _unreadable(f"{where} has none of the known forms")
+    if isinstance(found, StdinTests) and (why := _not_by_output(sample.extra)):
+        return Abstain(FailureKind.BAD_INPUT, why)
     if isinstance(found, AssertTests):
         found = found._replace(shadows=_shadows(found))
     return found if number_of(found) else _unreadable("there is none")
 
 
+def _not_by_output(extra: Mapping[str, Any]) -> str:
+    """Why comparing outputs would fail right programs; empty where it does not.
+
+    The columns are those of open-r1/codeforces, empty in rows that need none of this.
+    """
+    if extra.get("generated_checker"):
+        return "the row has several right outputs and a generated_checker, which is not run"
+    if extra.get("interaction_format"):
+        return "the row's programs talk with an interactor (interaction_format), which is not run"
+    if extra.get("input_mode") == "file":
+        return "the row's programs read and write files (input_mode), which is not offered"
+    return ""
+
+
 def _shadows(tests: AssertTests) -> tuple[str, ...]:
-    """The builtin's name that the tested function has; none where the tests call any other name.
+    """The builtin's name that the tested function has; none where the tests use any other name.
 
     >>> _shadows(AssertTests(["assert sum(10, 15) == 6"]))
     ('sum',)
@@ -111,15 +127,32 @@ def _shadows(tests: AssertTests) -> tuple[str, ...]:
     """
     if tests.entry_point:
         return ()
+    nodes = [node for code in tests.asserts for node in ast.walk(_parsed(code))]
     calls = [
         node.func.id
-        for code in tests.asserts
-        for node in ast.walk(_parsed(code))
+        for node in nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
-    if not calls or not all(hasattr(builtins, name) for name in calls):
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    own = _named([*nodes, *ast.walk(_parsed(tests.setup))])
+    if not calls or not all(hasattr(builtins, name) for name in {*calls, *(used - own)}):
         return ()
     return (calls[0],)
+
+
+def _named(nodes: list[ast.AST]) -> set[str]:
+    """The names that code gives to something itself."""
+    found = set()
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.arg):
+            found.add(node.arg)
+        elif isinstance(node, ast.alias):
+            found.add((node.asname or node.name).partition(".")[0])
+    return found
 
 
 def _parsed(code: str) -> ast.AST:
@@ -187,7 +220,7 @@ def _read_mapping(given: Mapping[str, Any], around: Mapping[str, Any]) -> RowTes
             return _read(inner, {k: v for k, v in row.items() if k != name})
     for name in ("assert_case", "test_list"):
         if (asserts := _plain(row.get(name))) is not None:
-            return AssertTests([str(each) for each in asserts], _setup(row), "")
+            return _read(asserts, row)
     listed = [each for name in _LISTS for each in _list(row.get(name))]
     listed += _private(row.get("private_test_cases"))
     if listed:
@@ -274,10 +307,10 @@ def _text(value: Any) -> str:
 
 def _call_tests(name: str, pairs: list[tuple[Any, Any]]) -> CallTests:
     calls = [_arguments(given) for given, _ in pairs]
-    results = [_result(expected) for _, expected in pairs]
+    results = [_deep(expected) for _, expected in pairs]
     # APPS has each result in a list of its own, so a list of one is that, or its only item
     wrapped = all(isinstance(each, list) and len(each) == 1 for each in results)
-    expected = [[each, each[0]] if wrapped else [each] for each in results]
+    expected = [[each, each[0]] if wrapped else [each] for each in _values(results)]
     return CallTests(name.rpartition(".")[2], calls, expected)
 
 
@@ -303,13 +336,14 @@ def _is_whole(key: Any) -> bool:
     return isinstance(key, str) and key.lstrip("-").isdecimal()
 
 
-def _result(expected: Any) -> Any:
-    if isinstance(expected, str):
-        try:
-            return json.loads(expected)
-        except ValueError:
-            return expected
-    return _deep(expected)
+def _values(results: list[Any]) -> list[Any]:
+    """Results that are all the text of JSON, as LiveCodeBench has them, as what they stand for."""
+    if not all(isinstance(each, str) for each in results):
+        return results
+    try:
+        return [json.loads(each) for each in results]
+    except ValueError:  # one is no JSON: they are texts that a function returns
+        return results
 
 
 def _deep(value: Any) -> Any:
@@ -340,11 +374,23 @@ def _read_code(code: str, row: Mapping[str, Any]) -> AssertTests | None:
         name = entry_point.rpartition(".")[2].removesuffix("()")
         return AssertTests(["check(candidate)"], f"{setup}\n{code}", name)
     tests = [f"{name}()" for name in functions if name.startswith("test")]
+    _check_parameters(tree)
     if tests:
         return AssertTests(tests, f"{setup}\n{code}", "")
     if not any(isinstance(each, ast.Assert) for each in ast.walk(tree)):
         return None
     return AssertTests(*_split(tree, code, setup))
+
+
+def _check_parameters(tree: ast.Module) -> None:
+    """Raises a ValueError where a test takes what only pytest could give it."""
+    for each in tree.body:
+        if isinstance(each, ast.FunctionDef) and each.name.startswith("test"):
+            given = each.args
+            needed = [*given.posonlyargs, *given.args][: -len(given.defaults) or None]
+            if needed:
+                names = ", ".join(name.arg for name in needed)
+                raise ValueError(f"{each.name} takes {names} from pytest, which does not run here")
 
 
 def _split(tree: ast.Module, code: str, setup: str) -> tuple[list[str], str]:
