@@ -31,7 +31,7 @@ import uvloop
 from zerowait import Engine, Sample, Score
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Stats
-from zerowait.judge import ChatRequest, load_rubric, request_for
+from zerowait.judge import ChatRequest, load_rubric, procedure_for, request_for
 from zerowait.testing import load_script, verdict_for
 from zerowait.testing.draws import Draws, content_draws
 from zerowait.testing.faults import choose_fault
@@ -144,10 +144,11 @@ def compared(
     """How many scores are right, how many wrong, how many judgements were lost, and the rest."""
     script, judge_ = load_script(SCRIPT), config.judges["q"]
     rubric = load_rubric(judge_.rubric, base=config.base)
+    form = procedure_for(judge_, rubric, base=config.base).questions[0].form
     stubborn = [fault for fault in script.faults if fault.always]
     found: Counter[str] = Counter()
     for sample, outcome in zip(samples, outcomes, strict=True):
-        request = request_for(sample, judge_, rubric)
+        request = request_for(sample, judge_, rubric, form=form)
         assert isinstance(request, ChatRequest)  # noqa: S101 - every sample has what is needed
         fault = choose_fault(
             stubborn,

@@ -294,6 +294,14 @@ def prompt_text(prompt: str | Sequence[Message]) -> str:
     return "\n\n".join(content_text(message.get("content")) for message in prompt)
 
 
+def has_parts(prompt: Any) -> bool:
+    """Whether the content of any message is more than text, such as a list of parts."""
+    return not isinstance(prompt, str) and any(
+        isinstance(message, Mapping) and not isinstance(message.get("content"), str | None)
+        for message in prompt
+    )
+
+
 def content_text(content: Any) -> str:
     """A message's content as text; content parts that are not text are left out.
 

@@ -50,10 +50,22 @@ def answer(body):
     labels = re.findall(r"BEGIN RESPONSE ([A-Z]+) ", text)
     if labels:
         return f"Verdict: {labels[0]}"
+    enforced = body.get("response_format")
+    if enforced and "score" not in enforced["json_schema"]["schema"]["properties"]:
+        return json.dumps(instance(enforced["json_schema"]["schema"]))
     if "JSON schema" in text:
         return json.dumps({"reason": "Short.", "score": 4, "complete": True})
     words = re.search(r"(?:where WORD is one of: |exactly one word, )(\w+)", text)
     return f"Verdict: {words[1]}" if words else "Score: 1"
+
+
+def instance(schema):
+    """An object that satisfies a schema."""
+    if "enum" in schema:
+        return schema["enum"][0]
+    if schema["type"] == "object":
+        return {name: instance(each) for name, each in schema["properties"].items()}
+    return {"string": "Short.", "boolean": True}.get(schema["type"], schema.get("minimum", 1))
 
 
 @pytest.fixture

@@ -179,7 +179,7 @@ def test_an_api_that_is_not_the_urls_is_refused():
         load_config(configuration(endpoint))
     with pytest.raises(
         ConfigError,
-        match="api must be chat or responses or classify or pooling or score, not 'response'",
+        match="api must be chat or completions or responses or classify or pooling or score, not 'response'",
     ):
         load_config(configuration(endpoint | {"api": "response"}))
 
@@ -242,7 +242,7 @@ def test_a_response_that_hangs_or_breaks_is_asked_for_again(leaping):
             leap(60)
             return await scoring, engine.stats()
 
-    with FakeJudge(Script(seed=2, faults=faults)) as judge:
+    with FakeJudge(Script(seed=3, faults=faults)) as judge:
         rewards, stats = leaping(scenario)
     assert all(isinstance(value, float) for value in outcomes(rewards))
     assert stats.retries >= 4

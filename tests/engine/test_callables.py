@@ -92,7 +92,8 @@ def test_other_functions_run_here_in_threads_and_one_that_hangs_costs_its_own_de
 
 
 def test_what_a_function_raises_is_its_samples_abstention():
-    [reward] = opened(lambda sample: 1 / 0).__enter__().score([ROW])
+    with opened(lambda sample: 1 / 0) as rewards:
+        [reward] = rewards.score([ROW])
     assert reward.value is None
     assert "ZeroDivisionError" in reward.why
 

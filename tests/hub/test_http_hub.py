@@ -384,6 +384,7 @@ def test_two_processes_and_a_service_that_is_killed_never_spend_more_than_one_bu
             judge, {"path": str(tmp_path / "j.db")}, concurrency=1024, budget_usd=0.01
         )
         settings["judges"]["q"]["max_tokens"] = 10
+        settings["judges"]["q"]["verdict"]["structured"] = "off"  # replies of one length
         settings["prices"] = {"m": {"input": 0, "output": usd_per_token * 1e6}}
         settings["on_failure"] = {"budget": {"value": 0}}
         config = tmp_path / "reward.yaml"

@@ -201,7 +201,7 @@ def test_a_streamed_row_passes_through_at_most_twelve_files(ray_here, tmp_path, 
     files, result = walked(ray_here, tmp_path, "sync", row)
     assert result["reward_score"] == 1.0
     assert {"verl/rewards/manager.py", "hub/rpc.py", "hub/job.py"} < files
-    assert len(files) <= MOST_FILES + more, sorted(files)
+    assert len(files) <= MOST_FILES + more, "\n".join(sorted(files))
 
 
 def test_a_deposited_row_and_its_redemption_pass_through_at_most_twelve_files(ray_here, tmp_path):

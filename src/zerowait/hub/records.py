@@ -15,7 +15,7 @@ import msgspec
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
-from zerowait.types import Reward, Sample
+from zerowait.types import Reward, Sample, has_parts
 
 REWARDS = "rewards.jsonl"
 STATS = "stats.jsonl"
@@ -131,7 +131,7 @@ class Records:
         Raises:
             OSError: it was not written, because the disk is full, say; names the file.
         """
-        if holds_pictures(record.sample.prompt):
+        if has_parts(record.sample.prompt) and holds_pictures(record.sample.prompt):
             record = msgspec.structs.replace(record, sample=self._with_files(record.sample))
         self._rewards.write(self._encode(record))
 

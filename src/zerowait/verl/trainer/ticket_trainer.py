@@ -360,14 +360,11 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
     _parts: UpdateParts | None = None
     _idle_s: float = 0.0
 
-    def __init__(self, config: Any) -> None:
-        chosen = settings_in(config).early_gradients
-        self._early, why = wants_early_gradients(config, chosen)
+    def _init_resource_pool_mgr(self) -> None:
+        chosen = self._settings.early_gradients
+        self._early, why = wants_early_gradients(self.config, chosen)
         if why is not None:
             _LOG.warning("zerowait: no gradients before the last reward of a step, since %s", why)
-        super().__init__(config)
-
-    def _init_resource_pool_mgr(self) -> None:
         super()._init_resource_pool_mgr()
         if self._early:
             for role in (Role.ActorRolloutRef, Role.ActorRollout):
