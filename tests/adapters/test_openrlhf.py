@@ -115,11 +115,11 @@ def test_openrlhf_loads_the_reward_function_from_a_file(executor, tmp_path, resp
 
 
 def group_of(executor, endpoint):
-    """The rewards of eight responses to one prompt, asked for as OpenRLHF does: one by one."""
+    """The rewards of sixteen responses to one prompt, asked for as OpenRLHF does: one by one."""
 
     async def all_of_them():
         one = executor(endpoint)
-        return await side_by_side(rollout(one, f"response {n}") for n in range(8))
+        return await side_by_side(rollout(one, f"response {n}") for n in range(16))
 
     done = asyncio.run(all_of_them())
     return [row["reward"][0] for row in done], [row["extra_logs"]["abstained"] for row in done]
@@ -134,12 +134,12 @@ def test_a_neutral_abstention_gets_its_groups_mean_so_that_its_advantage_is_zero
         config = judged(judge)
         if form == "service":
             with service(config, on_abstain="neutral") as url:
-                rewards, abstained = group_of(executor, f"{url}/get_reward?group_size=8")
+                rewards, abstained = group_of(executor, f"{url}/get_reward?group_size=16")
         else:
             file = tmp_path / "rewards.py"
             file.write_text(
                 "from zerowait.openrlhf import reward_func as make\n"
-                f"reward_func = make({config!r}, on_abstain='neutral', group_size=8)\n"
+                f"reward_func = make({config!r}, on_abstain='neutral', group_size=16)\n"
             )
             rewards, abstained = group_of(executor, str(file))
     kept = [value for value, lost in zip(rewards, abstained, strict=True) if lost == [0.0]]
@@ -147,7 +147,7 @@ def test_a_neutral_abstention_gets_its_groups_mean_so_that_its_advantage_is_zero
     assert kept
     assert lost
     assert set(lost) == {sum(kept) / len(kept)}
-    assert sum(rewards) / 8 == pytest.approx(sum(kept) / len(kept))
+    assert sum(rewards) / 16 == pytest.approx(sum(kept) / len(kept))
 
 
 def test_an_abstention_without_a_choice_gives_openrlhf_no_number(executor):
