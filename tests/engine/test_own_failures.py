@@ -61,14 +61,17 @@ def test_what_is_refused_for_its_own_sake_moves_neither_limit_nor_breaker(fault,
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [Reset(share=0.02, always=True, sent="nothing"), Hang(share=0.02, always=True)],
-    ids=lambda fault: fault.name,
+    ("fault", "timeout_s"),
+    [
+        pytest.param(Reset(share=0.02, always=True, sent="nothing"), 60.0, id="reset"),
+        pytest.param(Hang(share=0.02, always=True), 4.0, id="hang"),
+    ],
 )
-def test_a_request_that_breaks_its_connection_costs_nobody_else_anything(fault):
+def test_a_request_that_breaks_its_connection_costs_nobody_else_anything(fault, timeout_s):
     events = []
+    limits = {"timeout_s": timeout_s, "deadline_s": 60.0, "attempts": 3}
     with FakeJudge(Script(faults=(fault,), latency=QUICK)) as judge:
-        outcomes, _ = asyncio.run(scored([judge], events, timeout_s=1.0, deadline_s=30.0))
+        outcomes, _ = asyncio.run(scored([judge], events, **limits))
     scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
     assert ROWS - 20 <= len(scores) < ROWS
     assert not [event for event in events if isinstance(event, EndpointEjected)]
