@@ -84,7 +84,7 @@ $(VENV)/.ready-docs: $(VENV)/.ready
 $(ADAPTERS)/.ready: $(VENV)/.ready-test
 	@rm -rf $(ADAPTERS)
 	@$(BIN)/python -m venv $(ADAPTERS)
-	@$(BIN)/python -c "import site; print(*site.getsitepackages(), sep='\\n')" > $$($(ADAPTERS)/bin/python -c "import site; print(site.getsitepackages()[0])")/below.pth
+	@$(BIN)/python -c "import site; [print(f'import site; site.addsitedir({each!r})') for each in site.getsitepackages()]" > $$($(ADAPTERS)/bin/python -c "import site; print(site.getsitepackages()[0])")/below.pth
 	@$(ADAPTERS)/bin/python -m pip install --quiet --upgrade pip
 	@$(ADAPTERS)/bin/python -m pip install --quiet --group adapters
 	@$(ADAPTERS)/bin/python -m pip install --quiet --no-deps openrlhf==0.11.2
