@@ -151,7 +151,13 @@ async def _judged(url: str, form: _Form, samples: Sequence[Sample], place: _Plac
                 "verdict": dict(form.verdict),
             }
         },
-        "traffic": {"concurrency": 4, "hedge": "off", "timeout_s": 300, "deadline_s": 3600},
+        "traffic": {
+            "concurrency": 4,
+            "hedge": "off",
+            "timeout_s": 300,
+            "deadline_s": 3600,
+            "give_up_after": "off",  # by the prompt alone no reply may have a verdict
+        },
         "cache": "off",
         "on_failure": "neutral",
     }
