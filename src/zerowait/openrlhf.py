@@ -8,6 +8,7 @@ limits of its own; with several engines run one ``zerowait serve`` and give Open
 from __future__ import annotations
 
 import atexit
+import math
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from zerowait.config import RewardConfig, load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.portal import Portal
 from zerowait.engine.together import side_by_side
+from zerowait.errors import ConfigError
 from zerowait.hub.http import wire
 from zerowait.hub.job import JobHub
 from zerowait.types import Reward, Sample
@@ -45,10 +47,11 @@ def reward_func(
         data_source: of every sample.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: the configuration is wrong, or `on_abstain` is none of these.
     """
     loaded = load_config(config)
     del config  # a mapping may hold a key
+    _check_on_abstain(on_abstain)
     compile_plan(loaded)  # raises what is wrong before the training starts
     hub = _OpenHub(loaded)
     constants = {"data_source": data_source}
@@ -64,6 +67,13 @@ def reward_func(
         return wire.openrlhf_reply(rewards, values)
 
     return computed
+
+
+def _check_on_abstain(chosen: object) -> None:
+    number = isinstance(chosen, float | int) and not isinstance(chosen, bool)
+    if chosen in ("neutral", "error") or (number and math.isfinite(float(str(chosen)))):
+        return
+    raise ConfigError(f"on_abstain must be 'neutral', 'error' or a finite number, not {chosen!r}")
 
 
 class _OpenHub:

@@ -159,6 +159,12 @@ def test_an_abstention_without_a_choice_gives_openrlhf_no_number(executor):
         assert chosen([PROMPT + "r"], [PROMPT], [None])["rewards"] == [-1.0]
 
 
+@pytest.mark.parametrize("wrong", ["nuetral", float("nan"), float("inf"), None, True])
+def test_what_is_no_choice_for_an_abstention_is_told_at_once(wrong):
+    with pytest.raises(ConfigError, match="on_abstain must be 'neutral', 'error' or a finite"):
+        reward_func(RULE, on_abstain=wrong)
+
+
 def test_a_wrong_configuration_is_told_when_openrlhf_loads_the_file():
     with pytest.raises(ConfigError, match="no scorer 'qa_en'"):
         reward_func({"components": {"answer": {"scorer": "qa_en"}}})
