@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections import Counter
+from collections import deque
 from fractions import Fraction
 
 import msgspec
@@ -114,12 +114,19 @@ def test_a_model_that_turns_many_away_costs_another_one_at_the_same_url_no_slot(
         name: JUDGE | {"endpoints": [{"base_url": "http://judge/v1", "model": name}]}
         for name in ("busy", "calm")
     }
-    asked = Counter()
+    taken = deque()
 
     def script(body):
-        asked["busy"] += "busy" in body
-        refused = "busy" in body and asked["busy"] % 2
-        return 1, 429 if refused else 200, "Score: 7"
+        """Judge in a second; of `busy` at most eight at a time, and turn the others away."""
+        if "busy" not in body:
+            return 1, 200, "Score: 7"
+        now_s = asyncio.get_running_loop().time()
+        while taken and taken[0] <= now_s - 1:
+            taken.popleft()
+        if len(taken) == 8:
+            return 0.1, 429, ""
+        taken.append(now_s)
+        return 1, 200, "Score: 7"
 
     components = {name: {"judge": name} for name in judges}
     settings = config(judges=judges, components=components, traffic={"attempts": 100})
