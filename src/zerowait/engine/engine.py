@@ -38,6 +38,7 @@ from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
 from zerowait.engine.judging.cached_judge import JobContext
 from zerowait.engine.judging.plan import check_row_rubrics
+from zerowait.engine.judging.recorded_replies import RecordedReplies
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner
 from zerowait.engine.monitor.give_up import GiveUpCheck
@@ -89,12 +90,14 @@ class Engine:
         transport: sends requests; `HttpTransport` when None.
         environ: holds the variables of ``api_key_env``; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
+        recorded: the judgements of a run that is replayed, from which the judges are answered;
+            None: they are asked.
 
     Raises:
         ConfigError: on construction, before any work starts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first by name
         self,
         config: str | Path | Mapping[str, Any] | RewardConfig,
         *,
@@ -103,6 +106,7 @@ class Engine:
         transport: Transport | None = None,
         environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,
+        recorded: RecordedReplies | None = None,
     ) -> None:
         try:
             self.config = load_config(config)
@@ -115,6 +119,7 @@ class Engine:
         self._user_listener = listener
         self._stats = StatsCollector()
         self._partition = partition
+        self._recorded = recorded
         self._shard = Shard() if partition is None else partition.shard
         self.give_up = GiveUpCheck(self.config.traffic.give_up_after)
         self.endpoint_states = EndpointStates(
@@ -174,6 +179,7 @@ class Engine:
                     store=store,
                     listener=self._tell,
                     partition=self._partition,
+                    recorded=self._recorded,
                 )
                 dependencies = JudgeDependencies(
                     keys=self._keys,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -21,6 +21,7 @@ from zerowait.engine.budget import Budgets, in_training
 from zerowait.engine.groups.comparer import Comparer, GroupComparer, ReferenceRunner
 from zerowait.engine.judging.cached_judge import CachedJudge, JobContext
 from zerowait.engine.judging.plan import JudgePlan
+from zerowait.engine.judging.recorded_judge import RecordedJudge
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner, PanelRunner, SingleJudgeRunner
 from zerowait.engine.partition import ForwardedRequest
@@ -89,13 +90,17 @@ class JudgeFactory:
     def _cached(self, name: str, ledger: Ledger) -> CachedJudge:
         judge = self._config.judges[name]
         meter = CostMeter(name, self._config.prices)
-        cached = CachedJudge(
+        shared = self._dependencies.shared
+        make: Callable[..., CachedJudge] = CachedJudge
+        if shared.recorded is not None:
+            make = partial(RecordedJudge, recorded=shared.recorded)
+        cached = make(
             judge,
             self._plan.rubrics[name],
             client=self._client(name, ledger, meter),
             meter=meter,
             ledger=ledger,
-            shared=self._dependencies.shared,
+            shared=shared,
         )
         cached.set_questions(self._plan.procedures[name].questions)
         return cached
