@@ -20,7 +20,8 @@ ADVANTAGE: Final = (
 )
 _SAME: Final = 1e-9
 """Values that differ by less, relative to the larger one, are the same number."""
-_SHOWN_CHARS: Final = 240
+SHOWN_CHARS: Final = 240
+"""So much of a prompt or response is kept for people."""
 
 
 class RewardedSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -332,8 +333,8 @@ def _disagreement(a: RewardedSample, b: RewardedSample, *, flipped: bool) -> Dis
         step=a.step,
         id=a.id,
         group="" if a.group is None else a.group[2],
-        prompt=a.prompt[:_SHOWN_CHARS],
-        response=a.response[:_SHOWN_CHARS],
+        prompt=a.prompt[:SHOWN_CHARS],
+        response=a.response[:SHOWN_CHARS],
     )
 
 

@@ -1,0 +1,232 @@
+"""Replay: the samples of a record scored by another configuration, answered from the record."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from zerowait.config import RewardConfig
+from zerowait.config.schema import Judge
+from zerowait.engine import AnsweredBy, Engine, RecordedReply
+from zerowait.engine.combine import unraised
+from zerowait.errors import DataError
+from zerowait.observe.recorded_samples import (
+    RecordedRow,
+    RecordedSample,
+    outcome_in,
+    rows_in,
+    steps_in,
+)
+from zerowait.observe.reward_comparison import Pair, RewardedSample
+from zerowait.record import open_index
+from zerowait.types import Abstain, FailureKind, Reward, Sample
+
+_REPLIES: Final = """
+SELECT judgements.key, vote, outcome, value, kind, why, NULL AS detail,
+  asked.body AS request, said.body AS reply
+FROM judgements LEFT JOIN texts AS asked ON asked.text = request
+  LEFT JOIN texts AS said ON said.text = reply
+"""
+_MOST_REPLIES: Final = 4096
+_MOST_NAMED: Final = 3
+
+
+class Replayed(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay did.
+
+    Args:
+        pairs: each sample with its reward in the record, and with its new one.
+        answered: how the judges' questions were answered, by judge.
+        requests: sent to judges.
+        not_replayed: rows that could not be scored, by why.
+        notes: what the user should know about this replay.
+    """
+
+    pairs: list[Pair]
+    answered: dict[str, dict[AnsweredBy, int]]
+    requests: int
+    not_replayed: dict[str, int]
+    notes: list[str]
+
+
+class _RunReplies:
+    """The judgements in the index of a record.
+
+    Args:
+        connection: to the index.
+        may_ask: whether a judge is asked for what is not there.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, *, may_ask: bool) -> None:
+        self._connection = connection
+        self.may_ask = may_ask
+        self.answered: dict[str, Counter[AnsweredBy]] = {}
+        self.with_key = lru_cache(maxsize=_MOST_REPLIES)(self._with_key)
+        """The judgements of one request, the latest first; equal ones once."""
+
+    def _with_key(self, key: str) -> Sequence[RecordedReply]:
+        group = "WHERE judgements.key = ? GROUP BY reply, kind ORDER BY max(judgement) DESC"
+        return list(map(_reply, self._connection.execute(_REPLIES + group, (key,))))
+
+    def of_sample(self, sample: Sample) -> Sequence[RecordedReply]:
+        """All judgements of one sample, the latest first."""
+        uid = sample.uid if isinstance(sample, RecordedSample) else ""
+        if not uid:
+            return []
+        named = "JOIN judgement_rows USING (judgement) WHERE uid = ? ORDER BY judgement DESC"
+        return list(map(_reply, self._connection.execute(_REPLIES + named, (uid,))))
+
+    def count(self, judge: str, how: AnsweredBy) -> None:
+        """Count how a question to `judge` was answered."""
+        self.answered.setdefault(judge, Counter())[how] += 1
+
+
+def _reply(row: sqlite3.Row) -> RecordedReply:
+    outcome = outcome_in(row)
+    return RecordedReply(
+        key=row["key"],
+        vote=row["vote"] or 0,
+        request=(row["request"] or "").encode("utf-8", "surrogatepass"),
+        reply=(row["reply"] or "").encode("utf-8", "surrogatepass"),
+        failure=outcome if isinstance(outcome, Abstain) else None,
+    )
+
+
+def rows_to_replay(folder: Path) -> int:
+    """How many rows of a record count.
+
+    Raises:
+        DataError: there is no record, or it is damaged.
+    """
+    with closing(open_index(folder)) as connection:
+        [count] = connection.execute("SELECT count(*) FROM rewards WHERE current = 1").fetchone()
+    return int(count)
+
+
+async def replay(
+    folder: Path,
+    config: RewardConfig,
+    *,
+    ask: bool = False,
+    on_reward: Callable[[], None] = lambda: None,
+    write: Callable[[RecordedRow, Reward], None] = lambda _row, _reward: None,
+) -> Replayed:
+    """Score the samples of a record by `config`; rules run again, judges answer from the record.
+
+    Groups are the rows of one step that share a ``group``. The policy ``raise`` counts as
+    ``neutral``: a failure of then is no reason to stop.
+
+    Args:
+        folder: of the record.
+        config: of the new rewards.
+        ask: whether the judges are asked for what the record and the cache cannot answer.
+        on_reward: called for each row that is scored.
+        write: called with each row and its final reward, in order, step by step.
+
+    Raises:
+        ConfigError: the configuration does not fit.
+        DataError: there is no record, it is damaged, or none of its rows can be scored.
+    """
+    with closing(open_index(folder)) as connection:
+        replies = _RunReplies(connection, may_ask=ask)
+        notes = list(_notes(connection, config, ask=ask))
+        pairs: list[Pair] = []
+        not_replayed: Counter[str] = Counter()
+        async with Engine(_for_replay(config, ask=ask), recorded=replies) as engine:
+            for split, step in steps_in(connection):
+                rows = _scorable(rows_in(connection, folder, split, step), engine, not_replayed)
+                samples = [row.sample for row in rows if row.sample is not None]
+                rewards = await engine.score_all(samples, on_reward=lambda *_: on_reward())
+                for row, reward in zip(rows, rewards, strict=True):
+                    write(row, reward)
+                    pairs.append((row.then, _now(row.then, reward)))
+            requests = engine.stats().requests
+    if not pairs:
+        why = "; ".join(not_replayed) or "it has no rows"
+        raise DataError(f"{folder}: no row can be scored again: {why}")
+    return Replayed(
+        pairs=pairs,
+        answered={name: dict(counts) for name, counts in replies.answered.items()},
+        requests=requests,
+        not_replayed=dict(not_replayed),
+        notes=notes,
+    )
+
+
+def _now(then: RewardedSample, reward: Reward) -> RewardedSample:
+    return msgspec.structs.replace(
+        then, value=reward.value, components=reward.components, why=reward.why
+    )
+
+
+def _scorable(rows: list[RecordedRow], engine: Engine, left_out: Counter[str]) -> list[RecordedRow]:
+    """The rows that can be scored; the others are counted by why."""
+    found = []
+    for row in rows:
+        if row.sample is None:
+            left_out["their texts were not kept (record: texts)"] += 1
+            continue
+        try:
+            engine.check(row.sample)
+        except DataError as error:
+            left_out[str(error)] += 1
+            continue
+        found.append(row)
+    return found
+
+
+def _for_replay(config: RewardConfig, *, ask: bool) -> RewardConfig:
+    """The configuration of a replay: it measures no drift, and without `ask` it needs no key."""
+    on_failure = config.on_failure
+    for kind in FailureKind:
+        on_failure = unraised(on_failure, kind)
+    judges = {name: _without_anchors(judge) for name, judge in config.judges.items()}
+    changes = {"judges": judges, "on_failure": on_failure}
+    if ask:
+        return msgspec.structs.replace(config, **changes)
+    traffic = msgspec.structs.replace(
+        config.traffic, give_up_after="off", budget_usd=None, validation_budget_usd=None
+    )
+    unasked = {name: _without_keys(judge) for name, judge in judges.items()}
+    return msgspec.structs.replace(config, **(changes | {"judges": unasked, "traffic": traffic}))
+
+
+def _without_anchors(judge: Judge) -> Judge:
+    return msgspec.structs.replace(judge, anchors=None)
+
+
+def _without_keys(judge: Judge) -> Judge:
+    endpoints = [
+        msgspec.structs.replace(endpoint, api_key=None, api_key_env=None)
+        for endpoint in judge.endpoints
+    ]
+    return msgspec.structs.replace(judge, endpoints=endpoints)
+
+
+def _notes(connection: sqlite3.Connection, config: RewardConfig, *, ask: bool) -> Iterator[str]:
+    """What the user should know before the rows are scored."""
+    if not config.judges:
+        return
+    [judgements] = connection.execute("SELECT count(*) FROM judgements").fetchone()
+    [replies] = connection.execute(
+        "SELECT count(*) FROM judgements JOIN texts ON text = reply WHERE body IS NOT NULL"
+    ).fetchone()
+    cache = (config.cache.url and "in Redis") or config.cache.path
+    where = f"from the cache ({cache})" if cache else "by nothing: the configuration has no cache"
+    if not judgements:
+        yield f"the record has no judgements, so that judges are answered {where}"
+    elif not replies:
+        yield f"the record keeps no replies (record: texts), so that judges are answered {where}"
+    comparing = [n for n, judge in config.judges.items() if judge.verdict.comparison is not None]
+    if comparing and judgements:
+        named = ", ".join(comparing)
+        yield f"comparisons of responses ({named}) are answered where the run had the very same"
+    if ask:
+        yield "the judges are asked for what the record cannot answer (--ask)"
