@@ -168,10 +168,12 @@ def _add_commands() -> None:
     from zerowait.cli import (  # noqa: F401
         cache,
         data,
+        diff,
         doctor,
         doctor_data,
         doctor_judge,
         judge,
+        replay,
         report,
         retriever,
         score,

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from zerowait.observe.steps import mean
-from zerowait.rank_statistics import kendall_tau, rank_correlation
+from zerowait.rank_statistics import kendall_tau, rank_correlation, ranks
 from zerowait.types import Abstain, Outcome, Score
 
 ADVANTAGE: Final = (
@@ -158,16 +158,22 @@ class Disagreement(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         a, b: the rewards; None where one abstained.
+        rank_a, rank_b: of the rewards among the rows with a value on both sides, from 1, the
+            lowest; equal rewards share the mean of their ranks. None where one abstained.
         flipped: whether the sign of its advantage flipped.
         changed: the components whose outcome changed, in words.
+        unchanged: the others, likewise.
         step, id, group: where it is found.
         prompt, response: their beginnings.
     """
 
     a: float | None
     b: float | None
+    rank_a: float | None
+    rank_b: float | None
     flipped: bool
     changed: list[str]
+    unchanged: list[str]
     step: int | None
     id: str
     group: str
@@ -183,7 +189,7 @@ class RewardComparison(msgspec.Struct, frozen=True, kw_only=True):
         reward: of the whole sample.
         signs: of the advantages.
         components: by name; of a component that one side lacks, that side has no value.
-        worst: samples with the largest differences, then those where one side abstained.
+        worst: samples whose ranks differ most, then those where one side abstained.
     """
 
     rows: int
@@ -307,29 +313,43 @@ def _sign(value: float) -> int:
 
 
 def _worst(pairs: Sequence[Pair], flipped: set[int], most: int) -> list[Disagreement]:
+    """Where the ranks differ most; a change of the scale alone is no disagreement."""
+    both = [i for i, (a, b) in enumerate(pairs) if a.value is not None and b.value is not None]
+    ranks_a = dict(zip(both, ranks([pairs[i][0].value or 0.0 for i in both]), strict=True))
+    ranks_b = dict(zip(both, ranks([pairs[i][1].value or 0.0 for i in both]), strict=True))
+
     def difference(index: int) -> tuple[bool, float]:
-        a, b = pairs[index][0].value, pairs[index][1].value
-        if a is None or b is None:
-            return False, float(a is not b)
-        return True, 0.0 if is_same(a, b) else abs(b - a)
+        if index in ranks_a:
+            return True, abs(ranks_b[index] - ranks_a[index])
+        return False, float(pairs[index][0].value is not pairs[index][1].value)
 
     differing = (index for index in range(len(pairs)) if difference(index)[1] > 0)
     found = nlargest(most, differing, key=lambda index: (difference(index), -index))
-    return [_disagreement(*pairs[index], flipped=index in flipped) for index in found]
-
-
-def _disagreement(a: RewardedSample, b: RewardedSample, *, flipped: bool) -> Disagreement:
-    names = dict.fromkeys([*a.components, *b.components])
-    changed = [
-        f"{name}: {outcome_words(before)} -> {outcome_words(after)}"
-        for name in names
-        if not _is_same_outcome(before := a.components.get(name), after := b.components.get(name))
+    return [
+        _disagreement(pairs[i], (ranks_a.get(i), ranks_b.get(i)), flipped=i in flipped)
+        for i in found
     ]
+
+
+def _disagreement(
+    pair: Pair, at: tuple[float | None, float | None], *, flipped: bool
+) -> Disagreement:
+    a, b = pair
+    changed, unchanged = [], []
+    for name in dict.fromkeys([*a.components, *b.components]):
+        before, after = a.components.get(name), b.components.get(name)
+        if _is_same_outcome(before, after):
+            unchanged.append(f"{name} {outcome_words(after)}")
+        else:
+            changed.append(f"{name}: {outcome_words(before)} -> {outcome_words(after)}")
     return Disagreement(
         a=a.value,
         b=b.value,
+        rank_a=at[0],
+        rank_b=at[1],
         flipped=flipped,
         changed=changed,
+        unchanged=unchanged,
         step=a.step,
         id=a.id,
         group="" if a.group is None else a.group[2],
