@@ -178,6 +178,7 @@ def _add_commands() -> None:
         retriever,
         score,
         serve,
+        show,
         timeline,
         train,
     )

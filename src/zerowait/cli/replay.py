@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import nullcontext, redirect_stdout
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final
 
@@ -21,7 +22,7 @@ from zerowait.cli.row_files import STANDARD_STREAM, as_json_value, encode_json
 from zerowait.cli.run_folder import run_folder
 from zerowait.cli.score import reward_columns
 from zerowait.cli.tables import counted
-from zerowait.config import RewardConfig, load_config
+from zerowait.config import load_config
 from zerowait.engine import AnsweredBy, Progress
 from zerowait.engine.collector import collect_rarely
 from zerowait.errors import DataError
@@ -52,6 +53,10 @@ def replay_run(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     ask: Annotated[
         bool, typer.Option("--ask", help="Ask the judges for what the record cannot answer.")
     ] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(help="Take this component's recorded outcomes as they are."),
+    ] = None,
     worst: Annotated[int, typer.Option(min=0, help="Disagreements to show.")] = 5,
     as_json: JsonOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
@@ -70,7 +75,8 @@ def replay_run(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         inputs = [folder / "rewards.jsonl", Path(config.partition("#")[0]).expanduser()]
         check_output(f"--out {out}", out, inputs=inputs, suffixes=_SUFFIXES)
     collect_rarely()
-    found = _replayed(folder, loaded, out, ask=ask, quiet=quiet)
+    run_it = partial(replay, folder, loaded, ask=ask, keep=keep or ())
+    found = _replayed(run_it, rows_to_replay(folder), out, quiet=quiet)
     comparison = compare(found.pairs, worst=worst)
     if as_json:
         print_json(
@@ -80,6 +86,7 @@ def replay_run(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
                 "out": None if out is None else str(out),
                 "requests": found.requests,
                 "answered": found.answered,
+                "missing": found.missing,
                 "not_replayed": found.not_replayed,
                 "notes": found.notes,
                 **comparison_as_json(comparison),
@@ -93,20 +100,22 @@ def replay_run(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
 
 
 def _replayed(
-    folder: Path, config: RewardConfig, out: Path | None, *, ask: bool, quiet: bool
+    run_it: Callable[..., Coroutine[Any, Any, Replayed]],
+    rows: int,
+    out: Path | None,
+    *,
+    quiet: bool,
 ) -> Replayed:
     with (
-        Progress(rows_to_replay(folder), shown=not quiet, what="replaying") as bar,
+        Progress(rows, shown=not quiet, what="replaying") as bar,
         nullcontext() if out is None else open_output(out, mode=0o600) as file,
     ):
         try:
-            return asyncio.run(
-                replay(folder, config, ask=ask, on_reward=bar.advance, write=_writer(file))
-            )
+            return asyncio.run(run_it(on_reward=bar.advance, write=_writer(file)))
         except BrokenPipeError:
             raise
         except OSError as error:
-            if out is None or error.filename not in (None, str(out)):
+            if out is None or error.filename not in {None, str(out)}:
                 raise
             raise DataError(f"{out} cannot be written: {error.strerror}") from None
 
@@ -136,6 +145,8 @@ def _show_replay(found: Replayed, folder: Path, config: str, out: Path | None) -
         for how, words in _WORDS.items():
             if counts.get(how):
                 print(f"  {counts[how]} {words}")
+        for why, count in found.missing.get(judge, {}).items():
+            print(f"    {count}: {why}")
     for why, count in found.not_replayed.items():
         print(f"not replayed: {counted(count, 'row')}: {why}")
     if out is not None:

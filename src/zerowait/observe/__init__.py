@@ -1,5 +1,11 @@
 """Reads a run's record for people: reports, replays, comparisons and samples."""
 
+from zerowait.observe.found_samples import (
+    FoundJudgement,
+    FoundSample,
+    SampleFilter,
+    find_samples,
+)
 from zerowait.observe.recorded_samples import (
     RecordedRow,
     RecordedSample,
@@ -34,18 +40,22 @@ __all__ = [
     "ADVANTAGE",
     "SHOWN_CHARS",
     "Disagreement",
+    "FoundJudgement",
+    "FoundSample",
     "RecordedRow",
     "RecordedSample",
     "Replayed",
     "Report",
     "RewardComparison",
     "RewardedSample",
+    "SampleFilter",
     "StepSummary",
     "ValueComparison",
     "alarms",
     "by_step",
     "compare",
     "comparison",
+    "find_samples",
     "joined",
     "outcome_words",
     "read_report",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from functools import lru_cache
 from pathlib import Path
@@ -13,10 +13,16 @@ from typing import Final
 import msgspec
 
 from zerowait.config import RewardConfig
-from zerowait.config.schema import Judge
+from zerowait.config.schema import (
+    Component,
+    Judge,
+    JudgeComponent,
+    ScorerComponent,
+    ShapeComponent,
+)
 from zerowait.engine import AnsweredBy, Engine, RecordedReply
 from zerowait.engine.combine import unraised
-from zerowait.errors import DataError
+from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.observe.recorded_samples import (
     RecordedRow,
     RecordedSample,
@@ -26,7 +32,7 @@ from zerowait.observe.recorded_samples import (
 )
 from zerowait.observe.reward_comparison import Pair, RewardedSample
 from zerowait.record import open_index
-from zerowait.types import Abstain, FailureKind, Reward, Sample
+from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample, Skipped
 
 _REPLIES: Final = """
 SELECT judgements.key, vote, outcome, value, kind, why, NULL AS detail,
@@ -35,7 +41,8 @@ FROM judgements LEFT JOIN texts AS asked ON asked.text = request
   LEFT JOIN texts AS said ON said.text = reply
 """
 _MOST_REPLIES: Final = 4096
-_MOST_NAMED: Final = 3
+_KEPT: Final = "recorded."
+"""Begins the name of the column that has a component's recorded outcome."""
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +51,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         pairs: each sample with its reward in the record, and with its new one.
         answered: how the judges' questions were answered, by judge.
+        missing: why the record could not answer, by judge.
         requests: sent to judges.
         not_replayed: rows that could not be scored, by why.
         notes: what the user should know about this replay.
@@ -51,6 +59,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
 
     pairs: list[Pair]
     answered: dict[str, dict[AnsweredBy, int]]
+    missing: dict[str, dict[str, int]]
     requests: int
     not_replayed: dict[str, int]
     notes: list[str]
@@ -68,6 +77,7 @@ class _RunReplies:
         self._connection = connection
         self.may_ask = may_ask
         self.answered: dict[str, Counter[AnsweredBy]] = {}
+        self.missing: dict[str, Counter[str]] = {}
         self.with_key = lru_cache(maxsize=_MOST_REPLIES)(self._with_key)
         """The judgements of one request, the latest first; equal ones once."""
 
@@ -83,9 +93,11 @@ class _RunReplies:
         named = "JOIN judgement_rows USING (judgement) WHERE uid = ? ORDER BY judgement DESC"
         return list(map(_reply, self._connection.execute(_REPLIES + named, (uid,))))
 
-    def count(self, judge: str, how: AnsweredBy) -> None:
-        """Count how a question to `judge` was answered."""
+    def count(self, judge: str, how: AnsweredBy, why: str = "") -> None:
+        """Count how a question to `judge` was answered; of a missing answer, and why."""
         self.answered.setdefault(judge, Counter())[how] += 1
+        if why:
+            self.missing.setdefault(judge, Counter())[why] += 1
 
 
 def _reply(row: sqlite3.Row) -> RecordedReply:
@@ -115,6 +127,7 @@ async def replay(
     config: RewardConfig,
     *,
     ask: bool = False,
+    keep: Collection[str] = (),
     on_reward: Callable[[], None] = lambda: None,
     write: Callable[[RecordedRow, Reward], None] = lambda _row, _reward: None,
 ) -> Replayed:
@@ -127,6 +140,7 @@ async def replay(
         folder: of the record.
         config: of the new rewards.
         ask: whether the judges are asked for what the record and the cache cannot answer.
+        keep: components whose recorded outcomes are taken as they are.
         on_reward: called for each row that is scored.
         write: called with each row and its final reward, in order, step by step.
 
@@ -136,13 +150,15 @@ async def replay(
     """
     with closing(open_index(folder)) as connection:
         replies = _RunReplies(connection, may_ask=ask)
+        _check_kept(connection, config, keep)
+        config = _with_kept(_for_replay(config, ask=ask), keep)
         notes = list(_notes(connection, config, ask=ask))
         pairs: list[Pair] = []
         not_replayed: Counter[str] = Counter()
-        async with Engine(_for_replay(config, ask=ask), recorded=replies) as engine:
+        async with Engine(config, recorded=replies) as engine:
             for split, step in steps_in(connection):
                 rows = _scorable(rows_in(connection, folder, split, step), engine, not_replayed)
-                samples = [row.sample for row in rows if row.sample is not None]
+                samples = [sample for row in rows if (sample := _with_kept_outcomes(row, keep))]
                 rewards = await engine.score_all(samples, on_reward=lambda *_: on_reward())
                 for row, reward in zip(rows, rewards, strict=True):
                     write(row, reward)
@@ -154,6 +170,7 @@ async def replay(
     return Replayed(
         pairs=pairs,
         answered={name: dict(counts) for name, counts in replies.answered.items()},
+        missing={name: dict(counts.most_common()) for name, counts in replies.missing.items()},
         requests=requests,
         not_replayed=dict(not_replayed),
         notes=notes,
@@ -166,7 +183,9 @@ def _now(then: RewardedSample, reward: Reward) -> RewardedSample:
     )
 
 
-def _scorable(rows: list[RecordedRow], engine: Engine, left_out: Counter[str]) -> list[RecordedRow]:
+def _scorable(
+    rows: Sequence[RecordedRow], engine: Engine, left_out: Counter[str]
+) -> list[RecordedRow]:
     """The rows that can be scored; the others are counted by why."""
     found = []
     for row in rows:
@@ -196,6 +215,61 @@ def _for_replay(config: RewardConfig, *, ask: bool) -> RewardConfig:
     )
     unasked = {name: _without_keys(judge) for name, judge in judges.items()}
     return msgspec.structs.replace(config, **(changes | {"judges": unasked, "traffic": traffic}))
+
+
+def _check_kept(
+    connection: sqlite3.Connection, config: RewardConfig, keep: Collection[str]
+) -> None:
+    """Raise a ConfigError for a component that cannot be taken from the record."""
+    recorded = [row[0] for row in connection.execute("SELECT DISTINCT component FROM components")]
+    for name in keep:
+        if name not in config.components:
+            near = did_you_mean(name, config.components)
+            raise ConfigError(f"--keep {name}: is no component of the configuration{near}")
+        if name not in recorded:
+            near = did_you_mean(name, recorded)
+            raise ConfigError(f"--keep {name}: is no component of the record{near}")
+        if isinstance(config.components[name], ShapeComponent):
+            raise ConfigError(f"--keep {name}: is a shape, which is computed from the others anew")
+
+
+def _with_kept(config: RewardConfig, keep: Collection[str]) -> RewardConfig:
+    """The configuration whose components in `keep` are read from the sample."""
+    components: dict[str, Component] = dict(config.components)
+    for name in keep:
+        old = components[name]
+        assert not isinstance(old, ShapeComponent)  # noqa: S101 - it was checked
+        components[name] = ScorerComponent(
+            scorer="column",
+            weight=old.weight,
+            gate=old.gate,
+            sources=old.sources,
+            options={"key": _KEPT + name},
+        )
+    used = {each.judge for each in components.values() if isinstance(each, JudgeComponent)}
+    panels = {name: panel for name, panel in config.panels.items() if name in used}
+    used |= {member for panel in panels.values() for member in panel.members}
+    judges = {name: judge for name, judge in config.judges.items() if name in used}
+    return msgspec.structs.replace(config, components=components, judges=judges, panels=panels)
+
+
+def _with_kept_outcomes(row: RecordedRow, keep: Collection[str]) -> RecordedSample | None:
+    """The row's sample, with the outcomes to keep in its columns.
+
+    A component that was skipped, because its gate was closed, say, has no outcome to keep: where
+    the new gate is open it abstains.
+    """
+    if not keep or row.sample is None:
+        return row.sample
+    kept: dict[str, Outcome] = {}
+    for name in keep:
+        outcome = row.then.components.get(name)
+        if isinstance(outcome, Skipped):
+            why = f"the record cannot answer: {name} was skipped ({outcome.why})"
+            outcome = Abstain(FailureKind.CANCELLED, why)
+        if outcome is not None:
+            kept[_KEPT + name] = outcome
+    return msgspec.structs.replace(row.sample, extra={**row.sample.extra, **kept})
 
 
 def _without_anchors(judge: Judge) -> Judge:

@@ -175,7 +175,7 @@ class RecordedJudge(CachedJudge):
         return pattern.difference(decoded_request(recorded.request))
 
     def _missing(self, why: str) -> Abstain:
-        self._recorded.count(self._name, "missing")
+        self._recorded.count(self._name, "missing", why)
         return Abstain(
             FailureKind.CANCELLED,
             f"the record cannot answer: {why}; a replay asks no judge unless it is told to (--ask)",

@@ -49,6 +49,6 @@ class RecordedReplies(Protocol):
         """All judgements of one sample, the latest first."""
         ...
 
-    def count(self, judge: str, how: AnsweredBy) -> None:
-        """Count how a question to `judge` was answered."""
+    def count(self, judge: str, how: AnsweredBy, why: str = "") -> None:
+        """Count how a question to `judge` was answered; of a missing answer, and why."""
         ...
