@@ -12,7 +12,6 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
-from zerowait.cli.reward_tables import as_json as comparison_as_json
 from zerowait.cli.reward_tables import show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, read_rows
 from zerowait.cli.run_folder import run_folder
@@ -65,7 +64,7 @@ def diff_rewards(
         sides = {"a": str(a), "b": str(b), "joined_by": found.by}
         counts = {"only_a": found.only_a, "only_b": found.only_b}
         counts["other_response"] = found.other_response
-        print_json({**sides, **counts, **comparison_as_json(comparison)})
+        print_json({**sides, **counts, **msgspec.structs.asdict(comparison)})
         return 0
     print(f"{counted(len(found.pairs), 'sample')} in both, joined by {_JOINED_BY[found.by]}")
     print(f"only in A ({a}): {found.only_a}; only in B ({b}): {found.only_b}")

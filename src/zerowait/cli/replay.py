@@ -16,7 +16,6 @@ import typer
 from zerowait.cli.app import SOME_ABSTAINED, app
 from zerowait.cli.json_output import JsonOption, print_json, refuse_json_beside
 from zerowait.cli.output_file import check_output, open_output
-from zerowait.cli.reward_tables import as_json as comparison_as_json
 from zerowait.cli.reward_tables import show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, as_json_value, encode_json
 from zerowait.cli.run_folder import run_folder
@@ -89,7 +88,7 @@ def replay_run(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
                 "missing": found.missing,
                 "not_replayed": found.not_replayed,
                 "notes": found.notes,
-                **comparison_as_json(comparison),
+                **msgspec.structs.asdict(comparison),
             }
         )
     else:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from textwrap import shorten
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from zerowait.cli.tables import counted, show
 from zerowait.observe import ADVANTAGE, Disagreement, RewardComparison, ValueComparison
@@ -98,12 +96,6 @@ def _ranks(each: Disagreement, count: int) -> str:
     if each.rank_a is None or each.rank_b is None:
         return ""
     return f"; rank {each.rank_a:g} -> {each.rank_b:g} of {count}"
-
-
-def as_json(comparison: RewardComparison) -> dict[str, Any]:
-    """The comparison for ``--json``."""
-    found: dict[str, Any] = msgspec.to_builtins(comparison)
-    return found
 
 
 def _number(value: float | None) -> str:
