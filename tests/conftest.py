@@ -33,6 +33,7 @@ WIRE_FILES = frozenset(
         "engine/test_pool.py",
         "engine/test_rewards.py",
         "judge/test_reward_model.py",
+        "observe/test_replay.py",
         "scorers/test_memory.py",
         "search/test_retriever.py",
         "search/test_retriever_dense.py",

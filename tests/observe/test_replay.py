@@ -3,7 +3,6 @@
 import asyncio
 from contextlib import contextmanager
 
-import msgspec
 import pytest
 
 from zerowait import ConfigError, DataError, Engine, Sample
@@ -93,12 +92,17 @@ def replayed(folder, settings, **options):
     return asyncio.run(replay(folder, load_config(settings), **options))
 
 
+def pairs(found):
+    """The pairs in the order of the ids: a record has its rows in the order in which they settled."""
+    return sorted(found.pairs, key=lambda pair: int(pair[0].id))
+
+
 def values(found):
-    return [now.value for _, now in found.pairs]
+    return [now.value for _, now in pairs(found)]
 
 
 def outcomes(found, component="quality"):
-    return [now.components[component] for _, now in found.pairs]
+    return [now.components[component] for _, now in pairs(found)]
 
 
 @contextmanager
@@ -143,7 +147,7 @@ def test_replayed_rewards_are_those_of_a_judge_that_is_asked_again(tmp_path, cha
         afresh = fresh(settings, rows)
     assert found.requests == 0
     assert values(found) == [reward.value for reward in afresh]
-    for (_, now), reward in zip(found.pairs, afresh, strict=True):
+    for (_, now), reward in zip(pairs(found), afresh, strict=True):
         assert now.components == reward.components
 
 
@@ -264,9 +268,15 @@ def kinds_of_judgement(url, folder):
     }
     panel["components"]["quality"]["judge"] = "p"
     turns = {"component": {"per": "turn", "aggregate": "mean"}}
-    monitor = {"verdict": {"choice": ["yes", "no"]}, "monitor": {"within": "think"}}
+    monitor = {
+        "rubric": "monitor",
+        "verdict": {"choice": ["yes", "no"]},
+        "monitor": {"within": "think"},
+    }
     thinking = [
-        Sample("Q?", f"<think>I guess {at}.</think> A.", extra={"is_correct": bool(at % 2)})
+        Sample(
+            "Q?", f"<think>I guess {at}.</think> A.", extra={"is_correct": bool(at % 2)}, id=str(at)
+        )
         for at in range(8)
     ]
     return {
@@ -274,7 +284,10 @@ def kinds_of_judgement(url, folder):
         "panel": (panel, samples(8)),
         "criteria apart": (config(url, judge=criteria(folder) | {"ask": "apart"}), samples(8)),
         "criteria together": (config(url, judge=criteria(folder)), samples(8)),
-        "turns": (config(url, **turns), [Sample(f"Q {at}?", episode) for at in range(4)]),
+        "turns": (
+            config(url, **turns),
+            [Sample(f"Q {at}?", episode, "Paris", id=str(at)) for at in range(4)],
+        ),
         "monitor": (config(url, judge=monitor), thinking),
         "row rubric": (
             config(url, judge={"verdict": {"rubric": "extra.rubric"}, "ask": "apart"}),
@@ -290,18 +303,24 @@ def kinds_of_judgement(url, folder):
     }
 
 
-@pytest.mark.parametrize("kind", kinds_of_judgement(UNREACHABLE, pytest.importorskip("pathlib").Path("/tmp")))
+KINDS = (
+    *("votes", "panel", "criteria apart", "criteria together", "turns", "monitor", "row rubric"),
+    *("comparison", "ranking", "probability", "a form that is refused"),
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_judgement_is_answered_from_the_record(tmp_path, kind):
     run = tmp_path / "run"
-    refused = (Status(status=400, always=True, where="response_format"),) if "refused" in kind else ()
-    with FakeJudge(Script(seed=2, faults=refused)) as judge:
+    structured = "vllm" if "refused" in kind else "enforced"
+    with FakeJudge(Script(seed=2, structured=structured)) as judge:
         settings, rows = kinds_of_judgement(judge.url, tmp_path)[kind]
         was = record(settings, rows, run)
         before = judge.seen.requests
         assert before
     found = replayed(run, settings)
     assert found.missing == {}
-    assert [now.components for _, now in found.pairs] == [reward.components for reward in was]
+    assert [now.components for _, now in pairs(found)] == [reward.components for reward in was]
     assert values(found) == [reward.value for reward in was]
     assert None not in values(found)
 
@@ -314,9 +333,8 @@ def test_votes_are_pooled_otherwise_from_the_same_replies(tmp_path):
         rows=samples(16),
         settings=lambda url: config(url, judge={"votes": {"n": 3}, "temperature": 1.0}),
     ) as (judge, rows):
-        asked = msgspec.convert(settings, dict)
-        asked["judges"]["q"]["endpoints"][0]["base_url"] = judge.url
-        afresh = fresh(asked, rows)
+        asked = {"votes": {"n": 3, "by": "median"}, "temperature": 1.0}
+        afresh = fresh(config(judge.url, judge=asked), rows)
     assert values(replayed(tmp_path, settings)) == [reward.value for reward in afresh]
 
 
@@ -371,7 +389,7 @@ def test_a_kept_component_that_was_skipped_abstains_where_its_gate_is_open(tmp_p
     ):
         pass
     found = replayed(tmp_path, config(UNREACHABLE), keep=["quality"])
-    for row, (then, now) in zip(samples(12), found.pairs, strict=True):
+    for row, (then, now) in zip(samples(12), pairs(found), strict=True):
         was_skipped = isinstance(then.components["quality"], Skipped)
         assert was_skipped == row.response.startswith("Rome")
         assert isinstance(now.components["quality"], Abstain if was_skipped else Score)
@@ -392,7 +410,9 @@ def test_what_cannot_be_kept_is_said_at_once(tmp_path, keep, said):
     with recorded(
         tmp_path,
         rows=samples(4),
-        settings=lambda url: config(url, components={k: shaped["components"][k] for k in ("quality", "length")}),
+        settings=lambda url: config(
+            url, components={k: shaped["components"][k] for k in ("quality", "length")}
+        ),
     ):
         pass
     with pytest.raises(ConfigError, match=said):
@@ -402,9 +422,9 @@ def test_what_cannot_be_kept_is_said_at_once(tmp_path, keep, said):
 def test_groups_are_those_of_one_step(tmp_path):
     """The same group name in two steps is two groups, for shapes as for comparisons."""
     rows = [
-        Sample("Q?", "a b c", "a", group="g", step=step, response_tokens=tokens, id=f"{step}-{tokens}")
+        Sample("Q?", "a b c", "a", group="g", step=step, response_tokens=tokens, id=f"{step}{at}")
         for step, lengths in ((0, (10, 10, 20)), (1, (100, 100, 200)))
-        for tokens in lengths
+        for at, tokens in enumerate(lengths)
     ]
     plain = {"components": {"answer": {"scorer": "contains"}}}
     shaped = {"components": plain["components"] | {"length": {"shape": "median_band"}}}
@@ -435,10 +455,8 @@ def test_the_record_is_not_touched(tmp_path):
 
 def test_a_truncated_answer_is_read_by_its_second_longer_reply(tmp_path):
     with recorded(
-        tmp_path, script=Script(seed=1, faults=(Length(share=0.5),)), rows=samples(8)
+        tmp_path, script=Script(seed=1, faults=(Length(share=0.5, cured_at=2048),)), rows=samples(8)
     ) as (judge, rows):
         afresh = fresh(config(judge.url), rows)
     found = replayed(tmp_path, config(UNREACHABLE))
-    assert [now.components for _, now in found.pairs] == [each.components for each in afresh]
-
-
+    assert [now.components for _, now in pairs(found)] == [each.components for each in afresh]

@@ -130,7 +130,7 @@ def _writer(file: BinaryIO | None) -> Callable[[RecordedRow, Reward], None]:
 def _line(row: RecordedRow, reward: Reward) -> dict[str, Any]:
     """A line of the output: the sample as a record has it, its names, and the new reward."""
     sample: dict[str, Any] = msgspec.to_builtins(row.sample, enc_hook=as_json_value, str_keys=True)
-    names = {"row": row.row, "uid": sample.pop("uid"), "ticket": row.then.ticket}
+    names = {"row": row.row, "uid": row.then.uid, "ticket": row.then.ticket}
     return {"sample": sample, **names, **reward_columns(reward)}
 
 

@@ -92,8 +92,8 @@ class JudgeFactory:
         meter = CostMeter(name, self._config.prices)
         shared = self._dependencies.shared
         make: Callable[..., CachedJudge] = CachedJudge
-        if shared.recorded is not None:
-            make = partial(RecordedJudge, recorded=shared.recorded)
+        if shared.replay is not None:
+            make = partial(RecordedJudge, recorded=shared.replay)
         cached = make(
             judge,
             self._plan.rubrics[name],

@@ -8,7 +8,6 @@ from zerowait.observe.found_samples import (
 )
 from zerowait.observe.recorded_samples import (
     RecordedRow,
-    RecordedSample,
     rows_in,
     steps_in,
     text_name,
@@ -43,7 +42,6 @@ __all__ = [
     "FoundJudgement",
     "FoundSample",
     "RecordedRow",
-    "RecordedSample",
     "Replayed",
     "Report",
     "RewardComparison",

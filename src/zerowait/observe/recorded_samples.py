@@ -23,16 +23,6 @@ from zerowait.types import (
 )
 
 
-class RecordedSample(Sample, frozen=True):
-    """A sample of a record; parts of it that judges are shown keep its name.
-
-    Args:
-        uid: its name in the record, by which its judgements are found.
-    """
-
-    uid: str = ""
-
-
 class RecordedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row of a record.
 
@@ -43,7 +33,7 @@ class RecordedRow(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     row: int
-    sample: RecordedSample | None
+    sample: Sample | None
     then: RewardedSample
 
 
@@ -115,13 +105,13 @@ def _row(row: sqlite3.Row, components: dict[str, Outcome], folder: Path) -> Reco
     return RecordedRow(row=row["row"], sample=sample, then=then)
 
 
-def _sample(row: sqlite3.Row, folder: Path) -> RecordedSample:
+def _sample(row: sqlite3.Row, folder: Path) -> Sample:
     messages = _json(row["messages"], {})
     extra = _json(row["extra"], {})
     prompt = messages.get("prompt") or row["prompt"]
     if not isinstance(prompt, str) and holds_pictures(prompt):
         prompt = with_urls(prompt, own_pictures(extra), folder=folder)
-    return RecordedSample(
+    return Sample(
         prompt=prompt,
         response=row["response"],
         ground_truth=_json(row["ground_truth"], None),
@@ -133,7 +123,6 @@ def _sample(row: sqlite3.Row, folder: Path) -> RecordedSample:
         split=row["split"],
         step=row["step"],
         response_messages=messages.get("response"),
-        uid=row["uid"] or "",
     )
 
 

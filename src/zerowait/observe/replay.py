@@ -25,7 +25,6 @@ from zerowait.engine.combine import unraised
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.observe.recorded_samples import (
     RecordedRow,
-    RecordedSample,
     outcome_in,
     rows_in,
     steps_in,
@@ -85,13 +84,15 @@ class _RunReplies:
         group = "WHERE judgements.key = ? GROUP BY reply, kind ORDER BY max(judgement) DESC"
         return list(map(_reply, self._connection.execute(_REPLIES + group, (key,))))
 
-    def of_sample(self, sample: Sample) -> Sequence[RecordedReply]:
-        """All judgements of one sample, the latest first."""
-        uid = sample.uid if isinstance(sample, RecordedSample) else ""
-        if not uid:
-            return []
+    def of_samples(self, uids: Sequence[str]) -> Sequence[RecordedReply]:
+        """All judgements of the samples that have these names in the record, the latest first."""
         named = "JOIN judgement_rows USING (judgement) WHERE uid = ? ORDER BY judgement DESC"
-        return list(map(_reply, self._connection.execute(_REPLIES + named, (uid,))))
+        return [
+            _reply(row)
+            for uid in uids
+            if uid
+            for row in self._connection.execute(_REPLIES + named, (uid,))
+        ]
 
     def count(self, judge: str, how: AnsweredBy, why: str = "") -> None:
         """Count how a question to `judge` was answered; of a missing answer, and why."""
@@ -155,11 +156,15 @@ async def replay(
         notes = list(_notes(connection, config, ask=ask))
         pairs: list[Pair] = []
         not_replayed: Counter[str] = Counter()
-        async with Engine(config, recorded=replies) as engine:
+        async with Engine(config, replay=replies) as engine:
             for split, step in steps_in(connection):
                 rows = _scorable(rows_in(connection, folder, split, step), engine, not_replayed)
                 samples = [sample for row in rows if (sample := _with_kept_outcomes(row, keep))]
-                rewards = await engine.score_all(samples, on_reward=lambda *_: on_reward())
+                rewards = await engine.score_all(
+                    samples,
+                    on_reward=lambda *_: on_reward(),
+                    uids=[row.then.uid for row in rows],
+                )
                 for row, reward in zip(rows, rewards, strict=True):
                     write(row, reward)
                     pairs.append((row.then, _now(row.then, reward)))
@@ -253,7 +258,7 @@ def _with_kept(config: RewardConfig, keep: Collection[str]) -> RewardConfig:
     return msgspec.structs.replace(config, components=components, judges=judges, panels=panels)
 
 
-def _with_kept_outcomes(row: RecordedRow, keep: Collection[str]) -> RecordedSample | None:
+def _with_kept_outcomes(row: RecordedRow, keep: Collection[str]) -> Sample | None:
     """The row's sample, with the outcomes to keep in its columns.
 
     A component that was skipped, because its gate was closed, say, has no outcome to keep: where

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from zerowait.engine.judging.cached_judge import CachedJudge, read_safely
 from zerowait.engine.judging.recorded_replies import RecordedReplies, RecordedReply
 from zerowait.engine.judging.result import JudgementResult, Read
+from zerowait.events import SAMPLE_UIDS
 from zerowait.judge import (
     ChatRequest,
     JudgeQuestion,
@@ -64,7 +65,7 @@ class RecordedJudge(CachedJudge):
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         outcome = await self._same_request(asked)
         if outcome is None:
-            outcome, why = self._other_form(sample, texts, question, vote)
+            outcome, why = self._other_form(texts, question, vote)
             if outcome is None and self._recorded.may_ask:
                 self._recorded.count(self._name, "asked")
                 return await super().ask(sample, question, vote=vote, component=component)
@@ -141,14 +142,16 @@ class RecordedJudge(CachedJudge):
         return _Found(read_safely(read, completion), was_read=True)
 
     def _other_form(
-        self, sample: Sample, texts: SampleTexts, question: JudgeQuestion, vote: int
+        self, texts: SampleTexts, question: JudgeQuestion, vote: int
     ) -> tuple[Outcome | None, str]:
         """What the new reader finds in a reply to the same question in another form.
 
         Returns:
             The outcome, or None and why there is none.
         """
-        replies = [each for each in self._recorded.of_sample(sample) if each.vote == vote]
+        replies = [
+            each for each in self._recorded.of_samples(SAMPLE_UIDS.get()) if each.vote == vote
+        ]
         if not replies:
             return None, "no judgement of this sample was recorded"
         pattern = RequestPattern(texts, self.config, question.rubric, question.form, vote=vote)
@@ -160,11 +163,11 @@ class RecordedJudge(CachedJudge):
                 why = difference
             else:
                 fitting.append(each)
-        found = self._best(fitting, question.read)
-        if found.was_read:
+        best = self._best(fitting, question.read)
+        if best.was_read:
             self._recorded.count(self._name, "reread")
-            return found.outcome, ""
-        return self._failed(found.outcome), why
+            return best.outcome, ""
+        return self._failed(best.outcome), why
 
     def _difference(self, recorded: RecordedReply, pattern: RequestPattern) -> str:
         """What a recorded request asked otherwise, in words; empty where it asked the same."""

@@ -7,7 +7,7 @@ from typing import Literal, Protocol, TypeAlias
 
 import msgspec
 
-from zerowait.types import Abstain, Sample
+from zerowait.types import Abstain
 
 AnsweredBy: TypeAlias = Literal["same", "reread", "failed", "cache", "asked", "missing"]
 """How a judgement of a replay was answered: by the reply to the ``same`` request; by one that was
@@ -45,8 +45,8 @@ class RecordedReplies(Protocol):
         """The judgements of one request, the latest first."""
         ...
 
-    def of_sample(self, sample: Sample) -> Sequence[RecordedReply]:
-        """All judgements of one sample, the latest first."""
+    def of_samples(self, uids: Sequence[str]) -> Sequence[RecordedReply]:
+        """All judgements of the samples that have these names in the record, the latest first."""
         ...
 
     def count(self, judge: str, how: AnsweredBy, why: str = "") -> None:
