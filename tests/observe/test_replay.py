@@ -275,7 +275,11 @@ def kinds_of_judgement(url, folder):
     }
     thinking = [
         Sample(
-            "Q?", f"<think>I guess {at}.</think> A.", extra={"is_correct": bool(at % 2)}, id=str(at)
+            "Q?",
+            f"<think>I guess {at}.</think> Lima.",
+            "Lima",
+            extra={"is_correct": bool(at % 2)},
+            id=str(at),
         )
         for at in range(8)
     ]

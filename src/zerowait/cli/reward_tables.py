@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from textwrap import shorten
+from textwrap import fill, shorten
 from typing import Final
 
 from zerowait.cli.tables import counted, show
@@ -72,7 +72,7 @@ def _show_signs(comparison: RewardComparison) -> None:
         f"  in {counted(signs.groups, 'prompt group')}; without any advantage: {signs.flat_a} "
         f"before, {signs.flat_b} after"
     )
-    print(f"  {ADVANTAGE}\n".replace(" as GRPO", "\n  as GRPO"))
+    print(fill(ADVANTAGE, _WIDTH, initial_indent="  ", subsequent_indent="  "), "\n", sep="")
 
 
 def _show_disagreement(number: int, each: Disagreement, count: int) -> None:
