@@ -87,6 +87,7 @@ def test_a_replay_shows_what_changes_and_asks_nobody(run, zerowait, recorded):
     assert "requests sent to judges: 0" in done.stdout
     assert "by the recorded reply to the same request" in done.stdout
     assert "failed in the run, and do again" in done.stdout
+    assert "changed: components.quality.gate: null, now answer > 0" in done.stdout
     assert "advantages:" in done.stdout
     assert "worst disagreements" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
@@ -98,6 +99,7 @@ def test_the_same_configuration_gives_the_same_rewards(run, zerowait):
     assert found["reward"]["same"] == found["reward"]["both"] > 0
     assert (found["reward"]["only_a"], found["reward"]["only_b"]) == (0, 0)
     assert (found["signs"]["flipped"], found["worst"], found["requests"]) == (0, [], 0)
+    assert found["changes"] == []
     assert (found["missing"], found["not_replayed"], found["notes"]) == ({}, {}, [])
     assert set(found["answered"]["clarity"]) == {"same", "failed"}
 
@@ -232,6 +234,16 @@ def test_wrong_input_is_one_line_that_names_the_nearest_right_one(run, zerowait,
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
     assert said in done.stderr
+
+
+def test_a_diff_of_two_runs_says_what_differs_between_their_configurations(run, zerowait, tmp_path):
+    shutil.copytree(run, tmp_path / "other")
+    kept = json.loads((run / "reward.json").read_text())
+    kept["components"]["quality"]["weight"] = 0.5
+    (tmp_path / "other" / "reward.json").write_text(json.dumps(kept))
+    done = zerowait("diff", "run", "other")
+    assert f"{COUNT} samples in both, joined by their ids" in done.stdout
+    assert "changed: components.quality.weight: 0.1, now 0.5" in done.stdout
 
 
 def test_files_with_nothing_in_common_are_an_error(run, zerowait, tmp_path):

@@ -12,7 +12,7 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
-from zerowait.cli.reward_tables import show_comparison
+from zerowait.cli.reward_tables import show_changes, show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, read_rows
 from zerowait.cli.run_folder import run_folder
 from zerowait.cli.samples import samples_of
@@ -22,12 +22,13 @@ from zerowait.observe import (
     SHOWN_CHARS,
     RewardedSample,
     compare,
+    config_differences,
     joined,
     rows_in,
     steps_in,
     text_name,
 )
-from zerowait.record import REWARDS, open_index
+from zerowait.record import REWARDS, open_index, read_configuration
 from zerowait.types import Outcome, Sample, prompt_text
 
 _JOINED_BY: Final = {
@@ -60,11 +61,12 @@ def diff_rewards(
             f"{a} and {b} have no sample in common, by ticket, id, uid, or prompt and response"
         )
     comparison = compare(found.pairs, worst=worst)
+    changes = _changes(a, b)
     if as_json:
         sides = {"a": str(a), "b": str(b), "joined_by": found.by}
         counts = {"only_a": found.only_a, "only_b": found.only_b}
         counts["other_response"] = found.other_response
-        print_json({**sides, **counts, **msgspec.structs.asdict(comparison)})
+        print_json({**sides, **counts, "changes": changes, **msgspec.structs.asdict(comparison)})
         return 0
     print(f"{counted(len(found.pairs), 'sample')} in both, joined by {_JOINED_BY[found.by]}")
     print(f"only in A ({a}): {found.only_a}; only in B ({b}): {found.only_b}")
@@ -73,9 +75,18 @@ def diff_rewards(
             f"note: in {found.other_response} of them the responses differ: these are two samples, "
             "and not two rewards of one"
         )
+    show_changes(changes)
     print()
     show_comparison(comparison, _short(a), _short(b))
     return 0
+
+
+def _changes(a: Path, b: Path) -> list[str] | None:
+    """What differs between the configurations of two runs; None where one kept none."""
+    before, after = (
+        read_configuration(each.parent if each.name == REWARDS else each) for each in (a, b)
+    )
+    return None if before is None or after is None else config_differences(before, after)
 
 
 def _short(path: Path) -> str:

@@ -16,7 +16,7 @@ import typer
 from zerowait.cli.app import SOME_ABSTAINED, app
 from zerowait.cli.json_output import JsonOption, print_json, refuse_json_beside
 from zerowait.cli.output_file import check_output, open_output
-from zerowait.cli.reward_tables import show_comparison
+from zerowait.cli.reward_tables import show_changes, show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, as_json_value, encode_json
 from zerowait.cli.run_folder import run_folder
 from zerowait.cli.score import reward_columns
@@ -88,6 +88,7 @@ def replay_run(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
                 "missing": found.missing,
                 "not_replayed": found.not_replayed,
                 "notes": found.notes,
+                "changes": found.changes,
                 **msgspec.structs.asdict(comparison),
             }
         )
@@ -137,6 +138,7 @@ def _line(row: RecordedRow, reward: Reward) -> dict[str, Any]:
 def _show_replay(found: Replayed, folder: Path, config: str, out: Path | None) -> None:
     print(f"{folder}: {counted(len(found.pairs), 'sample')} scored by {config}")
     print(f"requests sent to judges: {found.requests}")
+    show_changes(found.changes)
     for note in found.notes:
         print(f"note: {note}")
     for judge, counts in found.answered.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from textwrap import fill, shorten
 from typing import Final
 
@@ -9,6 +10,23 @@ from zerowait.cli.tables import counted, show
 from zerowait.observe import ADVANTAGE, Disagreement, RewardComparison, ValueComparison
 
 _WIDTH: Final = 78
+_MOST_CHANGES: Final = 12
+
+
+def show_changes(changes: Sequence[str] | None) -> None:
+    """Print what differs between two configurations; nothing where that is not known.
+
+    Args:
+        changes: in words; None where one of them was not kept.
+    """
+    if changes is None:
+        return
+    if not changes:
+        print("configuration: the same components, judges and policies")
+    for line in changes[:_MOST_CHANGES]:
+        print(shorten(f"changed: {line}", _WIDTH))
+    if len(changes) > _MOST_CHANGES:
+        print(f"changed: {len(changes) - _MOST_CHANGES} keys more")
 
 
 def show_comparison(comparison: RewardComparison, a: str, b: str) -> None:

@@ -43,7 +43,9 @@ class Rewards:
             del config  # a mapping may hold a key, and a traceback may show local variables
         self._record: RunRecord | None = None
         if record is not None:
-            self._record = RunRecord(Path(record).expanduser(), loaded.record, stats=self.stats)
+            self._record = RunRecord(
+                Path(record).expanduser(), loaded.record, stats=self.stats, config=loaded
+            )
         self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener, recorder=self._record)
         self._recorded = RecordedEngine(self._engine, self._record)
         self._portal = Portal()

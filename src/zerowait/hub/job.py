@@ -88,7 +88,7 @@ class JobHub:
         if record is not None:
             counts = partition is None or partition.shard.index == 0
             stats = self._job_stats if counts else None
-            self._record = RunRecord(record, loaded.record, stats=stats)
+            self._record = RunRecord(record, loaded.record, stats=stats, config=loaded)
         self._engine = Engine(
             loaded, listener=_LogListener(), partition=partition, recorder=self._record
         )

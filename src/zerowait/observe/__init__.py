@@ -1,5 +1,6 @@
 """Reads a run's record for people: reports, replays, comparisons and samples."""
 
+from zerowait.observe.config_differences import config_differences
 from zerowait.observe.found_samples import (
     FoundJudgement,
     FoundSample,
@@ -53,6 +54,7 @@ __all__ = [
     "by_step",
     "compare",
     "comparison",
+    "config_differences",
     "find_samples",
     "joined",
     "outcome_words",

@@ -43,7 +43,7 @@ class SampleFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 10
 
 
-class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """An attempt that brought no answer, with the words of the provider."""
 
     number: int
@@ -86,7 +86,7 @@ class FoundJudgement(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     cost_usd: float
     key: str
-    failed: list[FailedAttempt]
+    failed: list[RecordedAttempt]
 
 
 class FoundSample(msgspec.Struct, frozen=True, kw_only=True):
@@ -283,7 +283,7 @@ def _judgements(
             cost_usd=row["cost_usd"] or 0.0,
             key=row["key"],
             failed=[
-                FailedAttempt(
+                RecordedAttempt(
                     number=each["number"],
                     endpoint=each["endpoint"],
                     status=each["status"],

@@ -23,6 +23,7 @@ from zerowait.config.schema import (
 from zerowait.engine import AnsweredBy, Engine, RecordedReply
 from zerowait.engine.combine import unraised
 from zerowait.errors import ConfigError, DataError, did_you_mean
+from zerowait.observe.config_differences import config_differences
 from zerowait.observe.recorded_samples import (
     RecordedRow,
     outcome_in,
@@ -30,7 +31,7 @@ from zerowait.observe.recorded_samples import (
     steps_in,
 )
 from zerowait.observe.reward_comparison import Pair, RewardedSample
-from zerowait.record import open_index
+from zerowait.record import described, open_index, read_configuration
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample, Skipped
 
 _REPLIES: Final = """
@@ -54,6 +55,8 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
         requests: sent to judges.
         not_replayed: rows that could not be scored, by why.
         notes: what the user should know about this replay.
+        changes: between the configuration of the run and the new one, in words; None where the run
+            kept none.
     """
 
     pairs: list[Pair]
@@ -62,6 +65,7 @@ class Replayed(msgspec.Struct, frozen=True, kw_only=True):
     requests: int
     not_replayed: dict[str, int]
     notes: list[str]
+    changes: list[str] | None = None
 
 
 class _RunReplies:
@@ -151,6 +155,8 @@ async def replay(
     """
     with closing(open_index(folder)) as connection:
         replies = _RunReplies(connection, may_ask=ask)
+        then = read_configuration(folder)
+        changes = None if then is None else config_differences(then, described(config))
         _check_kept(connection, config, keep)
         config = _with_kept(_for_replay(config, ask=ask), keep)
         notes = list(_notes(connection, config, ask=ask))
@@ -179,6 +185,7 @@ async def replay(
         requests=requests,
         not_replayed=dict(not_replayed),
         notes=notes,
+        changes=changes,
     )
 
 

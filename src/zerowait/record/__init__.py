@@ -1,9 +1,10 @@
 """The record of a run: files of JSON lines that are only appended to, and an index to query them.
 
 A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``stats.jsonl``,
-``waits.jsonl`` and ``pictures/``; see ``docs/reference/record.md``.
+``waits.jsonl``, ``reward.json`` and ``pictures/``; see ``docs/reference/record.md``.
 """
 
+from zerowait.record.configuration import CONFIGURATION, described, read_configuration
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
 from zerowait.record.index import RecordIndex, open_index, refresh
 from zerowait.record.judgements import (
@@ -35,6 +36,7 @@ from zerowait.record.run import Records, RunRecord
 from zerowait.record.texts import PICTURES
 
 __all__ = [
+    "CONFIGURATION",
     "EVENTS",
     "EVENT_KINDS",
     "JUDGEMENTS",
@@ -58,7 +60,9 @@ __all__ = [
     "WaitRecord",
     "append_wait",
     "archive_record",
+    "described",
     "open_index",
+    "read_configuration",
     "read_phases",
     "read_rewards",
     "read_stats",

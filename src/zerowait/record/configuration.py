@@ -20,9 +20,7 @@ from zerowait.config import Judge, RewardConfig
 from zerowait.config.urls import shown_url
 
 CONFIGURATION: Final = "reward.json"
-_SECRET: Final = re.compile(
-    r"api_?key|token|secret|passw|auth|header|proxy|cookie", re.IGNORECASE
-)
+_SECRET: Final = re.compile(r"api_?key|token|secret|passw|auth|header|proxy|cookie", re.IGNORECASE)
 _HASH_CHARS: Final = 12
 
 
@@ -85,13 +83,17 @@ def _text_hash(file: Path) -> str | None:
         return None
 
 
-def _without_secrets(value: Any, name: str = "") -> Any:
+def _without_secrets(value: Any, *, secret: bool = False) -> Any:
+    """The value without URLs' credentials, and without texts below a key that names a secret."""
     if isinstance(value, Mapping):
-        return {key: _without_secrets(inner, str(key)) for key, inner in value.items()}
+        return {
+            key: _without_secrets(inner, secret=secret or bool(_SECRET.search(str(key))))
+            for key, inner in value.items()
+        }
     if isinstance(value, list | tuple):
-        return [_without_secrets(inner, name) for inner in value]
+        return [_without_secrets(inner, secret=secret) for inner in value]
     if not isinstance(value, str):
         return value
-    if _SECRET.search(name) and not value.startswith("extra."):
+    if secret:
         return "***"
     return shown_url(value) if "://" in value else value
