@@ -20,7 +20,9 @@ from zerowait.config import Judge, RewardConfig
 from zerowait.config.urls import shown_url
 
 CONFIGURATION: Final = "reward.json"
-_SECRET: Final = re.compile(r"api_?key|token|secret|passw|auth|header|proxy|cookie", re.IGNORECASE)
+_SECRET: Final = re.compile(
+    r"api_?key|secret|passw|authorization|headers?$|proxy|cookie|(?:^|_)token$", re.IGNORECASE
+)
 _HASH_CHARS: Final = 12
 
 
