@@ -6,7 +6,8 @@ A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``
 
 from zerowait.record.configuration import CONFIGURATION, described, read_configuration
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
-from zerowait.record.index import RecordIndex, open_index, refresh
+from zerowait.record.export import export_table
+from zerowait.record.index import TABLES, RecordIndex, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
     JUDGEMENTS,
@@ -45,6 +46,7 @@ __all__ = [
     "RECORDED",
     "REWARDS",
     "STATS",
+    "TABLES",
     "WAITS",
     "AppendOnlyFile",
     "EventLine",
@@ -61,6 +63,7 @@ __all__ = [
     "append_wait",
     "archive_record",
     "described",
+    "export_table",
     "open_index",
     "read_configuration",
     "read_phases",

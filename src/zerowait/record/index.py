@@ -17,6 +17,7 @@ The lines are the record; the index is made of them and may be deleted at any ti
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
@@ -82,6 +83,8 @@ CREATE TABLE events (at REAL, kind TEXT, judge TEXT, endpoint TEXT, component TE
 CREATE TABLE opinions (row INTEGER, uid TEXT, up INTEGER, note TEXT, who TEXT, at REAL);
 CREATE TABLE undone (uid TEXT, step INTEGER);
 """
+TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))[1:]
+"""The tables of an index that hold what was recorded, in their order."""
 _INDEXES: Final = """
 CREATE INDEX IF NOT EXISTS rewards_uid ON rewards (uid);
 CREATE INDEX IF NOT EXISTS rewards_ticket ON rewards (ticket) WHERE ticket IS NOT NULL;
