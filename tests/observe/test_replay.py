@@ -12,6 +12,7 @@ from zerowait.observe import replay
 from zerowait.testing import FakeJudge, Garbage, Length, Script, Status
 from zerowait.types import Abstain, Score, Skipped
 
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 UNREACHABLE = "http://127.0.0.1:9/v1"
 FAULTY = Script(
     seed=3,
@@ -327,6 +328,42 @@ def test_every_kind_of_judgement_is_answered_from_the_record(tmp_path, kind):
     assert [now.components for _, now in pairs(found)] == [reward.components for reward in was]
     assert values(found) == [reward.value for reward in was]
     assert None not in values(found)
+
+
+def test_a_sample_keeps_the_reply_that_it_got_where_the_judge_said_two_things(tmp_path):
+    """Equal requests, one after the other and without a cache, may be answered differently."""
+    said = iter(["Score: 3", "Score: 8"])
+    settings = {"verdict": {"integer": [1, 10], "structured": "off"}}
+    row = {"ground_truth": "Paris", "prompt": "Q?", "response": "Paris"}
+    rows = [Sample(**row, id="0"), Sample(**row, id="1")]
+    with FakeJudge(answer=lambda _: next(said)) as judge:
+        for each in rows:
+            record(config(judge.url, judge=settings), [each], tmp_path)
+    for judge_settings in (settings, {"verdict": {"number": [0, 20], "structured": "off"}}):
+        found = replayed(tmp_path, config(UNREACHABLE, judge=judge_settings))
+        assert [outcome.value for outcome in outcomes(found)] == [3.0, 8.0]
+
+
+@pytest.mark.parametrize("how", ["same", "reread"])
+def test_what_was_shown_as_a_picture_is_found_again(tmp_path, how):
+    url = f"data:image/png;base64,{PIXEL}"
+    said = [
+        {"type": "text", "text": "Capital of Peru?"},
+        {"type": "image_url", "image_url": {"url": url}},
+    ]
+    rows = [Sample([{"role": "user", "content": said}], "Lima", "Lima", id="0")]
+    with recorded(
+        tmp_path,
+        script=Script(),
+        rows=rows,
+        settings=lambda url: config(url, judge={"images": True}),
+    ) as (judge, _):
+        was = fresh(config(judge.url, judge={"images": True}), rows)
+    assert list(tmp_path.glob("pictures/*.png"))
+    bounds = {"integer": [1, 10]} if how == "same" else {"integer": [0, 20]}
+    found = replayed(tmp_path, config(UNREACHABLE, judge={"images": True, "verdict": bounds}))
+    assert found.answered == {"q": {how: 1}}
+    assert values(found) == [was[0].value]
 
 
 def test_votes_are_pooled_otherwise_from_the_same_replies(tmp_path):

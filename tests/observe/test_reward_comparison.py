@@ -120,6 +120,13 @@ def test_samples_are_joined_by_the_name_that_finds_most_and_repeats_in_their_ord
     assert [(x.value, y.value) for x, y in found.pairs] == [(1.0, 40.0), (2.0, 10.0), (3.0, 20.0)]
 
 
+def test_ids_that_repeat_in_another_order_are_no_reason_to_join_two_samples():
+    """The ids of a data set name prompts: each response to one has the same."""
+    a = [row(1.0, id="1", text="p"), row(2.0, id="1", text="q")]
+    found = joined(a, list(reversed(a)))
+    assert (found.by, found.other_response) == ("text", 0)
+
+
 def test_two_samples_under_one_id_are_told_apart():
     found = joined([row(1.0, id="1", text="p")], [row(1.0, id="1", text="q")])
     assert (found.by, found.other_response) == ("id", 1)

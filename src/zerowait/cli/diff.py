@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -159,6 +160,9 @@ def _reward_in(row: Mapping[str, Any], where: str) -> _Reward:
             components = msgspec.json.decode(components)
         given = {"value": given, "components": components, "why": row.get("reward_why") or ""}
     try:
-        return msgspec.convert(given, _Reward)
+        found = msgspec.convert(given, _Reward)
     except msgspec.ValidationError as error:
         raise DataError(f"{where}: its reward cannot be read: {error}") from None
+    if found.value is not None and not math.isfinite(found.value):
+        raise DataError(f"{where}: its reward is {found.value}, and no number")
+    return found

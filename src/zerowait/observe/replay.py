@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -31,7 +32,8 @@ from zerowait.observe.recorded_samples import (
     steps_in,
 )
 from zerowait.observe.reward_comparison import Pair, RewardedSample
-from zerowait.record import described, open_index, read_configuration
+from zerowait.pictures import picture_url
+from zerowait.record import PICTURES, described, open_index, read_configuration
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample, Skipped
 
 _REPLIES: Final = """
@@ -41,6 +43,9 @@ FROM judgements LEFT JOIN texts AS asked ON asked.text = request
   LEFT JOIN texts AS said ON said.text = reply
 """
 _MOST_REPLIES: Final = 4096
+_MOST_SAMPLES: Final = 512
+_FILE: Final = re.compile(rb"(?<=\")%b/[0-9a-f]{64}\.\w+(?=\")" % PICTURES.encode())
+"""A picture in a recorded request: the path of its file."""
 _KEPT: Final = "recorded."
 """Begins the name of the column that has a component's recorded outcome."""
 
@@ -73,47 +78,58 @@ class _RunReplies:
 
     Args:
         connection: to the index.
+        folder: of the record, which holds the pictures of its requests.
         may_ask: whether a judge is asked for what is not there.
     """
 
-    def __init__(self, connection: sqlite3.Connection, *, may_ask: bool) -> None:
+    def __init__(self, connection: sqlite3.Connection, folder: Path, *, may_ask: bool) -> None:
         self._connection = connection
+        self._folder = folder
         self.may_ask = may_ask
         self.answered: dict[str, Counter[AnsweredBy]] = {}
         self.missing: dict[str, Counter[str]] = {}
         self.with_key = lru_cache(maxsize=_MOST_REPLIES)(self._with_key)
         """The judgements of one request, the latest first; equal ones once."""
+        self.of_samples = lru_cache(maxsize=_MOST_SAMPLES)(self._of_samples)
+        """The judgements of the samples with these names in the record, the latest first."""
 
     def _with_key(self, key: str) -> Sequence[RecordedReply]:
         group = "WHERE judgements.key = ? GROUP BY reply, kind ORDER BY max(judgement) DESC"
-        return list(map(_reply, self._connection.execute(_REPLIES + group, (key,))))
+        return [self._reply(row) for row in self._connection.execute(_REPLIES + group, (key,))]
 
-    def of_samples(self, uids: Sequence[str]) -> Sequence[RecordedReply]:
-        """All judgements of the samples that have these names in the record, the latest first."""
+    def _of_samples(self, uids: tuple[str, ...]) -> Sequence[RecordedReply]:
         named = "JOIN judgement_rows USING (judgement) WHERE uid = ? ORDER BY judgement DESC"
         return [
-            _reply(row)
+            self._reply(row)
             for uid in uids
             if uid
             for row in self._connection.execute(_REPLIES + named, (uid,))
         ]
+
+    def _reply(self, row: sqlite3.Row) -> RecordedReply:
+        outcome = outcome_in(row)
+        request = (row["request"] or "").encode("utf-8", "surrogatepass")
+        return RecordedReply(
+            key=row["key"],
+            vote=row["vote"] or 0,
+            request=_FILE.sub(self._picture, request) if _FILE.search(request) else request,
+            reply=(row["reply"] or "").encode("utf-8", "surrogatepass"),
+            failure=outcome if isinstance(outcome, Abstain) else None,
+        )
+
+    def _picture(self, file: re.Match[bytes]) -> bytes:
+        """The data of a picture that a recorded request names; its name where there is none."""
+        part = {"type": "image", "path": file[0].decode()}
+        try:
+            return (picture_url(part, folder=self._folder) or file[0].decode()).encode()
+        except DataError:
+            return file[0]
 
     def count(self, judge: str, how: AnsweredBy, why: str = "") -> None:
         """Count how a question to `judge` was answered; of a missing answer, and why."""
         self.answered.setdefault(judge, Counter())[how] += 1
         if why:
             self.missing.setdefault(judge, Counter())[why] += 1
-
-
-def _reply(row: sqlite3.Row) -> RecordedReply:
-    outcome = outcome_in(row)
-    return RecordedReply(
-        key=row["key"],
-        vote=row["vote"] or 0,
-        request=(row["request"] or "").encode("utf-8", "surrogatepass"),
-        reply=(row["reply"] or "").encode("utf-8", "surrogatepass"),
-        failure=outcome if isinstance(outcome, Abstain) else None,
-    )
 
 
 def rows_to_replay(folder: Path) -> int:
@@ -154,7 +170,7 @@ async def replay(
         DataError: there is no record, it is damaged, or none of its rows can be scored.
     """
     with closing(open_index(folder)) as connection:
-        replies = _RunReplies(connection, may_ask=ask)
+        replies = _RunReplies(connection, folder, may_ask=ask)
         then = read_configuration(folder)
         changes = None if then is None else config_differences(then, described(config))
         _check_kept(connection, config, keep)

@@ -76,17 +76,24 @@ class Joined(NamedTuple):
 def joined(a: Sequence[RewardedSample], b: Sequence[RewardedSample]) -> Joined:
     """The samples of both sides, joined by the name that finds most of them.
 
-    Names are tried in the order ticket, id, uid, and the text of prompt and response. Rows with the
+    Names are tried in the order ticket, id, uid, and the text of prompt and response; the one that
+    joins most rows with equal texts is taken, and of these the one that joins most. Rows with the
     same name (repeated responses, say) are joined in their order.
     """
     best: list[Pair] = []
     by: JoinedBy | None = None
+    most = (0, 0)
     for name in _JOINS:
         pairs = _pairs(a, b, name)
-        if len(pairs) > len(best):
-            best, by = pairs, name
-    differ = sum(bool(x.text and y.text) and x.text != y.text for x, y in best)
-    return Joined(best, by, len(a) - len(best), len(b) - len(best), differ)
+        found = len(pairs) - _differing(pairs), len(pairs)
+        if found > most:
+            best, by, most = pairs, name, found
+    return Joined(best, by, len(a) - len(best), len(b) - len(best), _differing(best))
+
+
+def _differing(pairs: Sequence[Pair]) -> int:
+    """How many pairs are two samples, as far as their texts are known."""
+    return sum(bool(a.text and b.text) and a.text != b.text for a, b in pairs)
 
 
 def _pairs(a: Sequence[RewardedSample], b: Sequence[RewardedSample], by: JoinedBy) -> list[Pair]:

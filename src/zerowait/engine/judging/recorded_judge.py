@@ -99,10 +99,17 @@ class RecordedJudge(CachedJudge):
         return found
 
     async def _same_request(self, asked: Sequence[tuple[str, Read]]) -> Outcome | None:
-        """The outcome of the first of these requests that has one; None where none has."""
+        """The outcome of the first of these requests that has one; None where none has.
+
+        The sample's own judgement comes before that of another sample with the same request: a
+        judge may have said two things.
+        """
         found = _Found()
+        own = self._recorded.of_samples(SAMPLE_UIDS.get())
         for key, read in asked:
-            each = self._best(self._recorded.with_key(key), read)
+            each = self._best([reply for reply in own if reply.key == key], read)
+            if not isinstance(each.outcome, Score):
+                each = self._best(self._recorded.with_key(key), read)
             if isinstance(each.outcome, Score):
                 self._recorded.count(self._name, "same")
                 return each.outcome

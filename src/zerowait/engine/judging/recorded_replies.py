@@ -45,7 +45,7 @@ class RecordedReplies(Protocol):
         """The judgements of one request, the latest first."""
         ...
 
-    def of_samples(self, uids: Sequence[str]) -> Sequence[RecordedReply]:
+    def of_samples(self, uids: tuple[str, ...]) -> Sequence[RecordedReply]:
         """All judgements of the samples that have these names in the record, the latest first."""
         ...
 
