@@ -120,11 +120,17 @@ def test_samples_are_joined_by_the_name_that_finds_most_and_repeats_in_their_ord
     assert [(x.value, y.value) for x, y in found.pairs] == [(1.0, 40.0), (2.0, 10.0), (3.0, 20.0)]
 
 
-def test_ids_that_repeat_in_another_order_are_no_reason_to_join_two_samples():
+def test_rows_under_one_id_are_joined_by_their_texts():
     """The ids of a data set name prompts: each response to one has the same."""
     a = [row(1.0, id="1", text="p"), row(2.0, id="1", text="q")]
     found = joined(a, list(reversed(a)))
-    assert (found.by, found.other_response) == ("text", 0)
+    assert [(x.value, y.value) for x, y in found.pairs] == [(1.0, 1.0), (2.0, 2.0)]
+    assert found.other_response == 0
+
+
+def test_a_repeated_id_without_texts_joins_nothing():
+    a = [row(1.0, id="1", text=""), row(2.0, id="1", text="")]
+    assert joined(a, list(reversed(a))).pairs == []
 
 
 def test_two_samples_under_one_id_are_told_apart():

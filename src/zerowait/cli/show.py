@@ -209,9 +209,7 @@ def _text(
         return
     inner = f"{indent}  "
     lines = [
-        part
-        for line in _plain(text).split("\n")
-        for part in wrap(line, width - len(inner), drop_whitespace=False) or [""]
+        part for line in _plain(text).split("\n") for part in wrap(line, width - len(inner)) or [""]
     ]
     yield f"{indent}{name}", "bold"
     shown = lines if whole or len(lines) <= _LINES + 1 else [*lines[: _LINES - 4], "", *lines[-4:]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from typing import Final, Literal, NamedTuple
 
@@ -52,6 +52,8 @@ class RewardedSample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Pair = tuple[RewardedSample, RewardedSample]
+_Name = tuple[str, str, int]
+"""A name, the text under it where the name repeats, and which of several with both it is."""
 JoinedBy = Literal["ticket", "id", "uid", "text"]
 _JOINS: Final[tuple[JoinedBy, ...]] = ("ticket", "id", "uid", "text")
 
@@ -77,8 +79,8 @@ def joined(a: Sequence[RewardedSample], b: Sequence[RewardedSample]) -> Joined:
     """The samples of both sides, joined by the name that finds most of them.
 
     Names are tried in the order ticket, id, uid, and the text of prompt and response; the one that
-    joins most rows with equal texts is taken, and of these the one that joins most. Rows with the
-    same name (repeated responses, say) are joined in their order.
+    joins most rows with equal texts is taken, and of these the one that joins most. A name that
+    repeats, as that of a prompt with several responses, joins rows with equal texts only.
     """
     best: list[Pair] = []
     by: JoinedBy | None = None
@@ -97,21 +99,22 @@ def _differing(pairs: Sequence[Pair]) -> int:
 
 
 def _pairs(a: Sequence[RewardedSample], b: Sequence[RewardedSample], by: JoinedBy) -> list[Pair]:
-    others: dict[tuple[str, int], RewardedSample] = {}
-    seen: Counter[str] = Counter()
-    for each in b:
-        if name := getattr(each, by):
-            others[name, seen[name]] = each
-            seen[name] += 1
-    seen.clear()
-    found: list[Pair] = []
-    for each in a:
-        if name := getattr(each, by):
-            other = others.get((name, seen[name]))
-            seen[name] += 1
-            if other is not None:
-                found.append((each, other))
-    return found
+    """The pairs with the same name; where a name repeats on a side, with the same text as well."""
+    counts = (Counter(getattr(each, by) for each in side) for side in (a, b))
+    repeated = {name for names in counts for name, count in names.items() if count > 1}
+
+    def numbered(side: Sequence[RewardedSample]) -> Iterator[tuple[_Name, RewardedSample]]:
+        seen: Counter[tuple[str, str]] = Counter()
+        for each in side:
+            name = getattr(each, by)
+            if not name or (name in repeated and not each.text):
+                continue
+            key = name, each.text if name in repeated else ""
+            seen[key] += 1
+            yield (*key, seen[key]), each
+
+    others = dict(numbered(b))
+    return [(each, others[name]) for name, each in numbered(a) if name in others]
 
 
 class ValueComparison(msgspec.Struct, frozen=True, kw_only=True):
