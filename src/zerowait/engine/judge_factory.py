@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -91,9 +91,7 @@ class JudgeFactory:
         judge = self._config.judges[name]
         meter = CostMeter(name, self._config.prices)
         shared = self._dependencies.shared
-        make: Callable[..., CachedJudge] = CachedJudge
-        if shared.replay is not None:
-            make = partial(RecordedJudge, recorded=shared.replay)
+        make = CachedJudge if shared.replay is None else RecordedJudge
         cached = make(
             judge,
             self._plan.rubrics[name],

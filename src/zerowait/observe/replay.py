@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.config import RewardConfig
+from zerowait.config import Endpoint, RewardConfig
 from zerowait.config.schema import (
     Component,
     Judge,
@@ -46,6 +46,7 @@ _MOST_REPLIES: Final = 4096
 _MOST_SAMPLES: Final = 512
 _FILE: Final = re.compile(rb"(?<=\")%b/[0-9a-f]{64}\.\w+(?=\")" % PICTURES.encode())
 """A picture in a recorded request: the path of its file."""
+_NOWHERE: Final = "http://replay.invalid/v1"
 _KEPT: Final = "recorded."
 """Begins the name of the column that has a component's recorded outcome."""
 
@@ -241,7 +242,7 @@ def _for_replay(config: RewardConfig, *, ask: bool) -> RewardConfig:
     traffic = msgspec.structs.replace(
         config.traffic, give_up_after="off", budget_usd=None, validation_budget_usd=None
     )
-    unasked = {name: _without_keys(judge) for name, judge in judges.items()}
+    unasked = {name: _unasked(judge) for name, judge in judges.items()}
     return msgspec.structs.replace(config, **(changes | {"judges": unasked, "traffic": traffic}))
 
 
@@ -304,12 +305,15 @@ def _without_anchors(judge: Judge) -> Judge:
     return msgspec.structs.replace(judge, anchors=None)
 
 
-def _without_keys(judge: Judge) -> Judge:
-    endpoints = [
-        msgspec.structs.replace(endpoint, api_key=None, api_key_env=None)
-        for endpoint in judge.endpoints
-    ]
-    return msgspec.structs.replace(judge, endpoints=endpoints)
+def _unasked(judge: Judge) -> Judge:
+    """The judge with one endpoint that is never asked: no key is needed, and no server started."""
+    endpoint = Endpoint(
+        base_url=_NOWHERE,
+        model=judge.endpoints[0].model,
+        api=judge.endpoints[0].speaks,
+        endings=list(judge.endings),
+    )
+    return msgspec.structs.replace(judge, endpoints=[endpoint])
 
 
 def _notes(connection: sqlite3.Connection, config: RewardConfig, *, ask: bool) -> Iterator[str]:

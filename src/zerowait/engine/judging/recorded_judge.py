@@ -9,16 +9,19 @@ it is asked, where the replay may ask.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from zerowait.engine.judging.cached_judge import CachedJudge, read_safely
-from zerowait.engine.judging.recorded_replies import RecordedReplies, RecordedReply
+from zerowait.client import CostMeter, JudgeClient, Ledger
+from zerowait.config import Judge
+from zerowait.engine.judging.cached_judge import CachedJudge, JobContext, read_safely
+from zerowait.engine.judging.recorded_replies import RecordedReply
 from zerowait.engine.judging.result import JudgementResult, Read
 from zerowait.events import SAMPLE_UIDS
 from zerowait.judge import (
     ChatRequest,
     JudgeQuestion,
     RequestPattern,
+    Rubric,
     SampleTexts,
     decoded_request,
     request_key,
@@ -44,13 +47,27 @@ class RecordedJudge(CachedJudge):
     """A judge that is answered from a record, and asked only where a replay may ask.
 
     Args:
-        recorded: the judgements of the run.
-        settings: those of a `CachedJudge`.
+        judge: as `CachedJudge` takes it, like all others.
+        rubric: likewise.
+        client: likewise.
+        meter: likewise.
+        ledger: likewise.
+        shared: what all judges have in common, with the recorded judgements in `replay`.
     """
 
-    def __init__(self, *settings: Any, recorded: RecordedReplies, **named: Any) -> None:
-        super().__init__(*settings, **named)
-        self._recorded = recorded
+    def __init__(
+        self,
+        judge: Judge,
+        rubric: Rubric,
+        *,
+        client: JudgeClient,
+        meter: CostMeter,
+        ledger: Ledger,
+        shared: JobContext,
+    ) -> None:
+        super().__init__(judge, rubric, client=client, meter=meter, ledger=ledger, shared=shared)
+        assert shared.replay is not None  # noqa: S101 - the factory looked
+        self._recorded = shared.replay
 
     async def ask(
         self, sample: Sample, question: JudgeQuestion, *, vote: int = 0, component: str = ""
