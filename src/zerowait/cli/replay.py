@@ -29,6 +29,7 @@ from zerowait.observe import RecordedRow, Replayed, compare, replay, rows_to_rep
 from zerowait.types import Reward
 
 _SUFFIXES: Final = (".jsonl", ".ndjson")
+_MOST_REASONS: Final = 5
 _WORDS: Final[Mapping[AnsweredBy, str]] = {
     "same": "by the recorded reply to the same request",
     "reread": "by a recorded reply in another form, read by the new verdict",
@@ -148,8 +149,12 @@ def _show_replay(found: Replayed, folder: Path, config: str, out: Path | None) -
                 print(f"  {counts[how]} {words}")
         for why, count in found.missing.get(judge, {}).items():
             print(f"    {count}: {why}")
-    for why, count in found.not_replayed.items():
+    whys = list(found.not_replayed.items())
+    for why, count in whys[:_MOST_REASONS]:
         print(f"not replayed: {counted(count, 'row')}: {why}")
+    if len(whys) > _MOST_REASONS:
+        rest = sum(count for _, count in whys[_MOST_REASONS:])
+        print(f"not replayed: {counted(rest, 'row')} for other reasons (--json lists them)")
     if out is not None:
         print(f"rewards: {out}")
     print()

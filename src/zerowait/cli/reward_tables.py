@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from textwrap import fill, shorten
 from typing import Final
 
-from zerowait.cli.tables import counted, show
+from zerowait.cli.tables import counted, printable, show
 from zerowait.observe import ADVANTAGE, Disagreement, RewardComparison, ValueComparison
 
 _WIDTH: Final = 78
@@ -59,7 +59,7 @@ def show_comparison(comparison: RewardComparison, a: str, b: str) -> None:
 def _row(name: str, each: ValueComparison) -> tuple[str, ...]:
     share = f"{each.same / each.both:.1%}" if each.both else "-"
     return (
-        shorten_name(name),
+        _short_name(name),
         str(each.both),
         share,
         _signed(each.mean_difference),
@@ -71,7 +71,7 @@ def _row(name: str, each: ValueComparison) -> tuple[str, ...]:
     )
 
 
-def shorten_name(name: str) -> str:
+def _short_name(name: str) -> str:
     """A component's name, cut to what a table of 80 columns has room for."""
     return name if len(name) <= 14 else f"{name[:11]}..."
 
@@ -107,7 +107,7 @@ def _show_disagreement(number: int, each: Disagreement, count: int) -> None:
     lines += [f"prompt: {each.prompt}", f"response: {each.response}"]
     for line in lines:
         if line.strip():
-            print(f"   {shorten(line, _WIDTH - 3)}")
+            print(f"   {shorten(printable(line), _WIDTH - 3)}")
 
 
 def _ranks(each: Disagreement, count: int) -> str:

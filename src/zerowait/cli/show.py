@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.cli.run_folder import run_folder
-from zerowait.cli.tables import counted
+from zerowait.cli.tables import counted, printable
 from zerowait.errors import ConfigError
 from zerowait.observe import (
     FoundJudgement,
@@ -31,7 +30,6 @@ _WIDTH: Final = 80
 _WIDEST: Final = 120
 _LINES: Final = 12
 """So many lines of a text are shown without --full."""
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 _Line = tuple[str, str]
 """A line of output, and its style on a terminal."""
 
@@ -135,18 +133,11 @@ def _sample_lines(sample: FoundSample, width: int, *, whole: bool) -> Iterator[_
 
 
 def _judgement_lines(judgement: FoundJudgement, width: int, *, whole: bool) -> Iterator[_Line]:
-    asked = (
-        judgement.judge
-        if judgement.judge == judgement.component
-        else (
-            f"{judgement.judge} for {judgement.component}"
-            if judgement.component
-            else judgement.judge
-        )
-    )
+    component = judgement.component
+    purpose = f" for {component}" if component not in {"", judgement.judge} else ""
     parts = [f"question {judgement.question + 1}" if judgement.question else ""]
     parts += [f"vote {judgement.vote + 1}" if judgement.vote else "", *_traffic(judgement)]
-    title = f"judge {asked}: {', '.join(filter(None, parts))}"
+    title = f"judge {judgement.judge}{purpose}: {', '.join(filter(None, parts))}"
     yield from _wrapped(title, width, "bold magenta")
     for attempt in judgement.failed:
         status = f"status {attempt.status}" if attempt.status else "no reply"
@@ -209,7 +200,9 @@ def _text(
         return
     inner = f"{indent}  "
     lines = [
-        part for line in _plain(text).split("\n") for part in wrap(line, width - len(inner)) or [""]
+        part
+        for line in printable(text).split("\n")
+        for part in wrap(line, width - len(inner)) or [""]
     ]
     yield f"{indent}{name}", "bold"
     shown = lines if whole or len(lines) <= _LINES + 1 else [*lines[: _LINES - 4], "", *lines[-4:]]
@@ -223,15 +216,6 @@ def _text(
 
 def _wrapped(text: str, width: int, style: str, *, indent: str = "") -> Iterator[_Line]:
     for line in wrap(
-        _plain(text), width, initial_indent=indent, subsequent_indent=f"{indent}  "
+        printable(text), width, initial_indent=indent, subsequent_indent=f"{indent}  "
     ) or [indent]:
         yield line, style
-
-
-def _plain(text: str) -> str:
-    """The text without characters that would move a terminal's cursor or turn its direction."""
-    return _CONTROL.sub(lambda found: _escaped(found[0]), text.replace("\t", "    "))
-
-
-def _escaped(character: str) -> Any:
-    return character.encode("unicode_escape").decode()
