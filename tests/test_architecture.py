@@ -18,7 +18,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 WORDS = {"types", "errors"}
 FLOOR = WORDS | {
     *("attribution", "completion", "events", "config"),
-    *("json_schema", "control_tokens", "pictures", "rank_statistics"),
+    *("json_schema", "control_tokens", "patterns", "pictures", "rank_statistics"),
 }
 LEAVES = {"scorers", "shaping", "judge", "client", "cache"}
 CORE = FLOOR | LEAVES | {"engine"}
@@ -26,11 +26,12 @@ MAY_IMPORT = {
     "types": {"errors"},
     "errors": set(),
     "events": WORDS,
-    "attribution": {"types"},
+    "attribution": {"patterns", "types"},
     "completion": {"attribution"},
     "config": WORDS | {"attribution"},
     "json_schema": WORDS,
     "control_tokens": set(),
+    "patterns": set(),
     "rank_statistics": set(),
     "pictures": {"errors"},
     **dict.fromkeys(LEAVES, FLOOR),
