@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
+from zerowait.cli.saved_datasets import read_saved_dataset
 from zerowait.errors import DataError, MissingExtraError
 
 T = TypeVar("T")
@@ -43,25 +45,32 @@ class RowFile(msgspec.Struct, frozen=True):
     table: Any = None
 
 
-def read_rows(path: Path, unusable: list[DataError] | None = None) -> RowFile:
-    """All rows of a ``.jsonl``, ``.ndjson``, ``.json`` or ``.parquet`` file.
+def read_rows(
+    path: Path,
+    unusable: list[DataError] | None = None,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+) -> RowFile:
+    """The rows of a ``.jsonl``, ``.ndjson``, ``.json`` or ``.parquet`` file, or a saved data set.
 
     Args:
-        path: the file; `STANDARD_STREAM` reads JSON Lines from standard input.
+        path: the file, or the folder that ``save_to_disk`` of Hugging Face's ``datasets`` wrote;
+            `STANDARD_STREAM` reads JSON Lines from standard input.
         unusable: collects the error of each row that cannot be read; None raises the first one.
+        split: of a data set that was saved with several.
+        limit: reads only so many rows, the first ones; None: all.
 
     Raises:
         DataError: the file does not exist, is of another kind, or a row is no JSON object.
-        MissingExtraError: the file is Parquet and pyarrow is not installed.
+        MissingExtraError: the file is Parquet or a data set, and pyarrow is not installed.
     """
-    table = None
-    if path == STANDARD_STREAM or path.suffix.lower() in JSON_SUFFIXES:
-        numbered = list(read_json(path, unusable))
+    if split is not None and not path.is_dir():
+        raise DataError(f"--split {split}: {file_name(path)} is no saved data set with splits")
+    if path == STANDARD_STREAM or (path.suffix.lower() in JSON_SUFFIXES and not path.is_dir()):
+        table, numbered = None, list(read_json(path, unusable, limit=limit))
     else:
-        _check_is_file(path)
-        if path.suffix.lower() != PARQUET_SUFFIX:
-            raise DataError(f"{path} is none of {', '.join(JSON_SUFFIXES)} and {PARQUET_SUFFIX}")
-        table = _read_parquet(path)
+        table = _read_table(path, split).slice(0, limit)
         try:
             numbered = list(enumerate(table.to_pylist(), start=1))
         except (ValueError, OverflowError) as error:
@@ -71,7 +80,7 @@ def read_rows(path: Path, unusable: list[DataError] | None = None) -> RowFile:
 
 
 def read_json(
-    path: Path, unusable: list[DataError] | None = None
+    path: Path, unusable: list[DataError] | None = None, *, limit: int | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each row with its number: its line, or its position in the list of a ``.json`` file.
 
@@ -81,6 +90,7 @@ def read_json(
     Args:
         path: the file; `STANDARD_STREAM` reads JSON Lines from standard input.
         unusable: collects the error of each row that is no JSON object; None raises the first one.
+        limit: reads only so many rows, the first ones; None: all.
 
     Raises:
         DataError: the file cannot be read, or a row is no JSON object; names the row.
@@ -104,7 +114,7 @@ def read_json(
             )
         else:
             read = iter([(1, partial(_decode_row, whole, name))])
-        for number, row_of in read:
+        for number, row_of in islice(read, limit):
             row = collect_error(row_of, unusable)
             if row is not None:
                 yield number, row
@@ -253,6 +263,16 @@ def _checked_row(value: Any, where: str) -> dict[str, Any]:
         return value
     what = _TYPE_NAMES.get(type(value), "a number")
     raise DataError(f"{where}: is no JSON object but {what}: a row is {{column: value}}")
+
+
+def _read_table(path: Path, split: str | None) -> Any:
+    """The Arrow table of a Parquet file, or of a saved data set."""
+    if path.is_dir():
+        return read_saved_dataset(path, split)
+    _check_is_file(path)
+    if path.suffix.lower() != PARQUET_SUFFIX:
+        raise DataError(f"{path} is none of {', '.join(JSON_SUFFIXES)} and {PARQUET_SUFFIX}")
+    return _read_parquet(path)
 
 
 def _read_parquet(path: Path) -> Any:

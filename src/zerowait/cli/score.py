@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import stat
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import typer
@@ -28,7 +28,8 @@ from zerowait.cli.row_files import (
     write_json_lines,
     write_parquet,
 )
-from zerowait.cli.samples import problems_of_rows, usable_samples
+from zerowait.cli.samples import UsableRows, problems_of_rows, usable_samples
+from zerowait.cli.saved_datasets import rewards_name
 from zerowait.cli.tables import counted
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import Engine, Progress, Rewards, Stats, settle_groups
@@ -41,10 +42,18 @@ _TEXT_COLUMNS: Final = ("reward_components", "reward_policy", "reward_why")
 _SHOWN_REASONS: Final = 5
 
 
+_ColumnOption: TypeAlias = Annotated[
+    str | None, typer.Option(metavar="COLUMN", help="Column of this field.")
+]
+
+
 @app.command()
 def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     file: Annotated[
-        Path, typer.Argument(help="Rows as .jsonl, .ndjson, .json or .parquet; - reads JSON Lines.")
+        Path,
+        typer.Argument(
+            help="Rows as .jsonl, .ndjson, .json or .parquet, or a saved data set; - reads JSONL."
+        ),
     ],
     config: Annotated[
         str, typer.Option("--config", "-c", help="reward.yaml, or recipe.yaml#reward.")
@@ -56,6 +65,16 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     column: Annotated[
         list[str] | None, typer.Option(help="FIELD=COLUMN, where the file has other names.")
     ] = None,
+    prompt: _ColumnOption = None,
+    response: _ColumnOption = None,
+    ground_truth: _ColumnOption = None,
+    group: _ColumnOption = None,
+    data_source: _ColumnOption = None,
+    response_tokens: _ColumnOption = None,
+    split: Annotated[
+        str | None, typer.Option(help="Of a data set that was saved with several.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
     skip_unusable: Annotated[
         bool,
         typer.Option("--skip-unusable", help="Leave out and count rows that cannot be scored."),
@@ -67,11 +86,24 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
 
     Exit code 0 when every row has a reward, 3 when some abstained, 2 when the input is wrong.
     """
-    columns = _columns(column or [])
-    target = out or _default_target(file)
+    named = {
+        "prompt": prompt,
+        "response": response,
+        "ground_truth": ground_truth,
+        "group": group,
+        "data_source": data_source,
+        "response_tokens": response_tokens,
+    }
+    columns = _columns(column or [], named)
+    target = out or _default_target(file, split)
     refuse_json_beside(target, as_json=as_json)
     loaded = load_config(config)
-    rows, samples, unusable = _usable_rows(file, loaded, columns, skip_unusable=skip_unusable)
+    check = Engine(loaded).check
+    unusable: list[DataError] = []
+    whole = read_rows(file, unusable, split=split, limit=limit)
+    usable = usable_samples(whole, columns, check, unusable)
+    _check_usable(usable, unusable, skip=skip_unusable)
+    rows, samples = usable.file, usable.samples
     inputs = [file, *_files_of(loaded, Path(config.partition("#")[0]).expanduser())]
     check_output(f"--out {target}", target, inputs=inputs, suffixes=_SUFFIXES)
     # Before anything is judged, since a missing pyarrow must not cost the verdicts
@@ -81,42 +113,39 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         results = _rewards_of(rewards, samples, loaded, quiet=quiet)
         stats = rewards.stats()
     results = settle_groups(results, [sample.group for sample in samples], loaded.on_failure.quorum)
-    write_rewards(rows, results, target, arrow=arrow)
+    write_rewards(rows, usable.by_row(results), target, arrow=arrow)
     if as_json:
-        print_json(summary(target, results, stats) | {"left_out": list(map(str, unusable))})
+        left_out = {"left_out": list(map(str, unusable))}
+        print_json(summary(target, results, stats, rows=len(rows.rows)) | left_out)
     else:
         with redirect_stdout(sys.stderr if target == STANDARD_STREAM else sys.stdout):
-            show_summary(target, results, stats, judged=bool(loaded.judges))
+            show_summary(target, results, stats, judged=bool(loaded.judges), rows=len(rows.rows))
             if unusable:
                 print(f"left out: {problems_of_rows(rows, unusable)}")
     return SOME_ABSTAINED if any(reward.value is None for reward in results) else 0
 
 
-def _default_target(file: Path) -> Path:
+def _default_target(file: Path, split: str | None) -> Path:
     if file == STANDARD_STREAM:
         return file
+    if file.is_dir():
+        rewards = rewards_name(file, split)
+        return rewards.with_name(rewards.name + PARQUET_SUFFIX)
     suffix = ".jsonl" if file.suffix.lower() in JSON_SUFFIXES else PARQUET_SUFFIX
     return file.with_name(f"{file.stem}.rewards{suffix}")
 
 
-def _usable_rows(
-    file: Path, config: RewardConfig, columns: dict[str, str], *, skip_unusable: bool
-) -> tuple[RowFile, list[Sample], list[DataError]]:
-    """The rows that can be scored, the sample of each, and the errors of the rows left out.
+def _check_usable(usable: UsableRows, unusable: list[DataError], *, skip: bool) -> None:
+    """Raise a DataError where rows cannot be scored and are not skipped, or where none can.
 
-    Raises:
-        DataError: some rows cannot be scored and `skip_unusable` is not set (the message names
-            all of them), or none can.
+    The message names all of them.
     """
-    unusable: list[DataError] = []
-    whole = read_rows(file, unusable)
-    rows, samples = usable_samples(whole, columns, Engine(config).check, unusable)
-    if unusable and not skip_unusable:
+    if unusable and not skip:
         leave = "" if len(unusable) == 1 else "\n--skip-unusable leaves them out"
-        raise DataError(problems_of_rows(rows, unusable) + leave)
-    if not samples:
-        raise DataError(f"{file_name(file)} has no {'usable ' if unusable else ''}rows")
-    return rows, samples, unusable
+        raise DataError(problems_of_rows(usable.file, unusable) + leave)
+    if not usable.samples:
+        name = file_name(usable.file.path)
+        raise DataError(f"{name} has no {'usable ' if unusable else ''}rows")
 
 
 def _files_of(config: RewardConfig, file: Path) -> list[Path]:
@@ -155,13 +184,17 @@ def _rewards_of(
 
 
 def write_rewards(
-    file: RowFile, rewards: list[Reward], out: Path, *, arrow: Mapping[str, Any] | None = None
+    file: RowFile,
+    rewards: Sequence[Reward | list[Reward]],
+    out: Path,
+    *,
+    arrow: Mapping[str, Any] | None = None,
 ) -> None:
     """Write each row with its reward, in order; `out` is replaced when all is written.
 
     Args:
         file: the rows; the output gets the permissions of their file, or of an earlier output.
-        rewards: one for each row.
+        rewards: one for each row, or a list of them.
         out: JSON Lines, or Parquet by its ending.
         arrow: the rows as Arrow columns, for Parquet.
 
@@ -186,8 +219,14 @@ def write_rewards(
         ) from None
 
 
-def reward_columns(reward: Reward) -> dict[str, Any]:
-    """The columns that a reward adds to its row; ``reward`` is None where the row abstained."""
+def reward_columns(reward: Reward | list[Reward]) -> dict[str, Any]:
+    """The columns that a reward adds to its row; ``reward`` is None where the row abstained.
+
+    For a row with a list of responses each column is a list, in their order.
+    """
+    if isinstance(reward, list):
+        each = [reward_columns(one) for one in reward]
+        return {name: [columns[name] for columns in each] for name in ("reward", *_TEXT_COLUMNS)}
     components = msgspec.to_builtins(reward.components, enc_hook=as_json_value, str_keys=True)
     return {
         "reward": reward.value,
@@ -198,7 +237,7 @@ def reward_columns(reward: Reward) -> dict[str, Any]:
 
 
 def _parquet_columns(added: list[dict[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
-    yield "reward", [row["reward"] for row in added]
+    yield from columns_of([{"reward": row["reward"]} for row in added]).items()
     for name in _TEXT_COLUMNS:
         yield name, [_text(row[name]) for row in added]
 
@@ -212,8 +251,9 @@ def _is_parquet(path: Path) -> bool:
     return path.suffix.lower() == PARQUET_SUFFIX
 
 
-def _columns(pairs: list[str]) -> dict[str, str]:
-    columns: dict[str, str] = {}
+def _columns(pairs: list[str], named: Mapping[str, str | None]) -> dict[str, str]:
+    """The column of each field, from ``--column`` and from the fields' own options."""
+    columns = {field: name for field, name in named.items() if name is not None}
     for pair in pairs:
         field, equals, name = pair.partition("=")
         if not equals:
@@ -224,31 +264,55 @@ def _columns(pairs: list[str]) -> dict[str, str]:
     return columns
 
 
-def summary(target: Path, rewards: list[Reward], stats: Stats) -> dict[str, Any]:
-    """The result of a scoring for ``--json``: rows, mean reward, and the engine's statistics."""
+def summary(target: Path, rewards: list[Reward], stats: Stats, *, rows: int) -> dict[str, Any]:
+    """The result of a scoring for ``--json``: rows, mean reward, and the engine's statistics.
+
+    Args:
+        target: the file with the rewards.
+        rewards: of every response.
+        stats: of the engine.
+        rows: the number of rows, which may have several responses.
+    """
     values = [reward.value for reward in rewards if reward.value is not None]
     return {
         "out": str(target),
-        "rows": len(rewards),
+        "rows": rows,
+        "responses": len(rewards),
         "abstained": len(rewards) - len(values),
         "mean_reward": sum(values) / len(values) if values else None,
         "stats": stats,
     }
 
 
-def show_summary(target: Path, rewards: list[Reward], stats: Stats, *, judged: bool) -> None:
+def _counted_rows(responses: int, rows: int | None) -> str:
+    if rows is None or rows == responses:
+        return counted(responses, "row")
+    return f"{counted(rows, 'row')}, {counted(responses, 'response')}"
+
+
+def show_summary(
+    target: Path,
+    rewards: list[Reward],
+    stats: Stats,
+    *,
+    judged: bool,
+    rows: int | None = None,
+) -> None:
     """Print rows, mean reward, traffic of the judges, cost, warnings and why rows abstained.
 
     Args:
         target: the file with the rewards.
-        rewards: of every row.
+        rewards: of every response.
         stats: of the engine.
         judged: whether the configuration has judges.
+        rows: the number of rows, where some have several responses.
     """
     values = [reward.value for reward in rewards if reward.value is not None]
     mean = f"{sum(values) / len(values):.4f}" if values else "none"
-    rows, abstained = counted(len(rewards), "row"), len(rewards) - len(values)
-    print(f"{target}: {rows}, mean reward {mean}, {abstained} abstained")
+    abstained = len(rewards) - len(values)
+    print(
+        f"{target}: {_counted_rows(len(rewards), rows)}, mean reward {mean}, {abstained} abstained"
+    )
     if judged:
         print(
             f"judge: {stats.asked} asked, {stats.cached} from the cache, {stats.joined} joined, "
