@@ -235,17 +235,21 @@ def first_group(path: Path) -> list[Sample]:
     return [sample for sample in samples if sample.group == samples[0].group]
 
 
+def _column_of(field: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> str | None:
+    """The row's column of a field of `Sample`; None where it has none."""
+    names = (columns[field],) if field in columns else _ALIASES.get(field, (field,))
+    if field != "response" or field in columns:
+        return next((name for name in names if name in row), None)
+    found = [name for name in (*names, *_SEVERAL) if name in row]
+    # a table has null in each row's unused one of response and responses
+    return next((name for name in found if row[name] is not None), found[0] if found else None)
+
+
 def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     used: set[str] = set()
     for field in FIELDS:
-        names = (columns[field],) if field in columns else _ALIASES.get(field, (field,))
-        if field == "response" and field not in columns:
-            names = (*names, *_SEVERAL)
-        name = next((name for name in names if name in row), None)
-        if name is not None and row[name] is None and field == "response":
-            # a table has null in each row's unused one of response and responses
-            name = next((name for name in names if row.get(name) is not None), name)
+        name = _column_of(field, row, columns)
         if name is not None:
             if name in _SEVERAL and field not in columns:
                 _check_several(row[name], f"{where}: {name}")

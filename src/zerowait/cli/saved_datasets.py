@@ -48,9 +48,10 @@ def rewards_name(folder: Path, split: str | None) -> Path:
     >>> str(rewards_name(Path("sets/qa"), "test"))
     'sets/qa.test.rewards'
     """
-    folder = folder if folder.name else folder.resolve()  # "." has no name
+    if not folder.parent.name:  # "." has no name, and "test" no folder with one
+        folder = folder.resolve() if not folder.name or _is_split(folder) else folder
     rows = dataset_folder(folder, split) if is_saved_dataset(folder) else folder
-    if (rows.parent / _SPLITS_FILE).is_file():
+    if _is_split(rows):
         return rows.parent.with_name(f"{rows.parent.name}.{rows.name}.rewards")
     name = f"{folder.name}.{split}" if split else folder.name
     return folder.with_name(f"{name}.rewards")
@@ -82,6 +83,11 @@ def read_saved_dataset(folder: Path, split: str | None) -> Any:
         raise MissingExtraError("a saved data set", extra="parquet") from None
     tables = [_read_arrow(rows / name) for name in names]
     return pa.concat_tables(tables) if tables else pa.table({})
+
+
+def _is_split(folder: Path) -> bool:
+    """Whether the folder is one split of a saved ``DatasetDict``."""
+    return (folder.parent / _SPLITS_FILE).is_file()
 
 
 def _read_arrow(file: Path) -> Any:
