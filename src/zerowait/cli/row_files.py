@@ -102,7 +102,7 @@ def read_json(
         whole = _whole_document(file) if path.suffix.lower() == ".json" else None
         if whole is None:
             read: Iterator[tuple[int, Callable[[], dict[str, Any]]]] = (
-                (number, partial(_decode_row, line, f"{name}:{number}"))
+                (number, partial(decode_row, line, f"{name}:{number}"))
                 for number, line in enumerate(_without_mark(file), start=1)
                 if line.strip()
             )
@@ -113,7 +113,7 @@ def read_json(
                 for number, item in enumerate(items, start=1)
             )
         else:
-            read = iter([(1, partial(_decode_row, whole, name))])
+            read = iter([(1, partial(decode_row, whole, name))])
         for number, row_of in islice(read, limit):
             row = collect_error(row_of, unusable)
             if row is not None:
@@ -241,7 +241,8 @@ def _without_mark(file: BinaryIO) -> Iterator[bytes]:
     yield from file
 
 
-def _decode_row(text: bytes, where: str) -> dict[str, Any]:
+def decode_row(text: bytes, where: str) -> dict[str, Any]:
+    """The row in a line of JSON; a DataError that begins with `where` when it holds none."""
     return _checked_row(_decode(text, where), where)
 
 

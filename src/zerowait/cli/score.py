@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
 import typer
@@ -36,6 +36,9 @@ from zerowait.engine import Engine, Progress, Rewards, Stats, settle_groups
 from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Sample
+
+if TYPE_CHECKING:
+    from zerowait.cli.watch import FolderWatch
 
 _SUFFIXES: Final = (".jsonl", ".ndjson", PARQUET_SUFFIX)
 _TEXT_COLUMNS: Final = ("reward_components", "reward_policy", "reward_why")
@@ -74,7 +77,13 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     split: Annotated[
         str | None, typer.Option(help="Of a data set that was saved with several.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only so many rows.")] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="FILE is a folder; score its files as they grow.")
+    ] = False,
+    settle_s: Annotated[
+        float, typer.Option(help="With --watch: seconds without growth that end a group.")
+    ] = 5,
     skip_unusable: Annotated[
         bool,
         typer.Option("--skip-unusable", help="Leave out and count rows that cannot be scored."),
@@ -95,6 +104,22 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         "response_tokens": response_tokens,
     }
     columns = _columns(column or [], named)
+    if watch:
+        from zerowait.cli.watch import FolderWatch
+
+        if STANDARD_STREAM in (file, out) or split is not None:
+            raise ConfigError("--watch: takes a folder of rollouts, no stream and no split")
+        folder = FolderWatch(
+            file,
+            out or file.with_name(f"{file.resolve().name}.rewards"),
+            load_config(config),
+            columns=columns,
+            skip_unusable=skip_unusable,
+            limit=limit,
+            settle_s=settle_s,
+            on_batch=(lambda _name, _counts: None) if quiet else _tell,
+        )
+        return _score_growing(folder, as_json=as_json)
     target = out or _default_target(file, split)
     refuse_json_beside(target, as_json=as_json)
     loaded = load_config(config)
@@ -114,15 +139,40 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         stats = rewards.stats()
     results = settle_groups(results, [sample.group for sample in samples], loaded.on_failure.quorum)
     write_rewards(rows, usable.by_row(results), target, arrow=arrow)
+    counts = RewardCounts()
+    counts.add(results, rows=len(rows.rows))
     if as_json:
         left_out = {"left_out": list(map(str, unusable))}
-        print_json(summary(target, results, stats, rows=len(rows.rows)) | left_out)
+        print_json(summary(target, counts, stats) | left_out)
     else:
         with redirect_stdout(sys.stderr if target == STANDARD_STREAM else sys.stdout):
-            show_summary(target, results, stats, judged=bool(loaded.judges), rows=len(rows.rows))
+            show_summary(target, counts, stats, judged=bool(loaded.judges))
             if unusable:
                 print(f"left out: {problems_of_rows(rows, unusable)}")
-    return SOME_ABSTAINED if any(reward.value is None for reward in results) else 0
+    return SOME_ABSTAINED if counts.abstained else 0
+
+
+def _score_growing(folder: FolderWatch, *, as_json: bool) -> int:
+    """Score the files of a folder until a signal or the limit; the exit code."""
+    collect_rarely()
+    with closing(Rewards(folder.config)) as rewards:
+        folder.run(rewards, folder.config.traffic.timeout_s)
+        stats = rewards.stats()
+    if as_json:
+        left_out = {"left_out": list(map(str, folder.unusable))}
+        print_json(summary(folder.out, folder.counts, stats) | left_out)
+    else:
+        show_summary(folder.out, folder.counts, stats, judged=bool(folder.config.judges))
+        for problem in folder.unusable:
+            print(f"left out: {problem}")
+    if folder.rows_in_flight:
+        rows = counted(folder.rows_in_flight, "row")
+        raise InterruptedRunError(f"{rows} in flight given up; the same command goes on there")
+    return SOME_ABSTAINED if folder.counts.abstained else 0
+
+
+def _tell(name: str, counts: RewardCounts) -> None:
+    print(f"{name}: {counts.line()}", file=sys.stderr, flush=True)
 
 
 def _default_target(file: Path, split: str | None) -> Path:
@@ -264,55 +314,64 @@ def _columns(pairs: list[str], named: Mapping[str, str | None]) -> dict[str, str
     return columns
 
 
-def summary(target: Path, rewards: list[Reward], stats: Stats, *, rows: int) -> dict[str, Any]:
-    """The result of a scoring for ``--json``: rows, mean reward, and the engine's statistics.
+class RewardCounts:
+    """What a scoring came to, without its rewards.
 
-    Args:
-        target: the file with the rewards.
-        rewards: of every response.
-        stats: of the engine.
-        rows: the number of rows, which may have several responses.
+    Attributes:
+        rows: their number.
+        responses: their number; a row may have several.
+        abstained: responses without a reward.
+        total: the sum of all rewards.
     """
-    values = [reward.value for reward in rewards if reward.value is not None]
+
+    def __init__(self) -> None:
+        self.rows = self.responses = self.abstained = 0
+        self.total = 0.0
+
+    def add(self, rewards: Sequence[Reward], *, rows: int) -> None:
+        """Count the rewards of `rows` more rows."""
+        values = [reward.value for reward in rewards if reward.value is not None]
+        self.rows += rows
+        self.responses += len(rewards)
+        self.abstained += len(rewards) - len(values)
+        self.total += sum(values)
+
+    @property
+    def mean(self) -> float | None:
+        """The mean of the rewards; None where there is none."""
+        count = self.responses - self.abstained
+        return self.total / count if count else None
+
+    def line(self) -> str:
+        """The counts in words."""
+        mean = "none" if self.mean is None else f"{self.mean:.4f}"
+        several = "" if self.rows == self.responses else f", {counted(self.responses, 'response')}"
+        rows = counted(self.rows, "row") + several
+        return f"{rows}, mean reward {mean}, {self.abstained} abstained"
+
+
+def summary(target: Path, counts: RewardCounts, stats: Stats) -> dict[str, Any]:
+    """The result of a scoring for ``--json``: rows, mean reward, and the engine's statistics."""
     return {
         "out": str(target),
-        "rows": rows,
-        "responses": len(rewards),
-        "abstained": len(rewards) - len(values),
-        "mean_reward": sum(values) / len(values) if values else None,
+        "rows": counts.rows,
+        "responses": counts.responses,
+        "abstained": counts.abstained,
+        "mean_reward": counts.mean,
         "stats": stats,
     }
 
 
-def _counted_rows(responses: int, rows: int | None) -> str:
-    if rows is None or rows == responses:
-        return counted(responses, "row")
-    return f"{counted(rows, 'row')}, {counted(responses, 'response')}"
-
-
-def show_summary(
-    target: Path,
-    rewards: list[Reward],
-    stats: Stats,
-    *,
-    judged: bool,
-    rows: int | None = None,
-) -> None:
+def show_summary(target: Path, counts: RewardCounts, stats: Stats, *, judged: bool) -> None:
     """Print rows, mean reward, traffic of the judges, cost, warnings and why rows abstained.
 
     Args:
         target: the file with the rewards.
-        rewards: of every response.
+        counts: of its rows.
         stats: of the engine.
         judged: whether the configuration has judges.
-        rows: the number of rows, where some have several responses.
     """
-    values = [reward.value for reward in rewards if reward.value is not None]
-    mean = f"{sum(values) / len(values):.4f}" if values else "none"
-    abstained = len(rewards) - len(values)
-    print(
-        f"{target}: {_counted_rows(len(rewards), rows)}, mean reward {mean}, {abstained} abstained"
-    )
+    print(f"{target}: {counts.line()}")
     if judged:
         print(
             f"judge: {stats.asked} asked, {stats.cached} from the cache, {stats.joined} joined, "
