@@ -82,7 +82,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         bool, typer.Option("--watch", help="FILE is a folder; score its files as they grow.")
     ] = False,
     settle_s: Annotated[
-        float, typer.Option(help="With --watch: seconds without growth that end a group.")
+        float, typer.Option(min=0, help="With --watch: seconds without growth that end a group.")
     ] = 5,
     skip_unusable: Annotated[
         bool,
