@@ -32,6 +32,7 @@ _ERRORS: Final = {
     413: "The body is too long.",
     415: "The body's content type is another one.",
     417: "Expect asks for more than 100-continue.",
+    500: "The service failed; its log says more.",
     502: "A judgement failed, and there is no number for it.",
     503: "The service is ending.",
     504: "Not done in time; the same request again goes on where it was.",

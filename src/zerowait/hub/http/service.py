@@ -354,7 +354,7 @@ def _error_response(error: web.HTTPException) -> web.Response:
 
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into JSON bodies with their status; an unexpected one stays a logged 500."""
+    """Turn errors into JSON bodies with their status; an unexpected one is a logged 500."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -362,12 +362,21 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
             raise
         return _error_response(error)
     except tuple(_STATUS) as error:
-        lines: LinesResponse | None = request.get(_LINES)
-        if lines is not None and lines.begun:
-            return await lines.end(wire.error_body(error))
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
-        headers = {"Retry-After": "1"} if status == 503 else {}
-        return _json(wire.error_body(error), status=status, **headers)
+        return await _failed(request, error, status)
+    except Exception as error:  # noqa: BLE001 - logged, and the caller gets an error
+        _log.exception("a request to %s failed", request.path)
+        kind = type(error).__name__
+        return await _failed(request, ZerowaitError(f"the hub failed ({kind}): see its log"), 500)
+
+
+async def _failed(request: web.Request, error: Exception, status: int) -> web.StreamResponse:
+    """The reply to a request that failed; the last line where its lines have begun."""
+    lines: LinesResponse | None = request.get(_LINES)
+    if lines is not None and lines.begun:
+        return await lines.end(wire.error_body(error))
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    return _json(wire.error_body(error), status=status, **headers)
 
 
 def _admission(settings: ServiceSettings, in_flight: RequestsInFlight) -> Any:

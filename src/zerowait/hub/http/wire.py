@@ -273,10 +273,10 @@ def decode_openrlhf(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
         )
     samples = []
     for index, (query, prompt) in enumerate(zip(request.query, request.prompts, strict=True)):
-        _, found, response = query.partition(prompt)
-        if not found and prompt:
+        _, found, response = query.partition(prompt) if prompt else ("", query, query)
+        if prompt and not found:
             raise DataError(f"query[{index}] does not hold prompts[{index}]")
-        response = _ENDING.sub("", response if prompt else query)
+        response = _ENDING.sub("", response)
         row = {"prompt": prompt, "response": response, "ground_truth": labels[index], **fields}
         if "group_size" in fields:
             row["group"] = prompt
