@@ -21,4 +21,6 @@ def test_fifty_clients_lose_nothing_while_the_judge_fails_and_the_service_ends()
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.search(r"^rewards +(\d+)$", done.stdout, re.MULTILINE)[1]) > 0
-    assert int(re.search(r"^open at SIGTERM and answered +(\d+)$", done.stdout, re.MULTILINE)[1]) > 0
+    assert (
+        int(re.search(r"^open at SIGTERM and answered +(\d+)$", done.stdout, re.MULTILINE)[1]) > 0
+    )
