@@ -106,7 +106,7 @@ def main() -> int:
             "open at SIGTERM and answered": answers.drained,
             "seconds from the last answer to the end": f"{drain_s:.1f}",
             "CPU per reward": f"{1000 * memory.cpu_s / max(1, len(answers.samples)):.2f} ms",
-            "memory after a sixth, at the end, peak": memory.line(),
+            "MiB after each sixth; peak": memory.line(),
             **violations,
         }
     )
@@ -119,7 +119,7 @@ def main() -> int:
 def show(table: dict[str, Any]) -> None:
     """Print names and values."""
     for name, value in table.items():
-        print(f"{name:<40} {value:>24}")
+        print(f"{name:<40} {value:>32}")
 
 
 @contextmanager
@@ -135,16 +135,15 @@ def service(config: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 
 @dataclass
 class Memory:
-    """Resident memory of a process in MiB, and its CPU time."""
+    """Resident memory of a process in MiB after each sixth of the time, its peak, its CPU time."""
 
-    early: float
-    end: float
+    by_sixth: list[float]
     peak: float
     cpu_s: float
 
     def line(self) -> str:
-        """The three of them."""
-        return f"{self.early:.0f}, {self.end:.0f}, {self.peak:.0f} MiB"
+        """The memory, and its peak."""
+        return f"{', '.join(f'{each:.0f}' for each in self.by_sixth)}; {self.peak:.0f}"
 
 
 async def load(

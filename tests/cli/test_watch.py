@@ -222,3 +222,8 @@ def test_however_a_file_grows_each_of_its_rows_is_read_once(tmp_path, rows, cuts
         read += [found.row["r"] for found in more]
         known = Position(offset=more[-1].end, lines=more[-1].line)
     assert read == rows
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(rollouts, watch):
+    (rollouts / "1.jsonl").write_bytes(b"\xef\xbb\xbf" + row("Paris").encode())
+    assert watch(1) == {"1": [1.0]}

@@ -24,7 +24,7 @@ PARQUET_SUFFIX: Final = ".parquet"
 STANDARD_STREAM: Final = Path("-")
 """In place of a file: standard input where one is read, standard output where one is written."""
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _NOT_IN_JSON = (b"NaN", b"Infinity")
 _TYPE_NAMES = {list: "a list", str: "text", bool: "true or false", type(None): "null"}
 
@@ -219,12 +219,12 @@ def _check_is_file(path: Path) -> None:
 
 def _whole_document(file: BinaryIO) -> bytes | None:
     """The bytes of a ``.json`` file that is one JSON document; None where it is JSON Lines."""
-    first = file.readline().removeprefix(_BYTE_ORDER_MARK)
+    first = file.readline().removeprefix(BYTE_ORDER_MARK)
     while first and not first.strip():
         first = file.readline()
     is_one_document = first.lstrip().startswith(b"[") or not _is_json(first)
     file.seek(0)
-    return file.read().removeprefix(_BYTE_ORDER_MARK) if is_one_document else None
+    return file.read().removeprefix(BYTE_ORDER_MARK) if is_one_document else None
 
 
 def _is_json(line: bytes) -> bool:
@@ -237,7 +237,7 @@ def _is_json(line: bytes) -> bool:
 
 def _without_mark(file: BinaryIO) -> Iterator[bytes]:
     """The lines, without the byte order mark that some editors put before the first one."""
-    yield file.readline().removeprefix(_BYTE_ORDER_MARK)
+    yield file.readline().removeprefix(BYTE_ORDER_MARK)
     yield from file
 
 

@@ -48,8 +48,8 @@ def rewards_name(folder: Path, split: str | None) -> Path:
     >>> str(rewards_name(Path("sets/qa"), "test"))
     'sets/qa.test.rewards'
     """
-    if not folder.parent.name:  # "." has no name, and "test" no folder with one
-        folder = folder.resolve() if not folder.name or _is_split(folder) else folder
+    if folder.name in {"", ".."} or (not folder.parent.name and _is_split(folder)):
+        folder = folder.resolve()  # "." has no name, and "test" no folder with one
     rows = dataset_folder(folder, split) if is_saved_dataset(folder) else folder
     if _is_split(rows):
         return rows.parent.with_name(f"{rows.parent.name}.{rows.name}.rewards")

@@ -111,7 +111,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
             raise ConfigError("--watch: takes a folder of rollouts, no stream and no split")
         folder = FolderWatch(
             file,
-            out or file.with_name(f"{file.resolve().name}.rewards"),
+            out or rewards_name(file, None),
             load_config(config),
             columns=columns,
             skip_unusable=skip_unusable,

@@ -27,7 +27,13 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from zerowait.cli.output_file import open_output
-from zerowait.cli.row_files import RowFile, decode_row, encode_json, write_json_lines
+from zerowait.cli.row_files import (
+    BYTE_ORDER_MARK,
+    RowFile,
+    decode_row,
+    encode_json,
+    write_json_lines,
+)
 from zerowait.cli.samples import UsableRows, problems_of_rows, usable_samples
 from zerowait.cli.score import RewardCounts, reward_columns
 from zerowait.cli.tables import counted
@@ -35,6 +41,7 @@ from zerowait.config import RewardConfig
 from zerowait.engine import Engine, Rewards
 from zerowait.engine.portal import Submitted
 from zerowait.errors import ConfigError, DataError
+from zerowait.judge import load_rubric
 from zerowait.types import Reward
 
 _SUFFIXES: Final = (".jsonl", ".ndjson")
@@ -352,7 +359,7 @@ class FolderWatch:
         with (state / "lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 raise ConfigError(f"--out {self.out}: another watch writes to it") from None
             known = state / "config"
             if known.exists() and known.read_text() != self._digest:
@@ -411,8 +418,9 @@ def _config_digest(config: RewardConfig, columns: Mapping[str, str]) -> str:
         return msgspec.to_builtins(value, enc_hook=str, str_keys=True)
 
     judges: Any = readable(config.judges)
-    for judge in judges.values():
+    for name, judge in judges.items():
         judge["endpoints"] = [endpoint.get("model") for endpoint in judge["endpoints"]]
+        judge["rubric"] = str(load_rubric(config.judges[name].rubric, base=config.base))
     parts = [config.components, judges, config.panels, config.on_failure, dict(columns)]
     return sha256(encode_json([readable(part) for part in parts])).hexdigest()
 
@@ -436,6 +444,8 @@ def _lines(path: Path, known: Position, most_bytes: int | None) -> Iterator[NewR
     for part in _split(text):
         line += 1
         end += len(part)
+        if end == len(part):  # the first one of the file
+            part = part.removeprefix(BYTE_ORDER_MARK)  # noqa: PLW2901 - it is no part of the row
         if not part.strip():
             continue
         complete = part.endswith(b"\n")
