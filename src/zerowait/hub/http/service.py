@@ -31,9 +31,10 @@ import aiohttp
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.monitor import prometheus
 from zerowait.engine.together import side_by_side
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError, ZerowaitError
-from zerowait.hub.http import metrics, wire
+from zerowait.hub.http import wire
 from zerowait.hub.http.settings import ServiceSettings, is_loopback
 from zerowait.hub.job import JobHub
 from zerowait.hub.rpc import HEARTBEAT_S
@@ -248,8 +249,8 @@ class _Handlers:
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         del request
-        text = metrics.exposition(await self._hub.stats())
-        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        text = prometheus.exposition(await self._hub.stats())
+        return web.Response(body=text.encode(), headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     async def stats(self, request: web.Request) -> web.StreamResponse:
         del request
