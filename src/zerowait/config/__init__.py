@@ -7,6 +7,7 @@ from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import load_config, read_config
 from zerowait.config.log_to import (
     LOGGERS,
+    LoggerSettings,
     LogTo,
     MlflowLog,
     OtelLog,
@@ -47,6 +48,7 @@ __all__ = [
     "Judge",
     "JudgeComponent",
     "LogTo",
+    "LoggerSettings",
     "MlflowLog",
     "Monitor",
     "OtelLog",

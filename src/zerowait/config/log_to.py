@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import msgspec
@@ -130,6 +130,11 @@ class OtelLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             check_url("endpoint", self.endpoint)
 
 
+LoggerSettings: TypeAlias = (
+    WandbLog | TensorboardLog | MlflowLog | TrackioLog | PrometheusLog | OtelLog
+)
+
+
 class LogTo(msgspec.Struct, frozen=True, kw_only=True):
     """The loggers of a run, by name; None for one that is not wanted."""
 
@@ -141,12 +146,17 @@ class LogTo(msgspec.Struct, frozen=True, kw_only=True):
     otel: OtelLog | None = None
 
     @property
-    def names(self) -> list[str]:
-        """The names of those that are wanted."""
-        return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
+    def wanted(self) -> dict[str, LoggerSettings]:
+        """The settings of those that are wanted, by name."""
+        given: dict[str, LoggerSettings | None] = msgspec.structs.asdict(self)
+        return {name: settings for name, settings in given.items() if settings is not None}
+
+    def without(self, *names: str) -> LogTo:
+        """These loggers without those of `names`, which somebody else takes care of."""
+        return msgspec.structs.replace(self, **dict.fromkeys(names))
 
 
-LOGGERS: Final = {
+LOGGERS: Final[dict[str, type[LoggerSettings]]] = {
     "wandb": WandbLog,
     "tensorboard": TensorboardLog,
     "mlflow": MlflowLog,
@@ -179,7 +189,7 @@ def read_log_to(source: Source, at: KeyPath, tree: Any) -> LogTo:
         if name in wanted:
             source.fail((*at, index), f"names {name} a second time")
         with_settings = isinstance(entry, dict) and entry[name] is not None
-        kind: type[msgspec.Struct] = LOGGERS[name]
+        kind = LOGGERS[name]
         wanted[name] = build(source, (*at, index, name), kind) if with_settings else kind()
     return LogTo(**wanted)
 

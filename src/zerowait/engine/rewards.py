@@ -127,6 +127,11 @@ class Rewards:
         """A frozen snapshot of what happened so far."""
         return self._engine.stats()
 
+    @property
+    def metrics_url(self) -> str | None:
+        """What Prometheus scrapes, with ``log_to: [prometheus]``; None where it is not served."""
+        return self._engine.metrics_url
+
     def close(self, *, drain_s: float = 0.0) -> None:
         """Close the engine and its thread. Idempotent, from any thread and any number of them.
 

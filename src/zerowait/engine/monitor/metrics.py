@@ -12,7 +12,7 @@ from typing import Final
 
 from zerowait.config import RewardConfig
 from zerowait.engine.monitor.health import ALARMS
-from zerowait.engine.monitor.stats import Stats
+from zerowait.engine.monitor.stats import JudgeCounts, Stats
 from zerowait.types import Abstain, Reward, Score
 
 
@@ -82,7 +82,7 @@ def has_all_prices(config: RewardConfig) -> bool:
     return all(endpoint.model in config.prices for endpoint in endpoints)
 
 
-def judge_metrics(before: Stats, after: Stats, *, priced: bool) -> dict[str, float]:
+def judge_metrics(before: Stats | JudgeCounts, after: Stats, *, priced: bool) -> dict[str, float]:
     """``judge/...``: counts since `before`, current latencies and limit; NaN for what is unknown.
 
     ``judge/repeats_saved`` counts the judgements that needed no request (from the cache, or shared
@@ -90,7 +90,7 @@ def judge_metrics(before: Stats, after: Stats, *, priced: bool) -> dict[str, flo
     which a hub was killed are unknown, because the new hub counts from 0.
 
     Args:
-        before: snapshot at the end of the last step.
+        before: snapshot, or the counts, at the end of the last step.
         after: snapshot at the end of this step.
         priced: whether every model has a price; without one ``judge/spent_usd`` is unknown.
     """

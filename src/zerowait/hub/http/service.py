@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
@@ -435,6 +436,8 @@ async def serving(
     if config.hub.shards > 1:
         why = "is for a hub under Ray: this service is one process; leave it out, or set it to 1"
         config.fail(("hub", "shards"), why)
+    # ``/metrics`` is one of the routes
+    config = msgspec.structs.replace(config, log_to=config.log_to.without("prometheus"))
     async with JobHub(config, record=record) as hub:
         app = application(hub, settings)
         # a request whose client disconnects is cancelled; judgements that others share go on

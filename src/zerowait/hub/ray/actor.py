@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
+
 from zerowait.cache import Shard
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import ForwardedRequest, JudgementCounts, JudgementResult, Partition, Stats
@@ -30,6 +32,10 @@ from zerowait.types import Abstain, FailureKind, Reward, Sample
 
 SESSION_TIMEOUT_S: Final = 300.0
 """The hub cancels the calls of a worker that was silent for so long."""
+
+_NOT_HERE: Final = (
+    "a hub under Ray leaves them to the trainer's own loggers, and Prometheus to Ray's agent"
+)
 
 HubRequest: TypeAlias = Sample | Deposit | Redemption | ForwardedRequest
 """The payload of a call: workers send samples and tickets, other shards forwarded requests."""
@@ -225,6 +231,10 @@ class HubActor:
             return self._hub
 
     async def _new_hub(self, config: RewardConfig) -> JobHub:
+        others = config.log_to.without("otel")
+        if others.wanted:
+            _log.info("log_to %s: %s", ", ".join(others.wanted), _NOT_HERE)
+            config = msgspec.structs.replace(config, log_to=config.log_to.without(*others.wanted))
         self._shards = count = config.hub.shards
         if count == 1 or self._client_of is None:
             return await JobHub(config, record=self._record).__aenter__()
