@@ -6,7 +6,7 @@ from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import load_config, read_config
 from zerowait.config.log_to import (
-    LOGGERS,
+    LOGGER_SETTINGS,
     LoggerSettings,
     LogTo,
     MlflowLog,
@@ -35,7 +35,7 @@ from zerowait.config.source import Source, parse_yaml, read_yaml
 from zerowait.config.traffic import Hedge, Price, Sharding, Traffic
 
 __all__ = [
-    "LOGGERS",
+    "LOGGER_SETTINGS",
     "Aggregate",
     "By",
     "Cache",

@@ -156,7 +156,7 @@ class LogTo(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, **dict.fromkeys(names))
 
 
-LOGGERS: Final[dict[str, type[LoggerSettings]]] = {
+LOGGER_SETTINGS: Final[dict[str, type[LoggerSettings]]] = {
     "wandb": WandbLog,
     "tensorboard": TensorboardLog,
     "mlflow": MlflowLog,
@@ -189,7 +189,7 @@ def read_log_to(source: Source, at: KeyPath, tree: Any) -> LogTo:
         if name in wanted:
             source.fail((*at, index), f"names {name} a second time")
         with_settings = isinstance(entry, dict) and entry[name] is not None
-        kind = LOGGERS[name]
+        kind = LOGGER_SETTINGS[name]
         wanted[name] = build(source, (*at, index, name), kind) if with_settings else kind()
     return LogTo(**wanted)
 
@@ -199,11 +199,11 @@ def _name_of(source: Source, at: KeyPath, entry: Any) -> str:
         source.fail(at, f"must be one name with its settings; it has {list(entry) or 'none'}")
     name = next(iter(entry)) if isinstance(entry, dict) else entry
     if not isinstance(name, str):
-        known = ", ".join(LOGGERS)
+        known = ", ".join(LOGGER_SETTINGS)
         why = f"must be one of {known}, alone or with settings, not {kind_of(entry)}"
         source.fail(at, why)
-    if name not in LOGGERS:
-        source.fail(at, f"is {name!r}, which is no logger{did_you_mean(name, LOGGERS)}")
+    if name not in LOGGER_SETTINGS:
+        source.fail(at, f"is {name!r}, which is no logger{did_you_mean(name, LOGGER_SETTINGS)}")
     return name
 
 
