@@ -17,6 +17,7 @@ from zerowait.engine import ForwardedRequest, JudgementCounts, JudgementResult, 
 from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ClosedError, ConfigError, HubLostError
 from zerowait.hub.job import JobHub
+from zerowait.hub.ray.metrics import publish_for_ever
 from zerowait.hub.rpc import (
     HEARTBEAT_S,
     CallResult,
@@ -266,6 +267,20 @@ class RayHubActor(HubActor):
         uses_tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
         host = None if uses_tls else ray.util.get_node_ip_address()
         super().__init__(*arguments, host=host)
+        self._publishing: asyncio.Task[None] | None = None
+
+    async def aclose(self, drain_s: float) -> None:
+        """See `HubActor.aclose`."""
+        publishing, self._publishing = self._publishing, None
+        if publishing is not None:
+            publishing.cancel()
+            await asyncio.wait({publishing})
+        await super().aclose(drain_s)
+
+    async def _new_hub(self, config: RewardConfig) -> JobHub:
+        hub = await super()._new_hub(config)
+        self._publishing = asyncio.create_task(publish_for_ever(hub.stats, self._index))
+        return hub
 
 
 def _log_failure(balancing: asyncio.Task[None]) -> None:
