@@ -336,7 +336,9 @@ def test_the_hubs_metrics_are_in_rays_own_metrics_agent(tmp_path):
             time.sleep(0.2)
             with urllib.request.urlopen(url, timeout=60) as page:
                 families = list(text_string_to_metric_families(page.read().decode()))
-            ours = [each for family in families for each in family.samples if "zerowait" in each.name]
+            ours = [
+                each for family in families for each in family.samples if "zerowait" in each.name
+            ]
             values = {each.name: each.value for each in ours}
         assert values["ray_zerowait_settled_total"] == 4.0
         assert values["ray_zerowait_limit"] == 32.0

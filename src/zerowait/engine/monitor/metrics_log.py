@@ -166,9 +166,9 @@ class MetricsLog:
             case _:
                 pass
 
-    async def aclose(self, within_s: float = _END_S) -> None:
-        """Write what is left; a logger that takes longer than `within_s` seconds is given up."""
-        give_up_at_s = time.monotonic() + within_s
+    async def aclose(self) -> None:
+        """Write what is left; a logger that takes longer than 30 s is given up."""
+        give_up_at_s = time.monotonic() + _END_S
         self._closing.set()
         await _wait_while(self._thread.is_alive, give_up_at_s)
         for background, _ in self._loggers.values():
