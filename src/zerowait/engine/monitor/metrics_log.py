@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -57,12 +57,17 @@ class LoggedReward(NamedTuple):
     counts: JudgeCounts
 
 
-class _Rows:
-    """The rewards of one step and part of the data.
+class MetricPoint(NamedTuple):
+    """The rewards of one step and part of the data; `before` are the counts at its beginning."""
 
-    `is_new` says whether some are not written yet, and `before` are the counts at the end of the
-    step before, once it has been written.
-    """
+    split: str
+    step: int
+    rows: list[LoggedReward]
+    before: JudgeCounts
+
+
+class _Step:
+    """The rewards of a step, whether some are in no point yet, and the counts at its beginning."""
 
     def __init__(self) -> None:
         self.rows: list[LoggedReward] = []
@@ -70,12 +75,76 @@ class _Rows:
         self.before: JudgeCounts | None = None
 
 
-class MetricsLog:
-    """An event listener that logs each step's metrics; see docs/how-to/log-metrics.md.
+class StepRewards:
+    """Sorts rewards into steps, and says which are due to be written as a point.
 
-    The point of a step is written when a later step begins, or when nothing is pending and no
-    reward has come for 2 s; with further rewards of the step it is written once more. Samples
-    without a step make a point every 10 s, whose step is the number of samples settled so far.
+    A step is due when a later one begins, or when no reward has come for 2 s and none is pending.
+    If more of its rewards come, it is due once more, with all of them. Samples without a step are
+    due together every 10 s, and their step is the number of samples so far.
+
+    Args:
+        now_s: of any clock in seconds, as in the methods.
+    """
+
+    def __init__(self, now_s: float) -> None:
+        self._steps: OrderedDict[tuple[str, int], _Step] = OrderedDict()
+        self._stepless: dict[str, list[LoggedReward]] = {}
+        self._counts = JudgeCounts()
+        self._settled = 0
+        self._last_reward_s = self._last_point_s = now_s
+
+    def add(self, row: LoggedReward, now_s: float) -> Iterator[MetricPoint]:
+        """Add a reward; the points that are due because it is the first one of its step."""
+        self._last_reward_s = now_s
+        self._settled += 1
+        if row.step is None:
+            self._stepless.setdefault(row.split, []).append(row)
+            return
+        key = row.split, row.step
+        step = self._steps.get(key)
+        if step is None:
+            yield from self._new_points()
+            step = self._steps[key] = _Step()
+            if len(self._steps) > _STEPS_KEPT:
+                self._steps.popitem(last=False)
+        step.rows.append(row)
+        step.is_new = True
+
+    def due(
+        self, now_s: float, *, is_idle: Callable[[], bool], ended: bool = False
+    ) -> Iterator[MetricPoint]:
+        """The points that are due now.
+
+        Args:
+            now_s: the time.
+            is_idle: whether no sample is pending.
+            ended: whether no reward will come any more, so that all are due.
+        """
+        quiet = now_s - self._last_reward_s >= _QUIET_S
+        if ended or (quiet and any(step.is_new for step in self._steps.values()) and is_idle()):
+            yield from self._new_points()
+        if ended or now_s - self._last_point_s >= POINT_EVERY_S:
+            self._last_point_s = now_s
+            given, self._stepless = self._stepless, {}
+            for split, rows in given.items():
+                yield self._point(split, self._settled, rows, self._counts)
+
+    def _new_points(self) -> Iterator[MetricPoint]:
+        for (split, number), step in self._steps.items():
+            if step.is_new:
+                step.is_new = False
+                step.before = step.before or self._counts
+                yield self._point(split, number, step.rows, step.before)
+
+    def _point(
+        self, split: str, step: int, rows: list[LoggedReward], before: JudgeCounts
+    ) -> MetricPoint:
+        self._counts = rows[-1].counts
+        return MetricPoint(split, step, rows, before)
+
+
+class MetricsLog:
+    """An event listener that logs each step's metrics; docs/how-to/log-metrics.md has the rules.
 
     Args:
         config: the reward configuration.
@@ -115,11 +184,8 @@ class MetricsLog:
         self._queue: deque[LoggedReward] = deque()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="zerowait-metrics", daemon=True)
-        self._steps: OrderedDict[tuple[str, int], _Rows] = OrderedDict()
-        self._stepless: dict[str, _Rows] = {}
-        self._before = JudgeCounts()
-        self._settled = self._dropped = 0
-        self._last_reward_s = self._last_point_s = clock()
+        self._steps = StepRewards(clock())
+        self._dropped = 0
 
     @property
     def url(self) -> str | None:
@@ -185,78 +251,39 @@ class MetricsLog:
         while not ended:
             ended = self._closing.wait(_LOOK_EVERY_S)
             try:
-                self._take()
                 self._write_due(ended=ended)
             except Exception:  # noqa: BLE001 - a metric less, and the next ones are tried again
                 _log.exception("log_to: the metrics could not be computed")
-
-    def _take(self) -> None:
-        """Sort the rewards that came into their steps."""
-        if not self._queue:
-            return
-        self._last_reward_s = self._clock()
-        while self._queue:
-            row = self._queue.popleft()
-            self._settled += 1
-            if row.step is None:
-                rows = self._stepless.setdefault(row.split, _Rows())
-            else:
-                rows = self._of_step(row.split, row.step)
-            rows.rows.append(row)
-            rows.is_new = True
-
-    def _of_step(self, split: str, step: int) -> _Rows:
-        rows = self._steps.get((split, step))
-        if rows is None:
-            self._write_steps()
-            rows = self._steps[split, step] = _Rows()
-            if len(self._steps) > _STEPS_KEPT:
-                self._steps.popitem(last=False)
-        return rows
-
-    def _write_due(self, *, ended: bool) -> None:
-        now_s = self._clock()
-        if ended or self._is_quiet(now_s):
-            self._write_steps()
-        if ended or now_s - self._last_point_s >= POINT_EVERY_S:
-            self._last_point_s = now_s
-            for split, rows in self._stepless.items():
-                self._write(split, rows, self._settled)
-            self._stepless.clear()
-        if ended and self._dropped:
+        if self._dropped:
             _log.warning("log_to: %d rewards came too fast and are in no metric", self._dropped)
 
-    def _is_quiet(self, now_s: float) -> bool:
-        if now_s - self._last_reward_s < _QUIET_S:
-            return False
-        if not any(rows.is_new for rows in self._steps.values()):
-            return False
+    def _write_due(self, *, ended: bool) -> None:
+        while self._queue:
+            for point in self._steps.add(self._queue.popleft(), self._clock()):
+                self._write(point)
+        for point in self._steps.due(self._clock(), is_idle=self._is_idle, ended=ended):
+            self._write(point)
+
+    def _is_idle(self) -> bool:
         stats = self._stats()
         return stats.submitted <= stats.settled
 
-    def _write_steps(self) -> None:
-        for (split, step), rows in self._steps.items():
-            if rows.is_new:
-                rows.is_new = False
-                self._write(split, rows, step)
-
-    def _write(self, split: str, step_rows: _Rows, step: int) -> None:
-        rows = step_rows.rows
-        if split == "train":
-            counts = rows[-1].counts
-            after = msgspec.structs.replace(self._stats(), **counts._asdict())
-            step_rows.before = step_rows.before or self._before
-            metrics: Mapping[str, float] = {
-                **reward_metrics(row.reward for row in rows),
-                **judge_metrics(step_rows.before, after, priced=self._priced),
-                **alarm_metrics(after),
-            }
-            self._before = counts
-        else:
-            metrics = coverage([row.source for row in rows], [row.reward.value for row in rows])
+    def _write(self, point: MetricPoint) -> None:
+        metrics = self._metrics_of(point)
         known = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         for background, logger in self._loggers.values():
-            background.submit(partial(logger.log, known, step))
+            background.submit(partial(logger.log, known, point.step))
+
+    def _metrics_of(self, point: MetricPoint) -> Mapping[str, float]:
+        rows = point.rows
+        if point.split != "train":
+            return coverage([row.source for row in rows], [row.reward.value for row in rows])
+        after = msgspec.structs.replace(self._stats(), **rows[-1].counts._asdict())
+        return {
+            **reward_metrics(row.reward for row in rows),
+            **judge_metrics(point.before, after, priced=self._priced),
+            **alarm_metrics(after),
+        }
 
 
 def _prometheus_of(settings: PrometheusLog, stats: Callable[[], Stats]) -> PrometheusLogger:
