@@ -1,5 +1,6 @@
 """`log_to`, by the real packages in their offline modes: what they wrote is read back."""
 
+import asyncio
 import json
 import sqlite3
 import struct
@@ -9,12 +10,15 @@ import threading
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import aiohttp
 import pytest
 
 for package in ("wandb", "tensorboard", "mlflow", "trackio", "opentelemetry.exporter"):
     pytest.importorskip(package)
 
 import zerowait  # noqa: E402 - the packages are optional
+from zerowait.hub.http.service import serving  # noqa: E402 - likewise
+from zerowait.hub.http.settings import ServiceSettings  # noqa: E402 - likewise
 from zerowait.testing import FakeJudge, Script, Status  # noqa: E402 - likewise
 
 pytestmark = [
@@ -292,6 +296,25 @@ def test_each_request_to_a_judge_is_a_span_below_its_callers(folder, collector):
     assert b"reward/mean" in everything
 
 
+def test_a_client_of_the_service_names_the_span_above_in_its_header(folder, collector):
+    where = {"endpoint": f"http://127.0.0.1:{collector.server_port}"}
+    header = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+    async def ask(config):
+        async with (
+            serving(config, ServiceSettings(port=0)) as (url, _),
+            aiohttp.ClientSession(headers={"traceparent": header}) as client,
+            client.post(f"{url}/v1/score", json={"prompt": "q", "response": "a"}) as reply,
+        ):
+            assert reply.status == 200
+
+    with FakeJudge() as judge:
+        asyncio.run(ask(settings(judge, {"otel": where}, "prometheus")))
+    (span,) = collector.spans()
+    assert span.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
+    assert span.parent_span_id.hex() == "b7ad6b7169203331"
+
+
 def test_a_failed_judgement_is_a_span_with_an_error_and_prompts_only_where_asked(folder, collector):
     where = {"endpoint": f"http://127.0.0.1:{collector.server_port}", "prompts": True}
     with FakeJudge() as judge, zerowait.open(settings(judge, {"otel": where})) as rewards:
@@ -302,10 +325,8 @@ def test_a_failed_judgement_is_a_span_with_an_error_and_prompts_only_where_asked
     good, bad = collector.spans()
     verdict = attributes(good)["gen_ai.evaluation.score.value"]
     assert "first prompt" in attributes(good)["gen_ai.input.messages"]
-    assert (
-        json.loads(attributes(good)["gen_ai.output.messages"])[0]["parts"][0]["content"]
-        == f"{verdict:g}"
-    )
+    (said,) = json.loads(attributes(good)["gen_ai.output.messages"])
+    assert json.loads(said["parts"][0]["content"])["score"] == verdict
     assert attributes(bad)["error.type"] == "http_error"
     assert "no such model" in bad.status.message
     assert bad.status.code == 2

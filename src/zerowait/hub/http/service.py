@@ -414,6 +414,18 @@ def _deadline(deadline_s: float) -> Any:
     return deadline
 
 
+@web.middleware
+async def _below_callers_span(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Make the span in a client's ``traceparent`` header the parent of its judgements' spans."""
+    from opentelemetry import context, propagate
+
+    token = context.attach(propagate.extract(request.headers))
+    try:
+        return await handler(request)
+    finally:
+        context.detach(token)
+
+
 @asynccontextmanager
 async def serving(
     config: str | Path | Mapping[str, Any] | RewardConfig,
@@ -440,6 +452,8 @@ async def serving(
     config = msgspec.structs.replace(config, log_to=config.log_to.without("prometheus"))
     async with JobHub(config, record=record) as hub:
         app = application(hub, settings)
+        if config.log_to.otel is not None:
+            app.middlewares.append(_below_callers_span)
         # a request whose client disconnects is cancelled; judgements that others share go on
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
