@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -56,9 +57,14 @@ class BackgroundLogger:
     Args:
         name: of the logger, for the warning.
         logger: used by this thread only, but for `prepare`.
+        at_exit: called when the process ends and the logger is still open, before what its package
+            has registered to end its runs.
     """
 
-    def __init__(self, name: str, logger: MetricLogger) -> None:
+    def __init__(
+        self, name: str, logger: MetricLogger, at_exit: Callable[[], None] | None = None
+    ) -> None:
+        self._at_exit = at_exit
         self._name = name
         self._logger = logger
         self._queue: deque[Callable[[], None]] = deque()
@@ -104,12 +110,20 @@ class BackgroundLogger:
             self._failed = True
             self._queue.clear()
             return
+        if self._at_exit is not None:
+            atexit.register(self._at_exit)
         ended = False
         while not ended:
             ended = self._closing.wait(_EVERY_S)
             while self._queue and not self._failed:
                 self._tried(self._queue.popleft())
         self._tried(self._logger.close)
+        if self._at_exit is not None:
+            atexit.unregister(self._at_exit)
+
+    def join(self, within_s: float) -> None:
+        """Wait for its thread to end, at most so many seconds."""
+        self._thread.join(max(0.0, within_s))
 
     def _tried(self, work: Callable[[], None]) -> bool:
         """Whether `work` succeeded."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping
@@ -11,6 +12,10 @@ from zerowait.config import MlflowLog
 
 _AT_ONCE: Final = 500
 """Metrics, and parameters in fifths; a tracking server takes 1,000 and 100 in one request."""
+
+
+_NOT_IN_KEYS: Final = re.compile(r"[^\w\-. :/]")
+_OF_ANY_THREAD: Final = "_get_latest_active_run"
 
 
 class MlflowLogger:
@@ -58,7 +63,7 @@ class MlflowLogger:
         from mlflow.entities import Metric
 
         now_ms = int(time.time() * 1000)
-        told = [Metric(name, value, now_ms, step) for name, value in metrics.items()]
+        told = [Metric(_key(name), value, now_ms, step) for name, value in metrics.items()]
         for first in range(0, len(told), _AT_ONCE):
             self._client.log_batch(self._run_id, metrics=told[first : first + _AT_ONCE])
 
@@ -66,6 +71,16 @@ class MlflowLogger:
         """End the run, if it is its own."""
         if self._is_own:
             self._client.set_terminated(self._run_id)
+
+
+def _key(name: str) -> str:
+    """A name that MLflow takes: a relative path without empty parts, of certain characters.
+
+    >>> _key("val-core//reward/mean"), _key("val-core/a?b/reward/mean")
+    ('val-core/_/reward/mean', 'val-core/a_b/reward/mean')
+    """
+    parts = _NOT_IN_KEYS.sub("_", name).split("/")
+    return "/".join("_" if part in ("", ".", "..") else part for part in parts)
 
 
 def _active_run_id() -> str | None:
@@ -81,6 +96,3 @@ def _active_run_id() -> str | None:
         of_any_thread = getattr(sys.modules.get("mlflow.tracking.fluent"), _OF_ANY_THREAD, None)
         run = None if of_any_thread is None else of_any_thread()
     return None if run is None else str(run.info.run_id)
-
-
-_OF_ANY_THREAD: Final = "_get_latest_active_run"

@@ -176,7 +176,7 @@ class MetricsLog:
                 self._otel = logger
             elif isinstance(logger, PrometheusLogger):
                 self._prometheus = logger
-            self._loggers[name] = BackgroundLogger(name, logger), logger
+            self._loggers[name] = BackgroundLogger(name, logger, self._end_now), logger
         self._priced = bool(config.judges) and has_all_prices(config)
         self._stats = stats
         self._counts = counts
@@ -243,6 +243,16 @@ class MetricsLog:
         for background in self._running():
             background.give_up()
 
+    def _end_now(self) -> None:
+        """Write what is left while the process ends; for rewards that nobody closed."""
+        give_up_at_s = time.monotonic() + _END_S
+        self._closing.set()
+        self._thread.join(_END_S)
+        for background, _ in self._loggers.values():
+            background.end()
+        for background, _ in self._loggers.values():
+            background.join(give_up_at_s - time.monotonic())
+
     def _running(self) -> list[BackgroundLogger]:
         return [background for background, _ in self._loggers.values() if background.is_running]
 
@@ -272,7 +282,7 @@ class MetricsLog:
         metrics = self._metrics_of(point)
         known = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}
         for background, logger in self._loggers.values():
-            background.submit(partial(logger.log, known, point.step))
+            background.submit(partial(logger.log, known, int(point.step)))
 
     def _metrics_of(self, point: MetricPoint) -> Mapping[str, float]:
         rows = point.rows

@@ -448,8 +448,6 @@ async def serving(
     if config.hub.shards > 1:
         why = "is for a hub under Ray: this service is one process; leave it out, or set it to 1"
         config.fail(("hub", "shards"), why)
-    # ``/metrics`` is one of the routes
-    config = msgspec.structs.replace(config, log_to=config.log_to.without("prometheus"))
     async with JobHub(config, record=record) as hub:
         app = application(hub, settings)
         if config.log_to.otel is not None:
@@ -502,6 +500,9 @@ async def serve_forever(
     Raises:
         ConfigError: see `serving`.
     """
+    config = load_config(config)
+    # ``/metrics`` is one of the routes
+    config = msgspec.structs.replace(config, log_to=config.log_to.without("prometheus"))
     with _stop_signals() as (stop, stop_now):
         async with serving(config, settings, record=record) as (url, drain):
             if on_ready is not None:
