@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import sqlite3
 import struct
 import subprocess
@@ -313,6 +314,22 @@ def test_a_client_of_the_service_names_the_span_above_in_its_header(folder, coll
     (span,) = collector.spans()
     assert span.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
     assert span.parent_span_id.hex() == "b7ad6b7169203331"
+
+
+def test_a_collector_that_never_answers_changes_no_reward_and_is_told_once(
+    folder, monkeypatch, caplog
+):
+    monkeypatch.setattr("zerowait.engine.monitor.metrics_log._END_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent, FakeJudge() as judge:
+        where = {"endpoint": f"http://127.0.0.1:{silent.getsockname()[1]}"}
+        samples = [zerowait.Sample(f"{n}?", "<answer>a</answer>", "a", step=n) for n in range(5)]
+        with zerowait.open(settings(judge)) as rewards:
+            expected = rewards.score(samples)
+        with zerowait.open(settings(judge, {"otel": where})) as rewards:
+            assert rewards.score(samples) == expected
+    told = [r.getMessage() for r in caplog.records if r.name.startswith("zerowait")]
+    (warning,) = told
+    assert warning.startswith("log_to otel: it did not end in time")
 
 
 def test_a_failed_judgement_is_a_span_with_an_error_and_prompts_only_where_asked(folder, collector):
