@@ -21,7 +21,7 @@ FLOOR = WORDS | {
     *("json_schema", "control_tokens", "patterns", "pictures", "rank_statistics"),
 }
 LEAVES = {"scorers", "shaping", "judge", "client", "cache"}
-CORE = FLOOR | LEAVES | {"engine"}
+CORE = FLOOR | LEAVES | {"loggers", "engine"}
 MAY_IMPORT = {
     "types": {"errors"},
     "errors": set(),
@@ -35,7 +35,8 @@ MAY_IMPORT = {
     "rank_statistics": set(),
     "pictures": {"errors"},
     **dict.fromkeys(LEAVES, FLOOR),
-    "engine": FLOOR | LEAVES,
+    "loggers": FLOOR | {"client"},
+    "engine": FLOOR | LEAVES | {"loggers"},
     "hub": CORE,
     "search": FLOOR | {"cache", "client"},
     "observe": CORE | {"hub"},

@@ -156,6 +156,10 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
         component: of the reward that the judgement is for.
         cut_chars: characters of a long conversation that the judge was not shown.
         pictures: those that it was shown of one sample.
+        endpoint: that answered, without what may be secret in its URL; empty where none did.
+        elapsed_s: seconds from the call to its end, with queues, retries and waits; 0 without a
+            request.
+        request, reply: the bodies of the first request and of the reply; empty without them.
     """
 
     judge: str
@@ -172,6 +176,10 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     component: str = ""
     cut_chars: int = 0
     pictures: int = 0
+    endpoint: str = ""
+    elapsed_s: float = 0.0
+    request: bytes = b""
+    reply: bytes = b""
 
 
 class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):

@@ -212,7 +212,7 @@ def _rewards_of(
     Raises:
         InterruptedRunError: after an interrupt, once the replies in flight are in the cache.
     """
-    with Progress(len(samples), shown=not quiet) as bar:
+    with Progress(len(samples), shown=not quiet, stats=rewards.stats) as bar:
         try:
             return rewards.score(samples, on_reward=lambda _index, _reward: bar.advance())
         except KeyboardInterrupt:

@@ -17,6 +17,7 @@ again with the question's `fallback`, whose prompt says the form in words.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
 from collections import OrderedDict
@@ -417,7 +418,9 @@ class CachedJudge:
             if result.refused_by:
                 self._client.learn_refusal(result.refused_by, call.form)
         if not result.refused_by or self.config.verdict.enforced == "on":
-            self._record(call.key, result, component, joined=joined, shown=call.shown)
+            self._record(
+                call.key, result, component, joined=joined, shown=call.shown, body=call.body
+            )
         return result
 
     async def _single_flight(self, call: _Call) -> tuple[JudgementResult, bool]:
@@ -464,6 +467,8 @@ class CachedJudge:
         The second request allows twice the tokens.
         """
         counts = RequestCounts()
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
         try:
             reply = await self._send_within_budget(call.body, sent, counts, call.form)
         except FormRefusedError as error:
@@ -472,6 +477,7 @@ class CachedJudge:
                 source="asked",
                 attempts=counts.attempts,
                 queue_s=counts.queue_s,
+                elapsed_s=clock() - began_s,
                 refused_by=error.endpoint,
             )
             return refused, ServedModel()
@@ -481,6 +487,7 @@ class CachedJudge:
                 source="refused" if reply.kind is FailureKind.BUDGET else "asked",
                 attempts=counts.attempts,
                 queue_s=counts.queue_s,
+                elapsed_s=clock() - began_s,
             )
             return result, ServedModel()
         outcome = read_safely(call.read, reply.completion)
@@ -512,6 +519,8 @@ class CachedJudge:
             model=origin.model,
             reply=reply.reply.body,
             read=call.read,
+            endpoint=reply.endpoint,
+            elapsed_s=clock() - began_s,
         )
         return result, origin
 
@@ -532,6 +541,7 @@ class CachedJudge:
         *,
         joined: bool = False,
         shown: SampleTexts | None = None,
+        body: bytes = b"",
     ) -> None:
         """Tell the listener how a call ended."""
         self._listener(
@@ -550,5 +560,9 @@ class CachedJudge:
                 component=component,
                 cut_chars=0 if shown is None else shown.cut_chars,
                 pictures=0 if shown is None else len(shown.pictures),
+                endpoint=result.endpoint,
+                elapsed_s=result.elapsed_s,
+                request=body,
+                reply=result.reply,
             )
         )

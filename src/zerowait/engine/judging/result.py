@@ -29,6 +29,8 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
         model: the name of the model that answered.
         reply: the body that `outcome` was read from, by `read`; empty when there was none.
         read: the reader.
+        endpoint: the name of the endpoint that answered; empty where none did.
+        elapsed_s: seconds that the call took, with queues, retries and waits.
         refused_by: the endpoint that refuses to enforce the form of the answer; empty for none.
     """
 
@@ -43,4 +45,6 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     reply: bytes = b""
     read: Read | None = None
+    endpoint: str = ""
+    elapsed_s: float = 0.0
     refused_by: str = ""
