@@ -63,6 +63,7 @@ SECTIONS = {
     "`traffic.hedge`": settings.Hedge,
     "`hub`": settings.Sharding,
     "`cache`": settings.Cache,
+    "`record`": settings.Recording,
     "`prices.MODEL`": settings.Price,
     "`log_to.wandb`": settings.WandbLog,
     "`log_to.tensorboard`": settings.TensorboardLog,

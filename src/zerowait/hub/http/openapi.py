@@ -9,8 +9,8 @@ import msgspec
 
 import zerowait
 from zerowait.engine import Stats
+from zerowait.engine.monitor.prometheus import CONTENT_TYPE
 from zerowait.hub.http import wire
-from zerowait.hub.http.metrics import CONTENT_TYPE
 from zerowait.types import Reward, Sample
 
 NDJSON: Final = "application/x-ndjson"
@@ -40,7 +40,7 @@ _ERRORS: Final = {
 
 
 @cache
-def document() -> bytes:
+def openapi_document() -> bytes:
     """The document as JSON."""
     _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
     for schema in schemas.values():
