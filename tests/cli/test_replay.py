@@ -246,6 +246,21 @@ def test_a_diff_of_two_runs_says_what_differs_between_their_configurations(run, 
     assert "changed: components.quality.weight: 0.1, now 0.5" in done.stdout
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "parquet"])
+def test_rows_with_several_responses_are_compared_response_by_response(zerowait, tmp_path, ending):
+    row = {"prompt": "Capital?", "responses": ["Paris", "Rome", "Lima"], "ground_truth": "Paris"}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n")
+    for name, wanted in (("a", "contains"), ("b", "column")):
+        rule = {"scorer": wanted} | ({"key": "none"} if wanted == "column" else {})
+        (tmp_path / f"{name}.yaml").write_text(json.dumps({"components": {"x": rule}}))
+        out = f"{name}.{ending}"
+        zerowait("score", "rows.jsonl", "-c", f"{name}.yaml", "-o", out, "-q")
+    done = zerowait("diff", f"a.{ending}", f"b.{ending}", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["rows"], found["reward"]["only_a"]) == (3, 3)
+
+
 def test_files_with_nothing_in_common_are_an_error(run, zerowait, tmp_path):
     (tmp_path / "b.jsonl").write_text(json.dumps({"prompt": "?", "response": "?", "reward": 1}))
     done = zerowait("diff", "run", "b.jsonl")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -16,7 +16,7 @@ from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.cli.reward_tables import show_changes, show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, read_rows
 from zerowait.cli.run_folder import run_folder
-from zerowait.cli.samples import samples_of
+from zerowait.cli.samples import problems_of_rows, usable_samples
 from zerowait.cli.tables import counted
 from zerowait.errors import DataError
 from zerowait.observe import (
@@ -115,11 +115,36 @@ def _rewarded(source: Path) -> list[RewardedSample]:
 
 
 def _in_file(path: Path) -> list[RewardedSample]:
+    """The samples of a file's rows; a row may have a list of responses, each with its reward."""
+    unusable: list[DataError] = []
     rows = read_rows(path)
+    usable = usable_samples(rows, {}, lambda _: None, unusable)
+    if unusable:
+        raise DataError(problems_of_rows(rows, unusable))
+    samples = iter(usable.samples)
     return [
-        _rewarded_row(row, sample, where)
-        for row, sample, where in zip(rows.rows, samples_of(rows, {}), rows.places, strict=True)
+        _rewarded_row(one, next(samples), where)
+        for row, where, count in zip(rows.rows, rows.places, usable.counts, strict=True)
+        for one in _by_response(row, count, where)
     ]
+
+
+def _by_response(
+    row: Mapping[str, Any], count: int | None, where: str
+) -> Iterator[Mapping[str, Any]]:
+    """The row once for each of its responses, with the reward of that response."""
+    if count is None:
+        yield row
+        return
+    columns: dict[str, list[Any]] = {}
+    for name in ("reward", "reward_components", "reward_why"):
+        found = row.get(name)
+        given = msgspec.json.decode(found) if isinstance(found, str) and found else found
+        columns[name] = given if isinstance(given, list) else [None] * count
+    if "reward" not in row or any(len(each) != count for each in columns.values()):
+        raise DataError(f"{where}: has no list of {count} rewards, one for each response")
+    for index in range(count):
+        yield {**row, **{name: each[index] for name, each in columns.items()}}
 
 
 class _Reward(msgspec.Struct):
