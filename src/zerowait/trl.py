@@ -30,6 +30,7 @@ from zerowait.engine.together import first_of, side_by_side
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.http import RemoteRewards, connect
 from zerowait.hub.http.shared import SharedService
+from zerowait.loggers import check_installed
 from zerowait.types import Abstain, Reward, Sample, Score, content_text
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -78,12 +79,15 @@ def reward(  # noqa: PLR0913 - each is a choice of the user's
     Raises:
         ConfigError: the configuration is wrong, asks for the policy ``mask``, which TRL cannot do,
             or this TRL is too old.
+        MissingExtraError: a logger's package is not installed.
     """
     try:
         _check_trl()
         loaded = load_config(config)
         compile_plan(loaded)  # raises what is wrong before the model is loaded
         _check_policies(loaded)
+        if url is None:
+            check_installed(loaded.log_to.wanted)
         return TrlReward(
             loaded,
             columns=_checked_columns(columns),
