@@ -63,6 +63,7 @@ SECTIONS = {
     "`traffic.hedge`": settings.Hedge,
     "`hub`": settings.Sharding,
     "`cache`": settings.Cache,
+    "`record`": settings.Recording,
     "`prices.MODEL`": settings.Price,
     "`log_to.wandb`": settings.WandbLog,
     "`log_to.tensorboard`": settings.TensorboardLog,
@@ -260,7 +261,7 @@ def commands(name, command):
 
 
 def test_every_command_is_listed_and_no_other():
-    app._add_commands()
+    app.add_commands("")
     assert names(CLI, "Command line") == set(commands("zerowait", typer.main.get_command(app.app)))
 
 

@@ -18,10 +18,10 @@ from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress, Stats
 from zerowait.engine.progress import failures_text
 from zerowait.errors import ConfigError, MissingExtraError, ZerowaitError, did_you_mean
-from zerowait.hub import read_stats
-from zerowait.hub.resume import archive_record, rewind_record
 from zerowait.loggers import check_installed
 from zerowait.observe.report import run_stats
+from zerowait.record import read_stats
+from zerowait.record.resume import archive_record, rewind_record
 from zerowait.verl.launch.command import (
     compose_arguments,
     device_of,

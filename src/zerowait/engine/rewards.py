@@ -18,7 +18,9 @@ from zerowait.engine.groups.shapes import Tokenizer
 from zerowait.engine.monitor.stats import Stats
 from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.progress import Progress, closing_text
+from zerowait.engine.recorded import RecordedEngine
 from zerowait.events import Listener, ignore_event
+from zerowait.record import RunRecord
 from zerowait.types import Reward, Sample, check_sample, samples_in
 
 
@@ -34,21 +36,42 @@ class Rewards:
         *,
         tokenizer: Tokenizer | None = None,
         listener: Listener = ignore_event,
+        record: str | Path | None = None,
     ) -> None:
         try:
             loaded = load_config(config)
         finally:
             del config  # a mapping may hold a key, and a traceback may show local variables
-        self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener)
+        self._record: RunRecord | None = None
+        if record is not None:
+            self._record = RunRecord(Path(record).expanduser(), loaded.record, stats=self.stats)
+        self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener, recorder=self._record)
+        self._recorded = RecordedEngine(self._engine, self._record)
         self._portal = Portal()
         self._closing = threading.Lock()
         self._closed: concurrent.futures.Future[None] | None = None
         try:
-            self._portal.call(self._engine.__aenter__)
+            self._portal.call(self._open)
         except BaseException:
             self._portal.close()
             raise
         atexit.register(self.close)
+
+    async def _open(self) -> None:
+        await self._engine.__aenter__()
+        try:
+            if self._record is not None:
+                self._record.open()
+        except BaseException:
+            await self._engine.aclose()
+            raise
+
+    async def _aclose(self, drain_s: float) -> None:
+        try:
+            await self._engine.aclose(drain_s=drain_s)
+        finally:
+            if self._record is not None:
+                self._record.close()
 
     def __enter__(self) -> Self:
         return self
@@ -71,7 +94,7 @@ class Rewards:
             DataError: it is no Sample.
         """
         check_sample(sample, "submit", many="submit_all")
-        return self._portal.submit(lambda: self._engine.score(sample))
+        return self._portal.submit(lambda: self._recorded.score(sample))
 
     def submit_all(
         self, samples: Iterable[Sample], *, deadline_s: float | None = None
@@ -91,7 +114,7 @@ class Rewards:
         rows = samples_in(samples, "submit_all", one="submit")
         if deadline_s is not None:
             deadline_s = seconds("deadline_s", deadline_s)
-        return self._portal.submit(lambda: self._engine.score_all(rows, deadline_s=deadline_s))
+        return self._portal.submit(lambda: self._recorded.score_all(rows, deadline_s=deadline_s))
 
     def score(
         self,
@@ -123,7 +146,7 @@ class Rewards:
                     on_reward(index, reward)
 
             rewards = self._portal.call(
-                lambda: self._engine.score_all(rows, on_reward=tell, deadline_s=deadline_s)
+                lambda: self._recorded.score_all(rows, on_reward=tell, deadline_s=deadline_s)
             )
         if before is not None:
             abstained = sum(reward.abstained for reward in rewards)
@@ -152,7 +175,7 @@ class Rewards:
         atexit.unregister(self.close)
         with self._closing:
             if self._closed is None and self._portal.is_open:
-                self._closed = self._portal.submit(lambda: self._engine.aclose(drain_s=drain_s))
+                self._closed = self._portal.submit(lambda: self._aclose(drain_s))
                 self._closed.add_done_callback(lambda _: self._portal.stop())
         if self._portal.is_own_thread:
             return
@@ -178,6 +201,7 @@ def open(  # noqa: A001 - users write zerowait.open
     *,
     tokenizer: Tokenizer | None = None,
     listener: Listener = ignore_event,
+    record: str | Path | None = None,
 ) -> Rewards:
     """`Rewards` of a configuration, with an event loop in a thread of their own.
 
@@ -185,6 +209,8 @@ def open(  # noqa: A001 - users write zerowait.open
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop thread; must be quick.
+        record: the folder of the run's record, which gets every reward and judgement; None keeps
+            none. See ``docs/reference/record.md``.
 
     Raises:
         ConfigError: names the file, the line, the key and the nearest right one.
@@ -193,4 +219,4 @@ def open(  # noqa: A001 - users write zerowait.open
         loaded = load_config(config)
     finally:
         del config  # see Rewards
-    return Rewards(loaded, tokenizer=tokenizer, listener=listener)
+    return Rewards(loaded, tokenizer=tokenizer, listener=listener, record=record)
