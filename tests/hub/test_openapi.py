@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.engine.portal import Portal
-from zerowait.hub.http.openapi import document
+from zerowait.hub.http.openapi import openapi_document
 from zerowait.hub.http.service import serving
 from zerowait.hub.http.settings import ServiceSettings
 
@@ -22,7 +22,7 @@ CONFIG = {
         "form": {"scorer": "format"},
     }
 }
-OPENAPI = json.loads(document())
+OPENAPI = json.loads(openapi_document())
 LINES = "application/x-ndjson"
 POSTS = ["/v1/score", "/get_reward"]
 

@@ -40,7 +40,7 @@ _ERRORS: Final = {
 
 
 @cache
-def document() -> bytes:
+def openapi_document() -> bytes:
     """The document as JSON."""
     _, schemas = msgspec.json.schema_components(_TYPES, ref_template="#/components/schemas/{name}")
     for schema in schemas.values():

@@ -254,7 +254,7 @@ class _Handlers:
 
     async def openapi(self, request: web.Request) -> web.StreamResponse:
         del request
-        return _json(openapi.document())
+        return _json(openapi.openapi_document())
 
     async def stats(self, request: web.Request) -> web.StreamResponse:
         del request
