@@ -9,8 +9,8 @@ import msgspec
 
 import zerowait
 from zerowait.engine import Stats
+from zerowait.engine.monitor.prometheus import CONTENT_TYPE
 from zerowait.hub.http import wire
-from zerowait.hub.http.metrics import CONTENT_TYPE
 from zerowait.types import Reward, Sample
 
 NDJSON: Final = "application/x-ndjson"

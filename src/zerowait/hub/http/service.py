@@ -28,12 +28,14 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.monitor import prometheus
 from zerowait.engine.together import side_by_side
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError, ZerowaitError
-from zerowait.hub.http import metrics, openapi, wire
+from zerowait.hub.http import openapi, wire
 from zerowait.hub.http.openapi import NDJSON
 from zerowait.hub.http.settings import ServiceSettings, is_loopback
 from zerowait.hub.job import JobHub
@@ -249,8 +251,8 @@ class _Handlers:
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         del request
-        text = metrics.exposition(await self._hub.stats())
-        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        text = prometheus.exposition(await self._hub.stats())
+        return web.Response(body=text.encode(), headers={"Content-Type": prometheus.CONTENT_TYPE})
 
     async def openapi(self, request: web.Request) -> web.StreamResponse:
         del request
@@ -426,6 +428,18 @@ def _deadline(deadline_s: float) -> Any:
     return deadline
 
 
+@web.middleware
+async def _below_callers_span(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Make the span in a client's ``traceparent`` header the parent of its judgements' spans."""
+    from opentelemetry import context, propagate
+
+    token = context.attach(propagate.extract(request.headers))
+    try:
+        return await handler(request)
+    finally:
+        context.detach(token)
+
+
 @asynccontextmanager
 async def serving(
     config: str | Path | Mapping[str, Any] | RewardConfig,
@@ -450,6 +464,8 @@ async def serving(
         config.fail(("hub", "shards"), why)
     async with JobHub(config, record=record) as hub:
         app = application(hub, settings)
+        if config.log_to.otel is not None:
+            app.middlewares.append(_below_callers_span)
         # a request whose client disconnects is cancelled; judgements that others share go on
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
@@ -498,6 +514,9 @@ async def serve_forever(
     Raises:
         ConfigError: see `serving`.
     """
+    config = load_config(config)
+    # ``/metrics`` is one of the routes
+    config = msgspec.structs.replace(config, log_to=config.log_to.without("prometheus"))
     with _stop_signals() as (stop, stop_now):
         async with serving(config, settings, record=record) as (url, drain):
             if on_ready is not None:
