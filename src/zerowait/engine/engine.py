@@ -50,6 +50,12 @@ from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.sandbox.remote import RemoteSandbox
 from zerowait.engine.sandbox.scoring import CodeScoring
+from zerowait.engine.serving.servers import (
+    JudgeServers,
+    LocalServers,
+    ServedTransport,
+    needs_servers,
+)
 from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
@@ -89,12 +95,14 @@ class Engine:
         transport: sends requests; `HttpTransport` when None.
         environ: holds the variables of ``api_key_env``; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
+        servers: starts the judges that are served for the job; None: on this machine, and opening
+            the engine waits until they answer.
 
     Raises:
         ConfigError: on construction, before any work starts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each has a default and a meaning of its own
         self,
         config: str | Path | Mapping[str, Any] | RewardConfig,
         *,
@@ -103,6 +111,7 @@ class Engine:
         transport: Transport | None = None,
         environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,
+        servers: Callable[[RewardConfig], JudgeServers] | None = None,
     ) -> None:
         try:
             self.config = load_config(config)
@@ -112,6 +121,7 @@ class Engine:
         self._keys = credentials(self.config, environ)
         self._sandbox_keys = sandbox_keys(self.config, self.plan.sandboxes, environ)
         self._given_transport = transport
+        self._new_servers = servers or LocalServers
         self._user_listener = listener
         self._stats = StatsCollector()
         self._partition = partition
@@ -164,6 +174,10 @@ class Engine:
                 stack.push_async_callback(self._budgets.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
+                servers: JudgeServers | None = None
+                if needs_servers(self.config):
+                    servers = await stack.enter_async_context(self._new_servers(self.config))
+                    transport = ServedTransport(transport, servers)
                 store = await open_store(self.config.cache, self._shard, listener=self._tell)
                 stack.push_async_callback(store.aclose)
                 sandboxes = self._remote_sandboxes(transport, store)
@@ -181,6 +195,7 @@ class Engine:
                     endpoint_states=self.endpoint_states,
                     budgets=self._budgets,
                     shared=shared,
+                    servers=servers,
                 )
                 factory = JudgeFactory(self.config, self.plan.judges, dependencies)
                 self._judge_factory = factory
