@@ -122,6 +122,7 @@ class Engine:
         self._sandbox_keys = sandbox_keys(self.config, self.plan.sandboxes, environ)
         self._given_transport = transport
         self._new_servers = servers or LocalServers
+        self._servers: JudgeServers | None = None
         self._user_listener = listener
         self._stats = StatsCollector()
         self._partition = partition
@@ -174,9 +175,9 @@ class Engine:
                 stack.push_async_callback(self._budgets.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
-                servers: JudgeServers | None = None
                 if needs_servers(self.config):
-                    servers = await stack.enter_async_context(self._new_servers(self.config))
+                    servers = self._new_servers(self.config)
+                    self._servers = await stack.enter_async_context(servers)
                     transport = ServedTransport(transport, servers)
                 store = await open_store(self.config.cache, self._shard, listener=self._tell)
                 stack.push_async_callback(store.aclose)
@@ -195,7 +196,7 @@ class Engine:
                     endpoint_states=self.endpoint_states,
                     budgets=self._budgets,
                     shared=shared,
-                    servers=servers,
+                    servers=self._servers,
                 )
                 factory = JudgeFactory(self.config, self.plan.judges, dependencies)
                 self._judge_factory = factory
@@ -289,6 +290,15 @@ class Engine:
             await self._flights.aclose(drain_s)
         finally:
             await stack.aclose()
+
+    async def servers_ready(self) -> None:
+        """Wait until the judges that are served for the job have answered once.
+
+        Raises:
+            ConfigError: one cannot be started; the end of its log is in the message.
+        """
+        if self._servers is not None:
+            await self._servers.wait_ready()
 
     async def score(self, sample: Sample) -> Reward:
         """The reward of one sample.

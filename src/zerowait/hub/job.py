@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,6 +24,7 @@ from zerowait.engine import (
     StepRow,
     failure_reason,
 )
+from zerowait.engine.serving.servers import LOGS, JudgeServers, LocalServers
 from zerowait.events import Event, HealthAlarm, JudgementSettled
 from zerowait.hub.final_rewards import FinalRewards, stream_final
 from zerowait.hub.records import Records, RewardRecord
@@ -70,6 +72,7 @@ class JobHub:
         record: the folder that gets ``rewards.jsonl`` and ``stats.jsonl``; None keeps no record.
         partition: which judgements this hub owns, where it is one shard of several.
         other_shards: the latest statistics of the other shards, which the first one records.
+        servers: see `Engine`; None: on this machine, with their logs in the folder of the record.
     """
 
     def __init__(
@@ -79,8 +82,11 @@ class JobHub:
         record: Path | None = None,
         partition: Partition | None = None,
         other_shards: Callable[[], Sequence[Stats]] = list,
+        servers: Callable[[RewardConfig], JudgeServers] | None = None,
     ) -> None:
-        self._engine = Engine(config, listener=_LogListener(), partition=partition)
+        if servers is None and record is not None:
+            servers = partial(LocalServers, folder=record / LOGS)
+        self._engine = Engine(config, listener=_LogListener(), partition=partition, servers=servers)
         self._records_stats = partition is None or partition.shard.index == 0
         self._other_shards = other_shards
         group_deadline_s = self._engine.config.traffic.group_deadline_s
@@ -125,6 +131,10 @@ class JobHub:
                     records.stats(self._job_stats, split=split, step=step, last=True)
             finally:
                 records.close()
+
+    async def servers_ready(self) -> None:
+        """See `Engine.servers_ready`."""
+        await self._engine.servers_ready()
 
     async def reward(self, sample: Sample) -> Streamed:
         """The sample's reward and a number to train on, recorded before they are returned.

@@ -43,7 +43,7 @@ class MissingError(Exception):
     """
 
     def __init__(self, key: str, problem: str) -> None:
-        super().__init__(problem)
+        super().__init__(key, problem)  # both, or it does not survive pickling
         self.key = key
         self.problem = problem
 
