@@ -154,8 +154,11 @@ def program_of(engine: ServingEngine) -> list[str] | None:
     """How the engine is started on this machine; None: it is not installed.
 
     The package beside zerowait is preferred to a program on the PATH, which may be another one's.
+    A llama-server comes first: unlike xllamacpp's wheel, it may have been built for the GPU here.
     """
     package, module = _MODULES[engine]
+    if engine == "llama_cpp" and (built := shutil.which("llama-server")):
+        return [built]
     if find_spec(package) is not None and (
         engine != "transformers" or all(find_spec(name) for name in _OF_TRANSFORMERS)
     ):

@@ -23,7 +23,7 @@ RESTARTS: Final = 5
 _STEADY_S: Final = 600.0
 _FIRST_PAUSE_S: Final = 1.0
 _STARTING_POLL_S: Final = 0.2
-_HEALTH_EVERY_S: Final = 5.0
+_HEALTH_EVERY_S: Final = 20.0  # each is a line in some servers' logs; a death is seen at once
 _HEALTH_TIMEOUT_S: Final = 30.0
 _SILENT_S: Final = 180.0
 _GRACE_S: Final = 10.0
@@ -165,7 +165,7 @@ class ServerProcess:
     async def _run_once(self, program: list[str]) -> str:
         """Run the server until it ends or has to; says why."""
         plan = self._plan
-        port = plan.port or _free_port(plan.host)
+        port = plan.port or free_port(plan.host)
         listening = Listening(model=plan.weights, name=plan.name, host=plan.host, port=port)
         command = [*program, *COMMANDS[plan.settings.engine](plan.settings, listening)]
         host = f"[{plan.host}]" if ":" in plan.host else plan.host
@@ -266,7 +266,8 @@ def _ending(code: int) -> str:
     return f"signal {code - 128 if code > 0 else -code}"
 
 
-def _free_port(host: str) -> int:
+def free_port(host: str) -> int:
+    """A port at `host` that nothing listens at now."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
         probe.bind((host, 0))
