@@ -20,6 +20,7 @@ from zerowait.cli import app
 from zerowait.config.load import _TOP as REWARD_KEYS
 from zerowait.config.row_rubric import Batches
 from zerowait.config.schema import EverySteps
+from zerowait.config.serve import ServeSettings
 from zerowait.engine import ALARMS, Stats
 from zerowait.events import Drift, Event
 from zerowait.hub.http.metrics import exposition
@@ -52,6 +53,7 @@ SECTIONS = {
     "A shape: `components.NAME`": settings.ShapeComponent,
     "`judges.NAME`": settings.Judge,
     "`judges.NAME.endpoints`": settings.Endpoint,
+    "`judges.NAME.endpoints.serve`": ServeSettings,
     "`judges.NAME.verdict`": settings.VerdictRule,
     "`judges.NAME.ask`": Batches,
     "`judges.NAME.votes`": settings.Votes,

@@ -31,13 +31,13 @@ def check_verls_model(config: RewardConfig, verl_config: Any) -> None:
         config: of the rewards.
         verl_config: verl's whole configuration.
     """
-    served = verl_config.reward.reward_model
-    function = verl_config.reward.custom_reward_function.path
     for name, judge in config.judges.items():
         for index, endpoint in enumerate(judge.endpoints):
             if not endpoint.is_verls:
                 continue
             at = ("judges", name, "endpoints", index)
+            served = verl_config.reward.reward_model
+            function = verl_config.reward.custom_reward_function.path
             given = {
                 "reward.reward_model.enable": bool(served.enable),
                 "reward.reward_model.enable_resource_pool": bool(served.enable_resource_pool),
