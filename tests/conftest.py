@@ -33,6 +33,7 @@ WIRE_FILES = frozenset(
         "engine/test_partition.py",
         "engine/test_pool.py",
         "engine/test_rewards.py",
+        "engine/test_serving.py",
         "judge/test_reward_model.py",
         "scorers/test_memory.py",
         "search/test_retriever.py",

@@ -154,6 +154,11 @@ def test_verls_worker_is_given_the_router_that_our_hub_asks(
     assert router.judge.seen.requests == 1
 
 
+async def manager(config, address):
+    """Made on a loop, as verl does: without one its base class makes one and leaves it open."""
+    return zerowait.verl.rewards.manager.RewardManager(config, None, reward_router_address=address)
+
+
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
@@ -175,9 +180,9 @@ def test_verls_worker_is_given_the_router_that_our_hub_asks(
 def test_what_verl_is_not_told_is_named(tmp_path, model, changed, says):
     config = verl_config(tmp_path, model, **changed)
     with pytest.raises(ConfigError, match=says):
-        zerowait.verl.rewards.manager.RewardManager(config, None, reward_router_address="h:1")
+        asyncio.run(manager(config, "h:1"))
 
 
 def test_a_manager_without_a_router_says_so(tmp_path, model):
     with pytest.raises(ConfigError, match=r"gave its reward manager no reward_router_address"):
-        zerowait.verl.rewards.manager.RewardManager(verl_config(tmp_path, model), None)
+        asyncio.run(manager(verl_config(tmp_path, model), None))

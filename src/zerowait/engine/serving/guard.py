@@ -20,12 +20,14 @@ _POLL_S = 1.0
 _PR_SET_PDEATHSIG = 1
 
 
-def main() -> int:
+def guard() -> int:
     """Run the server; its exit code, where it ends by itself."""
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
+    told: list[int] = []
     signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda number, _: told.append(number))
     signal.set_wakeup_fd(wake)
     parent = os.getppid()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
@@ -44,7 +46,7 @@ def main() -> int:
         sys.stderr.write(f"{command[0]}: {error.strerror or error}\n")
         return 127
     wanted = True
-    while wanted and server.poll() is None:
+    while wanted and not told and server.poll() is None:
         readable, _, _ = select.select([0, woken], [], [], _POLL_S)
         if woken in readable:
             os.read(woken, 4096)
@@ -99,4 +101,4 @@ def _ending(code: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guard())

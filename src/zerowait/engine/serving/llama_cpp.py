@@ -35,7 +35,7 @@ _FIELDS: Final = {
 """The options of ``llama-server`` whose names differ from those of the fields."""
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def serve_gguf(arguments: Sequence[str] | None = None) -> None:
     """Serve until the process is ended."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", required=True)
@@ -106,4 +106,4 @@ def _set(params: Any, name: str, value: Any) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve_gguf()

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ _GRACE_S: Final = 10.0
 _TAIL_BYTES: Final = 8192
 _TAIL_LINES: Final = 15
 _GUARD: Final = Path(__file__).with_name("guard.py")
+_SECRET: Final = re.compile(r"token$|key$|secret|password", re.IGNORECASE)
 _TAKEN: Final = ("address already in use", "couldn't bind", "port is already")
 
 _LOG = logging.getLogger(__name__)
@@ -140,6 +142,15 @@ class ServerProcess:
             await asyncio.wait({watching})
 
     async def _keep_running(self, program: list[str]) -> None:
+        try:
+            await self._restart_until_given_up(program)
+        except OSError as error:  # its log or its process; callers must not wait for ever
+            problem = f"could not be run: {error}"
+            _LOG.error("judge server %s %s", self._plan.title, problem)
+            self._failure = ServerFailedError(problem)
+            await self._say(None, problem)
+
+    async def _restart_until_given_up(self, program: list[str]) -> None:
         failed, was_ready = 0, False
         clock = asyncio.get_running_loop().time
         while True:
@@ -173,7 +184,7 @@ class ServerProcess:
         model = plan.weights if plan.settings.engine == "transformers" else None
         place = ServerPlace(f"http://{host}:{port}", model)
         with self._log.open("ab") as log:
-            log.write(f"$ {' '.join(command)}\n".encode())
+            log.write(f"$ {_shown(command)}\n".encode())
             log.flush()
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-I", "-S", str(_GUARD), str(_GRACE_S), *command),
@@ -233,6 +244,19 @@ class ServerProcess:
             shown = [line for line in lines if line.strip()][-_TAIL_LINES:]
             return "\n".join((f"; the end of {self._log}:", *(f"  {line}" for line in shown)))
         return ""
+
+
+def _shown(command: Sequence[str]) -> str:
+    """A command line without what may be secret in it.
+
+    >>> _shown(["vllm", "serve", "m", "--hf-token", "hf_x", "--port", "1"])
+    'vllm serve m --hf-token *** --port 1'
+    """
+    before = ("", *command)
+    return " ".join(
+        "***" if _SECRET.search(option) and option.startswith("-") else word
+        for option, word in zip(before, command, strict=False)
+    )
 
 
 async def _answers(session: object, url: str) -> bool:

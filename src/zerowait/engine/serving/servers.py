@@ -185,6 +185,7 @@ class LocalServers:
         self._config = config
         self._folder = folder
         self._is_temporary = folder is None
+        self._were_ready = False
         self._processes: dict[str, ServerProcess] = {}
         self._served: dict[str, ServedEndpoint] = {}
 
@@ -225,12 +226,15 @@ class LocalServers:
 
     async def wait_ready(self) -> None:
         """See `JudgeServers.wait_ready`."""
+        if self._were_ready:
+            return
         try:
             async with asyncio.TaskGroup() as tasks:
                 for host in self._processes:
                     tasks.create_task(self._wait_for(host))
         except* ConfigError as errors:
             raise errors.exceptions[0] from None
+        self._were_ready = True
 
     async def _wait_for(self, host: str) -> None:
         try:

@@ -182,6 +182,7 @@ class RayServers:
                 await self._follow_actor(host, actor)
             except (MissingError, ServerFailedError) as error:
                 self._give_up(host, error)
+                await _end(self._actors.pop(host))  # its name is free for a corrected one
                 return
             except (ray.exceptions.RayError, ValueError) as error:
                 # the name may belong to an actor that dies, which is no actor and not free yet
