@@ -207,7 +207,10 @@ def test_gpus_are_given_to_one_replica_each(weights, monkeypatch):
             {"model": "nowhere.gguf"},
             r"\[0\]\.serve\.model is nowhere.gguf, and there is no GGUF file /",
         ),
-        ({"engine": "sglang", "gpus": 0, "model": "no/such/one"}, r"serve\.model is .*, and there is no folder /"),
+        (
+            {"engine": "sglang", "gpus": 0, "model": "no/such/one"},
+            r"serve\.model is .*, and there is no folder /",
+        ),
         (
             {"gpus": 2, "replicas": 2},
             r"serve\.gpus is 2, times 2 replicas, and this machine has 1 GPUs",

@@ -120,7 +120,7 @@ def _settings(  # noqa: PLR0917 - one for each option
 ) -> ServeSettings:
     if engine not in SERVING_ENGINES:
         raise ConfigError(
-            f"--engine {engine}: there is none{did_you_mean(engine, SERVING_ENGINES)}"
+            f"--engine {engine}: there is no such engine{did_you_mean(engine, SERVING_ENGINES)}"
         )
     if model is None:
         raise ConfigError("--engine needs --model: a folder, a GGUF file, or a name on the Hub")
