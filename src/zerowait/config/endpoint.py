@@ -40,6 +40,12 @@ _PATHS: Final[dict[Api, str]] = {
 }
 
 
+class _NotGiven(str):
+    """The empty text of a key that is not there, which is not the same as an empty one."""
+
+    __slots__ = ()
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One address at which a judge answers.
 
@@ -64,8 +70,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             endpoints count for all of them.
     """
 
-    base_url: str = ""
-    model: str = ""
+    base_url: str = msgspec.field(default_factory=_NotGiven)
+    model: str = msgspec.field(default_factory=_NotGiven)
     serve: ServeSettings | None = None
     api: Api | None = None
     api_key_env: str | None = None
@@ -80,7 +86,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def __post_init__(self) -> None:
         self._name_its_servers()
         for key in ("base_url", "model"):
-            if not getattr(self, key):  # in the words of msgspec for a field without default
+            if type(getattr(self, key)) is _NotGiven:
+                # in the words of msgspec for a field that has no default
                 raise ValueError(f"Object missing required field `{key}`")
         check_url("base_url", self.base_url)
         if not self.model.strip():
