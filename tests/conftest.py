@@ -256,13 +256,17 @@ def companions(nodeid):
 # In place of llama.cpp's server: it answers as one, and its "weights" say how it behaves. Only the
 # standard library, so that a test may start many.
 LLAMA_SERVER = """#!{python}
-import http.server, json, os, pathlib, sys, time
+import http.server, json, os, pathlib, subprocess, sys, time
 
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 weights = pathlib.Path(given["--model"])
 behaviour = weights.read_text().strip()
 with open(weights.with_suffix(".pids"), "a") as pids:
     pids.write(f"{{os.getpid()}} {{os.environ.get('CUDA_VISIBLE_DEVICES')}}\\n")
+if behaviour == "family":  # as vLLM's engine, which does not notice that its server has died
+    child = subprocess.Popen(["sleep", "1000"])
+    with open(weights.with_suffix(".children"), "a") as children:
+        children.write(f"{{child.pid}}\\n")
 if behaviour == "broken":
     sys.exit("error: tensor 'blk.0' has the wrong shape")
 
@@ -312,6 +316,12 @@ class Weights(NamedTuple):
     def running(self):
         """The processes of the servers that run now."""
         return [pid for pid, _ in self.started if is_running(pid)]
+
+    @property
+    def children(self):
+        """The processes that servers have started and that run now."""
+        lines = self.path.with_suffix(".children").read_text().split()
+        return [pid for pid in map(int, lines) if is_running(pid)]
 
 
 def is_running(pid):

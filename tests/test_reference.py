@@ -119,7 +119,9 @@ def default(field):
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if value is None:
         return "none"
-    text = yaml.safe_dump(msgspec.to_builtins(value, enc_hook=str), default_flow_style=True, width=1000)
+    text = yaml.safe_dump(
+        msgspec.to_builtins(value, enc_hook=str), default_flow_style=True, width=1000
+    )
     return f"`{text.removesuffix('...' + chr(10)).strip()}`"
 
 

@@ -101,6 +101,22 @@ def test_a_judge_whose_only_server_dies_is_waited_for(weights):
         assert values(rewards.score(samples(10))) == [7.0] * 10
 
 
+def parent_of(pid):
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[1])
+
+
+@pytest.mark.parametrize("killed", ["the server", "its guard"])
+def test_what_a_server_has_started_dies_with_it(weights, killed):
+    """vLLM's engine outlives a server that is killed and keeps the GPU from the next one."""
+    family = weights("family")
+    with zerowait.open(config_of(family)) as rewards:
+        (server,), (child,) = family.running, family.children
+        os.kill(server if killed == "the server" else parent_of(server), signal.SIGKILL)
+        until(lambda: len(family.children) == 1 and child not in family.children, what="no restart")
+        assert values(rewards.score(samples(2))) == [7.0] * 2
+    assert family.children == []
+
+
 PARENT = """
 import sys, time, zerowait
 with zerowait.open({config!r}) as rewards:

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import Mapping, Sequence
@@ -272,15 +273,15 @@ async def _answers(session: object, url: str) -> bool:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """End a server's guard, and with it the server."""
+    """End a server's guard, with it the server, and whatever is left of both."""
     if process.stdin is not None:
         process.stdin.close()
     waiting = asyncio.create_task(process.wait())
     await asyncio.wait({waiting}, timeout=_GRACE_S + 5)
-    if not waiting.done():
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-        await waiting
+    # a guard that was killed has left its group behind: vLLM's engine outlives its server
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    await waiting
 
 
 def _ending(code: int) -> str:
