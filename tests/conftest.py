@@ -340,6 +340,7 @@ def weights(tmp_path, monkeypatch):
     program.write_text(LLAMA_SERVER.format(python=sys.executable))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # logs of what does not start stay there
 
     def made(behaviour="well"):
         path = tmp_path / f"{behaviour}.gguf"
