@@ -21,7 +21,7 @@ FLOOR = WORDS | {
     *("json_schema", "control_tokens", "patterns", "pictures", "rank_statistics"),
 }
 LEAVES = {"scorers", "shaping", "judge", "client", "cache"}
-CORE = FLOOR | LEAVES | {"engine"}
+CORE = FLOOR | LEAVES | {"loggers", "record", "engine"}
 MAY_IMPORT = {
     "types": {"errors"},
     "errors": set(),
@@ -35,7 +35,9 @@ MAY_IMPORT = {
     "rank_statistics": set(),
     "pictures": {"errors"},
     **dict.fromkeys(LEAVES, FLOOR),
-    "engine": FLOOR | LEAVES,
+    "loggers": FLOOR | {"client"},
+    "record": FLOOR,
+    "engine": FLOOR | LEAVES | {"loggers", "record"},
     "hub": CORE,
     "search": FLOOR | {"cache", "client"},
     "observe": CORE | {"hub"},
@@ -158,10 +160,12 @@ def test_every_room_is_listed():
 
 # Names that stand in several modules and mean the same in each.
 SHARED_NAMES = {
+    "open_index": "opens the index of a corpus in `search`, that of a run's record in `record`",
     "reward": "makes a trainer's reward function of a configuration",
     "T": "a type variable",
     "R": "a type variable",
     "build": "a function of `config`, and the command `zerowait retriever build`",
+    "export": "the commands `zerowait export` and `zerowait cache export`",
     "judge": "the commands `zerowait judge` and `zerowait doctor judge`",
     "prune": "the command `zerowait cache prune`, and what it does",
     "serve": "the commands `zerowait serve` and `zerowait retriever serve`",

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import zerowait
 from zerowait.cli import app
-from zerowait.hub.records import RewardRecord, StatsRecord
+from zerowait.record.rewards import RewardRecord, StatsRecord
 from zerowait.testing import FakeJudge, Garbage, Script
 from zerowait.types import Reward, Sample
 
@@ -175,7 +175,7 @@ def test_a_cache_is_copied_through_a_pipe(piped, tmp_path):
         (("version",), {"version"}),
         (("doctor", "install"), {"python", "system", "machine", "packages"}),
         (("doctor", "config", "reward.yaml"), {"file", "components", "judges", "descriptions", "answers"}),
-        (("score", "rows.jsonl", "-c", "reward.yaml"), {"out", "rows", "abstained", "mean_reward", "stats", "left_out"}),
+        (("score", "rows.jsonl", "-c", "reward.yaml"), {"out", "rows", "responses", "abstained", "mean_reward", "stats", "left_out"}),
         (("data", "questions", "q.jsonl", "o.jsonl"), {"files"}),
         (("data", "corpus", "p.jsonl", "o.jsonl"), {"files"}),
         (("data", "wiki", "o", "--summaries", "s.json", "--held-out", "1"), {"files"}),

@@ -22,6 +22,7 @@ _MODULES: Final = (
     "doctor",
     "doctor_data",
     "doctor_judge",
+    "export",
     "judge",
     "report",
     "retriever",

@@ -5,6 +5,17 @@ from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import load_config, read_config
+from zerowait.config.log_to import (
+    LOGGER_SETTINGS,
+    LoggerSettings,
+    LogTo,
+    MlflowLog,
+    OtelLog,
+    PrometheusLog,
+    TensorboardLog,
+    TrackioLog,
+    WandbLog,
+)
 from zerowait.config.schema import (
     Aggregate,
     Cache,
@@ -14,6 +25,7 @@ from zerowait.config.schema import (
     Judge,
     JudgeComponent,
     Policy,
+    Recording,
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
@@ -24,6 +36,7 @@ from zerowait.config.source import Source, parse_yaml, read_yaml
 from zerowait.config.traffic import Hedge, Price, Sharding, Traffic
 
 __all__ = [
+    "LOGGER_SETTINGS",
     "Aggregate",
     "By",
     "Cache",
@@ -35,21 +48,30 @@ __all__ = [
     "Hedge",
     "Judge",
     "JudgeComponent",
+    "LogTo",
+    "LoggerSettings",
+    "MlflowLog",
     "Monitor",
+    "OtelLog",
     "Panel",
     "Policy",
     "Pooling",
     "Price",
+    "PrometheusLog",
     "Rebalance",
+    "Recording",
     "RewardConfig",
     "ScorerComponent",
     "ShapeComponent",
     "Sharding",
     "Source",
+    "TensorboardLog",
+    "TrackioLog",
     "Traffic",
     "Value",
     "VerdictRule",
     "Votes",
+    "WandbLog",
     "build",
     "load_config",
     "parse_yaml",

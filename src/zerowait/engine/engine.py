@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -43,6 +43,7 @@ from zerowait.engine.judging.runner import JudgeRunner
 from zerowait.engine.monitor.give_up import GiveUpCheck
 from zerowait.engine.monitor.health_monitor import HealthMonitor
 from zerowait.engine.monitor.loop_lag import LoopLagMonitor
+from zerowait.engine.monitor.metrics_log import MetricsLog
 from zerowait.engine.monitor.stall_watchdog import StallWatchdog
 from zerowait.engine.monitor.stats import Stats, StatsCollector
 from zerowait.engine.partition import ForwardedRequest, Partition
@@ -54,6 +55,7 @@ from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import (
+    SAMPLE_UIDS,
     Event,
     JudgementSettled,
     Listener,
@@ -63,6 +65,7 @@ from zerowait.events import (
     RewardSettled,
     ignore_event,
 )
+from zerowait.record import RECORDED
 from zerowait.types import Outcome, Reward, Sample, check_sample, samples_in
 
 _LOG = logging.getLogger(__name__)
@@ -89,12 +92,14 @@ class Engine:
         transport: sends requests; `HttpTransport` when None.
         environ: holds the variables of ``api_key_env``; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
+        recorder: called with the events that a record keeps, like `listener`; judgements then name
+            the samples of `SAMPLE_UIDS`, and what their failed attempts brought.
 
     Raises:
-        ConfigError: on construction, before any work starts.
+        ConfigError, MissingExtraError: on construction, before any work starts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part of its environment
         self,
         config: str | Path | Mapping[str, Any] | RewardConfig,
         *,
@@ -103,6 +108,7 @@ class Engine:
         transport: Transport | None = None,
         environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,
+        recorder: Listener | None = None,
     ) -> None:
         try:
             self.config = load_config(config)
@@ -113,6 +119,7 @@ class Engine:
         self._sandbox_keys = sandbox_keys(self.config, self.plan.sandboxes, environ)
         self._given_transport = transport
         self._user_listener = listener
+        self._recorder = recorder
         self._stats = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
@@ -147,6 +154,9 @@ class Engine:
             self.plan.anchors, self.endpoint_states, self._tell, stands_for=self._shard.of
         )
         self.health = HealthMonitor(self.plan, self._tell, alone=partition is None)
+        self._metrics_log: MetricsLog | None = None
+        if self.config.log_to.wanted:
+            self._metrics_log = MetricsLog(self.config, self.stats, self._stats.judge_counts)
         self._listeners = {kind: self._listeners_for(kind) for kind in get_args(Event)}
 
     async def __aenter__(self) -> Self:
@@ -174,6 +184,7 @@ class Engine:
                     store=store,
                     listener=self._tell,
                     partition=self._partition,
+                    is_recorded=self._recorder is not None,
                 )
                 dependencies = JudgeDependencies(
                     keys=self._keys,
@@ -190,6 +201,9 @@ class Engine:
             stack.push_async_callback(code.aclose)
             self._lag.start()
             stack.callback(self._lag.stop)
+            if self._metrics_log is not None:
+                self._metrics_log.start()
+                stack.push_async_callback(self._metrics_log.aclose)
             self._comparisons = ComparisonRunner(
                 self.plan.comparisons, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
@@ -298,6 +312,7 @@ class Engine:
         *,
         on_reward: Callable[[int, Reward], None] | None = None,
         deadline_s: float | None = None,
+        uids: Sequence[str] = (),
     ) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
 
@@ -307,6 +322,7 @@ class Engine:
                 policy ``drop_group`` is applied.
             deadline_s: seconds from now; a component that is not known by then abstains with
                 ``timeout``. None: no deadline.
+            uids: the samples' names in a record, by which their judgements name them.
 
         Raises:
             As `score`, and the first one ends the rest. ConfigError: a wrong `deadline_s`.
@@ -321,6 +337,8 @@ class Engine:
 
         async def one(index: int) -> None:
             row = rows[index]
+            if uids:
+                SAMPLE_UIDS.set((uids[index],))
             size = None if row.group is None else sizes[row.group]
             reward = rewards[index] = await self._score(row, batch, size, until)
             if on_reward is not None:
@@ -362,6 +380,11 @@ class Engine:
         )
         return self._budgets.add_accounts(counts)
 
+    @property
+    def metrics_url(self) -> str | None:
+        """What Prometheus scrapes, with ``log_to: [prometheus]``; None where it is not served."""
+        return None if self._metrics_log is None else self._metrics_log.url
+
     async def _score(
         self, sample: Sample, batch: Hashable, size: int | None, until: Deadline | None = None
     ) -> Reward:
@@ -378,6 +401,7 @@ class Engine:
         if self._has_groups:
             self._check(sample, size=size)
             member = self.groups.join(batch, sample, size or 1)
+            member.uids = SAMPLE_UIDS.get()
             outcomes = await self._grouped(steps, member, batch, until, turns)
         else:
             outcomes = await steps.outcomes(sample, until=until, turns=turns)
@@ -439,7 +463,12 @@ class Engine:
         if not self.plan.anchors or self._shard.index:
             return
         flights = await stack.enter_async_context(SingleFlight[JudgementResult]())
-        shared = JobContext(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
+        shared = JobContext(
+            flights=flights,
+            store=NoStore(),
+            listener=self._tell_of_anchor,
+            is_recorded=self._recorder is not None,
+        )
         own = msgspec.structs.replace(dependencies, shared=shared)
         judges = JudgeFactory(self.config, self.plan.judges, own).judges
         self._anchors.start({name: judges[name] for name in self.plan.anchors})
@@ -456,6 +485,10 @@ class Engine:
             listeners.append(self.health)
         if kind in (JudgementSettled, RewardSettled) and self.plan.anchors:
             listeners.append(self._anchors)
+        if self._metrics_log is not None and kind in self._metrics_log.listens_to:
+            listeners.append(self._metrics_log)
+        if self._recorder is not None and kind in RECORDED:
+            listeners.append(self._recorder)
         return listeners
 
     def _tell(self, event: Event) -> None:

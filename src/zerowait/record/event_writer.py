@@ -1,0 +1,375 @@
+"""Writes judgements and events in a thread of its own, so that no judgement waits for a disk."""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from zerowait.config import Recording
+from zerowait.events import (
+    AccountExhausted,
+    AnchorsMeasured,
+    EndingUnknown,
+    EndpointEjected,
+    EndpointReturned,
+    Event,
+    FailedAttempt,
+    FormRefused,
+    HealthAlarm,
+    JudgeDrifted,
+    JudgementSettled,
+    LimitChanged,
+    LoopLagged,
+    ModelChanged,
+    NothingMoves,
+    QuotaLearned,
+    StoreFailed,
+    StoreReturned,
+    TimeoutTooShort,
+)
+from zerowait.record.judgements import (
+    EVENTS,
+    JUDGEMENTS,
+    UNSET,
+    EventLine,
+    FailedLine,
+    JudgementLine,
+    encoded_body,
+)
+from zerowait.record.lines import RotatingFile, to_builtin
+from zerowait.record.room import Room
+from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
+
+EVENT_KINDS: Final[Mapping[type[Any], str]] = {
+    kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    for kind in (
+        *(LimitChanged, QuotaLearned, AccountExhausted, FormRefused, EndingUnknown),
+        *(EndpointEjected, EndpointReturned, ModelChanged, AnchorsMeasured, JudgeDrifted),
+        *(HealthAlarm, StoreFailed, StoreReturned, LoopLagged, NothingMoves, TimeoutTooShort),
+    )
+}
+"""The kinds of events in ``events.jsonl``, with their names there."""
+RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
+"""The events that a record keeps."""
+
+_BATCH_S: Final = 0.2
+_LINES_AT_ONCE: Final = 64
+_MOST_QUEUED_BYTES: Final = 128 * 2**20
+_EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
+_CLOSE_S: Final = 10.0
+_MOST_KEYS: Final = 65_536
+_MOST_REPLY_BYTES: Final = 2**20
+_STEP_OF_EVENT: Final = "step"
+
+_encode_into: Final = msgspec.json.Encoder(enc_hook=to_builtin).encode_into
+_log = logging.getLogger(__name__)
+
+
+class _Queued(NamedTuple):
+    """An event, when it came, the training step at that time, and its size in bytes."""
+
+    event: Event
+    at: float
+    step: int | None
+    size_bytes: int
+
+
+class _Lines:
+    """Lines that are written at once.
+
+    Attributes:
+        encoded: each with its newline.
+        count: how many they are.
+    """
+
+    def __init__(self) -> None:
+        self.encoded = bytearray()
+        self.count = 0
+
+    def add(self, line: msgspec.Struct) -> int:
+        """Add a line; its size in bytes."""
+        size = len(self.encoded)
+        try:
+            _encode_into(line, self.encoded, size)
+        except BaseException:
+            del self.encoded[size:]
+            raise
+        self.encoded += b"\n"
+        self.count += 1
+        return len(self.encoded) - size
+
+
+class EventWriter:
+    """Appends events to ``judgements.jsonl`` and ``events.jsonl`` soon after they happened.
+
+    `put` only queues. A thread writes what was queued every 200 ms; a killed process loses no more
+    than that. Where the disk is so slow that 128 MiB are waiting, or full, lines are lost: that is
+    told once, counted, and written down as soon as there is room. Training goes on.
+
+    Args:
+        folder: of the record.
+        settings: what is recorded.
+        room: of the record.
+        wall: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Recording,
+        room: Room,
+        *,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._room = room
+        self._wall = wall
+        self._queue: deque[_Queued] = deque()
+        self._queued_bytes = 0
+        self._wake = threading.Event()
+        self._closing = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._lost = 0
+        self._told: set[str] = set()
+        self._texts = _WrittenTexts(folder, settings, room)
+
+    def open(self) -> None:
+        """Open the files and start the thread.
+
+        Raises:
+            OSError: a file cannot be opened.
+        """
+        self._events = RotatingFile(self._folder, EVENTS)
+        try:
+            self._judgements = RotatingFile(self._folder, JUDGEMENTS)
+        except OSError:
+            self._events.close()
+            raise
+        # a daemon, as the threads of loops are: `close` ends it in any orderly end
+        self._thread = threading.Thread(target=self._run, name="zerowait-record", daemon=True)
+        self._thread.start()
+
+    def put(self, event: Event, *, step: int | None) -> None:
+        """Queue an event; from the loop's thread.
+
+        Args:
+            event: one of `RECORDED`.
+            step: of the training.
+        """
+        size_bytes = _EVENT_BYTES
+        if isinstance(event, JudgementSettled):
+            if not self._settings.has_judgements:
+                return
+            size_bytes += len(event.request) + len(event.reply)
+            size_bytes += sum(len(each.reply) for each in event.failed)
+        if self._queued_bytes > _MOST_QUEUED_BYTES:
+            self._lost += 1
+            return
+        self._queued_bytes += size_bytes
+        self._queue.append(_Queued(event, self._wall(), step, size_bytes))
+        if not self._wake.is_set():
+            self._wake.set()
+
+    def close(self) -> None:
+        """Write what is queued, within 10 s, and close the files. Idempotent."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._closing.set()
+        self._wake.set()
+        thread.join(_CLOSE_S)
+        if thread.is_alive():
+            _log.warning(
+                "%s: %d events were not written within %g s: the disk does not answer",
+                *(self._folder, len(self._queue), _CLOSE_S),
+            )
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                self._wake.wait()
+                self._closing.wait(_BATCH_S)
+                self._wake.clear()
+                self._write_queued()
+            self._write_queued()
+        finally:
+            self._judgements.close()
+            self._events.close()
+
+    def _write_queued(self) -> None:
+        while self._queue:
+            judgements, events = _Lines(), _Lines()
+            while self._queue and judgements.count + events.count < _LINES_AT_ONCE:
+                queued = self._queue.popleft()
+                self._queued_bytes -= queued.size_bytes
+                try:
+                    self._add(queued, judgements, events)
+                except Exception:  # noqa: BLE001 - one event must not cost the others
+                    self._lost += 1
+                    self._tell("line", "an event could not be recorded", exc_info=True)
+            self._append(self._judgements, judgements)
+            self._append(self._events, events)
+        self._room.measure()
+        self._tell_of_room()
+
+    def _add(self, queued: _Queued, judgements: _Lines, events: _Lines) -> None:
+        event = queued.event
+        if not isinstance(event, JudgementSettled):
+            fields = msgspec.to_builtins(event, enc_hook=to_builtin)
+            kind = EVENT_KINDS[type(event)]
+            events.add(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
+        elif not self._room.is_full:
+            self._room.add(judgements.add(self._judgement(event, queued.at)))
+
+    def _judgement(self, event: JudgementSettled, at: float) -> JudgementLine:
+        texts = self._texts
+        request, reply = texts.of(event)
+        outcome = event.outcome
+        if not texts.are_kept:
+            outcome = outcome_without_words(outcome)
+        return JudgementLine(
+            at=at,
+            judge=event.judge,
+            component=event.component,
+            uids=event.uids,
+            question=event.question,
+            vote=event.vote,
+            key=event.key,
+            source=event.source,
+            outcome=outcome,
+            attempts=event.attempts,
+            hedges=event.hedges,
+            status=event.status,
+            endpoint=event.endpoint,
+            model=event.model,
+            form=event.form,
+            latency_s=event.latency_s,
+            queue_s=event.queue_s,
+            prompt_tokens=event.prompt_tokens,
+            completion_tokens=event.completion_tokens,
+            cost_usd=event.cost_usd,
+            request=request,
+            reply=reply,
+            replied=bool(event.reply),
+            # those who joined the call waited for the same attempts
+            failed=[self._failed(each) for each in event.failed] if event.source == "asked" else [],
+        )
+
+    def _failed(self, attempt: FailedAttempt) -> FailedLine:
+        return FailedLine(
+            number=attempt.number,
+            at=attempt.at,
+            endpoint=attempt.endpoint,
+            status=attempt.status,
+            latency_s=attempt.latency_s,
+            why=attempt.why,
+            reply=self._texts.written(attempt.reply),
+        )
+
+    def _append(self, file: RotatingFile, lines: _Lines) -> None:
+        if not lines.count:
+            return
+        try:
+            file.append(lines.encoded)
+        except OSError as error:
+            self._lost += lines.count
+            self._texts.forget()  # what these lines brought is written again
+            why = f"{error.filename}: {error.strerror}"
+            self._tell("disk", f"judgements are not recorded until there is room ({why})")
+            return
+        lost, self._lost = self._lost, 0
+        if lost:
+            self._append_event("record_lost", lines=lost, why="the disk was full or too slow")
+
+    def _append_event(self, kind: str, **fields: Any) -> None:
+        """Append an event about the record itself."""
+        lines = _Lines()
+        lines.add(EventLine(at=self._wall(), kind=kind, fields=fields))
+        self._append(self._events, lines)
+
+    def _tell_of_room(self) -> None:
+        room = self._room
+        if room.keeps_texts:
+            return
+        reached = f"the record's {room.most_bytes} bytes (record: max_bytes)"
+        self._tell(
+            "texts",
+            f"prompts and replies are no longer recorded: {reached} are nearly reached",
+            kind="record_cut",
+        )
+        if room.is_full:
+            self._tell(
+                "full",
+                f"judgements are no longer recorded: {reached} are reached",
+                kind="record_cut",
+            )
+
+    def _tell(self, about: str, why: str, *, kind: str = "", exc_info: bool = False) -> None:
+        """Warn once; with a `kind` it is an event, too."""
+        if about in self._told:
+            return
+        self._told.add(about)
+        _log.warning("%s: %s", self._folder, why, exc_info=exc_info)
+        if kind:
+            self._append_event(kind, why=why)
+
+
+class _WrittenTexts:
+    """Bodies of judgements as a line holds them, where they were not written before.
+
+    It remembers the latest 65,536 keys; texts of older ones are written again.
+    """
+
+    def __init__(self, folder: Path, settings: Recording, room: Room) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._room = room
+        self._replies: OrderedDict[str, int] = OrderedDict()  # by key: a hash of the last one
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether texts are written as they are."""
+        return self._settings.texts == "keep" and self._room.keeps_texts
+
+    def of(self, event: JudgementSettled) -> tuple[msgspec.Raw, msgspec.Raw]:
+        """Request and reply of a judgement; each unset where it was written before."""
+        before = self._replies.get(event.key)
+        number = hash(event.reply) if event.reply else 0  # bytes keep theirs
+        if before is None and not event.request:
+            return UNSET, self.written(event.reply)
+        if number or before is None:
+            self._replies[event.key] = number
+            if len(self._replies) > _MOST_KEYS:
+                self._replies.popitem(last=False)
+        request = UNSET if before is not None else self.written(event.request, is_request=True)
+        return request, UNSET if number in (0, before) else self.written(event.reply)
+
+    def written(self, body: bytes, *, is_request: bool = False) -> msgspec.Raw:
+        """A body as far as the settings allow."""
+        texts = self._settings.texts
+        if not body or texts == "drop" or not self._room.keeps_texts:
+            return UNSET
+        if is_request:
+            if b";base64," in body:
+                body = with_picture_files(body, self._folder if texts == "keep" else None)
+            if texts == "keep":
+                return msgspec.Raw(body)  # our own JSON, on one line
+        elif len(body) > _MOST_REPLY_BYTES:
+            body = body[:_MOST_REPLY_BYTES] + b" (cut)"
+        if texts == "hash":
+            return msgspec.Raw(b'"%b%b"' % (HASHED.encode(), sha256(body).hexdigest().encode()))
+        return encoded_body(body)
+
+    def forget(self) -> None:
+        """Nothing is known to be written any more."""
+        self._replies.clear()
