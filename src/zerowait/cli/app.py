@@ -167,6 +167,7 @@ def _add_commands() -> None:
     """Import the modules that add their command to `app`."""
     from zerowait.cli import (  # noqa: F401
         cache,
+        dashboard,
         data,
         doctor,
         doctor_data,

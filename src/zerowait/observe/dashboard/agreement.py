@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import msgspec
 
 from zerowait.errors import DataError
+from zerowait.record import PICTURES
 
-IN_FORCE = (
-    "o.up IS NOT NULL AND NOT EXISTS (SELECT 1 FROM opinions p WHERE p.uid = o.uid "
-    "AND coalesce(p.who, '') = coalesce(o.who, '') AND p.rowid > o.rowid)"
-)
-"""SQL condition on ``opinions o``: it is the last one of its person on its sample, and not taken
-back."""
-
-
+_MOST_ANCHORS: Final = 500  # of a judge's file
+_encode = msgspec.json.encode
 class Confusion(msgspec.Struct, frozen=True, kw_only=True):
     """How often people and scores said good or bad, of the samples that have both.
 
@@ -80,13 +77,14 @@ def agreement(
     if threshold is None and lowest is not None:
         threshold = (lowest + highest) / 2
     counts = dict.fromkeys(Confusion.__struct_fields__, 0)
-    without, disagreements = 0, []
+    without = 0
+    disagreements: list[dict[str, Any]] = []
     for row, up, value in _rated_values(index, component):
         if value is None or threshold is None:
             without += 1
             continue
         good = value >= threshold
-        match bool(up), good:
+        match up, good:
             case True, True:
                 counts["both_good"] += 1
             case True, False:
@@ -95,8 +93,8 @@ def agreement(
                 counts["only_score"] += 1
             case _:
                 counts["both_bad"] += 1
-        if bool(up) != good:
-            disagreements.append({"row": row, "up": bool(up), "value": value})
+        if up != good:
+            disagreements.append({"row": row, "up": up, "value": value})
     table = Confusion(**counts)
     return {
         "component": component,
@@ -127,20 +125,17 @@ def _range(index: sqlite3.Connection, component: str | None) -> tuple[Any, Any]:
 
 def _rated_values(
     index: sqlite3.Connection, component: str | None
-) -> list[tuple[int, int, float | None]]:
-    """Row, opinion and score of each opinion in force."""
-    score, given = "r.value", ()
+) -> Iterator[tuple[int, bool, float | None]]:
+    """Row, opinion and score of each opinion."""
+    score = "r.value"
     if component is not None:
         score = "(SELECT value FROM components c WHERE c.row = r.row AND c.component = ?)"
-        given = (component,)  # type: ignore[assignment]
-    return [
-        tuple(each)
-        for each in index.execute(
-            f"SELECT r.row, o.up, {score} FROM opinions o JOIN rewards r ON r.uid = o.uid "
-            f"WHERE r.current = 1 AND {IN_FORCE} ORDER BY o.rowid",
-            given,
-        )
-    ]
+    found = index.execute(
+        f"SELECT r.row, o.up, {score} FROM opinions o JOIN rewards r USING (row) "  # noqa: S608
+        "WHERE r.current = 1 ORDER BY o.at",
+        () if component is None else (component,),
+    )
+    return ((row, bool(up), value) for row, up, value in found)
 
 
 class AnchorsFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,11 +158,67 @@ def anchors_file(index: sqlite3.Connection, judge: str, *, up: float, down: floa
 
     Args:
         index: of the run.
-        judge: samples that this judge judged are taken.
+        judge: samples that this judge judged are taken; where no judgements were recorded, all.
         up: the reference verdict of a sample with a thumb up, in the judge's range.
         down: that of one with a thumb down.
 
     Raises:
-        DataError: no sample that this judge judged is rated.
+        DataError: no sample that this judge judged is rated, or no text of one was kept.
     """
-    raise DataError("not yet")
+    rated = _rated_samples(index, judge)
+    if not rated:
+        raise DataError(f"no sample that {judge} judged is rated yet: give thumbs first")
+    lines = []
+    for row, thumbs in rated.items():
+        sample = _sample(index, row)
+        if len(set(thumbs)) == 1 and sample is not None and len(lines) < _MOST_ANCHORS:
+            lines.append(_encode({**sample, "verdict": up if thumbs[0] else down}) + b"\n")
+    if not lines:
+        raise DataError(
+            "of no rated sample can an anchor be made: their texts were not kept, or people differ"
+        )
+    return AnchorsFile(
+        lines=b"".join(lines), anchors=len(lines), left_out=len(rated) - len(lines)
+    )
+
+
+def _rated_samples(index: sqlite3.Connection, judge: str) -> dict[int, list[bool]]:
+    """The thumbs that each rated sample of a judge has, by row."""
+    judged = (
+        "EXISTS (SELECT 1 FROM judgement_rows b JOIN judgements j USING (judgement) "
+        "WHERE b.uid = r.uid AND j.judge = ?)"
+    )
+    any_judgement = index.execute("SELECT 1 FROM judgements LIMIT 1").fetchone()
+    found = index.execute(
+        "SELECT r.row, o.up FROM opinions o JOIN rewards r USING (row) "  # noqa: S608
+        f"WHERE r.current = 1 AND {judged if any_judgement else '? IS NOT NULL'} ORDER BY r.row",
+        (judge,),
+    )
+    rated: dict[int, list[bool]] = {}
+    for row, thumb in found:
+        rated.setdefault(row, []).append(bool(thumb))
+    return rated
+
+
+def _sample(index: sqlite3.Connection, row: int) -> dict[str, Any] | None:
+    """The fields of a `zerowait.Sample` that its anchor needs; None where its texts are not kept.
+
+    Pictures are files beside the record, which an anchors file elsewhere would not find.
+    """
+    found = index.execute("SELECT * FROM rewards WHERE row = ?", (row,)).fetchone()
+    if found["prompt"] is None or found["response"] is None:
+        return None
+    messages = json.loads(found["messages"]) if found["messages"] else {}
+    if f'"path":"{PICTURES}/' in (found["messages"] or ""):
+        return None
+    sample = {
+        "prompt": messages.get("prompt") or found["prompt"],
+        "response": found["response"],
+        "response_messages": messages.get("response"),
+        "ground_truth": json.loads(found["ground_truth"]) if found["ground_truth"] else None,
+        "data_source": found["data_source"] or None,
+        "response_tokens": found["response_tokens"],
+        "extra": json.loads(found["extra"]) if found["extra"] else None,
+        "id": found["id"],
+    }
+    return {name: value for name, value in sample.items() if value is not None}

@@ -22,7 +22,7 @@ from zerowait.record import (
     REWARDS,
     STATS,
     AppendOnlyFile,
-    Index,
+    RecordIndex,
     OpinionLine,
     open_index,
     refresh,
@@ -33,9 +33,6 @@ T = TypeVar("T")
 _REFRESH_EVERY_S: Final = 1.0
 _MOST_NAMED: Final = 5
 _FILES: Final = (REWARDS, JUDGEMENTS, STATS, EVENTS)
-_GROWS: Final = {
-    **dict.fromkeys(("rewards", "judgements", "stats", "waits", "events", "opinions"), "rowid"),
-}
 
 
 class NotYetError(Exception):
@@ -82,7 +79,7 @@ class WatchedRun:
         self._updating = _Worker("zerowait-dashboard-update")
         self._samples = _Reader(folder, "zerowait-dashboard-samples")
         self._views = _Reader(folder, "zerowait-dashboard-views")
-        self._updated: Index | None = None
+        self._updated = _Opened(folder)
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -155,24 +152,20 @@ class WatchedRun:
 
     def _update(self) -> None:
         """Read what was recorded since; in the updating thread."""
-        state, why = "failed", ""
         try:
-            if self._updated is not None:
-                refresh(self._updated)
-            elif not has_record(self.folder):
-                state, why = "waiting", f"waiting for {self.folder} to have a record"
-            else:
-                self._tell(state="reading", why="reading the record for the first time")
-                self._updated = open_index(self.folder)
-            if self._updated is not None:
-                version, samples = _extent(self._updated)
-                self._tell(state="ready", why="", version=version, samples=samples)
+            if not has_record(self.folder):
+                self._tell(state="waiting", why=f"waiting for {self.folder} to have a record")
                 return
+            if self._status.state != "ready":
+                self._tell(state="reading", why="reading the record for the first time")
+            refresh(self._updated())
+            version, samples = _extent(self._updated())
+            self._tell(state="ready", why="", version=version, samples=samples)
         except DataError as error:
-            why = str(error)
+            self._tell(state="failed", why=str(error))
         except (OSError, sqlite3.Error) as error:
             why = f"the index of {self.folder} cannot be made: {error}"
-        self._tell(state=state, why=why)
+            self._tell(state="failed", why=why)
 
     def _tell(self, **changes: Any) -> None:
         self._status = msgspec.structs.replace(self._status, **changes)
@@ -202,13 +195,14 @@ def _check_folder(folder: Path) -> None:
 
 def _extent(index: sqlite3.Connection) -> tuple[str, int]:
     """A text that changes with every new line, and the number of rewards."""
-    counts = [
-        index.execute(f"SELECT coalesce(max(rowid), 0), count(rowid) FROM {table}").fetchone()
-        if table == "opinions"
-        else index.execute(f"SELECT coalesce(max(rowid), 0) FROM {table}").fetchone()
-        for table in _GROWS
-    ]
-    return "-".join(str(number) for each in counts for number in each), counts[0][0]
+    query = ", ".join(
+        f"(SELECT max(rowid) FROM {table})"  # noqa: S608 - names of our own
+        for table in ("rewards", "judgements", "stats", "phases", "events")
+    )
+    # an opinion that takes the place of another one may get its rowid
+    query += ", (SELECT count(*) FROM opinions), (SELECT max(at) FROM opinions)"
+    found = index.execute(f"SELECT {query}").fetchone()  # noqa: S608 - as above
+    return "-".join(str(number or 0) for number in found), found[0] or 0
 
 
 class _Worker:
@@ -244,39 +238,52 @@ class _Worker:
                 future.set_exception(error)
 
 
-class _Reader:
-    """A thread with a connection to the run's index."""
+class _Opened:
+    """A connection to a run's index, opened when it is first needed; used by one thread."""
 
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._worker = _Worker(name)
-        self._index: Index | None = None
+        self._index: RecordIndex | None = None
         self._inode = 0
 
-    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._worker.run(lambda: query(self._open()))
-
-    def _open(self) -> Index:
-        """The connection; a new one where the index was made anew in another file."""
-        if self._index is not None:
-            try:
-                same = self._index.file.stat().st_ino == self._inode
-            except FileNotFoundError:
-                same = False
-            if same:
-                return self._index
-            self._index.close()
-        self._index = open_index(self._folder)
-        self._inode = self._index.file.stat().st_ino
+    def __call__(self) -> RecordIndex:
+        """The connection; another one where the index was made anew in another file."""
+        if self._index is not None and self._inode != _inode(self._index.file):
+            self.close()
+        if self._index is None:
+            self._index = open_index(self._folder)
+            self._inode = _inode(self._index.file)
         return self._index
 
-    async def aclose(self) -> None:
+    def interrupt(self) -> None:
+        """End the query that runs in the thread."""
         if self._index is not None:
             self._index.interrupt()
-        await self._worker.run(self._close)
-        self._worker.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._index is not None:
             self._index.close()
             self._index = None
+
+
+def _inode(file: Path) -> int:
+    try:
+        return file.stat().st_ino
+    except FileNotFoundError:
+        return 0
+
+
+class _Reader:
+    """A thread that reads the run's index over a connection of its own."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._worker = _Worker(name)
+        self._opened = _Opened(folder)
+
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._worker.run(lambda: query(self._opened()))
+
+    async def aclose(self) -> None:
+        self._opened.interrupt()
+        await self._worker.run(self._opened.close)
+        self._worker.close()

@@ -19,16 +19,25 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.observe.dashboard.access import LOGIN_PATH, Admission, DashboardSettings, PageHandler
 from zerowait.observe.dashboard.agreement import agreement, anchors_file
 from zerowait.observe.dashboard.runs import NotYetError, WatchedRun
-from zerowait.observe.dashboard.samples import Order, SampleFilter, choices, group_of, sample_page
+from zerowait.observe.dashboard.samples import (
+    Order,
+    SampleFilter,
+    choices,
+    group_of,
+    opinions_of,
+    sample_page,
+)
 
 T = TypeVar("T")
 
 _LARGEST_BODY_BYTES: Final = 64 * 2**10
+_LONGEST_NOTE_CHARS: Final = 2000
+_LONGEST_NAME_CHARS: Final = 100
 _MOST_AT_ONCE: Final = 200
 _PAGE: Final = files("zerowait.observe.dashboard") / "page"
 _PICTURE: Final = re.compile(r"[0-9a-f]{64}\.(png|jpg|jpeg|gif|webp)")
 _TYPES: Final = {".css": "text/css", ".html": "text/html", ".js": "text/javascript"}
-_STATIC: Final = ("app.js", "browser.js", "dashboard.css")
+_STATIC: Final = ("app.js", "browser.js", "dashboard.css", "elements.js", "overview.js")
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -73,7 +82,12 @@ class _Handlers:
 
     async def runs(self, request: web.Request) -> web.StreamResponse:
         del request
-        return _json([run.status() for run in self._runs])
+        return _json(
+            [
+                {"run": number} | msgspec.structs.asdict(run.status())
+                for number, run in enumerate(self._runs)
+            ]
+        )
 
     async def choices(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._run(request).read(choices))
@@ -126,10 +140,15 @@ class _Handlers:
             thumb = msgspec.json.decode(await request.read(), type=_Thumb)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise web.HTTPBadRequest(text=f"this is no opinion: {error}") from None
-        opinions = await self._run(request).rate(
-            thumb.row, up=thumb.up, note=thumb.note.strip(), who=thumb.who.strip()
+        run = self._run(request)
+        await run.rate(
+            thumb.row,
+            up=thumb.up,
+            note=thumb.note.strip()[:_LONGEST_NOTE_CHARS],
+            who=thumb.who.strip()[:_LONGEST_NAME_CHARS],
         )
-        return _json({"opinions": opinions})
+        found = await run.read(partial(opinions_of, rows=[thumb.row]))
+        return _json({"opinions": found.get(thumb.row, [])})
 
     async def picture(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
