@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import zerowait
 from zerowait.cli import app
-from zerowait.hub.records import RewardRecord, StatsRecord
+from zerowait.record.rewards import RewardRecord, StatsRecord
 from zerowait.testing import FakeJudge, Garbage, Script
 from zerowait.types import Reward, Sample
 

@@ -20,9 +20,9 @@ from zerowait.config import Price, load_config
 from zerowait.engine import Engine
 from zerowait.errors import ConfigError
 from zerowait.events import JudgementSettled
-from zerowait.hub.records import Records, RewardRecord, read_rewards
 from zerowait.judge import body_for_api
 from zerowait.pictures import picture_url, with_urls
+from zerowait.record.rewards import Records, RewardRecord, read_rewards
 from zerowait.testing import FakeJudge
 
 

@@ -16,7 +16,7 @@ ray = pytest.importorskip("ray")
 from zerowait import Sample  # noqa: E402 - Ray is optional
 from zerowait.cache.ledger import accounts  # noqa: E402
 from zerowait.hub.ray import RayHub  # noqa: E402
-from zerowait.hub.records import read_rewards, read_stats  # noqa: E402
+from zerowait.record.rewards import read_rewards, read_stats  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]

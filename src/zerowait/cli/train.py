@@ -16,7 +16,7 @@ from zerowait.cli.app import app
 from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress
 from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
-from zerowait.hub.resume import archive_record, rewind_record
+from zerowait.record.resume import archive_record, rewind_record
 from zerowait.verl.launch.command import (
     compose_arguments,
     device_of,

@@ -1,7 +1,8 @@
 """One hub per job: limits, single flight, cache and statistics are true for all its workers."""
 
 from zerowait.hub.job import JobHub
-from zerowait.hub.records import (
+from zerowait.hub.streaming import Stream, Streamed
+from zerowait.record import (
     Phase,
     RewardRecord,
     StatsRecord,
@@ -12,7 +13,6 @@ from zerowait.hub.records import (
     read_stats,
     read_waits,
 )
-from zerowait.hub.streaming import Stream, Streamed
 
 __all__ = [
     "JobHub",

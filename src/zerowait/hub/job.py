@@ -25,11 +25,11 @@ from zerowait.engine import (
 )
 from zerowait.events import Event, HealthAlarm, JudgementSettled
 from zerowait.hub.final_rewards import FinalRewards, stream_final
-from zerowait.hub.records import Records, RewardRecord
 from zerowait.hub.shard_stats import merged_stats
 from zerowait.hub.slots import ShardLoad
 from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets, ticket_of
+from zerowait.record.rewards import Records, RewardRecord
 from zerowait.types import Abstain, Reward, Sample
 
 _QUIET_S: Final = 0.05

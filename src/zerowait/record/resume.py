@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
-from zerowait.hub.records import REWARDS, STATS, WAITS
+from zerowait.record.rewards import REWARDS, STATS, WAITS
 
 UNDONE: Final = "rewards.undone.jsonl"
 """The file for rewards of steps after the checkpoint, which are trained again."""

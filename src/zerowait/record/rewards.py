@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ import msgspec
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
+from zerowait.record.lines import AppendOnlyFile, read_lines, to_builtin
 from zerowait.types import Reward, Sample, has_parts
 
 REWARDS = "rewards.jsonl"
@@ -23,9 +23,6 @@ WAITS = "waits.jsonl"
 PICTURES = "pictures"
 """The folder of the pictures in the recorded prompts, each once, named by its sha-256."""
 _STATS_EVERY_S = 1.0
-_INCOMPLETE = b"\x18\n"
-"""Ends a line of which only a part was written: the control character "cancel", which JSON text
-never holds unescaped."""
 
 
 class RewardRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,9 +32,11 @@ class RewardRecord(msgspec.Struct, frozen=True, kw_only=True):
         trained_on: the number the trainer got; for an abstained row a substitute.
         substitute_from: the rows whose mean the substitute is, see `zerowait.hub.Streamed`; empty
             when the row was judged. In the file the field is called ``stand_in``.
+        uid: the sample's unique name in this run, by which judgements name it.
         ticket: the name of its ticket, where it was redeemed by one; a row that is judged again,
             because the hub or the whole run was killed, has the same ticket.
         submitted_at, settled_at: Unix times in seconds.
+        response_chars: of the response, where its text was not kept.
     """
 
     sample: Sample
@@ -47,6 +46,8 @@ class RewardRecord(msgspec.Struct, frozen=True, kw_only=True):
     ticket: str = ""
     submitted_at: float = 0.0
     settled_at: float = 0.0
+    uid: str = ""
+    response_chars: int | None = None
 
 
 class StatsRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,14 +113,14 @@ class Records:
         with ExitStack() as stack:
             try:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self._rewards = _AppendOnlyFile(folder / REWARDS)
+                self._rewards = AppendOnlyFile(folder / REWARDS)
                 stack.callback(self._rewards.close)
-                self._stats = _AppendOnlyFile(folder / STATS)
+                self._stats = AppendOnlyFile(folder / STATS)
             except OSError as error:
                 why = f"{error.filename} cannot be written to ({error.strerror})"
                 raise ConfigError(f"the record {folder}: {why}: name another folder") from None
             stack.pop_all()
-        self._encode = msgspec.json.Encoder(enc_hook=_to_builtin).encode
+        self._encode = msgspec.json.Encoder(enc_hook=to_builtin).encode
         self._hub = uuid.uuid4().hex
         self._folder = folder
         self._last_stats = 0.0
@@ -217,39 +218,15 @@ def _data_of(part: Any) -> tuple[bytes, str] | None:
     return None if url is None else picture_data(url)
 
 
-class _AppendOnlyFile:
-    """A file of lines, to which several processes may append.
-
-    On a full disk a part of a line may be written. The next `write`, by any process, first ends
-    that part with a mark, by which readers skip it.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        # readable too, to see how it ends
-        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
-
-    def write(self, line: bytes) -> None:
-        left = memoryview(b"%b%b\n" % (b"" if self._is_whole() else _INCOMPLETE, line))
-        try:
-            while left:
-                left = left[os.write(self._file, left) :]
-        except OSError as error:
-            error.filename = str(self._path)
-            raise
-
-    def close(self) -> None:
-        os.close(self._file)
-
-    def _is_whole(self) -> bool:
-        size = os.fstat(self._file).st_size
-        return size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
-
-
 class _TicketOnly(msgspec.Struct, frozen=True):
     """The ticket of a reward's line, decoded without the rest."""
 
     ticket: str = ""
+
+
+def hash_of(text: str) -> str:
+    """The sha-256 of a text in UTF-8, as hexadecimal digits."""
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def read_rewards(folder: Path) -> Iterator[RewardRecord]:
@@ -261,15 +238,15 @@ def read_rewards(folder: Path) -> Iterator[RewardRecord]:
         DataError: there is no record, or a line is damaged.
     """
     path = folder / REWARDS
-    last = {row.ticket: number for number, row in _read(path, _TicketOnly) if row.ticket}
-    for number, record in _read(path, RewardRecord):
+    last = {row.ticket: number for number, row in read_lines(path, _TicketOnly) if row.ticket}
+    for number, record in read_lines(path, RewardRecord):
         if not record.ticket or last.get(record.ticket, number) <= number:
             yield record
 
 
 def read_stats(folder: Path) -> Iterator[StatsRecord]:
     """The counters recorded in `folder`, oldest first."""
-    yield from (row for _, row in _read(folder / STATS, StatsRecord))
+    yield from (row for _, row in read_lines(folder / STATS, StatsRecord))
 
 
 def append_wait(folder: Path, record: WaitRecord) -> None:
@@ -278,7 +255,7 @@ def append_wait(folder: Path, record: WaitRecord) -> None:
     Raises:
         OSError: it was not written, because the disk is full, say; names the file.
     """
-    waits = _AppendOnlyFile(folder / WAITS)
+    waits = AppendOnlyFile(folder / WAITS)
     try:
         waits.write(msgspec.json.encode(record))
     finally:
@@ -295,7 +272,7 @@ def read_waits(folder: Path) -> dict[int, float]:
     """
     if not (folder / WAITS).exists():
         return {}
-    return {row.step: row.exposed_s for _, row in _read(folder / WAITS, WaitRecord)}
+    return {row.step: row.exposed_s for _, row in read_lines(folder / WAITS, WaitRecord)}
 
 
 def read_phases(folder: Path) -> dict[int, list[Phase]]:
@@ -308,30 +285,5 @@ def read_phases(folder: Path) -> dict[int, list[Phase]]:
     """
     if not (folder / WAITS).exists():
         return {}
-    rows = (row for _, row in _read(folder / WAITS, WaitRecord))
+    rows = (row for _, row in read_lines(folder / WAITS, WaitRecord))
     return {row.step: row.phases for row in rows if row.phases}
-
-
-def _read(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
-    """The number and the decoded value of each complete line."""
-    decoder = msgspec.json.Decoder(kind)
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.endswith(b"\n"):
-                    return  # the last line of a process that was killed while writing it
-                if line.endswith(_INCOMPLETE):
-                    continue  # the caller got an OSError for this reward
-                try:
-                    yield number, decoder.decode(line)
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                    raise DataError(f"{path}:{number}: is damaged: {error}") from None
-    except FileNotFoundError:
-        raise DataError(f"{path} does not exist: nothing was recorded there") from None
-
-
-def _to_builtin(value: Any) -> Any:
-    """A value of numpy as Python's own, which data sets may hold; anything else as text."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return str(value)

@@ -1,0 +1,533 @@
+"""The index of a record: its lines in an SQLite file, for commands and pages that query a run.
+
+The lines are the record; the index is made of them and may be deleted at any time. It is
+``index.db`` in the run's folder, or in the user's cache where that cannot be written to. Each
+`open_index` and `refresh` reads on from where the last one ended. The tables are described in
+``docs/reference/record.md``; where the contract of a column needs a word:
+
+* ``rewards.messages`` is an object ``{"prompt": [...], "response": [...]}``, each None where that
+  side is plain text; the column is NULL where both are.
+* ``events.kind`` is the event's class in `zerowait.events` in lower case: ``limit_changed``,
+  ``endpoint_ejected``, ``endpoint_returned``, ``health_alarm``, ``model_changed``,
+  ``anchors_measured``, ``judge_drifted``, ``account_exhausted``, ``form_refused``, ...
+* ``undone`` names the samples of steps that were trained again after a resume. Their rewards are
+  not in ``rewards``; their judgements, which were paid for, are in ``judgements``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
+from hashlib import sha256
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO, Final, NamedTuple
+
+import msgspec
+
+from zerowait.errors import DataError
+from zerowait.record.judgements import (
+    EVENTS,
+    JUDGEMENTS,
+    OPINIONS,
+    EventLine,
+    JudgementLine,
+    OpinionLine,
+)
+from zerowait.record.lines import INCOMPLETE, parts_of
+from zerowait.record.resume import UNDONE
+from zerowait.record.rewards import (
+    REWARDS,
+    STATS,
+    WAITS,
+    RewardRecord,
+    StatsRecord,
+    WaitRecord,
+    hash_of,
+)
+from zerowait.types import Abstain, Outcome, Score, prompt_text
+
+INDEX: Final = "index.db"
+_VERSION: Final = 1
+_CHUNK_BYTES: Final = 8 * 2**20
+_BUSY_S: Final = 60.0
+_CACHE: Final = "~/.cache/zerowait/indexes"
+
+_TABLES: Final = """
+CREATE TABLE sources (name TEXT PRIMARY KEY, identity TEXT, offset INTEGER, line INTEGER);
+CREATE TABLE rewards (row INTEGER PRIMARY KEY, uid TEXT, id TEXT, ticket TEXT,
+  current INTEGER NOT NULL, split TEXT NOT NULL, step INTEGER, prompt_group TEXT, data_source TEXT,
+  value REAL, policy TEXT NOT NULL, why TEXT NOT NULL, trained_on REAL, substitute_from TEXT,
+  response_tokens INTEGER, response_chars INTEGER NOT NULL, submitted_at REAL, settled_at REAL,
+  prompt_hash TEXT, prompt TEXT, response TEXT, ground_truth TEXT, extra TEXT, messages TEXT);
+CREATE TABLE components (row INTEGER, component TEXT, outcome TEXT, value REAL, kind TEXT,
+  why TEXT, detail TEXT);
+CREATE TABLE metrics (row INTEGER, name TEXT, value REAL);
+CREATE TABLE judgements (judgement INTEGER PRIMARY KEY, at REAL, judge TEXT, component TEXT,
+  question INTEGER, vote INTEGER, key TEXT, source TEXT, outcome TEXT, value REAL, kind TEXT,
+  why TEXT, attempts INTEGER, hedges INTEGER, status INTEGER, endpoint TEXT, model TEXT, form TEXT,
+  latency_s REAL, queue_s REAL, prompt_tokens INTEGER, completion_tokens INTEGER, cost_usd REAL,
+  request INTEGER, reply INTEGER);
+CREATE TABLE judgement_rows (judgement INTEGER, uid TEXT);
+CREATE TABLE attempts (judgement INTEGER, number INTEGER, at REAL, endpoint TEXT, status INTEGER,
+  latency_s REAL, why TEXT, reply INTEGER);
+CREATE TABLE texts (text INTEGER PRIMARY KEY, sha256 TEXT UNIQUE, body TEXT);
+CREATE TABLE stats (at REAL, hub TEXT, split TEXT, step INTEGER, stats TEXT);
+CREATE TABLE waits (step INTEGER PRIMARY KEY, exposed_s REAL);
+CREATE TABLE phases (step INTEGER, name TEXT, began_at REAL, ended_at REAL);
+CREATE TABLE events (at REAL, kind TEXT, judge TEXT, endpoint TEXT, component TEXT, step INTEGER,
+  why TEXT, fields TEXT);
+CREATE TABLE opinions (row INTEGER, uid TEXT, up INTEGER, note TEXT, who TEXT, at REAL);
+CREATE TABLE undone (uid TEXT, step INTEGER);
+"""
+_INDEXES: Final = """
+CREATE INDEX IF NOT EXISTS rewards_uid ON rewards (uid);
+CREATE INDEX IF NOT EXISTS rewards_ticket ON rewards (ticket) WHERE ticket IS NOT NULL;
+CREATE INDEX IF NOT EXISTS rewards_step ON rewards (split, step, current);
+CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step);
+CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
+CREATE INDEX IF NOT EXISTS components_row ON components (row);
+CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind);
+CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row);
+CREATE INDEX IF NOT EXISTS metrics_name ON metrics (name);
+CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
+CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind);
+CREATE INDEX IF NOT EXISTS judgement_rows_uid ON judgement_rows (uid);
+CREATE INDEX IF NOT EXISTS judgement_rows_judgement ON judgement_rows (judgement);
+CREATE INDEX IF NOT EXISTS attempts_judgement ON attempts (judgement);
+CREATE INDEX IF NOT EXISTS events_kind ON events (kind);
+CREATE INDEX IF NOT EXISTS opinions_uid ON opinions (uid);
+CREATE INDEX IF NOT EXISTS undone_uid ON undone (uid);
+"""
+
+
+class RecordIndex(sqlite3.Connection):
+    """A connection to the index of a record; made by `open_index`, read only.
+
+    Attributes:
+        folder: of the record.
+        file: the SQLite file.
+    """
+
+    folder: Path
+    file: Path
+    _own: TemporaryDirectory[str] | None = None
+
+    def close(self) -> None:
+        """Close the connection, and remove an index that only this process can use."""
+        super().close()
+        if self._own is not None:
+            self._own.cleanup()
+
+
+def open_index(folder: Path) -> RecordIndex:
+    """The index of the record in `folder`, brought up to date; rows are `sqlite3.Row`.
+
+    Close it when it is no longer needed. It may be used from one thread at a time.
+
+    Raises:
+        DataError: nothing was recorded there, or a line of the record is damaged.
+    """
+    if not any(parts_of(folder, name) for name in _READERS):
+        raise DataError(f"{folder} holds no record: none of {', '.join(_READERS)} is there")
+    own: TemporaryDirectory[str] | None = None
+    for place in _places(folder):
+        if place is None:
+            own = TemporaryDirectory(prefix="zerowait-index-")
+            file = Path(own.name) / INDEX
+        else:
+            file = place
+        try:
+            _bring_up_to_date(folder, file)
+        except (OSError, sqlite3.Error):
+            if place is None:
+                raise
+            continue
+        connection = sqlite3.connect(
+            f"{file.absolute().as_uri()}?mode=ro",
+            uri=True,
+            timeout=_BUSY_S,
+            check_same_thread=False,
+            factory=RecordIndex,
+        )
+        connection.row_factory = sqlite3.Row
+        connection.folder, connection.file, connection._own = folder, file, own  # noqa: SLF001 - ours
+        return connection
+    raise AssertionError("the last place raises")
+
+
+def refresh(connection: sqlite3.Connection) -> None:
+    """Read what was appended to the record since; the connection's next statement sees it.
+
+    Raises:
+        DataError: a line of the record is damaged.
+    """
+    assert isinstance(connection, RecordIndex)  # noqa: S101 - made by `open_index`
+    _bring_up_to_date(connection.folder, connection.file)
+
+
+def _places(folder: Path) -> Iterator[Path | None]:
+    """Where the index may be, best first; None is a folder of this process alone."""
+    yield folder / INDEX
+    name = sha256(str(folder.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    with suppress(RuntimeError):  # no home
+        yield Path(_CACHE).expanduser() / f"{name}.db"
+    yield None
+
+
+def _bring_up_to_date(folder: Path, file: Path) -> None:
+    """Read the new lines into the index; made anew where it is damaged or of another version.
+
+    Raises:
+        OSError, sqlite3.Error: it cannot be written here.
+        DataError: a line of the record is damaged.
+    """
+    if file.parent != folder:
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        _update(folder, file)
+    except sqlite3.OperationalError:  # locked, no room, not writable: it is no use to begin anew
+        raise
+    except sqlite3.DatabaseError:
+        for name in (file, *(file.with_name(file.name + end) for end in ("-journal", "-wal"))):
+            name.unlink(missing_ok=True)
+        _update(folder, file)
+
+
+def _update(folder: Path, file: Path) -> None:
+    file.touch(mode=0o600)
+    with closing(sqlite3.connect(file, timeout=_BUSY_S, isolation_level=None)) as connection:
+        # it is made of the lines and can be made again: it need not survive a power cut
+        for pragma in ("synchronous=OFF", "cache_size=-131072", "temp_store=MEMORY"):
+            connection.execute(f"PRAGMA {pragma}")
+        _Writer(connection, folder).update()
+
+
+class _Source(NamedTuple):
+    """How far a file of lines was read: up to `offset`, which is `line` lines."""
+
+    identity: str = ""
+    offset: int = 0
+    line: int = 0
+
+
+class _Writer:
+    """Reads new lines of a record's files into its index.
+
+    Each chunk is a transaction of its own, which begins where the last one of any process ended.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, folder: Path) -> None:
+        self._db = connection
+        self._folder = folder
+
+    def update(self) -> None:
+        [version] = self._db.execute("PRAGMA user_version").fetchone()
+        files = [(kind, path) for kind in _READERS for path in parts_of(self._folder, kind)]
+        if version != _VERSION or not self._is_of_these(files):
+            self._begin_anew(files)
+        fresh = not self._sources()
+        for kind, path in files:
+            while self._read_chunk(kind, path):
+                pass
+        if fresh:
+            self._db.executescript(_INDEXES)
+
+    def _sources(self) -> dict[str, _Source]:
+        rows = self._db.execute("SELECT name, identity, offset, line FROM sources")
+        return {name: _Source(*rest) for name, *rest in rows}
+
+    def _is_of_these(self, files: Sequence[tuple[str, Path]]) -> bool:
+        """Whether what was read still stands where it was read, in every file."""
+        paths = {path.name: path for _, path in files}
+        for name, source in self._sources().items():
+            path = paths.get(name)
+            if path is None:
+                return False
+            with path.open("rb") as file:
+                if not _still_holds(file, source):
+                    return False
+        return True
+
+    def _begin_anew(self, files: Sequence[tuple[str, Path]]) -> None:
+        """Drop every table and make it empty; another process may have done it meanwhile."""
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            [version] = self._db.execute("PRAGMA user_version").fetchone()
+            if version != _VERSION or not self._is_of_these(files):
+                found = "SELECT name FROM sqlite_master WHERE type = 'table'"
+                for [name] in self._db.execute(found).fetchall():
+                    self._db.execute(f'DROP TABLE "{name}"')
+                for statement in _TABLES.split(";\n"):
+                    self._db.execute(statement)
+                # of the indexes, what reading itself looks up; the others are made at the end
+                for statement in _INDEXES.split(";\n"):
+                    if "rewards_ticket" in statement or "judgements_key" in statement:
+                        self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version = {_VERSION}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+
+    def _read_chunk(self, kind: str, path: Path) -> bool:
+        """Read the next lines of a file; whether there may be more."""
+        with path.open("rb") as file:
+            source = self._sources().get(path.name, _Source())
+            if file.seek(0, 2) == source.offset:
+                return False
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                source = self._sources().get(path.name, _Source(_identity(file)))
+                file.seek(source.offset)
+                lines = _whole_lines(file)
+                records = list(_decoded(path, lines, _READERS[kind].decode, source.line))
+                _READERS[kind].insert(self._db, records)
+                read = _Source(
+                    source.identity, source.offset + sum(map(len, lines)), source.line + len(lines)
+                )
+                self._db.execute(
+                    "INSERT OR REPLACE INTO sources VALUES (?, ?, ?, ?)", (path.name, *read)
+                )
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.execute("ROLLBACK")
+                raise
+        return bool(lines)
+
+
+def _identity(file: BinaryIO) -> str:
+    """What tells a file from another one that took its name."""
+    number = os.fstat(file.fileno()).st_ino
+    file.seek(0)
+    return f"{number} {sha256(file.readline(4096)).hexdigest()[:16]}"
+
+
+def _still_holds(file: BinaryIO, source: _Source) -> bool:
+    if _identity(file) != source.identity or file.seek(0, 2) < source.offset:
+        return False
+    file.seek(max(0, source.offset - 1))
+    return source.offset == 0 or file.read(1) == b"\n"
+
+
+def _whole_lines(file: BinaryIO) -> list[bytes]:
+    """The next lines that are complete, about 8 MiB of them."""
+    lines = file.readlines(_CHUNK_BYTES)
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()  # it is being written
+    return lines
+
+
+def _decoded(
+    path: Path, lines: Sequence[bytes], decode: Callable[[bytes], Any], before: int
+) -> Iterator[Any]:
+    for number, line in enumerate(lines, start=before + 1):
+        if line.endswith(INCOMPLETE):
+            continue
+        try:
+            yield decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}:{number}: is damaged: {error}") from None
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _outcome(outcome: Outcome) -> tuple[str, float | None, str | None, str]:
+    """Outcome, value, kind and reason, as the tables have them."""
+    match outcome:
+        case Score(value=value, why=why):
+            return "score", value, None, why
+        case Abstain(kind=kind, detail=why):
+            return "abstain", None, kind.value, why
+        case skipped:
+            return "skipped", None, None, skipped.why
+
+
+def _insert(db: sqlite3.Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    if rows:
+        marks = ", ".join("?" * len(rows[0]))
+        db.executemany(f"INSERT INTO {table} VALUES ({marks})", rows)  # noqa: S608 - of our own
+
+
+def _next(db: sqlite3.Connection, table: str, column: str) -> int:
+    found = db.execute(f"SELECT coalesce(max({column}), 0) FROM {table}").fetchone()  # noqa: S608
+    return int(found[0]) + 1
+
+
+def _add_rewards(db: sqlite3.Connection, records: Sequence[RewardRecord]) -> None:
+    rows, components, metrics, tickets = [], [], [], []
+    for row, record in enumerate(records, start=_next(db, "rewards", "row")):
+        rows.append(_reward_row(row, record))
+        if record.ticket:
+            tickets.append((record.ticket, row))
+        for name, outcome in record.reward.components.items():
+            detail = outcome.detail if isinstance(outcome, Score) else None
+            components.append((row, name, *_outcome(outcome), _json(detail) if detail else None))
+        metrics += [
+            (row, name, value) for name, value in record.reward.metrics.items() if value is not None
+        ]
+    _insert(db, "rewards", rows)
+    _insert(db, "components", components)
+    _insert(db, "metrics", metrics)
+    db.executemany("UPDATE rewards SET current = 0 WHERE ticket = ? AND row < ?", tickets)
+
+
+def _reward_row(row: int, record: RewardRecord) -> tuple[Any, ...]:
+    sample, reward = record.sample, record.reward
+    kept = record.response_chars is None
+    prompt = prompt_text(sample.prompt)
+    chat = None if isinstance(sample.prompt, str) else sample.prompt
+    messages = {"prompt": chat, "response": sample.response_messages}
+    has_messages = kept and any(each is not None for each in messages.values())
+    return (
+        row,
+        record.uid or None,
+        None if sample.id is None else str(sample.id),
+        record.ticket or None,
+        1,
+        sample.split,
+        sample.step,
+        None if sample.group is None else str(sample.group),
+        sample.data_source,
+        reward.value,
+        reward.policy,
+        reward.why,
+        record.trained_on,
+        record.substitute_from or None,
+        sample.response_tokens,
+        len(sample.response) if record.response_chars is None else record.response_chars,
+        record.submitted_at or None,
+        record.settled_at or None,
+        hash_of(prompt) if kept else prompt.removeprefix("sha256:") or None,
+        prompt if kept else None,
+        sample.response if kept else None,
+        _json(sample.ground_truth) if kept and sample.ground_truth is not None else None,
+        _json(sample.extra) if kept and sample.extra else None,
+        _json(messages) if has_messages else None,
+    )
+
+
+def _add_undone(db: sqlite3.Connection, records: Sequence[RewardRecord]) -> None:
+    _insert(db, "undone", [(each.uid, each.sample.step) for each in records if each.uid])
+
+
+def _add_stats(db: sqlite3.Connection, records: Sequence[StatsRecord]) -> None:
+    rows = [(each.at, each.hub, each.split, each.step, _json(each.stats)) for each in records]
+    _insert(db, "stats", rows)
+
+
+def _add_waits(db: sqlite3.Connection, records: Sequence[WaitRecord]) -> None:
+    for each in records:  # of a repeated step the last line counts
+        db.execute("INSERT OR REPLACE INTO waits VALUES (?, ?)", (each.step, each.exposed_s))
+        db.execute("DELETE FROM phases WHERE step = ?", (each.step,))
+        phases = [(each.step, phase.name, phase.began_at, phase.ended_at) for phase in each.phases]
+        _insert(db, "phases", phases)
+
+
+def _add_judgements(db: sqlite3.Connection, records: Sequence[JudgementLine]) -> None:
+    texts, rows, uids, attempts = [], [], [], []
+    for number, record in enumerate(records, start=_next(db, "judgements", "judgement")):
+        texts += _texts_of(record)
+        rows.append(_judgement_row(number, record))
+        uids += [(number, uid) for uid in record.uids]
+        for each in record.failed:
+            shown = (each.endpoint, each.status, each.latency_s, each.why, each.reply_sha256)
+            attempts.append((number, each.number, each.at, *shown))
+    db.executemany(
+        "INSERT INTO texts (sha256, body) VALUES (?, ?) ON CONFLICT (sha256) DO UPDATE"
+        " SET body = coalesce(body, excluded.body) WHERE body IS NULL",
+        texts,
+    )
+    text = "(SELECT text FROM texts WHERE sha256 = ?)"
+    of_key = "(SELECT request FROM judgements WHERE key = ? AND request IS NOT NULL LIMIT 1)"
+    marks = ", ".join("?" * 23)
+    db.executemany(
+        f"INSERT INTO judgements VALUES ({marks}, coalesce({text}, {of_key}), {text})",  # noqa: S608
+        rows,
+    )
+    _insert(db, "judgement_rows", uids)
+    db.executemany(f"INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, {text})", attempts)  # noqa: S608
+
+
+def _texts_of(record: JudgementLine) -> list[tuple[str, str | None]]:
+    """The texts that a line names, with their bodies where it has them."""
+    named = [(record.request_sha256, record.request), (record.reply_sha256, record.reply)]
+    named += [(each.reply_sha256, each.reply) for each in record.failed]
+    return [(digest, body) for digest, body in named if digest]
+
+
+def _judgement_row(number: int, record: JudgementLine) -> tuple[Any, ...]:
+    return (
+        number,
+        record.at,
+        record.judge,
+        record.component,
+        record.question,
+        record.vote,
+        record.key,
+        record.source,
+        *_outcome(record.outcome),
+        record.attempts,
+        record.hedges,
+        record.status or None,
+        record.endpoint or None,
+        record.model or None,
+        record.form or None,
+        record.latency_s,
+        record.queue_s,
+        record.prompt_tokens,
+        record.completion_tokens,
+        record.cost_usd,
+        record.request_sha256,
+        record.key,
+        record.reply_sha256,
+    )
+
+
+def _add_events(db: sqlite3.Connection, records: Sequence[EventLine]) -> None:
+    rows = []
+    for each in records:
+        named = [each.fields.get(name) for name in ("judge", "endpoint", "component")]
+        step = each.fields.get("step", each.step)
+        why = each.fields.get("why")
+        rows.append((each.at, each.kind, *named, step, why, _json(each.fields)))
+    _insert(db, "events", rows)
+
+
+def _add_opinions(db: sqlite3.Connection, records: Sequence[OpinionLine]) -> None:
+    """Of several opinions of one person on one row the last counts; one without `up` ends it."""
+    for each in records:
+        db.execute(
+            "DELETE FROM opinions WHERE row = ? AND uid IS ? AND who = ?",
+            (each.row, each.uid or None, each.who),
+        )
+        if each.up is not None:
+            shown = (each.row, each.uid or None, int(each.up), each.note, each.who, each.at)
+            _insert(db, "opinions", [shown])
+
+
+class _Reader(NamedTuple):
+    """How the lines of one kind of file are decoded, and inserted into the tables."""
+
+    decode: Callable[[bytes], Any]
+    insert: Callable[[sqlite3.Connection, Sequence[Any]], None]
+
+
+def _reader(kind: Any, insert: Callable[[sqlite3.Connection, Sequence[Any]], None]) -> _Reader:
+    return _Reader(msgspec.json.Decoder(kind).decode, insert)
+
+
+_READERS: Final = {
+    REWARDS: _reader(RewardRecord, _add_rewards),
+    JUDGEMENTS: _reader(JudgementLine, _add_judgements),
+    STATS: _reader(StatsRecord, _add_stats),
+    WAITS: _reader(WaitRecord, _add_waits),
+    EVENTS: _reader(EventLine, _add_events),
+    OPINIONS: _reader(OpinionLine, _add_opinions),
+    UNDONE: _reader(RewardRecord, _add_undone),
+}
+"""By the name of the file's first part."""

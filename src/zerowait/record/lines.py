@@ -1,0 +1,94 @@
+"""Files of JSON lines: appended to by several processes, read without a killed one's last half."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from zerowait.errors import DataError
+
+INCOMPLETE: Final = b"\x18\n"
+"""Ends a line of which only a part was written: the control character "cancel", which JSON text
+never holds unescaped."""
+
+
+class AppendOnlyFile:
+    """A file of lines, to which several processes may append.
+
+    On a full disk a part of a line may be written. The next `write`, by any process, first ends
+    that part with a mark, by which readers skip it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # readable too, to see how it ends
+        self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, line: bytes) -> None:
+        """Append a line; several, if there are newlines between them.
+
+        Raises:
+            OSError: not all of it was written; names the file.
+        """
+        left = memoryview(b"%b%b\n" % (b"" if self._is_whole() else INCOMPLETE, line))
+        try:
+            while left:
+                left = left[os.write(self._file, left) :]
+        except OSError as error:
+            error.filename = str(self._path)
+            raise
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _is_whole(self) -> bool:
+        size = os.fstat(self._file).st_size
+        return size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
+
+
+def parts_of(folder: Path, name: str) -> list[Path]:
+    """The files of a record of this kind, the oldest first.
+
+    >>> [part.name for part in parts_of(Path("nowhere"), "judgements.jsonl")]
+    []
+
+    Args:
+        folder: of the record.
+        name: of the first part, ``x.jsonl``; others are ``x.00002.jsonl``, ...
+    """
+    first = folder / name
+    numbered = re.compile(rf"{re.escape(first.stem)}\.[0-9]{{5,}}{re.escape(first.suffix)}")
+    others = [path for path in folder.glob(f"{first.stem}.*") if numbered.fullmatch(path.name)]
+    others.sort(key=lambda path: (len(path.name), path.name))
+    return [first, *others] if first.exists() else others
+
+
+def read_lines(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
+    """The number and the decoded value of each complete line."""
+    decoder = msgspec.json.Decoder(kind)
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.endswith(b"\n"):
+                    return  # the last line of a process that was killed while writing it
+                if line.endswith(INCOMPLETE):
+                    continue  # the caller got an OSError for this reward
+                try:
+                    yield number, decoder.decode(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                    raise DataError(f"{path}:{number}: is damaged: {error}") from None
+    except FileNotFoundError:
+        raise DataError(f"{path} does not exist: nothing was recorded there") from None
+
+
+def to_builtin(value: Any) -> Any:
+    """A value of numpy as Python's own, which data sets may hold; anything else as text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return str(value)
