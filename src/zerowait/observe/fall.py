@@ -199,7 +199,9 @@ def _in_words(before: Window, now: Window, steps: int) -> str:
     z = _z(_reward(before), _reward(now))
     moved = f"{_number(before.mean)} in {against} to {_number(now.mean)}"
     if abs(z) < 2.0:
-        return f"The reward went from {moved}, which is within chance ({abs(z):.1f} standard errors)."
+        return (
+            f"The reward went from {moved}, which is within chance ({abs(z):.1f} standard errors)."
+        )
     verb = "fell" if z < 0 else "rose"
     return f"The reward {verb} from {moved} ({min(abs(z), 999):.1f} standard errors)."
 
@@ -464,9 +466,7 @@ def _longer_responses(before: Window, now: Window) -> Cause:
     evidence = _Evidence()
     if before.length and now.length and now.length > 1.15 * before.length:
         falling = [
-            name
-            for name, z in sorted((_z_of(before, now, judged=False)).items())
-            if z <= -_SURE_Z
+            name for name, z in sorted((_z_of(before, now, judged=False)).items()) if z <= -_SURE_Z
         ]
         rising = [name for name, z in sorted(_z_of(before, now, judged=True).items()) if z >= -1.0]
         pleased = {
@@ -601,9 +601,7 @@ class _WindowReader:
             if part is None:
                 part = Part(judged=name in judged, by_length=self._by_length(inside, name))
             if row["outcome"] == "score":
-                part = msgspec.structs.replace(
-                    part, scored=row["n"], mean=row["mean"], sd=_sd(row)
-                )
+                part = msgspec.structs.replace(part, scored=row["n"], mean=row["mean"], sd=_sd(row))
             else:
                 part = msgspec.structs.replace(
                     part,

@@ -98,7 +98,7 @@ export function chart(into, { title, x, xLabel, series, format = number, onPick,
       }
       data.push(each.values);
       lines.push({
-        label: each.label, stroke, width: kind === "bars" ? 0 : each.dots ? 0 : 2, spanGaps: true,
+        label: each.label, stroke, width: kind === "bars" || (each.dots && !each.dash) ? 0 : 2, spanGaps: true,
         dash: each.dash ? [6, 4] : undefined,
         fill: kind === "bars" ? stroke : undefined,
         paths: kind === "bars" ? uPlot.paths.bars({ size: [0.8, 28] }) : each.dots && !each.dash ? () => null : undefined,
@@ -373,7 +373,7 @@ export function step(into, doc, { overview } = {}) {
   else if (fall.fell) parts.push(element("p", {}, "No single cause stands out: see the figures, and read the worst groups."));
   if (fall.changes.length) parts.push(element("details", { open: !fall.causes.length }, element("summary", {}, "All figures, the most surprising first"),
     table(["", fall.before ? `steps ${fall.before[0]} to ${fall.before[1]}` : "before", "here", "standard errors"],
-      fall.changes.map((each) => [each.name, unit(each.before, each.unit), unit(each.now, each.unit), each.z === null ? "–" : each.z.toFixed(1)]), "This step against the steps before")));
+      fall.changes.map((each) => [each.name, withUnit(each.before, each.unit), withUnit(each.now, each.unit), each.z === null ? "–" : each.z.toFixed(1)]), "This step against the steps before")));
   into.replaceChildren(...parts);
   if (doc.timeline) {
     const box = element("div");
@@ -389,7 +389,7 @@ function strength(value) {
   return `${words} (${value.toFixed(2)})`;
 }
 
-function unit(value, of) {
+function withUnit(value, of) {
   return of === "%" ? percent(value) : number(value);
 }
 

@@ -427,10 +427,7 @@ def rewards(run: Run) -> Rewards:
     others = run.rows(
         "SELECT DISTINCT split FROM rewards WHERE split <> :main AND current = 1 ORDER BY split"
     )
-    held_out = {
-        row["split"]: _band(run, "split = :split", split=row["split"])
-        for row in others
-    }
+    held_out = {row["split"]: _band(run, "split = :split", split=row["split"]) for row in others}
     return Rewards(train=train, held_out=held_out, falls=_drops(train)[:_FALLS_SHOWN])
 
 
@@ -863,7 +860,9 @@ def _timeline(run: Run, at: int) -> Timeline | None:
     """The times of the last step in this point that has any."""
     if run.axis.kind != "step":
         return None
-    found = run.rows(f"SELECT MAX(step) AS step FROM phases r WHERE {run.axis.inside(at)}")[0]["step"]
+    found = run.rows(f"SELECT MAX(step) AS step FROM phases r WHERE {run.axis.inside(at)}")[0][
+        "step"
+    ]
     if found is None:
         return None
     times: StepTimes = step_times(run.connection, found)

@@ -86,9 +86,7 @@ def _module() -> str:
 
 
 def _without_imports(name: str) -> str:
-    return "\n".join(
-        line for line in asset(name).splitlines() if not line.startswith("import {")
-    )
+    return "\n".join(line for line in asset(name).splitlines() if not line.startswith("import {"))
 
 
 def _library() -> str:
