@@ -88,12 +88,18 @@ CREATE INDEX IF NOT EXISTS rewards_ticket ON rewards (ticket) WHERE ticket IS NO
 CREATE INDEX IF NOT EXISTS rewards_step ON rewards (split, step, current);
 CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step);
 CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
-CREATE INDEX IF NOT EXISTS components_row ON components (row);
-CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind);
+CREATE INDEX IF NOT EXISTS rewards_source ON rewards (data_source);
+CREATE INDEX IF NOT EXISTS rewards_filters ON rewards
+  (row, current, split, step, data_source, value, prompt_group);
+CREATE INDEX IF NOT EXISTS components_filters ON components (row, component, outcome, kind, value);
+CREATE INDEX IF NOT EXISTS components_value ON components (component, value, row);
+CREATE INDEX IF NOT EXISTS components_kind ON components (kind, component, row);
 CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row);
 CREATE INDEX IF NOT EXISTS metrics_name ON metrics (name);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
 CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind);
+CREATE INDEX IF NOT EXISTS judgements_value ON judgements (judge, value);
+CREATE INDEX IF NOT EXISTS judgements_source ON judgements (source, judge);
 CREATE INDEX IF NOT EXISTS judgement_rows_uid ON judgement_rows (uid);
 CREATE INDEX IF NOT EXISTS judgement_rows_judgement ON judgement_rows (judgement);
 CREATE INDEX IF NOT EXISTS attempts_judgement ON attempts (judgement);

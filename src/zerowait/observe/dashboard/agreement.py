@@ -182,6 +182,16 @@ def anchors_file(index: sqlite3.Connection, judge: str, *, up: float, down: floa
     )
 
 
+def verdict_range(index: sqlite3.Connection, judge: str) -> dict[str, float | None]:
+    """The ``lowest`` and ``highest`` verdict that a judge gave; None without any."""
+    ends = {"lowest": "min", "highest": "max"}
+    query = "SELECT {}(value) FROM judgements WHERE judge = ?"
+    return {
+        name: index.execute(query.format(end), (judge,)).fetchone()[0]
+        for name, end in ends.items()
+    }
+
+
 def _rated_samples(index: sqlite3.Connection, judge: str) -> dict[int, list[bool]]:
     """The thumbs that each rated sample of a judge has, by row."""
     judged = (

@@ -15,6 +15,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from zerowait.errors import DataError
+from zerowait.observe.page.data import Run, document, open_run, point
 from zerowait.record import (
     EVENTS,
     JUDGEMENTS,
@@ -80,6 +81,8 @@ class WatchedRun:
         self._samples = _Reader(folder, "zerowait-dashboard-samples")
         self._views = _Reader(folder, "zerowait-dashboard-views")
         self._updated = _Opened(folder)
+        self._documents: dict[tuple[str, str | int], bytes] = {}
+        self._kept_version = ""
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -113,6 +116,40 @@ class WatchedRun:
             raise NotYetError(self._status.why)
         reader = self._views if long else self._samples
         return await reader.read(query)
+
+    async def view(self, name: str) -> bytes:
+        """The report's document ``name``, as JSON; made once for each state of the run.
+
+        Raises:
+            NotYetError: the index is not ready.
+            DataError: there is no such view.
+        """
+        return await self._kept(("view", name), lambda run: document(run, name))
+
+    async def point(self, at: int) -> bytes:
+        """What the report shows of one step, as JSON; likewise.
+
+        Raises:
+            NotYetError: the index is not ready.
+            DataError: the run has no such point.
+        """
+        return await self._kept(("point", at), lambda run: point(run, at))
+
+    async def _kept(
+        self, name: tuple[str, str | int], make: Callable[[Run], msgspec.Struct]
+    ) -> bytes:
+        version = self._status.version
+
+        def made(index: sqlite3.Connection) -> bytes:
+            if self._kept_version != version:
+                self._kept_version = version
+                self._documents.clear()
+            if name not in self._documents:
+                run = open_run(index, self._status.name)
+                self._documents[name] = msgspec.json.encode(make(run))
+            return self._documents[name]
+
+        return await self.read(made, long=True)
 
     async def rate(self, row: int, *, up: bool | None, note: str, who: str) -> None:
         """Append what a person thinks of a sample to ``opinions.jsonl``, and read it back.

@@ -19,6 +19,11 @@ _MOST_COUNTED: Final = 10_000
 _FEW: Final = 5_000
 """Up to so many matches of a condition on another table are looked up first, each by its row; of
 more matches some are near wherever the reading begins, so rows are read and tested in order."""
+_SETTLED: Final = frozenset({"score", "skipped"})
+_CURRENT: Final = "r.current = 1"
+_ROWS: Final = "rewards r INDEXED BY rewards_filters"
+"""The table by the index that has the columns of filters alone: a row itself is twenty times as
+long, because of its texts."""
 _BUDGET_S: Final = 0.2
 _COUNT_BUDGET_S: Final = 0.1
 _SORT_BUDGET_S: Final = 5.0
@@ -63,11 +68,13 @@ class _Condition(msgspec.Struct, frozen=True):
     """A condition on a sample that stands in other tables.
 
     Args:
+        found: a query that has a row for each match, without the way to the sample.
         rows: a query of the numbers of the rows that meet it.
-        met: whether ``r.row`` meets it, as an expression.
-        given: the parameters of either.
+        met: whether ``r`` meets it, as an expression.
+        given: the parameters of each of them.
     """
 
+    found: str
     rows: str
     met: str
     given: tuple[Any, ...]
@@ -97,25 +104,33 @@ def sample_page(
     Raises:
         DataError: `after` is no ``next``, or sorting so many samples takes too long.
     """
-    where, given = _where(index, wanted)
+    where = _where(index, wanted)
     if order in {"highest", "lowest"}:
-        rows, following = _sorted_rows(index, wanted, (where, given), order, after, limit)
+        query = _by_value(where, wanted, order, after)
+        rows, following = _sorted_rows(index, query, limit)
     else:
-        rows, following = _recorded_rows(index, (where, given), order, after, limit)
-    matches = _count(index, where, given) if after is None and not wanted.text else None
+        rows, following = _recorded_rows(index, where, order, after, limit)
+    matches = _count(index, where) if after is None and not wanted.text else None
     return {"samples": _summaries(index, rows), "next": following, "matches": matches}
 
 
-def _where(index: sqlite3.Connection, wanted: SampleFilter) -> tuple[str, list[Any]]:
-    """The SQL condition on ``rewards r``, and its parameters."""
-    terms, given = ["r.current = 1"], list[Any]()
+class _Sql(msgspec.Struct, frozen=True):
+    """A part of a query, and its parameters."""
+
+    text: str
+    given: list[Any]
+
+
+def _where(index: sqlite3.Connection, wanted: SampleFilter) -> _Sql:
+    """The condition on ``rewards r``."""
+    terms, given = [_CURRENT], list[Any]()
     for term, value in _own_terms(wanted):
         terms.append(term)
         given.append(value)
     if wanted.component is None and wanted.outcome in {"abstain", "score"}:
         terms.append(f"r.value IS {'NULL' if wanted.outcome == 'abstain' else 'NOT NULL'}")
     for condition in _conditions(wanted):
-        few = f"SELECT count(*) FROM (SELECT 1 FROM ({condition.rows}) LIMIT {_FEW + 1})"
+        few = f"SELECT count(*) FROM ({condition.found} LIMIT {_FEW + 1})"
         if index.execute(few, condition.given).fetchone()[0] <= _FEW:
             terms.append(f"r.row IN ({condition.rows})")
         else:
@@ -133,7 +148,7 @@ def _where(index: sqlite3.Connection, wanted: SampleFilter) -> tuple[str, list[A
         pattern = "%" + _escaped(wanted.text) + "%"
         terms.append("(r.response LIKE ? ESCAPE '\\' OR r.prompt LIKE ? ESCAPE '\\')")
         given += [pattern, pattern]
-    return " AND ".join(terms), given
+    return _Sql(" AND ".join(terms), given)
 
 
 def _own_terms(wanted: SampleFilter) -> Iterator[tuple[str, Any]]:
@@ -159,6 +174,7 @@ def _conditions(wanted: SampleFilter) -> Iterator[_Condition]:
     if given:
         terms = " AND ".join(given)
         yield _Condition(
+            f"SELECT 1 FROM judgements j WHERE {terms}",
             "SELECT s.row FROM judgements j JOIN judgement_rows b USING (judgement) "
             f"JOIN rewards s ON s.uid = b.uid WHERE {terms}",
             "EXISTS (SELECT 1 FROM judgement_rows b JOIN judgements j USING (judgement) "
@@ -177,13 +193,17 @@ def _of_components(wanted: SampleFilter) -> _Condition:
                 terms.append(term)
                 given.append(value)
     if wanted.outcome is not None:
-        settled = wanted.outcome in {"score", "abstain", "skipped"}
-        terms.append("c.outcome = ?" if settled else "c.kind = ?")
-        given.append(wanted.outcome)
+        if wanted.outcome == "abstain":
+            terms.append("c.kind > ''")  # only an abstention has a kind, and kinds have an index
+        else:
+            terms.append(f"c.{'outcome' if wanted.outcome in _SETTLED else 'kind'} = ?")
+            given.append(wanted.outcome)
     both = " AND ".join(terms)
     return _Condition(
+        f"SELECT 1 FROM components c WHERE {both}",
         f"SELECT c.row FROM components c WHERE {both}",
-        f"EXISTS (SELECT 1 FROM components c WHERE c.row = r.row AND {both})",
+        "EXISTS (SELECT 1 FROM components c INDEXED BY components_filters "
+        f"WHERE c.row = r.row AND {both})",
         tuple(given),
     )
 
@@ -196,7 +216,7 @@ def _escaped(text: str) -> str:
 
 def _recorded_rows(
     index: sqlite3.Connection,
-    where: tuple[str, Sequence[Any]],
+    where: _Sql,
     order: str,
     after: str | None,
     limit: int,
@@ -206,7 +226,9 @@ def _recorded_rows(
     Rows are read in windows that grow while they are fast, so that a condition that nearly no row
     meets costs many short queries instead of a long one.
     """
-    first, last = index.execute("SELECT min(row), max(row) FROM rewards").fetchone()
+    first, last = index.execute(
+        "SELECT (SELECT min(row) FROM rewards), (SELECT max(row) FROM rewards)"
+    ).fetchone()
     if first is None:
         return [], None
     newest = order == "newest"
@@ -219,10 +241,10 @@ def _recorded_rows(
         reach = edge + direction * window
         low, high = (reach, edge - 1) if newest else (edge + 1, reach)
         query = (
-            f"SELECT r.row FROM rewards r WHERE r.row BETWEEN ? AND ? AND {where[0]} "
+            f"SELECT r.row FROM {_ROWS} WHERE r.row BETWEEN ? AND ? AND {where.text} "
             f"ORDER BY r.row {'DESC' if newest else ''} LIMIT ?"
         )
-        rows = index.execute(query, (low, high, *where[1], limit - len(found)))
+        rows = index.execute(query, (low, high, *where.given, limit - len(found)))
         found += [row[0] for row in rows]
         if len(found) >= limit:
             return found, str(found[-1])
@@ -233,33 +255,51 @@ def _recorded_rows(
     return found, None if ended else str(edge)
 
 
-def _sorted_rows(  # noqa: PLR0913, PLR0917 - one query
-    index: sqlite3.Connection,
-    wanted: SampleFilter,
-    where: tuple[str, Sequence[Any]],
-    order: str,
-    after: str | None,
-    limit: int,
-) -> tuple[list[int], str | None]:
-    """Numbers of matching rows by reward or score, and where to go on."""
-    beyond, way = ("<", "DESC") if order == "highest" else (">", "ASC")
-    table, value, given = "rewards r", "r.value", list[Any]()
+def _by_value(where: _Sql, wanted: SampleFilter, order: str, after: str | None) -> _Sql:
+    """The query of matching rows with their values, by reward or by the component's score.
+
+    With nothing else to meet, values are read from the best on until the page is full. Otherwise
+    all that is found is sorted: far from every index's order, a match may be anywhere in it.
+    """
+    descends = order == "highest"
+    value, given = "r.value", list(where.given)
+    terms = f"{where.text} AND r.value IS NOT NULL"
+    source = "rewards r" if where.text == _CURRENT else _ROWS
     if wanted.component is not None:
-        table, value = "components k JOIN rewards r ON r.row = k.row", "k.value"
-        where = (f"k.component = ? AND {where[0]}", [wanted.component, *where[1]])
-    given += where[1]
-    term = f"{value} IS NOT NULL"
+        value = "k.value"
+        bounds = {"k.value >= ?": wanted.least, "k.value <= ?": wanted.most}
+        scores = {"k.component = ?": wanted.component} | {
+            term: bound for term, bound in bounds.items() if bound is not None
+        }
+        terms = " AND ".join(["k.value IS NOT NULL", *scores, where.text])
+        given = [*scores.values(), *where.given]
+        source = f"{_ROWS} CROSS JOIN components k INDEXED BY components_filters ON k.row = r.row"
+        if _is_of_component_alone(wanted):
+            source = "components k INDEXED BY components_value CROSS JOIN rewards r USING (row)"
     if after is not None:
         at, _, row = after.partition("@")
+        terms += f" AND ({value}, r.row) {'<' if descends else '>'} (?, ?)"
         given += [_finite(at), _whole(row)]
-        term = f"({value}, r.row) {beyond} (?, ?)"
-    query = (
-        f"SELECT r.row, {value} FROM {table} WHERE {where[0]} AND {term} "
-        f"ORDER BY {value} {way}, r.row {way} LIMIT ?"
+    way = "DESC" if descends else "ASC"
+    return _Sql(
+        f"SELECT r.row, {value} FROM {source} WHERE {terms} ORDER BY {value} {way}, r.row {way}",
+        given,
     )
+
+
+def _is_of_component_alone(wanted: SampleFilter) -> bool:
+    """Whether the filter narrows nothing but the component and its score."""
+    others = msgspec.structs.replace(wanted, component=None, least=None, most=None)
+    return others == SampleFilter()
+
+
+def _sorted_rows(
+    index: sqlite3.Connection, query: _Sql, limit: int
+) -> tuple[list[int], str | None]:
+    """The first rows of a query by value, and where to go on."""
     with _within(index, _SORT_BUDGET_S):
         try:
-            rows = index.execute(query, (*given, limit)).fetchall()
+            rows = index.execute(f"{query.text} LIMIT ?", (*query.given, limit)).fetchall()
         except sqlite3.OperationalError as error:
             if "interrupted" not in str(error):
                 raise
@@ -284,12 +324,12 @@ def _finite(text: str) -> float:
         raise DataError(f"no page begins after {text[:40]!r}") from None
 
 
-def _count(index: sqlite3.Connection, where: str, given: Sequence[Any]) -> int | None:
+def _count(index: sqlite3.Connection, where: _Sql) -> int | None:
     """How many samples match, one more than 10,000 standing for more; None if it takes long."""
-    query = f"SELECT count(*) FROM (SELECT 1 FROM rewards r WHERE {where} LIMIT ?)"
+    query = f"SELECT count(*) FROM (SELECT 1 FROM {_ROWS} WHERE {where.text} LIMIT ?)"
     with _within(index, _COUNT_BUDGET_S):
         try:
-            found: int = index.execute(query, (*given, _MOST_COUNTED + 1)).fetchone()[0]
+            found: int = index.execute(query, (*where.given, _MOST_COUNTED + 1)).fetchone()[0]
         except sqlite3.OperationalError as error:
             if "interrupted" not in str(error):
                 raise
@@ -438,15 +478,21 @@ def choices(index: sqlite3.Connection) -> Mapping[str, Any]:
     def names(query: str) -> list[str]:
         return [each[0] for each in index.execute(query) if each[0] not in {None, ""}]
 
-    steps = index.execute("SELECT min(step), max(step) FROM rewards").fetchone()
+    splits = names(_distinct("rewards", "split"))
+    ends = [
+        index.execute(f"SELECT {end}(step) FROM rewards WHERE split = ?", (split,)).fetchone()[0]
+        for split in splits
+        for end in ("min", "max")  # one aggregate a query, which an index answers at once
+    ]
+    steps = [step for step in ends if step is not None]
     return {
-        "splits": names(_distinct("rewards", "split")),
+        "splits": splits,
         "data_sources": names(_distinct("rewards", "data_source")),
         "components": names(_distinct("components", "component")),
         "kinds": names(_distinct("components", "kind")),
         "judges": names(_distinct("judgements", "judge")),
         "sources": names(_distinct("judgements", "source")),
-        "steps": {"first": steps[0], "last": steps[1]},
+        "steps": {"first": min(steps, default=None), "last": max(steps, default=None)},
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -17,7 +18,7 @@ from aiohttp import hdrs, web
 
 from zerowait.errors import ConfigError, DataError
 from zerowait.observe.dashboard.access import LOGIN_PATH, Admission, DashboardSettings, PageHandler
-from zerowait.observe.dashboard.agreement import agreement, anchors_file
+from zerowait.observe.dashboard.agreement import agreement, anchors_file, verdict_range
 from zerowait.observe.dashboard.runs import NotYetError, WatchedRun
 from zerowait.observe.dashboard.samples import (
     Order,
@@ -34,10 +35,18 @@ _LARGEST_BODY_BYTES: Final = 64 * 2**10
 _LONGEST_NOTE_CHARS: Final = 2000
 _LONGEST_NAME_CHARS: Final = 100
 _MOST_AT_ONCE: Final = 200
-_PAGE: Final = files("zerowait.observe.dashboard") / "page"
 _PICTURE: Final = re.compile(r"[0-9a-f]{64}\.(png|jpg|jpeg|gif|webp)")
 _TYPES: Final = {".css": "text/css", ".html": "text/html", ".js": "text/javascript"}
-_STATIC: Final = ("app.js", "browser.js", "dashboard.css", "elements.js", "overview.js")
+_OWN: Final = files("zerowait.observe.dashboard") / "page"
+_REPORT: Final = files("zerowait.observe.page")
+_STATIC: Final = {
+    **{
+        name: _OWN / name
+        for name in ("address.js", "app.js", "browser.js", "dashboard.css", "overview.js")
+    },
+    **{name: _REPORT / name for name in ("charts.js", "page.css")},
+    **{name: _REPORT / "uplot" / name for name in ("uPlot.iife.min.js", "uPlot.min.css")},
+}
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 
 
@@ -67,18 +76,18 @@ class _Handlers:
 
     async def page(self, request: web.Request) -> web.StreamResponse:
         del request
-        return _file("dashboard.html")
+        return _file(_OWN / "dashboard.html")
 
     async def login_page(self, request: web.Request) -> web.StreamResponse:
         del request
-        return _file("login.html")
+        return _file(_OWN / "login.html")
 
     async def log_in(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
         return self._admission.log_in(str(form.get("token", "")))
 
     async def static(self, request: web.Request) -> web.StreamResponse:
-        return _file(request.match_info["name"])
+        return _file(_STATIC[request.match_info["name"]])
 
     async def runs(self, request: web.Request) -> web.StreamResponse:
         del request
@@ -91,6 +100,16 @@ class _Handlers:
 
     async def choices(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._run(request).read(choices))
+
+    async def view(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._run(request).view(request.match_info["name"]))
+
+    async def point(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._run(request).point(int(request.match_info["at"])))
+
+    async def verdicts(self, request: web.Request) -> web.StreamResponse:
+        query = partial(verdict_range, judge=request.query.get("judge", ""))
+        return _json(await self._run(request).read(query, long=True))
 
     async def samples(self, request: web.Request) -> web.StreamResponse:
         given = {name: value for name, value in request.query.items() if value}
@@ -193,20 +212,21 @@ class _Number(msgspec.Struct):
 
 
 def _json(result: Any) -> web.Response:
-    return web.Response(body=_encode(result), content_type="application/json")
+    body = result if isinstance(result, bytes) else _encode(result)
+    return web.Response(body=body, content_type="application/json")
 
 
-def _file(name: str) -> web.Response:
+def _file(file: Traversable) -> web.Response:
     return web.Response(
-        body=(_PAGE / name).read_bytes(),
-        content_type=_TYPES[Path(name).suffix],
+        body=file.read_bytes(),
+        content_type=_TYPES[Path(file.name).suffix],
         charset="utf-8",
         headers={hdrs.CACHE_CONTROL: "no-cache"},
     )
 
 
 def _application(runs: Sequence[WatchedRun], settings: DashboardSettings) -> web.Application:
-    admission = Admission(settings.token, static=frozenset({"/page/dashboard.css"}))
+    admission = Admission(settings.token, static=frozenset({"/page/page.css", "/page/dashboard.css"}))
     handlers = _Handlers(runs, admission)
     app = web.Application(
         client_max_size=_LARGEST_BODY_BYTES,
@@ -221,7 +241,10 @@ def _application(runs: Sequence[WatchedRun], settings: DashboardSettings) -> web
             web.post(LOGIN_PATH, handlers.log_in),
             web.get(f"/page/{{name:{names}}}", handlers.static),
             web.get("/api/runs", handlers.runs),
+            web.get(f"{of_run}/views/{{name:[a-z]+}}", handlers.view),
+            web.get(f"{of_run}/points/{{at:-?[0-9]{{1,15}}}}", handlers.point),
             web.get(f"{of_run}/choices", handlers.choices),
+            web.get(f"{of_run}/verdicts", handlers.verdicts),
             web.get(f"{of_run}/samples", handlers.samples),
             web.get(f"{of_run}/samples/{{row:[0-9]{{1,15}}}}/group", handlers.group),
             web.get(f"{of_run}/agreement", handlers.agreement),

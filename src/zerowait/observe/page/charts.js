@@ -17,11 +17,11 @@ const drawn = new Set();
 export function element(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "onclick") made.addEventListener("click", value);
+    if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
     else if (value === true) made.setAttribute(name, "");
     else if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
   }
-  made.append(...children.filter((child) => child !== null && child !== undefined).map(
+  made.append(...children.flat().filter((child) => child !== null && child !== undefined).map(
     (child) => (child instanceof Node ? child : document.createTextNode(String(child)))));
   return made;
 }

@@ -1,6 +1,7 @@
 // The dashboard's frame: which view of which runs is shown, and what is new in them.
 
-import { address, asked, element, place } from "./elements.js";
+import { element, watchPage } from "./charts.js";
+import { address, asked, place } from "./address.js";
 import { showPeople, showSamples } from "./browser.js";
 import { showOverview } from "./overview.js";
 
@@ -28,11 +29,11 @@ function showFrame() {
       ),
     ),
   );
-  document.getElementById("runs").replaceChildren(...runChoice(view, given, number));
+  document.getElementById("runs").replaceChildren(...runChoice(view, number));
 }
 
 /** The choice of a run, where there are several and the view shows one. */
-function runChoice(view, given, number) {
+function runChoice(view, number) {
   if (runs.length < 2 || view === "overview") return [];
   const choose = (event) => {
     location.hash = address(view, { run: event.target.value });
@@ -90,4 +91,5 @@ function said(all) {
 }
 
 addEventListener("hashchange", showPlace);
+watchPage();
 watch();

@@ -1,6 +1,7 @@
 // The sample browser: filters, pages of samples, a group's responses side by side, thumbs.
 
-import { address, asked, element, place, shown } from "./elements.js";
+import { element, number } from "./charts.js";
+import { address, asked, place, thumb } from "./address.js";
 
 const FILTERS = [
   ...["text", "split", "step", "data_source", "component", "outcome", "least", "most"],
@@ -83,14 +84,14 @@ function filterForm(choices, given) {
 }
 
 function field(label, name, attributes) {
-  return element("label", { class: name }, label, element("input", { name, ...attributes }));
+  return element("label", { "data-field": name }, label, element("input", { name, ...attributes }));
 }
 
 function choice(label, name, values, first = "all") {
   if (values.length === 0) return null;
   const options = values.map((value) => element("option", { value }, WORDS[value] ?? value));
   const all = element("option", { value: "" }, first);
-  return element("label", { class: name }, label, element("select", { name }, all, options));
+  return element("label", { "data-field": name }, label, element("select", { name }, all, options));
 }
 
 /** The filter as the address says; a field that is being edited is left alone. */
@@ -226,19 +227,17 @@ class SampleList {
 
 function rewardBadge(sample) {
   if (sample.value === null) return element("b", { class: "value abstained" }, "abstained");
-  return element("b", { class: "value" }, shown(sample.value));
+  return element("b", { class: "value" }, number(sample.value));
 }
 
 function outcomeBadge(outcome) {
-  const said = outcome.outcome === "score" ? shown(outcome.value) : (outcome.kind ?? outcome.outcome);
+  const said = outcome.outcome === "score" ? number(outcome.value) : (outcome.kind ?? outcome.outcome);
   return element("span", { class: `badge ${outcome.outcome}` }, `${outcome.component} ${said}`);
 }
 
 function thumbsOf(opinions) {
   if (!opinions?.length) return null;
-  const all = opinions.map((opinion) => (opinion.up ? "👍" : "👎")).join("");
-  const said = opinions.map((opinion) => (opinion.up ? "up" : "down")).join(", ");
-  return element("span", { role: "img", "aria-label": `thumbs: ${said}` }, all);
+  return element("span", {}, opinions.map((opinion) => thumb(opinion.up)));
 }
 
 // ---------------------------------------------------------------- a group, side by side
@@ -246,7 +245,7 @@ function thumbsOf(opinions) {
 class GroupPanel {
   constructor(run) {
     this.run = run;
-    this.element = element("section", { class: "panel", "aria-label": "Sample", hidden: true });
+    this.element = element("section", { class: "sample", "aria-label": "Sample", hidden: true });
     this.element.addEventListener("keydown", (event) => {
       if (event.key === "Escape") this.leave();
     });
@@ -267,8 +266,10 @@ class GroupPanel {
       this.element.replaceChildren(element("p", { role: "alert" }, error.message));
     }
     this.element.hidden = false;
-    this.element.querySelector("h2")?.focus();
-    this.element.querySelector("article.chosen")?.scrollIntoView({ block: "nearest" });
+    const narrow = matchMedia("(max-width: 800px)").matches;
+    this.element.querySelector("h2")?.focus({ preventScroll: !narrow });
+    const chosen = this.element.querySelector("article.chosen");
+    if (chosen) chosen.parentElement.scrollLeft = chosen.offsetLeft - chosen.parentElement.offsetLeft;
   }
 
   leave() {
@@ -295,6 +296,7 @@ class GroupPanel {
         {},
         element("h2", { tabindex: "-1" }, title),
         element("p", {}, where.filter(Boolean).join(" · ")),
+        element("label", {}, "Your name ", nameInput(() => this.draw(group, row))),
         blindChoice(() => this.draw(group, row)),
         element("button", { class: "close", onclick: () => this.leave() }, "Close"),
       ),
@@ -302,7 +304,7 @@ class GroupPanel {
       one.ground_truth === null ? "" : block("Ground truth", one.ground_truth),
       element(
         "div",
-        { class: "responses", tabindex: several ? "0" : null, "aria-label": "Responses" },
+        { class: "responses", tabindex: several ? "0" : null, role: "group", "aria-label": "Responses" },
         group.samples.map((sample) => new Response(this.run, sample, sample.row === row).element),
       ),
       group.left_out ? element("p", {}, `${group.left_out} more are not shown.`) : "",
@@ -327,6 +329,21 @@ function blindChoice(redraw) {
   return element("label", { class: "blind" }, box, " Hide verdicts until I have rated");
 }
 
+/** Who rates: opinions of several people on one sample are kept apart. */
+function myName() {
+  return localStorage.getItem("zerowait-who") ?? "";
+}
+
+function nameInput(redraw) {
+  const input = element("input", { name: "who", maxlength: "100", autocomplete: "nickname" });
+  input.value = myName();
+  input.addEventListener("change", () => {
+    localStorage.setItem("zerowait-who", input.value.trim());
+    redraw();
+  });
+  return input;
+}
+
 class Response {
   constructor(run, sample, chosen) {
     this.run = run;
@@ -335,14 +352,12 @@ class Response {
     this.element = element("article", { class: chosen ? "chosen" : "", "aria-labelledby": name });
     this.heading = element("h3", { id: name }, `Response ${sample.row}`);
     this.note = element("input", { name: "note", maxlength: "2000", placeholder: "optional" });
-    this.who = element("input", { name: "who", maxlength: "100", autocomplete: "nickname" });
-    this.who.value = localStorage.getItem("zerowait-who") ?? "";
     this.said = element("p", { role: "status" });
     this.draw();
   }
 
   mine() {
-    return this.sample.opinions.find((opinion) => (opinion.who ?? "") === this.who.value.trim());
+    return this.sample.opinions.find((opinion) => (opinion.who ?? "") === myName());
   }
 
   draw() {
@@ -360,7 +375,7 @@ class Response {
   }
 
   thumbs(mine) {
-    const button = (up, sign, name) =>
+    const button = (up, name) =>
       element(
         "button",
         {
@@ -370,7 +385,7 @@ class Response {
           "aria-label": `${name}, response ${this.sample.row}`,
           onclick: () => this.rate(mine?.up === up ? null : up),
         },
-        sign,
+        thumb(up),
       );
     const save = element("button", { disabled: !mine }, "Save note");
     return element(
@@ -382,10 +397,9 @@ class Response {
           if (mine) this.rate(mine.up);
         },
       },
-      button(true, "👍", "Thumb up"),
-      button(false, "👎", "Thumb down"),
+      button(true, "Thumb up"),
+      button(false, "Thumb down"),
       element("label", {}, "Note ", this.note),
-      element("label", {}, "Your name ", this.who),
       save,
       this.said,
       this.others(),
@@ -396,14 +410,13 @@ class Response {
     const all = this.sample.opinions.map((opinion) => {
       const who = opinion.who ? `${opinion.who}: ` : "";
       const note = opinion.note ? ` ${opinion.note}` : "";
-      return element("li", {}, `${who}${opinion.up ? "👍" : "👎"}${note}`);
+      return element("li", {}, who, thumb(opinion.up), note);
     });
     return all.length ? element("ul", { "aria-label": "Opinions" }, all) : null;
   }
 
   async rate(up) {
     const pressed = document.activeElement?.className;
-    localStorage.setItem("zerowait-who", this.who.value.trim());
     try {
       const answer = await asked(`/api/runs/${this.run}/opinions`, {
         method: "POST",
@@ -412,7 +425,7 @@ class Response {
           row: this.sample.row,
           up,
           note: up === null ? "" : this.note.value,
-          who: this.who.value,
+          who: myName(),
         }),
       });
       this.sample.opinions = answer.opinions;
@@ -438,7 +451,7 @@ function verdicts(sample) {
       "tr",
       { class: each.outcome },
       element("th", { scope: "row" }, each.component),
-      element("td", {}, each.outcome === "score" ? shown(each.value) : (each.kind ?? each.outcome)),
+      element("td", {}, each.outcome === "score" ? number(each.value) : (each.kind ?? each.outcome)),
       element("td", {}, each.why ?? ""),
     ),
   );
@@ -452,7 +465,7 @@ function verdicts(sample) {
       element("tbody", {}, rows),
     ),
     sample.trained_on !== null && sample.trained_on !== sample.value
-      ? element("p", {}, `Trained on ${shown(sample.trained_on)}, a substitute.`)
+      ? element("p", {}, `Trained on ${number(sample.trained_on)}, a substitute.`)
       : "",
     ...sample.judgements.map(judgementDetails),
     sample.extra && sample.extra !== "{}" ? folded("Further columns", textOf(pretty(sample.extra))) : "",
@@ -460,12 +473,12 @@ function verdicts(sample) {
 }
 
 function judgementDetails(judgement) {
-  const verdict = judgement.outcome === "score" ? shown(judgement.value) : judgement.kind;
+  const verdict = judgement.outcome === "score" ? number(judgement.value) : judgement.kind;
   const facts = [
     WORDS[judgement.source] ?? judgement.source,
     judgement.model,
-    judgement.latency_s ? `${shown(judgement.latency_s, 2)} s` : null,
-    judgement.queue_s ? `${shown(judgement.queue_s, 2)} s in the queue` : null,
+    judgement.latency_s ? `${number(judgement.latency_s, 2)} s` : null,
+    judgement.queue_s ? `${number(judgement.queue_s, 2)} s in the queue` : null,
     judgement.attempts > 1 ? `${judgement.attempts} attempts` : null,
     judgement.hedges ? `${judgement.hedges} hedged` : null,
     judgement.cost_usd ? `$${judgement.cost_usd.toPrecision(3)}` : null,
@@ -554,7 +567,7 @@ export async function showPeople(main, given) {
     const query = new URLSearchParams(new FormData(form));
     const found = await asked(`/api/runs/${run}/agreement?${query}`);
     const input = threshold.querySelector("input");
-    input.placeholder = shown(found.threshold);
+    input.placeholder = number(found.threshold);
     result.replaceChildren(...agreementOf(run, found));
   };
   const tried = () => refresh().catch((error) => result.replaceChildren(error.message));
@@ -595,9 +608,9 @@ function agreementOf(run, found) {
       "dl",
       { class: "figures" },
       figure("Opinions", total),
-      figure("Accuracy", shown(found.accuracy)),
-      figure("Cohen's kappa", shown(found.kappa)),
-      figure("Threshold", shown(found.threshold)),
+      figure("Accuracy", number(found.accuracy)),
+      figure("Cohen's kappa", number(found.kappa)),
+      figure("Threshold", number(found.threshold)),
       figure("Without a score", found.without_score),
     ),
     element(
@@ -608,8 +621,8 @@ function agreementOf(run, found) {
       element(
         "tbody",
         {},
-        row("person: 👍", confusion.both_good, confusion.only_person),
-        row("person: 👎", confusion.only_score, confusion.both_bad),
+        row([thumb(true), " person"], confusion.both_good, confusion.only_person),
+        row([thumb(false), " person"], confusion.only_score, confusion.both_bad),
       ),
     ),
     found.disagreements.length ? element("h2", {}, "Where they differ") : "",
@@ -623,7 +636,9 @@ function agreementOf(run, found) {
           element(
             "a",
             { href: address("samples", { run, row: each.row }) },
-            `row ${each.row}: ${each.up ? "👍" : "👎"}, score ${shown(each.value)}`,
+            `row ${each.row}: `,
+            thumb(each.up),
+            `, score ${number(each.value)}`,
           ),
         ),
       ),
@@ -638,7 +653,7 @@ function figure(name, value) {
 function anchorsForm(run, choices) {
   if (choices.judges.length === 0) return "";
   const said = element("p", { role: "status" });
-  const range = choices.verdicts;
+  const range = {};
   const judge = element(
     "select",
     { name: "judge" },
@@ -646,11 +661,13 @@ function anchorsForm(run, choices) {
   );
   const up = element("input", { name: "up", type: "number", step: "any", required: true });
   const down = element("input", { name: "down", type: "number", step: "any", required: true });
-  const fillRange = () => {
-    [down.value, up.value] = range[judge.value] ?? ["", ""];
+  // the lowest and highest verdict so far; a judge that never gave its best needs another number
+  const fillRange = async () => {
+    range[judge.value] ??= await asked(`/api/runs/${run}/verdicts?judge=${encodeURIComponent(judge.value)}`);
+    [down.value, up.value] = [range[judge.value].lowest ?? "", range[judge.value].highest ?? ""];
   };
   judge.addEventListener("change", fillRange);
-  fillRange();
+  fillRange().catch((error) => said.replaceChildren(error.message));
   const form = element(
     "form",
     { class: "anchors" },
@@ -661,8 +678,8 @@ function anchorsForm(run, choices) {
       "A file for judges.NAME.anchors: the rated samples with the verdict they should get, by which the judge's drift is measured from then on.",
     ),
     element("label", {}, "Judge ", judge),
-    element("label", {}, "Verdict for 👍 ", up),
-    element("label", {}, "Verdict for 👎 ", down),
+    element("label", {}, "Verdict for a thumb up ", up),
+    element("label", {}, "Verdict for a thumb down ", down),
     element("button", {}, "Download anchors"),
     said,
   );

@@ -1,23 +1,4 @@
-// Elements of the page, made without HTML: every text of a record is a text node, and stays text.
-
-/** An element; attributes that begin with "on" are listeners, null and false ones are left out. */
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) {
-    if (value === null || value === undefined || value === false) continue;
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (key === "value") made.value = value;
-    else made.setAttribute(key, value === true ? "" : String(value));
-  }
-  made.append(...children.flat(2).filter((child) => child !== null && child !== undefined));
-  return made;
-}
-
-/** A number as people read it; a dash for none, which is never 0. */
-export function shown(value, digits = 3) {
-  if (value === null || value === undefined) return "–";
-  return Number.isInteger(value) ? String(value) : Number(value).toFixed(digits);
-}
+// What the views of the dashboard share: questions to the server, and the page's address.
 
 /** The server's answer as JSON; an Error with the server's own words otherwise. */
 export async function asked(path, options = {}) {
@@ -37,6 +18,20 @@ export async function asked(path, options = {}) {
 export function place() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
   return { view: path || "overview", given: new URLSearchParams(query) };
+}
+
+/** A drawing of a thumb: not every machine has a font with one. */
+export function thumb(up) {
+  const NS = "http://www.w3.org/2000/svg";
+  const picture = document.createElementNS(NS, "svg");
+  picture.setAttribute("viewBox", "0 0 24 24");
+  picture.setAttribute("class", up ? "thumb up" : "thumb down");
+  picture.setAttribute("role", "img");
+  picture.setAttribute("aria-label", up ? "thumb up" : "thumb down");
+  const path = document.createElementNS(NS, "path");
+  path.setAttribute("d", "M2 10h4.5v11H2zM8.5 20.5V10l4-8.2c1.7 0 2.8 1.2 2.8 2.9V9h5c1.3 0 2.2 1.2 2 2.4l-1.5 7.6c-.2 1.2-1.2 2-2.4 2h-7.5c-.9 0-1.7-.2-2.4-.5z");
+  picture.append(path);
+  return picture;
 }
 
 /** The address of a view; empty parameters are left out. */
