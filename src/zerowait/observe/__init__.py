@@ -1,5 +1,6 @@
-"""Reports on a run: its records summed up in tables and a page."""
+"""Reports on a run: its record summed up in tables and a page."""
 
+from zerowait.observe.page.page import write_page
 from zerowait.observe.report import (
     Report,
     alarms,
@@ -7,7 +8,6 @@ from zerowait.observe.report import (
     comparison,
     read_report,
     traffic,
-    write_page,
 )
 from zerowait.observe.steps import StepSummary, summarise
 

@@ -51,7 +51,8 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
         """SQL condition: whether a row of ``rewards r`` is in the points from `first` to `end`.
 
         Args:
-            first: the first point. end: the one behind the last.
+            first: the first point.
+            end: the one behind the last.
         """
         return f"({self.column} >= {int(first)} AND {self.column} < {int(end)})"
 
@@ -59,8 +60,8 @@ class Axis(msgspec.Struct, frozen=True, kw_only=True):
 def find_axis(connection: sqlite3.Connection) -> Axis:
     """The axis for a run's index."""
     splits = connection.execute(
-        "SELECT split, COUNT(*) AS n, MIN(step) AS first, MAX(step) AS last, MIN(row) AS first_row, "
-        "MAX(row) AS last_row FROM rewards WHERE current = 1 GROUP BY split "
+        "SELECT split, COUNT(*) AS n, MIN(step) AS first, MAX(step) AS last, "
+        "MIN(row) AS first_row, MAX(row) AS last_row FROM rewards WHERE current = 1 GROUP BY split "
         "ORDER BY split <> 'train', n DESC"
     ).fetchall()
     if not splits:

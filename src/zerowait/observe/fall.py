@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
-from statistics import median
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -392,8 +391,8 @@ def _judge_drift(before: Window, now: Window) -> Cause:
     return evidence.cause(
         "judge_drift",
         "The judge's scale moved: the same responses get other verdicts",
-        "Pin the judge's model or snapshot, and measure its anchors (docs/how-to/audit-a-judge.md); "
-        "compare a reply of this step with one of the steps before.",
+        "Pin the judge's model or snapshot, and measure its anchors "
+        "(docs/how-to/audit-a-judge.md); compare a reply of this step with one of the steps before.",
     )
 
 
@@ -550,7 +549,8 @@ class _WindowReader:
         inside = f"r.current = 1 AND r.split = :split AND {self._axis.between(first, end)}"
         whole = self._rows(
             "SELECT COUNT(*) AS rows, COUNT(value) AS scored, AVG(value) AS mean, "
-            "AVG(value * value) AS square, AVG(COALESCE(response_tokens, response_chars)) AS length "
+            "AVG(value * value) AS square, "
+            "AVG(COALESCE(response_tokens, response_chars)) AS length "
             f"FROM rewards r WHERE {inside}"
         )[0]
         equal = self._rows(

@@ -18,8 +18,8 @@ import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
-from zerowait.observe.fall import Fall, explain_fall
 from zerowait.observe.axis import Axis, find_axis
+from zerowait.observe.fall import Fall, explain_fall
 from zerowait.observe.timeline import StepTimes, step_times
 from zerowait.rank_statistics import rank_correlation
 
@@ -189,7 +189,8 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
     """How one number goes with another over rows of the run.
 
     Args:
-        x, y: their names. dots: a sample of the rows. means: mean `y` in bins of `x`, ``[x, y, n]``.
+        x, y: their names. dots: a sample of the rows.
+        means: mean `y` in bins of `x`, ``[x, y, n]``.
         rho: Spearman's rank correlation over the dots; None where one of them has one value.
     """
 
@@ -283,19 +284,19 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ADVICE: Final[dict[str, str]] = {
-    "all_equal": "No gradient comes of this step. Look at one group below: are the responses right, "
-    "or is the rule blind? Use harder prompts, or a finer rule or rubric.",
-    "saturated": "If responses are right, use harder prompts. If they are not, the rule or judge is "
-    "too easy to please: read the best group's replies.",
-    "not_finite": "A function of yours divides by zero or takes the logarithm of nothing: its reply "
-    "is in the abstentions. Return a finite number, or raise an exception.",
+    "all_equal": "No gradient comes of this step. Look at one group: are the responses right, or "
+    "is the rule blind? Use harder prompts, or a finer rule or rubric.",
+    "saturated": "If responses are right, use harder prompts. If they are not, the rule or judge "
+    "is too easy to please: read the best group's replies.",
+    "not_finite": "A function of yours divides by zero or takes the logarithm of nothing: its "
+    "reply is in the abstentions. Return a finite number, or raise an exception.",
     "bimodal_length": "Read a short and a long response of this step: refusals, or cut-off ones, "
     "often make the second peak.",
-    "judge_disagrees": "Read the worst groups with the judge's replies: does the rubric reward style "
-    "over the right answer? Give the judge the reference, or gate it by the rule.",
+    "judge_disagrees": "Read the worst groups with the judge's replies: does the rubric reward "
+    "style over the right answer? Give the judge the reference, or gate it by the rule.",
     "mean_jump": "Select the step on the curve: the panel says what changed.",
-    "abstains_by_length": "Raise max_tokens and the timeout of the judge, or its prompt's limit, so "
-    "that long responses are judged as often as short ones.",
+    "abstains_by_length": "Raise max_tokens and the timeout of the judge, or its prompt's limit, "
+    "so that long responses are judged as often as short ones.",
     "abstains_by_score": "Read the failed replies: responses that make the judge fail must not be "
     "worth more than a bad verdict. Set on_failure for this kind.",
 }
@@ -416,7 +417,7 @@ def _failures(run: Run) -> list[Failure]:
         limit=_REASONS_SHOWN,
     )
     return [
-        Failure(kind=row["kind"] or "", why=shortened(row["why"] or "", 300), count=row["n"])
+        Failure(kind=row["kind"] or "", why=shortened(row["why"], 300) or "", count=row["n"])
         for row in found
     ]
 

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import base64
 import html
+import time
+from contextlib import closing
 from datetime import UTC, datetime
 from functools import cache
 from hashlib import sha256
 from importlib import resources
+from pathlib import Path
 from string import Template
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
-from zerowait.observe.page.data import VIEWS, Point, Run, document, point, points_by_interest
+from zerowait.observe.page.data import (
+    VIEWS,
+    Point,
+    Run,
+    document,
+    open_run,
+    point,
+    points_by_interest,
+)
+from zerowait.record import open_index
 
 POINT_BYTES: Final = 700_000
 """How much of the page the steps' panels may take; further steps have theirs without groups."""
@@ -78,6 +90,21 @@ def render(run: Run, now: float) -> str:
         library=library,
         code=code,
     )
+
+
+def write_page(folder: Path, page: BinaryIO) -> None:
+    """Write the page about the record in `folder`.
+
+    Args:
+        folder: of the record.
+        page: a binary file.
+
+    Raises:
+        DataError: nothing was recorded there, or a line of it is damaged.
+    """
+    with closing(open_index(folder)) as index:
+        run = open_run(index, folder.resolve().name)
+        page.write(render(run, time.time()).encode("utf-8", "replace"))
 
 
 def _module() -> str:
