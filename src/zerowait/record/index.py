@@ -90,8 +90,9 @@ CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step);
 CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
 CREATE INDEX IF NOT EXISTS rewards_source ON rewards (data_source);
 CREATE INDEX IF NOT EXISTS rewards_filters ON rewards
-  (row, current, split, step, data_source, value, prompt_group);
+  (row, current, split, step, data_source, value, prompt_group, response_tokens);
 CREATE INDEX IF NOT EXISTS components_filters ON components (row, component, outcome, kind, value);
+CREATE INDEX IF NOT EXISTS components_name ON components (component, row, outcome, value, kind);
 CREATE INDEX IF NOT EXISTS components_value ON components (component, value, row);
 CREATE INDEX IF NOT EXISTS components_kind ON components (kind, component, row);
 CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row);
