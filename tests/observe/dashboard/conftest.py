@@ -77,7 +77,7 @@ def judgement():
     return judgement_line
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def hostile():
     return HOSTILE
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 import msgspec
 
 from zerowait.errors import DataError
-from zerowait.observe.page.data import Run, document, open_run, point
+from zerowait.observe.dashboard.documents import RunDocuments
 from zerowait.record import (
     EVENTS,
     JUDGEMENTS,
@@ -81,8 +81,7 @@ class WatchedRun:
         self._samples = _Reader(folder, "zerowait-dashboard-samples")
         self._views = _Reader(folder, "zerowait-dashboard-views")
         self._updated = _Opened(folder)
-        self._documents: dict[tuple[str, str | int], bytes] = {}
-        self._kept_version = ""
+        self._documents = RunDocuments(self._status.name)
         self._watching: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -102,7 +101,7 @@ class WatchedRun:
         self._asked.set()
         return self._status
 
-    async def read(self, query: Callable[[sqlite3.Connection], T], *, long: bool = False) -> T:
+    async def read(self, query: Callable[[RecordIndex], T], *, long: bool = False) -> T:
         """What `query` returns of the run's index.
 
         Args:
@@ -124,7 +123,8 @@ class WatchedRun:
             NotYetError: the index is not ready.
             DataError: there is no such view.
         """
-        return await self._kept(("view", name), lambda run: document(run, name))
+        version = self._status.version
+        return await self.read(lambda ix: self._documents.view(ix, version, name), long=True)
 
     async def point(self, at: int) -> bytes:
         """What the report shows of one step, as JSON; likewise.
@@ -133,23 +133,16 @@ class WatchedRun:
             NotYetError: the index is not ready.
             DataError: the run has no such point.
         """
-        return await self._kept(("point", at), lambda run: point(run, at))
-
-    async def _kept(
-        self, name: tuple[str, str | int], make: Callable[[Run], msgspec.Struct]
-    ) -> bytes:
         version = self._status.version
+        return await self.read(lambda ix: self._documents.point(ix, version, at), long=True)
 
-        def made(index: sqlite3.Connection) -> bytes:
-            if self._kept_version != version:
-                self._kept_version = version
-                self._documents.clear()
-            if name not in self._documents:
-                run = open_run(index, self._status.name)
-                self._documents[name] = msgspec.json.encode(make(run))
-            return self._documents[name]
+    async def last_views(self) -> bytes:
+        """The documents that were made last, of whichever state of the run, with its version.
 
-        return await self.read(made, long=True)
+        Raises:
+            NotYetError: the index is not ready.
+        """
+        return await self.read(self._documents.last, long=True)
 
     async def rate(self, row: int, *, up: bool | None, note: str, who: str) -> None:
         """Append what a person thinks of a sample to ``opinions.jsonl``, and read it back.
@@ -159,7 +152,7 @@ class WatchedRun:
             DataError: the run has no such row, or the file cannot be written.
         """
 
-        def append(index: sqlite3.Connection) -> None:
+        def append(index: RecordIndex) -> None:
             found = index.execute("SELECT uid FROM rewards WHERE row = ?", (row,)).fetchone()
             if found is None:
                 raise DataError(f"the run has no row {row}")
@@ -317,7 +310,7 @@ class _Reader:
         self._worker = _Worker(name)
         self._opened = _Opened(folder)
 
-    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+    async def read(self, query: Callable[[RecordIndex], T]) -> T:
         return await self._worker.run(lambda: query(self._opened()))
 
     async def aclose(self) -> None:

@@ -104,6 +104,9 @@ class _Handlers:
     async def view(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._run(request).view(request.match_info["name"]))
 
+    async def last_views(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._run(request).last_views())
+
     async def point(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._run(request).point(int(request.match_info["at"])))
 
@@ -242,6 +245,7 @@ def _application(runs: Sequence[WatchedRun], settings: DashboardSettings) -> web
             web.get(f"/page/{{name:{names}}}", handlers.static),
             web.get("/api/runs", handlers.runs),
             web.get(f"{of_run}/views/{{name:[a-z]+}}", handlers.view),
+            web.get(f"{of_run}/views", handlers.last_views),
             web.get(f"{of_run}/points/{{at:-?[0-9]{{1,15}}}}", handlers.point),
             web.get(f"{of_run}/choices", handlers.choices),
             web.get(f"{of_run}/verdicts", handlers.verdicts),

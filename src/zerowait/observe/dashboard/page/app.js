@@ -48,13 +48,14 @@ async function showPlace() {
   const { view, given } = place();
   const chosen = VIEWS[view] ?? VIEWS.overview;
   showFrame();
-  if (current?.view === chosen && current.update?.(given)) return;
+  if (current?.view === chosen && !current.failed && current.update?.(given)) return;
   current?.close?.();
   document.title = `${chosen.name} · zerowait`;
   current = { view: chosen };
   try {
     Object.assign(current, await chosen.show(main, given, runs));
   } catch (error) {
+    current.failed = true; // and tried again when the run has changed
     main.replaceChildren(element("p", { role: "alert" }, error.message));
   }
 }
@@ -72,12 +73,16 @@ async function look() {
     const before = runs;
     runs = await asked("/api/runs");
     live.textContent = said(runs);
-    if (before.length === 0) await showPlace();
-    const fresh = runs.filter((run) => run.version !== before[run.run]?.version);
-    if (before.length && fresh.length) await current?.refresh?.(runs, fresh);
+    const fresh = runs.filter((run) => isOther(run, before[run.run]));
+    if (current === null || (current.failed && fresh.length)) await showPlace();
+    else if (fresh.length) await current.refresh?.(runs, fresh);
   } catch (error) {
     live.textContent = error.message;
   }
+}
+
+function isOther(run, before) {
+  return run.version !== before?.version || run.state !== before?.state;
 }
 
 function said(all) {

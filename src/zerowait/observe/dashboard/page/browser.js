@@ -70,10 +70,12 @@ function filterForm(choices, given) {
     for (const [name, value] of new FormData(form)) wanted[name] = value.trim();
     location.hash = address("samples", wanted);
   };
-  form.addEventListener("input", (event) => {
+  const soon = (event) => {
     clearTimeout(waiting);
     waiting = setTimeout(go, event.target.matches("select") ? 0 : TYPING_MS);
-  });
+  };
+  form.addEventListener("input", soon);
+  form.addEventListener("change", soon); // all that some tools send for a choice
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     clearTimeout(waiting);
@@ -572,6 +574,7 @@ export async function showPeople(main, given) {
   };
   const tried = () => refresh().catch((error) => result.replaceChildren(error.message));
   form.addEventListener("input", tried);
+  form.addEventListener("change", tried);
   form.addEventListener("submit", (event) => event.preventDefault());
   main.replaceChildren(
     element("h1", {}, "Judges and people"),

@@ -64,6 +64,7 @@ class Column {
     this.name = run.name;
     this.drawn = drawn;
     this.documents = {};
+    this.versions = {};
     this.chosen = null;
     this.panel = element("div", { class: "panel", "aria-live": "polite", hidden: true });
     this.picker = element("div", { class: "pick" });
@@ -99,7 +100,8 @@ class Column {
     this.stop = new AbortController();
     const began = performance.now();
     try {
-      await this.read();
+      if (!this.documents.overview) await this.recall(run);
+      await this.read(run);
       this.status.textContent = "";
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -112,19 +114,41 @@ class Column {
     }, rest);
   }
 
-  async read() {
+  /** Show what was made last, in an earlier state of the run: a long one takes seconds. */
+  async recall(run) {
+    const { versions, documents } = await this.ask("views");
+    if (!documents.overview || !documents.rewards) return;
+    this.documents = documents;
+    this.versions = versions;
+    SECTIONS.forEach(([, , of], index) => documents[of] && this.draw(index));
+    if (this.isOld(run)) this.status.textContent = "Of an earlier state of the run; reading on…";
+  }
+
+  isOld(run) {
+    return SECTIONS.some(([, , of]) => this.versions[of] !== run.version);
+  }
+
+  async read(run) {
     for (const [index, [, name, of]] of SECTIONS.entries()) {
-      if (name === of) this.documents[of] = await this.ask(`views/${of}`);
-      VIEWS[name](this.boxes[index], this.documents[of], {
-        overview: this.documents.overview,
-        onPick: (at) => this.pick(at),
-        chosen: () => this.chosen,
-      });
-      if (name === "rewards") {
-        this.drawPicker();
-        this.drawn();
+      if (name === of && this.versions[of] === run.version) continue;
+      if (name === of) {
+        this.documents[of] = await this.ask(`views/${of}`);
+        this.versions[of] = run.version;
       }
+      this.draw(index);
     }
+  }
+
+  draw(index) {
+    const [, name, of] = SECTIONS[index];
+    VIEWS[name](this.boxes[index], this.documents[of], {
+      overview: this.documents.overview,
+      onPick: (at) => this.pick(at),
+      chosen: () => this.chosen,
+    });
+    if (name !== "rewards") return;
+    this.drawPicker();
+    this.drawn();
   }
 
   ask(path) {
