@@ -20,6 +20,7 @@ PageHandler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 LOGIN_PATH: Final = "/login"
 _LONGEST_TOKEN_CHARS: Final = 1024
+_KEPT_HEADERS: Final = (hdrs.ALLOW, hdrs.RETRY_AFTER)
 _PORT: Final = re.compile(r":\d+$")
 _HEADERS: Final = {
     # no inline script, nothing from elsewhere: the text of a record can never run
@@ -109,8 +110,9 @@ class Admission:
             if error.status < 400:
                 return web.Response(status=error.status, headers=error.headers)
             body = msgspec.json.encode({"error": error.text or error.reason})
+            kept = {name: error.headers[name] for name in _KEPT_HEADERS if name in error.headers}
             return web.Response(
-                body=body, status=error.status, content_type="application/json"
+                body=body, status=error.status, content_type="application/json", headers=kept
             )
 
     def log_in(self, given: str) -> web.Response:

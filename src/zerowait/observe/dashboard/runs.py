@@ -110,11 +110,15 @@ class WatchedRun:
 
         Raises:
             NotYetError: the index is not ready.
+            DataError: it cannot be read, or what `query` raises.
         """
         if self._status.state != "ready":
             raise NotYetError(self._status.why)
         reader = self._views if long else self._samples
-        return await reader.read(query)
+        try:
+            return await reader.read(query)
+        except (OSError, sqlite3.Error) as error:
+            raise DataError(f"the index of {self.folder} cannot be read: {error}") from None
 
     async def view(self, name: str) -> bytes:
         """The report's document ``name``, as JSON; made once for each state of the run.
