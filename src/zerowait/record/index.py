@@ -85,15 +85,20 @@ CREATE TABLE undone (uid TEXT, step INTEGER);
 _INDEXES: Final = """
 CREATE INDEX IF NOT EXISTS rewards_uid ON rewards (uid);
 CREATE INDEX IF NOT EXISTS rewards_ticket ON rewards (ticket) WHERE ticket IS NOT NULL;
-CREATE INDEX IF NOT EXISTS rewards_step ON rewards (split, step, current);
+CREATE INDEX IF NOT EXISTS rewards_step
+  ON rewards (split, current, step, value, prompt_group);
 CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step);
 CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
+CREATE INDEX IF NOT EXISTS rewards_prompt
+  ON rewards (prompt_hash, split, current, step, value);
 CREATE INDEX IF NOT EXISTS components_row ON components (row);
 CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind);
 CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row);
 CREATE INDEX IF NOT EXISTS metrics_name ON metrics (name);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
 CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind);
+CREATE INDEX IF NOT EXISTS judgements_component ON judgements (component);
+CREATE INDEX IF NOT EXISTS judgements_at ON judgements (at, judge, model);
 CREATE INDEX IF NOT EXISTS judgement_rows_uid ON judgement_rows (uid);
 CREATE INDEX IF NOT EXISTS judgement_rows_judgement ON judgement_rows (judgement);
 CREATE INDEX IF NOT EXISTS attempts_judgement ON attempts (judgement);
