@@ -8,11 +8,19 @@ listeners.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeAlias
+from contextvars import ContextVar
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
 from zerowait.types import Outcome, Reward, Sample
+
+SAMPLE_UIDS: Final[ContextVar[tuple[str, ...]]] = ContextVar("SAMPLE_UIDS", default=())
+"""The names, in the run's record, of the samples that the current task judges; empty without one.
+
+A judgement passes through panels, votes, turns and comparisons, which make new samples of the
+recorded one; this names it in all of them.
+"""
 
 
 class RequestRetried(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,6 +151,28 @@ class RequestCharged(msgspec.Struct, frozen=True, kw_only=True):
     estimated: bool = False
 
 
+class FailedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt of a judgement that brought no answer.
+
+    Args:
+        number: which send of its request it was, from 1.
+        at: Unix time in seconds at which it ended.
+        endpoint: where it was sent.
+        status: of HTTP; 0 where no reply came.
+        latency_s: seconds from the send to its end.
+        why: what went wrong, in the provider's words where it gave any.
+        reply: the body that came back, without the endpoint's secrets.
+    """
+
+    number: int
+    at: float
+    endpoint: str
+    status: int
+    latency_s: float
+    why: str
+    reply: bytes = b""
+
+
 class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     """A judgement ended, with a verdict or an abstention.
 
@@ -156,6 +186,17 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
         component: of the reward that the judgement is for.
         cut_chars: characters of a long conversation that the judge was not shown.
         pictures: those that it was shown of one sample.
+        hedges: of the attempts, the hedged copies.
+        endpoint: the one that answered, or was asked last; empty where none was asked.
+        status: of the last HTTP reply; 0 without one.
+        form: of the answer that the endpoint was asked to enforce; empty for none.
+        question: the index of the judge's question; None for a comparison and for a row's own
+            criteria.
+        vote: the index among the votes on one question.
+        uids: the names of the judged samples in the run's record; empty without a record.
+        request: the body of the request; empty where its reply was in memory.
+        reply: the body that `outcome` was read from; empty where there was none.
+        failed: the attempts that brought no answer, where a record is kept.
     """
 
     judge: str
@@ -172,6 +213,20 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     component: str = ""
     cut_chars: int = 0
     pictures: int = 0
+    hedges: int = 0
+    endpoint: str = ""
+    status: int = 0
+    form: str = ""
+    question: int | None = None
+    vote: int = 0
+    uids: tuple[str, ...] = ()
+    request: bytes = b""
+    reply: bytes = b""
+    failed: tuple[FailedAttempt, ...] = ()
+
+    def __repr__(self) -> str:  # bodies are long
+        shown = ("judge", "key", "outcome", "source", "attempts", "component", "model", "endpoint")
+        return f"JudgementSettled({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
 
 
 class ModelChanged(msgspec.Struct, frozen=True, kw_only=True):

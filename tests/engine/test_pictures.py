@@ -22,7 +22,7 @@ from zerowait.errors import ConfigError
 from zerowait.events import JudgementSettled
 from zerowait.judge import body_for_api
 from zerowait.pictures import picture_url, with_urls
-from zerowait.record.rewards import Records, RewardRecord, read_rewards
+from zerowait.record import Records, RewardRecord, read_rewards
 from zerowait.testing import FakeJudge
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from zerowait import Reward, Sample
 from zerowait.config import FailurePolicy
 from zerowait.engine import settle_groups
-from zerowait.hub.final_rewards import FinalRewards
+from zerowait.engine.final_rewards import FinalRewards
 from zerowait.hub.http.service import serving
 from zerowait.hub.http.settings import ServiceSettings
 from zerowait.testing import FakeJudge, Hang, Script, Status

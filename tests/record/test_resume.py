@@ -6,8 +6,8 @@ import pytest
 
 from zerowait.engine import Stats
 from zerowait.hub import RewardRecord, read_rewards, read_stats
+from zerowait.record import REWARDS, Records
 from zerowait.record.resume import UNDONE, archive_record, rewind_record
-from zerowait.record.rewards import REWARDS, Records
 from zerowait.types import Reward, Sample, Score
 
 

@@ -9,7 +9,7 @@ import pytest
 from zerowait.engine import Stats
 from zerowait.errors import ConfigError, DataError
 from zerowait.hub import RewardRecord, read_rewards, read_stats
-from zerowait.record.rewards import REWARDS, Records
+from zerowait.record import REWARDS, Records
 from zerowait.types import Abstain, Reward, Sample, Score
 
 ROW = RewardRecord(

@@ -11,20 +11,21 @@ from typing import Literal
 
 import msgspec
 
-from zerowait.client.attempt import Admission, HedgedRequest, Sender
+from zerowait.client.attempt import Admission, AttemptResult, HedgedRequest, Sender
 from zerowait.client.endpoint_pool import EndpointPool
 from zerowait.client.endpoint_state import EndpointStates, PooledEndpoint
 from zerowait.client.failures import FailureHandler
 from zerowait.client.http.proxy import proxy_for
 from zerowait.client.limits.limiter import Limiter, Slot
 from zerowait.client.request_state import FormRefusedError, RequestCounts, RequestState
+from zerowait.client.retry import meaning
 from zerowait.client.secret import Secret
 from zerowait.client.target import target
 from zerowait.client.transport import Reply, Transport, TransportError
 from zerowait.completion import Completion
 from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
-from zerowait.events import Listener, ignore_event
+from zerowait.events import FailedAttempt, Listener, ignore_event
 from zerowait.types import Abstain
 
 
@@ -235,6 +236,8 @@ class JudgeClient:
                 endpoint.state.circuit.changed()
         if result.completion is None or isinstance(result.reply, TransportError):
             request.end_attempt(others=slot.others)
+            if request.counts is not None:
+                self._keep_failure(request, request.counts, result)
             return self._failures.after(result.reply, request)
         if breaker.succeeded(request.sent_s, others=slot.others):
             self._failures.close_circuit(endpoint, probed=request.sent_s > breaker.opened_s)
@@ -245,6 +248,26 @@ class JudgeClient:
             latency_s=result.latency_s,
             queue_s=request.queue_s,
             endpoint=endpoint.target.name,
+        )
+
+    def _keep_failure(
+        self, request: RequestState, counts: RequestCounts, result: AttemptResult
+    ) -> None:
+        """Note the attempt that failed; all of it where `counts` keeps failed attempts."""
+        reply, target = result.reply, request.endpoint.target
+        counts.status = 0 if isinstance(reply, TransportError) else reply.status
+        if counts.failed is None:
+            return
+        counts.failed.append(
+            FailedAttempt(
+                number=request.sends,
+                at=self.wall(),
+                endpoint=target.name,
+                status=counts.status,
+                latency_s=result.latency_s,
+                why=target.redact(meaning(reply)[1]),
+                reply=b"" if isinstance(reply, TransportError) else reply.body,
+            )
         )
 
     async def _queue(self, request: RequestState, admission: Awaitable[Literal[True]]) -> bool:

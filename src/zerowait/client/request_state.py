@@ -10,6 +10,7 @@ from zerowait.client.endpoint_state import PooledEndpoint
 from zerowait.client.limits.breaker import Breaker
 from zerowait.client.limits.quota import Reservation
 from zerowait.errors import ZerowaitError
+from zerowait.events import FailedAttempt
 
 
 class FormRefusedError(ZerowaitError):
@@ -32,10 +33,18 @@ class RequestCounts:
     Args:
         attempts: requests sent, hedged copies included.
         queue_s: seconds spent waiting for a slot or for quota.
+        hedges: of the attempts, the hedged copies.
+        endpoint: the name of the one that was asked last.
+        status: of the last failed attempt over HTTP; 0 without one.
+        failed: receives the attempts that brought no answer; None keeps none.
     """
 
     attempts: int = 0
     queue_s: float = 0.0
+    hedges: int = 0
+    endpoint: str = ""
+    status: int = 0
+    failed: list[FailedAttempt] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -55,6 +64,7 @@ class RequestState:
         unavailable_since_s: when it first waited for an open circuit breaker; infinite before.
         queue_s: seconds spent in our own queues.
         sends: requests sent, hedged copies included.
+        copies: of these, the hedged copies.
         attempt: the number of the next attempt, from 1.
         free: attempts that do not count, because an outage explains their failure.
         resent: whether the one free resend after a stale connection was used.
@@ -78,6 +88,7 @@ class RequestState:
     unavailable_since_s: float = math.inf
     queue_s: float = 0.0
     sends: int = 0
+    copies: int = 0
     attempt: int = 1
     free: int = 0
     resent: bool = False
@@ -109,6 +120,9 @@ class RequestState:
         if self.counts is not None:
             self.counts.attempts += self.sends
             self.counts.queue_s += self.queue_s
+            self.counts.hedges += self.copies
+            if self.sends:
+                self.counts.endpoint = self.endpoint.target.name
 
     def try_reserve(self, *, has_slot: bool = False) -> bool:
         """Whether its share of the endpoint's quota is reserved; takes it if it is free now."""
@@ -173,6 +187,7 @@ class RequestState:
     def add_copies(self, copies: int) -> None:
         """So many hedged copies were sent besides."""
         self.sends += copies
+        self.copies += copies
 
     def end_attempt(self, *, others: int) -> None:
         """The attempt failed; `others` were in flight when it was sent."""

@@ -22,6 +22,7 @@ from zerowait.config.schema import (
     JudgeComponent,
     Policy,
     PolicyName,
+    Recording,
     RewardConfig,
     ScorerComponent,
     ShapeComponent,
@@ -39,7 +40,7 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
 }
 _FACTORS = {"shape": ("weight", "scale"), "judge": ("scale", "weight")}
 _WORDS_OF_ON_FAILURE = frozenset({"default", "quorum", "value", *FailureKind})
-_TOP = ["components", "judges", "traffic", "hub", "cache", "prices", "on_failure"]
+_TOP = ["components", "judges", "traffic", "hub", "cache", "record", "prices", "on_failure"]
 
 
 def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> RewardConfig:
@@ -110,6 +111,7 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         traffic=traffic,
         hub=hub,
         cache=_cache(source, (*at, "cache"), tree.get("cache", {})),
+        record=_recording(source, (*at, "record"), tree.get("record")),
         prices=prices,
         on_failure=_on_failure(source, (*at, "on_failure"), tree.get("on_failure"), components),
         source=source,
@@ -198,6 +200,15 @@ def _cache(source: Source, at: KeyPath, tree: Any) -> Cache:
     if cache.path is None:
         return cache
     return msgspec.structs.replace(cache, path=str(source.base / Path(cache.path).expanduser()))
+
+
+def _recording(source: Source, at: KeyPath, tree: Any) -> Recording:
+    if tree is None:
+        return Recording()
+    if isinstance(tree, str):
+        why = "the folder is not named here, but by --record DIR or record="
+        source.fail(at, f"must be a mapping with texts, max_bytes or judgements: {why}")
+    return build(source, at, Recording)
 
 
 def _on_failure(

@@ -392,6 +392,31 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             positive("max_age_days", self.max_age_days)
 
 
+class Recording(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the record of a run holds, where one is kept; its folder is named by the caller.
+
+    Args:
+        texts: whether prompts, responses, requests and replies are kept as they are (``keep``), as
+            hashes (``hash``) or not at all (``drop``).
+        max_bytes: of the record's files. At nine tenths of it texts are no longer kept, and at all
+            of it judgements are no longer recorded; rewards always are.
+        judgements: whether each judgement is recorded, with its request and reply.
+    """
+
+    texts: Literal["keep", "hash", "drop"] = "keep"
+    max_bytes: int = 20_000_000_000
+    judgements: Literal["on", "off"] | bool = "on"
+
+    def __post_init__(self) -> None:
+        if self.max_bytes < _SMALLEST_CACHE_BYTES:
+            raise ValueError(f"max_bytes must be at least {_SMALLEST_CACHE_BYTES}")
+
+    @property
+    def has_judgements(self) -> bool:
+        """`judgements` as a truth value: YAML reads ``on`` and ``off`` as true and false."""
+        return self.judgements in ("on", True)
+
+
 def _cache(settings: Mapping[str, Any]) -> Cache:
     return Cache(**settings)
 
@@ -406,6 +431,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
         traffic: limits on requests.
         hub: how the hub of a job is spread over processes.
         cache: of judged replies.
+        record: what a record of the run holds.
         prices: of models, by name.
         on_failure: what becomes of a component that abstained.
         source: the document that it was read from, for errors that are found later.
@@ -418,6 +444,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     traffic: Traffic = Traffic()
     hub: Sharding = Sharding()
     cache: Cache = Cache()
+    record: Recording = Recording()
     prices: dict[str, Price] = {}
     on_failure: FailurePolicy = FailurePolicy()
     source: Source = Source("reward", None, {}, Path())

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -54,6 +54,7 @@ from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
 from zerowait.events import (
+    SAMPLE_UIDS,
     Event,
     JudgementSettled,
     Listener,
@@ -63,6 +64,7 @@ from zerowait.events import (
     RewardSettled,
     ignore_event,
 )
+from zerowait.record import RECORDED
 from zerowait.types import Outcome, Reward, Sample, check_sample, samples_in
 
 _LOG = logging.getLogger(__name__)
@@ -89,12 +91,14 @@ class Engine:
         transport: sends requests; `HttpTransport` when None.
         environ: holds the variables of ``api_key_env``; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
+        recorder: called with the events that a record keeps, like `listener`; judgements then name
+            the samples of `SAMPLE_UIDS`, and what their failed attempts brought.
 
     Raises:
         ConfigError: on construction, before any work starts.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a part of its environment
         self,
         config: str | Path | Mapping[str, Any] | RewardConfig,
         *,
@@ -103,6 +107,7 @@ class Engine:
         transport: Transport | None = None,
         environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,
+        recorder: Listener | None = None,
     ) -> None:
         try:
             self.config = load_config(config)
@@ -113,6 +118,7 @@ class Engine:
         self._sandbox_keys = sandbox_keys(self.config, self.plan.sandboxes, environ)
         self._given_transport = transport
         self._user_listener = listener
+        self._recorder = recorder
         self._stats = StatsCollector()
         self._partition = partition
         self._shard = Shard() if partition is None else partition.shard
@@ -174,6 +180,7 @@ class Engine:
                     store=store,
                     listener=self._tell,
                     partition=self._partition,
+                    is_recorded=self._recorder is not None,
                 )
                 dependencies = JudgeDependencies(
                     keys=self._keys,
@@ -298,6 +305,7 @@ class Engine:
         *,
         on_reward: Callable[[int, Reward], None] | None = None,
         deadline_s: float | None = None,
+        uids: Sequence[str] = (),
     ) -> list[Reward]:
         """The rewards of all samples, in order; groups are the rows that share a ``group``.
 
@@ -307,6 +315,7 @@ class Engine:
                 policy ``drop_group`` is applied.
             deadline_s: seconds from now; a component that is not known by then abstains with
                 ``timeout``. None: no deadline.
+            uids: the samples' names in a record, by which their judgements name them.
 
         Raises:
             As `score`, and the first one ends the rest. ConfigError: a wrong `deadline_s`.
@@ -321,6 +330,8 @@ class Engine:
 
         async def one(index: int) -> None:
             row = rows[index]
+            if uids:
+                SAMPLE_UIDS.set((uids[index],))
             size = None if row.group is None else sizes[row.group]
             reward = rewards[index] = await self._score(row, batch, size, until)
             if on_reward is not None:
@@ -378,6 +389,7 @@ class Engine:
         if self._has_groups:
             self._check(sample, size=size)
             member = self.groups.join(batch, sample, size or 1)
+            member.uids = SAMPLE_UIDS.get()
             outcomes = await self._grouped(steps, member, batch, until, turns)
         else:
             outcomes = await steps.outcomes(sample, until=until, turns=turns)
@@ -439,7 +451,12 @@ class Engine:
         if not self.plan.anchors or self._shard.index:
             return
         flights = await stack.enter_async_context(SingleFlight[JudgementResult]())
-        shared = JobContext(flights=flights, store=NoStore(), listener=self._tell_of_anchor)
+        shared = JobContext(
+            flights=flights,
+            store=NoStore(),
+            listener=self._tell_of_anchor,
+            is_recorded=self._recorder is not None,
+        )
         own = msgspec.structs.replace(dependencies, shared=shared)
         judges = JudgeFactory(self.config, self.plan.judges, own).judges
         self._anchors.start({name: judges[name] for name in self.plan.anchors})
@@ -456,6 +473,8 @@ class Engine:
             listeners.append(self.health)
         if kind in (JudgementSettled, RewardSettled) and self.plan.anchors:
             listeners.append(self._anchors)
+        if self._recorder is not None and kind in RECORDED:
+            listeners.append(self._recorder)
         return listeners
 
     def _tell(self, event: Event) -> None:

@@ -17,7 +17,9 @@ from zerowait.engine.groups.shapes import Tokenizer
 from zerowait.engine.monitor.stats import Stats
 from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.progress import Progress
+from zerowait.engine.recorded import RecordedEngine
 from zerowait.events import Listener, ignore_event
+from zerowait.record import RunRecord
 from zerowait.types import Reward, Sample, check_sample, samples_in
 
 
@@ -33,21 +35,42 @@ class Rewards:
         *,
         tokenizer: Tokenizer | None = None,
         listener: Listener = ignore_event,
+        record: str | Path | None = None,
     ) -> None:
         try:
             loaded = load_config(config)
         finally:
             del config  # a mapping may hold a key, and a traceback may show local variables
-        self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener)
+        self._record: RunRecord | None = None
+        if record is not None:
+            self._record = RunRecord(Path(record).expanduser(), loaded.record, stats=self.stats)
+        self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener, recorder=self._record)
+        self._recorded = RecordedEngine(self._engine, self._record)
         self._portal = Portal()
         self._closing = threading.Lock()
         self._closed: concurrent.futures.Future[None] | None = None
         try:
-            self._portal.call(self._engine.__aenter__)
+            self._portal.call(self._open)
         except BaseException:
             self._portal.close()
             raise
         atexit.register(self.close)
+
+    async def _open(self) -> None:
+        await self._engine.__aenter__()
+        try:
+            if self._record is not None:
+                self._record.open()
+        except BaseException:
+            await self._engine.aclose()
+            raise
+
+    async def _aclose(self, drain_s: float) -> None:
+        try:
+            await self._engine.aclose(drain_s=drain_s)
+        finally:
+            if self._record is not None:
+                self._record.close()
 
     def __enter__(self) -> Self:
         return self
@@ -70,7 +93,7 @@ class Rewards:
             DataError: it is no Sample.
         """
         check_sample(sample, "submit", many="submit_all")
-        return self._portal.submit(lambda: self._engine.score(sample))
+        return self._portal.submit(lambda: self._recorded.score(sample))
 
     def submit_all(
         self, samples: Iterable[Sample], *, deadline_s: float | None = None
@@ -90,7 +113,7 @@ class Rewards:
         rows = samples_in(samples, "submit_all", one="submit")
         if deadline_s is not None:
             deadline_s = seconds("deadline_s", deadline_s)
-        return self._portal.submit(lambda: self._engine.score_all(rows, deadline_s=deadline_s))
+        return self._portal.submit(lambda: self._recorded.score_all(rows, deadline_s=deadline_s))
 
     def score(
         self,
@@ -120,7 +143,7 @@ class Rewards:
                     on_reward(index, reward)
 
             return self._portal.call(
-                lambda: self._engine.score_all(rows, on_reward=tell, deadline_s=deadline_s)
+                lambda: self._recorded.score_all(rows, on_reward=tell, deadline_s=deadline_s)
             )
 
     def stats(self) -> Stats:
@@ -139,7 +162,7 @@ class Rewards:
         atexit.unregister(self.close)
         with self._closing:
             if self._closed is None and self._portal.is_open:
-                self._closed = self._portal.submit(lambda: self._engine.aclose(drain_s=drain_s))
+                self._closed = self._portal.submit(lambda: self._aclose(drain_s))
                 self._closed.add_done_callback(lambda _: self._portal.stop())
         if self._portal.is_own_thread:
             return
@@ -165,6 +188,7 @@ def open(  # noqa: A001 - users write zerowait.open
     *,
     tokenizer: Tokenizer | None = None,
     listener: Listener = ignore_event,
+    record: str | Path | None = None,
 ) -> Rewards:
     """`Rewards` of a configuration, with an event loop in a thread of their own.
 
@@ -172,6 +196,8 @@ def open(  # noqa: A001 - users write zerowait.open
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         tokenizer: counts a response's tokens where a sample does not say how many it has.
         listener: called with every event, on the loop thread; must be quick.
+        record: the folder of the run's record, which gets every reward and judgement; None keeps
+            none. See ``docs/reference/record.md``.
 
     Raises:
         ConfigError: names the file, the line, the key and the nearest right one.
@@ -180,4 +206,4 @@ def open(  # noqa: A001 - users write zerowait.open
         loaded = load_config(config)
     finally:
         del config  # see Rewards
-    return Rewards(loaded, tokenizer=tokenizer, listener=listener)
+    return Rewards(loaded, tokenizer=tokenizer, listener=listener, record=record)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from zerowait.config import RewardConfig
+from zerowait.config import RewardConfig, load_config
 from zerowait.engine import (
     ALARMS,
     Engine,
@@ -23,16 +22,16 @@ from zerowait.engine import (
     StepRow,
     failure_reason,
 )
+from zerowait.engine.final_rewards import FinalRewards, stream_final
+from zerowait.engine.recorded import RecordedEngine
 from zerowait.events import Event, HealthAlarm, JudgementSettled
-from zerowait.hub.final_rewards import FinalRewards, stream_final
 from zerowait.hub.shard_stats import merged_stats
 from zerowait.hub.slots import ShardLoad
 from zerowait.hub.streaming import Stream, Streamed
 from zerowait.hub.tickets import Tickets, ticket_of
-from zerowait.record.rewards import Records, RewardRecord
+from zerowait.record import RunRecord
 from zerowait.types import Abstain, Reward, Sample
 
-_QUIET_S: Final = 0.05
 _MAX_REASONS: Final = 20
 
 _log = logging.getLogger(__name__)
@@ -67,7 +66,7 @@ class JobHub:
 
     Args:
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
-        record: the folder that gets ``rewards.jsonl`` and ``stats.jsonl``; None keeps no record.
+        record: the folder of the run's record; None keeps none.
         partition: which judgements this hub owns, where it is one shard of several.
         other_shards: the latest statistics of the other shards, which the first one records.
     """
@@ -80,22 +79,29 @@ class JobHub:
         partition: Partition | None = None,
         other_shards: Callable[[], Sequence[Stats]] = list,
     ) -> None:
-        self._engine = Engine(config, listener=_LogListener(), partition=partition)
-        self._records_stats = partition is None or partition.shard.index == 0
+        try:
+            loaded = load_config(config)
+        finally:
+            del config  # a mapping may hold a key, and a traceback may show local variables
         self._other_shards = other_shards
+        self._record: RunRecord | None = None
+        if record is not None:
+            counts = partition is None or partition.shard.index == 0
+            stats = self._job_stats if counts else None
+            self._record = RunRecord(record, loaded.record, stats=stats)
+        self._engine = Engine(
+            loaded, listener=_LogListener(), partition=partition, recorder=self._record
+        )
+        self._recorded = RecordedEngine(self._engine, self._record)
         group_deadline_s = self._engine.config.traffic.group_deadline_s
         self._stream = Stream(self._engine, group_deadline_s=group_deadline_s)
         self._tickets = Tickets(lambda sample: self.score(sample, ticket=ticket_of(sample)))
-        self._folder = record
-        self._records: Records | None = None
-        self._split_and_step: tuple[str, int | None] = ("", None)
-        self._recorded_at = 0.0
-        self._flushing: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         await self._engine.__aenter__()
         try:
-            self._records = None if self._folder is None else Records(self._folder)
+            if self._record is not None:
+                self._record.open()
         except BaseException:
             await self._engine.aclose()
             raise
@@ -115,16 +121,8 @@ class JobHub:
             await self._engine.aclose(drain_s=drain_s)
         finally:
             await self._tickets.aclose()
-        if self._flushing is not None:
-            self._flushing.cancel()
-        records, self._records = self._records, None
-        if records is not None:
-            try:
-                if self._records_stats:
-                    split, step = self._split_and_step
-                    records.stats(self._job_stats, split=split, step=step, last=True)
-            finally:
-                records.close()
+            if self._record is not None:
+                self._record.close()
 
     async def reward(self, sample: Sample) -> Streamed:
         """The sample's reward and a number to train on, recorded before they are returned.
@@ -132,9 +130,11 @@ class JobHub:
         Raises:
             JudgementError: see `Stream.reward`.
         """
-        submitted_at = time.time()
-        streamed = await self._stream.reward(sample)
-        self._record(sample, streamed.reward, submitted_at, streamed)
+        with self._recorded.naming(sample) as recorded:
+            streamed = await self._stream.reward(sample)
+            if recorded is not None:
+                trained_on, source = streamed.trained_on, streamed.substitute_from
+                recorded.rewarded(streamed.reward, trained_on=trained_on, substitute_from=source)
         return streamed
 
     async def score(self, sample: Sample, *, ticket: str = "") -> Reward:
@@ -147,10 +147,7 @@ class JobHub:
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score`.
         """
-        submitted_at = time.time()
-        reward = await self._engine.score(sample)
-        self._record(sample, reward, submitted_at, ticket=ticket)
-        return reward
+        return await self._recorded.score(sample, ticket=ticket)
 
     async def score_all(
         self, samples: Sequence[Sample], *, deadline_s: float | None = None
@@ -164,24 +161,18 @@ class JobHub:
         Raises:
             DataError, JudgementError, ClosedError: see `Engine.score_all`.
         """
-        submitted_at = time.time()
-        rewards = await self._engine.score_all(samples, deadline_s=deadline_s)
-        for sample, reward in zip(samples, rewards, strict=True):
-            self._record(sample, reward, submitted_at)
-        return rewards
+        return await self._recorded.score_all(samples, deadline_s=deadline_s)
 
     async def score_each(
         self, samples: Sequence[Sample]
     ) -> AsyncGenerator[tuple[int, Reward], None]:
         """Each sample's index and reward as soon as that is final; see `score_all`."""
-        submitted_at = time.time()
         rewards = stream_final(
-            lambda on_reward: self._engine.score_all(samples, on_reward=on_reward),
+            lambda on_reward: self._recorded.score_all(samples, on_reward=on_reward),
             FinalRewards(samples, self._engine.config.on_failure),
         )
         async with aclosing(rewards):
             async for index, reward in rewards:
-                self._record(samples[index], reward, submitted_at)
                 yield index, reward
 
     async def answer(self, request: ForwardedRequest) -> tuple[JudgementResult, bool]:
@@ -255,50 +246,3 @@ class JobHub:
     def _job_stats(self) -> Stats:
         stats, others = self._engine.stats(), self._other_shards()
         return merged_stats([stats, *others]) if others else stats
-
-    def _record(
-        self,
-        sample: Sample,
-        reward: Reward,
-        submitted_at: float,
-        streamed: Streamed | None = None,
-        *,
-        ticket: str = "",
-    ) -> None:
-        if self._records is None:
-            return
-        self._split_and_step = (sample.split, sample.step)
-        self._records.reward(
-            RewardRecord(
-                sample=sample,
-                reward=reward,
-                trained_on=reward.value if streamed is None else streamed.trained_on,
-                substitute_from="" if streamed is None else streamed.substitute_from,
-                ticket=ticket,
-                submitted_at=submitted_at,
-                settled_at=time.time(),
-            )
-        )
-        if self._records_stats:
-            loop = asyncio.get_running_loop()
-            self._recorded_at = loop.time()
-            written = self._records.stats(self._job_stats, split=sample.split, step=sample.step)
-            if not written and self._flushing is None:
-                self._flushing = loop.call_later(_QUIET_S, self._flush_when_quiet)
-
-    def _flush_when_quiet(self) -> None:
-        """Record the counters once no reward has come for 50 ms.
-
-        A hub under Ray is killed with its job, and the counters must include the last rewards.
-        """
-        loop = asyncio.get_running_loop()
-        self._flushing = None
-        left_s = self._recorded_at + _QUIET_S - loop.time()
-        if left_s > 0:
-            self._flushing = loop.call_later(left_s, self._flush_when_quiet)
-        elif self._records is not None:
-            split, step = self._split_and_step
-            try:
-                self._records.stats(self._job_stats, split=split, step=step, last=True)
-            except OSError as error:  # the next `reward` raises it to its caller
-                _log.warning("the counters could not be recorded: %s", error)

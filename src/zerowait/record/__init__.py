@@ -4,6 +4,7 @@ A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``
 ``waits.jsonl`` and ``pictures/``; see ``docs/reference/record.md``.
 """
 
+from zerowait.record.event_writer import EVENT_KINDS, RECORDED
 from zerowait.record.index import RecordIndex, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
@@ -17,12 +18,10 @@ from zerowait.record.judgements import (
 from zerowait.record.lines import AppendOnlyFile
 from zerowait.record.resume import archive_record, rewind_record
 from zerowait.record.rewards import (
-    PICTURES,
     REWARDS,
     STATS,
     WAITS,
     Phase,
-    Records,
     RewardRecord,
     StatsRecord,
     WaitRecord,
@@ -32,12 +31,16 @@ from zerowait.record.rewards import (
     read_stats,
     read_waits,
 )
+from zerowait.record.run import Records, RunRecord
+from zerowait.record.texts import PICTURES
 
 __all__ = [
     "EVENTS",
+    "EVENT_KINDS",
     "JUDGEMENTS",
     "OPINIONS",
     "PICTURES",
+    "RECORDED",
     "REWARDS",
     "STATS",
     "WAITS",
@@ -50,6 +53,7 @@ __all__ = [
     "RecordIndex",
     "Records",
     "RewardRecord",
+    "RunRecord",
     "StatsRecord",
     "WaitRecord",
     "append_wait",

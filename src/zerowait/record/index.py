@@ -45,8 +45,8 @@ from zerowait.record.rewards import (
     RewardRecord,
     StatsRecord,
     WaitRecord,
-    hash_of,
 )
+from zerowait.record.texts import HASHED, hash_of
 from zerowait.types import Abstain, Outcome, Score, prompt_text
 
 INDEX: Final = "index.db"
@@ -407,7 +407,7 @@ def _reward_row(row: int, record: RewardRecord) -> tuple[Any, ...]:
         len(sample.response) if record.response_chars is None else record.response_chars,
         record.submitted_at or None,
         record.settled_at or None,
-        hash_of(prompt) if kept else prompt.removeprefix("sha256:") or None,
+        hash_of(prompt) if kept else prompt.removeprefix(HASHED) or None,
         prompt if kept else None,
         sample.response if kept else None,
         _json(sample.ground_truth) if kept and sample.ground_truth is not None else None,

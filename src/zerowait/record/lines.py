@@ -16,6 +16,8 @@ INCOMPLETE: Final = b"\x18\n"
 """Ends a line of which only a part was written: the control character "cancel", which JSON text
 never holds unescaped."""
 
+PART_BYTES: Final = 256 * 2**20
+
 
 class AppendOnlyFile:
     """A file of lines, to which several processes may append.
@@ -29,27 +31,80 @@ class AppendOnlyFile:
         # readable too, to see how it ends
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def write(self, line: bytes) -> None:
+    def write(self, line: bytes) -> int:
         """Append a line; several, if there are newlines between them.
+
+        Returns:
+            The size of the file in bytes, before another process wrote more.
 
         Raises:
             OSError: not all of it was written; names the file.
         """
-        left = memoryview(b"%b%b\n" % (b"" if self._is_whole() else INCOMPLETE, line))
+        size = os.fstat(self._file).st_size
+        whole = size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
+        left = memoryview(b"%b%b\n" % (b"" if whole else INCOMPLETE, line))
+        size += len(left)
         try:
             while left:
                 left = left[os.write(self._file, left) :]
         except OSError as error:
             error.filename = str(self._path)
             raise
+        return size
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
 
-    def _is_whole(self) -> bool:
-        size = os.fstat(self._file).st_size
-        return size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
+
+class RotatingFile:
+    """Lines in a file, and, where it grows beyond a size, in numbered parts after it.
+
+    Several processes may append; each goes on to the latest part that there is.
+
+    Args:
+        folder: of the record.
+        name: of the first part; see `parts_of`.
+        part_bytes: a part of this size is not appended to any more.
+
+    Raises:
+        OSError: the file cannot be written to.
+    """
+
+    def __init__(self, folder: Path, name: str, *, part_bytes: int = PART_BYTES) -> None:
+        self._folder = folder
+        self._name = name
+        self._part_bytes = part_bytes
+        self._file = AppendOnlyFile(self._latest())
+
+    def write(self, lines: bytes) -> int:
+        """Append lines, with newlines between them; returns how many bytes they took.
+
+        Raises:
+            OSError: not all of them were written; names the file.
+        """
+        size = self._file.write(lines)
+        if size >= self._part_bytes:
+            following = AppendOnlyFile(self._latest())
+            self._file.close()
+            self._file = following
+        return len(lines) + 1
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _latest(self) -> Path:
+        """The part to append to: the last one, or a new one after it if that is full."""
+        parts = parts_of(self._folder, self._name)
+        if not parts:
+            return self._folder / self._name
+        if parts[-1].stat().st_size < self._part_bytes:
+            return parts[-1]
+        first = self._folder / self._name
+        digits = parts[-1].name.removeprefix(f"{first.stem}.").removesuffix(first.suffix)
+        number = int(digits) if parts[-1] != first else 1
+        return self._folder / f"{first.stem}.{number + 1:05}{first.suffix}"
 
 
 def parts_of(folder: Path, name: str) -> list[Path]:

@@ -11,6 +11,7 @@ from zerowait.engine.groups.comparer import GroupComparer
 from zerowait.engine.groups.comparison import GroupComparison
 from zerowait.engine.groups.prompt_groups import GroupMember, PromptGroup
 from zerowait.engine.plan import ComparisonStep
+from zerowait.events import SAMPLE_UIDS
 from zerowait.types import Abstain, FailureKind, Outcome
 
 
@@ -93,6 +94,8 @@ class ComparisonRunner:
         if unmet_quorum is not None:
             comparison.outcomes = dict.fromkeys(compared, unmet_quorum)
             return
+        members = (group.members[index] for index in compared)
+        SAMPLE_UIDS.set(tuple(uid for member in members for uid in member.uids))
         outcomes = await comparer.compare(list(compared.values()), component=step.name)
         comparison.outcomes = dict(zip(compared, outcomes, strict=True))
 

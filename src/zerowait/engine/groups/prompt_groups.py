@@ -26,6 +26,7 @@ class GroupMember:
         rules_known: whether its own components are known.
         has_left: whether no caller waits for it any more.
         is_finished: whether it got its outcome before it left.
+        uids: its names in the run's record; empty without one.
     """
 
     def __init__(self, group: PromptGroup, sample: Sample, index: int) -> None:
@@ -37,6 +38,7 @@ class GroupMember:
         self.rules_known = False
         self.has_left = False
         self.is_finished = False
+        self.uids: tuple[str, ...] = ()
 
 
 class PromptGroup:

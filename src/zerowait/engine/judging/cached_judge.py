@@ -43,7 +43,14 @@ from zerowait.config import Judge
 from zerowait.engine.judging.result import JudgementResult, Read
 from zerowait.engine.judging.timeout_check import FEWEST_TOKENS, TimeoutCheck
 from zerowait.engine.partition import ForwardedRequest, Partition
-from zerowait.events import JudgementSettled, Listener, ModelChanged, StoreFailed
+from zerowait.events import (
+    SAMPLE_UIDS,
+    FailedAttempt,
+    JudgementSettled,
+    Listener,
+    ModelChanged,
+    StoreFailed,
+)
 from zerowait.judge import (
     CUT_CHARS,
     ChatRequest,
@@ -234,12 +241,30 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         store: the cache.
         listener: receives every event.
         partition: this engine's place among several; None: it is alone.
+        is_recorded: whether a record is kept, for which failed attempts are collected.
     """
 
     flights: SingleFlight[JudgementResult]
     store: Store
     listener: Listener
     partition: Partition | None = None
+    is_recorded: bool = False
+
+
+class _Asked(NamedTuple):
+    """What a call is about, for its event.
+
+    Args:
+        component: of the reward, for which it is wanted.
+        question: the index of the judge's question; None for a comparison and a row's own criteria.
+        vote: the index among the votes on one question.
+        shown: the sample's texts in it; None where several samples are compared.
+    """
+
+    component: str
+    question: int | None = None
+    vote: int = 0
+    shown: SampleTexts | None = None
 
 
 class _Call(NamedTuple):
@@ -250,16 +275,16 @@ class _Call(NamedTuple):
         request: what is asked.
         body: the same, encoded.
         read: the reader of its replies.
+        asked: what it is about.
         form: of the answer that the endpoint is asked to enforce; empty for none.
-        shown: the sample's texts in it; None where several samples are compared.
     """
 
     key: str
     request: ChatRequest
     body: bytes
     read: Read
+    asked: _Asked
     form: str = ""
-    shown: SampleTexts | None = None
 
 
 class CachedJudge:
@@ -304,6 +329,8 @@ class CachedJudge:
         )
         self._questions: Sequence[JudgeQuestion] = ()
         self._readers: dict[int, int] = {}
+        self._question_of: Sequence[int] = ()
+        self._is_recorded = shared.is_recorded
         self._has_own_budget = False
 
     def paid_from(self, ledger: Ledger, *, client: JudgeClient) -> Self:
@@ -341,17 +368,20 @@ class CachedJudge:
             if isinstance(texts, Abstain):
                 return texts
             digest = b"" if number is None else digest_of(texts, number, vote, texts.pictures)
+            asked = _Asked(
+                component, None if number is None else self._question_of[number], vote, texts
+            )
             key = self._keys.find(digest)
             if key is not None and (result := self._find_in_memory(key, question.read)) is not None:
-                self._record(key, result, component, shown=texts)
+                self._record(key, result, asked)
                 return self._measured(result.outcome, texts) if self._measures else result.outcome
             request = request_of(texts, self.config, question.rubric, form=question.form, vote=vote)
         except Exception as error:  # noqa: BLE001 - rows of a data set hold anything
             return Abstain(FailureKind.BAD_INPUT, f"{type(error).__name__}: {error}")
         body = request.body()
         key = request_key(body, self.rubric.version, vote)
-        call = _Call(key, request, body, question.read, question.form.enforced, texts)
-        result = await self._resolve(call, component)
+        call = _Call(key, request, body, question.read, asked, question.form.enforced)
+        result = await self._resolve(call)
         if result.refused_by and question.fallback is not None:
             return await self.ask(sample, question.fallback, vote=vote, component=component)
         # only what is in memory can be found there
@@ -372,21 +402,23 @@ class CachedJudge:
         """
         body = request.body()
         key = request_key(body, self.rubric.version, vote)
-        return await self._resolve(_Call(key, request, body, read), component)
+        return await self._resolve(_Call(key, request, body, read, _Asked(component, vote=vote)))
 
     def set_questions(self, questions: Sequence[JudgeQuestion]) -> None:
         """What this judge is asked, so that another engine can name a question by its index."""
-        fallbacks = [each.fallback for each in questions if each.fallback is not None]
-        self._questions = [*questions, *fallbacks]
+        fallbacks = {at: q.fallback for at, q in enumerate(questions) if q.fallback is not None}
+        self._questions = [*questions, *fallbacks.values()]
+        self._question_of = [*range(len(questions)), *fallbacks]
         self._readers = {id(question.read): at for at, question in enumerate(self._questions)}
 
     async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
         """The result that another engine asked for, and whether it joined a call in flight here."""
         read = self._questions[ask.read].read if isinstance(ask.read, int) else ask.read
         result, joined = await self._single_flight(
-            _Call(ask.key, ask.request, ask.request.body(), read, ask.form)
+            _Call(ask.key, ask.request, ask.request.body(), read, _Asked(""), ask.form)
         )
-        return msgspec.structs.replace(result, reply=b"", read=None), joined
+        reply = result.reply if self._is_recorded else b""
+        return msgspec.structs.replace(result, reply=reply, read=None), joined
 
     @staticmethod
     def _measured(outcome: Outcome, texts: SampleTexts) -> Outcome:
@@ -401,7 +433,7 @@ class CachedJudge:
         entry = self._replies.peek(key)
         return None if entry is None else self._replies.verdict(entry, read)
 
-    async def _resolve(self, call: _Call, component: str) -> JudgementResult:
+    async def _resolve(self, call: _Call) -> JudgementResult:
         """The result of a call, here or from the engine that owns its key."""
         partition = self._partition
         owner = None if partition is None else partition.elsewhere(call.key)
@@ -417,7 +449,9 @@ class CachedJudge:
             if result.refused_by:
                 self._client.learn_refusal(result.refused_by, call.form)
         if not result.refused_by or self.config.verdict.enforced == "on":
-            self._record(call.key, result, component, joined=joined, shown=call.shown)
+            self._record(
+                call.key, result, call.asked, joined=joined, request=call.body, form=call.form
+            )
         return result
 
     async def _single_flight(self, call: _Call) -> tuple[JudgementResult, bool]:
@@ -463,7 +497,8 @@ class CachedJudge:
 
         The second request allows twice the tokens.
         """
-        counts = RequestCounts()
+        failed: list[FailedAttempt] | None = [] if self._is_recorded else None
+        counts = RequestCounts(failed=failed)
         try:
             reply = await self._send_within_budget(call.body, sent, counts, call.form)
         except FormRefusedError as error:
@@ -472,6 +507,10 @@ class CachedJudge:
                 source="asked",
                 attempts=counts.attempts,
                 queue_s=counts.queue_s,
+                hedges=counts.hedges,
+                endpoint=counts.endpoint,
+                status=counts.status,
+                failed=tuple(failed or ()),
                 refused_by=error.endpoint,
             )
             return refused, ServedModel()
@@ -481,6 +520,10 @@ class CachedJudge:
                 source="refused" if reply.kind is FailureKind.BUDGET else "asked",
                 attempts=counts.attempts,
                 queue_s=counts.queue_s,
+                hedges=counts.hedges,
+                endpoint=counts.endpoint,
+                status=counts.status,
+                failed=tuple(failed or ()),
             )
             return result, ServedModel()
         outcome = read_safely(call.read, reply.completion)
@@ -492,6 +535,8 @@ class CachedJudge:
             longer = msgspec.structs.replace(call.request, max_tokens=tokens).body()
             second = await self._send_within_budget(longer, sent, counts)
             if isinstance(second, JudgeReply):
+                if failed is not None:
+                    failed.append(_cut(reply, outcome.detail, at=self._client.wall()))
                 reply = second
                 outcome = read_safely(call.read, second.completion)
                 more = self._meter.usage(longer, second.completion)
@@ -512,6 +557,10 @@ class CachedJudge:
             model=origin.model,
             reply=reply.reply.body,
             read=call.read,
+            hedges=counts.hedges,
+            endpoint=reply.endpoint,
+            status=reply.reply.status,
+            failed=tuple(failed or ()),
         )
         return result, origin
 
@@ -528,12 +577,14 @@ class CachedJudge:
         self,
         key: str,
         result: JudgementResult,
-        component: str,
+        asked: _Asked,
         *,
         joined: bool = False,
-        shown: SampleTexts | None = None,
+        request: bytes = b"",
+        form: str = "",
     ) -> None:
         """Tell the listener how a call ended."""
+        shown = asked.shown
         self._listener(
             JudgementSettled(
                 judge=self._name,
@@ -547,8 +598,31 @@ class CachedJudge:
                 completion_tokens=result.completion_tokens,
                 cost_usd=result.cost_usd,
                 model=result.model,
-                component=component,
+                component=asked.component,
                 cut_chars=0 if shown is None else shown.cut_chars,
                 pictures=0 if shown is None else len(shown.pictures),
+                hedges=result.hedges,
+                endpoint=result.endpoint,
+                status=result.status,
+                form=form,
+                question=asked.question,
+                vote=asked.vote,
+                uids=SAMPLE_UIDS.get(),
+                request=request,
+                reply=result.reply,
+                failed=result.failed,
             )
         )
+
+
+def _cut(reply: JudgeReply, why: str, *, at: float) -> FailedAttempt:
+    """The attempt whose reply was cut, after which a longer one was asked for."""
+    return FailedAttempt(
+        number=reply.attempts,
+        at=at,
+        endpoint=reply.endpoint,
+        status=reply.reply.status,
+        latency_s=reply.latency_s,
+        why=why,
+        reply=reply.reply.body,
+    )

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from zerowait.completion import Completion
+from zerowait.events import FailedAttempt
 from zerowait.types import Outcome
 
 Read: TypeAlias = Callable[[Completion], Outcome]
@@ -29,6 +30,10 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
         model: the name of the model that answered.
         reply: the body that `outcome` was read from, by `read`; empty when there was none.
         read: the reader.
+        hedges: of the attempts, the hedged copies.
+        endpoint: the one that answered, or was asked last; empty where none was asked.
+        status: of the last HTTP reply; 0 without one.
+        failed: the attempts that brought no answer, where a record is kept.
         refused_by: the endpoint that refuses to enforce the form of the answer; empty for none.
     """
 
@@ -43,4 +48,8 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
     model: str = ""
     reply: bytes = b""
     read: Read | None = None
+    hedges: int = 0
+    endpoint: str = ""
+    status: int = 0
+    failed: tuple[FailedAttempt, ...] = ()
     refused_by: str = ""

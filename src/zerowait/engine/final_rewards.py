@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from typing import Any, TypeAlias
 
 from zerowait.config import FailurePolicy
-from zerowait.engine import settle_groups
+from zerowait.engine.combine import settle_groups
 from zerowait.types import Reward, Sample
 
 IndexedReward: TypeAlias = tuple[int, Reward]
