@@ -7,6 +7,7 @@ words and a strength in [0, 1], which says how well the evidence fits, and is no
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from collections.abc import Iterator
@@ -66,8 +67,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         parts: by component. sources: by data source.
         length: mean length of the responses; None if unknown.
         groups, equal_groups: prompt groups of several scored rows, and those without variance.
-        prompts_elsewhere: mean reward that the same prompts got in all other steps; None where
-            fewer than half of the rows have one.
+        prompts_elsewhere: mean reward that the same prompts got in all steps outside the window;
+            None where fewer than half of the rows have one.
         events: ``(kind, judge or endpoint, why)`` of what happened to judges in the window.
         models: served model names by judge.
     """
@@ -494,6 +495,25 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
+def event_words(event: sqlite3.Row) -> str:
+    """What an event of table ``events`` says, in words: its reason, or its figures."""
+    if event["why"]:
+        return str(event["why"])
+    fields = json.loads(event["fields"] or "{}")
+    match event["kind"]:
+        case "judge_drifted":
+            moved = fields.get("drift", {}).get("mean_abs", 0.0)
+            return (
+                f"by {_percent(moved)} of the range, against the {fields.get('against', 'first')}"
+            )
+        case "model_changed":
+            return f"{fields.get('before', '?')} before, now {fields.get('after', '?')}"
+        case "limit_changed":
+            return f"{fields.get('before', '?')} to {fields.get('after', '?')} requests in flight"
+        case _:
+            return ""
+
+
 class _Sums:
     """Adds up counts, sums and sums of squares of values."""
 
@@ -549,7 +569,7 @@ class FallReader:
                 most=STEPS_BEFORE,
             )
             first = min((row["point"] for row in before), default=only)
-            wanted = f"{self._of_run} AND {axis.between(first, only + axis.width)}"
+            wanted = f"{self._of_run} AND {axis.between(first, only + 2 * axis.width)}"
         self._whole = self._by_point(
             "SELECT {point}, COUNT(*) AS rows, COUNT(value) AS scored, SUM(value) AS total, "
             "SUM(value * value) AS square, "
@@ -621,7 +641,7 @@ class FallReader:
     def explain(self, point: int) -> Fall:
         """Why the reward of `point` differs from that of the points before it."""
         earlier = sorted(at for at in self._whole if at < point)[-STEPS_BEFORE:]
-        now = self._window([point], [*earlier, point], with_lengths=True)
+        now = self._window([point], with_lengths=True)
         if not earlier:
             words = f"The reward is {_number(now.mean)}." if now.scored else "No row has a value."
             return Fall(
@@ -632,7 +652,7 @@ class FallReader:
                 changes=list(changes(Window(), now)),
                 causes=[],
             )
-        before = self._window(earlier, [*earlier, point], with_lengths=False)
+        before = self._window(earlier, with_lengths=False)
         causes = likely_causes(before, now)
         return Fall(
             point=point,
@@ -645,14 +665,14 @@ class FallReader:
             causes=causes,
         )
 
-    def _window(self, points: list[int], both: list[int], *, with_lengths: bool) -> Window:
+    def _window(self, points: list[int], *, with_lengths: bool) -> Window:
         whole = [row for at in points for row in self._whole.get(at, [])]
         reward = _Sums()
         for row in whole:
             reward.add(row["scored"], row["total"], row["square"])
         rows = sum(row["rows"] for row in whole)
         groups = [row for at in points for row in self._groups.get(at, [])]
-        events, models = self._judges(whole)
+        events, models = self._judges(whole, self._began_after(max(points)))
         return Window(
             rows=rows,
             scored=reward.count,
@@ -663,7 +683,7 @@ class FallReader:
             length=sum(row["length"] for row in whole) / rows if rows else None,
             groups=sum(row["groups"] for row in groups),
             equal_groups=sum(row["equal"] for row in groups),
-            prompts_elsewhere=self._prompts_elsewhere(points, both),
+            prompts_elsewhere=self._prompts_elsewhere(points),
             events=events,
             models=models,
         )
@@ -715,10 +735,10 @@ class FallReader:
             rewards.setdefault(row["source"], _Sums()).add(row["scored"], row["total"])
         return {name: Source(rows=n, mean=rewards[name].mean) for name, n in sorted(rows.items())}
 
-    def _prompts_elsewhere(self, points: list[int], both: list[int]) -> float | None:
-        """Mean reward of these points' prompts in the points that are in neither window."""
+    def _prompts_elsewhere(self, points: list[int]) -> float | None:
+        """Mean reward of these points' prompts in all other points."""
         inside: dict[str, tuple[int, float]] = {}
-        for row in (row for at in both for row in self._prompts.get(at, [])):
+        for row in (row for at in points for row in self._prompts.get(at, [])):
             count, total = inside.get(row["prompt_hash"], (0, 0.0))
             inside[row["prompt_hash"]] = count + row["scored"], total + (row["total"] or 0.0)
         rows, known = 0, _Sums()
@@ -730,17 +750,24 @@ class FallReader:
                 known.add(row["n"], row["n"] * (total - taken) / (count - less))
         return known.mean if known.count and 2 * known.count >= rows else None
 
+    def _began_after(self, point: int) -> float:
+        """When the first reward of the next point was asked for; 0 without one."""
+        later = min((at for at in self._whole if at > point), default=point)
+        return max((row["began"] or 0.0 for row in self._whole.get(later, [])), default=0.0)
+
     def _judges(
-        self, whole: list[sqlite3.Row]
+        self, whole: list[sqlite3.Row], next_began: float
     ) -> tuple[list[tuple[str, str, str]], dict[str, list[str]]]:
         """The events about judges in the time of these rows, and the models that answered them."""
         began = [row["began"] for row in whole if row["began"] is not None]
         if not began:
             return [], {}
-        span = {"began": min(began), "ended": max(row["ended"] or 0.0 for row in whole)}
+        # anchors are measured behind a step's own judgements, and so may end after its rewards
+        ended = max(next_began, *(row["ended"] or 0.0 for row in whole))
+        span = {"began": min(began), "ended": ended}
         events = self._rows(
-            "SELECT kind, COALESCE(NULLIF(judge, ''), NULLIF(endpoint, ''), '') AS what, why "
-            "FROM events WHERE at BETWEEN :began AND :ended ORDER BY at LIMIT 100",
+            "SELECT kind, COALESCE(NULLIF(judge, ''), NULLIF(endpoint, ''), '') AS what, "
+            "why, fields FROM events WHERE at BETWEEN :began AND :ended ORDER BY at LIMIT 100",
             **span,
         )
         models = self._rows(
@@ -751,4 +778,4 @@ class FallReader:
         by_judge: dict[str, list[str]] = {}
         for row in models:
             by_judge.setdefault(row["judge"], []).append(row["model"])
-        return [(row["kind"], row["what"], row["why"] or "") for row in events], by_judge
+        return [(row["kind"], row["what"], event_words(row)) for row in events], by_judge

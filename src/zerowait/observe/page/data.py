@@ -19,7 +19,7 @@ import msgspec
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
 from zerowait.observe.axis import Axis, find_axis
-from zerowait.observe.fall import Fall, FallReader
+from zerowait.observe.fall import Fall, FallReader, event_words
 from zerowait.observe.timeline import StepTimes, step_times
 from zerowait.rank_statistics import rank_correlation
 
@@ -632,11 +632,17 @@ _EVENTS_SHOWN: Final = 60
 def _events(run: Run) -> list[dict[str, Any]]:
     """The latest events about endpoints, models, limits and drift, without health alarms."""
     found = run.rows(
-        "SELECT at, kind, judge, endpoint, step, why FROM events WHERE kind <> 'health_alarm' "
+        "SELECT at, kind, judge, endpoint, step, why, fields FROM events WHERE kind <> 'health_alarm' "
         "ORDER BY at DESC LIMIT :limit",
         limit=_EVENTS_SHOWN,
     )
-    return [{**dict(row), "why": shortened(row["why"] or "", 300)} for row in reversed(found)]
+    return [
+        {
+            **{name: row[name] for name in ("at", "kind", "judge", "endpoint", "step")},
+            "why": shortened(event_words(row), 300),
+        }
+        for row in reversed(found)
+    ]
 
 
 def waits(run: Run) -> Waits:
