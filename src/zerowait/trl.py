@@ -56,6 +56,7 @@ def reward(  # noqa: PLR0913 - each is a choice of the user's
     num_generations: int | None = None,
     url: str | None = None,
     token: str | None = None,
+    record: str | Path | None = None,
     name: str = "zerowait",
 ) -> TrlReward:
     """A reward function for TRL, computed as `config` says.
@@ -73,23 +74,31 @@ def reward(  # noqa: PLR0913 - each is a choice of the user's
         num_generations: responses to each prompt; None: as the trainer has it.
         url: a running ``zerowait serve`` with the same configuration; None: none is needed.
         token: the value of the service's ``--token-env`` variable.
+        record: the folder of the run's record, which gets every reward and judgement; None keeps
+            none. A service at `url` has its own ``--record``.
         name: under which TRL logs the reward.
 
     Raises:
         ConfigError: the configuration is wrong, asks for the policy ``mask``, which TRL cannot do,
-            or this TRL is too old.
+            or this TRL is too old; or a record is asked for beside `url`.
     """
     try:
         _check_trl()
         loaded = load_config(config)
         compile_plan(loaded)  # raises what is wrong before the model is loaded
         _check_policies(loaded)
+        if url is not None and record is not None:
+            raise ConfigError(
+                "record: goes without url; the service there keeps the record, of all its clients: "
+                "start it with zerowait serve --record DIR"
+            )
         return TrlReward(
             loaded,
             columns=_checked_columns(columns),
             others=[each if isinstance(each, tuple) else (each, 1.0) for each in others],
             num_generations=num_generations,
             service=None if url is None else (url, Secret(token) if token else None),
+            record=None if record is None else Path(record).expanduser(),
             name=name,
         )
     finally:
@@ -102,7 +111,7 @@ class TrlReward:
     It opens the rewards with the first batch, and once more in each process that it is pickled to.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - see `reward`
         self,
         config: RewardConfig,
         *,
@@ -110,6 +119,7 @@ class TrlReward:
         others: list[tuple[RewardFunction, float]],
         num_generations: int | None,
         service: tuple[str, Secret | None] | None,
+        record: Path | None,
         name: str,
     ) -> None:
         self.__name__ = name
@@ -118,6 +128,7 @@ class TrlReward:
         self._others = others
         self._num_generations = num_generations
         self._service = service
+        self._record = record
         self._batches = 0
         self._early: _EarlyRows | None = None
         self._data: dict[str, dict[str, Any] | None] | None = None
@@ -277,10 +288,11 @@ class TrlReward:
         """The rewards of this process, opened with its first batch."""
         if self._opened is None or self._opened[0] != os.getpid():
             if self._service is None and _process_count(trainer) > 1:
-                self._shared = SharedService.of_job(self._config, trainer.accelerator.process_index)
+                rank = trainer.accelerator.process_index
+                self._shared = SharedService.of_job(self._config, rank, record=self._record)
                 self._service = self._shared.url, self._shared.token
             if self._service is None:
-                self._opened = os.getpid(), open_rewards(self._config)
+                self._opened = os.getpid(), open_rewards(self._config, record=self._record)
             else:
                 url, token = self._service
                 self._opened = os.getpid(), connect(url, token=token)

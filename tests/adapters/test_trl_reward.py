@@ -4,6 +4,7 @@ import asyncio
 import math
 import pickle
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 import zerowait
 import zerowait.trl
 from zerowait import ConfigError, DataError
+from zerowait.record import open_index
 from zerowait.testing import FakeJudge, Script, Status
 
 trl = pytest.importorskip("trl")
@@ -266,3 +268,21 @@ def until(condition, within_s=60.0):
     while not condition() and time.monotonic() < end:
         time.sleep(0.01)
     return condition()
+
+
+def test_a_record_gets_every_reward_and_judgement_with_its_step(reward, tmp_path):
+    with FakeJudge() as judge:
+        function = reward(judged(judge), record=tmp_path / "run")
+        call(function, [RIGHT, WRONG], trainer_state=SimpleNamespace(global_step=3))
+        function.close()
+    with closing(open_index(tmp_path / "run")) as index:
+        found = index.execute(
+            "SELECT step, response, judge FROM rewards JOIN judgement_rows USING (uid)"
+            " JOIN judgements USING (judgement)"
+        )
+        assert {tuple(each) for each in found} == {(3, RIGHT, "q"), (3, WRONG, "q")}
+
+
+def test_a_record_beside_a_service_is_refused(reward):
+    with pytest.raises(ConfigError, match="start it with zerowait serve --record DIR"):
+        reward(url="http://127.0.0.1:1", record="run")

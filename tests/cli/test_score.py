@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from zerowait.cli.row_files import columns_of
 from zerowait.cli.row_files import read_rows as rows_in
 from zerowait.cli.score import show_summary, write_rewards
 from zerowait.engine import Stats
+from zerowait.record import open_index
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
 from zerowait.types import Reward
 
@@ -346,3 +348,22 @@ def test_rows_that_lack_what_a_shape_needs_are_named_at_once_too(tmp_path, zerow
     ended = zerowait("score", one, "-c", "reward.yaml", "--skip-unusable")
     assert ended.returncode == 2
     assert "has no usable rows" in ended.stderr
+
+
+def test_a_record_gets_every_reward_and_judgement(tmp_path, zerowait):
+    rows = write_rows(tmp_path / "rows.jsonl", questions(3))
+    with FakeJudge() as judge:
+        config = write_config(tmp_path / "reward.yaml", judge.url)
+        zerowait("score", rows, "-c", config, "--record", tmp_path / "run")
+    with closing(open_index(tmp_path / "run")) as index:
+        found = index.execute(
+            "SELECT id, rewards.value, outcome, body FROM rewards JOIN judgement_rows USING (uid)"
+            " JOIN judgements USING (judgement) JOIN texts ON text = reply"
+        )
+        assert sorted((row[0], row[1] > 1, row[2], "choices" in row[3]) for row in found) == [
+            (str(number), True, "score", True) for number in range(3)
+        ]
+    # what was recorded is scored again from the record
+    again = tmp_path / "again.jsonl"
+    zerowait("score", tmp_path / "run/rewards.jsonl", "-c", config, "--out", again)
+    assert sorted(row["sample"]["id"] for row in read_rows(again)) == ["0", "1", "2"]

@@ -1,19 +1,30 @@
 """The record of a run that resumes, or starts over in the same folder."""
 
 import stat
+from contextlib import closing
 
+import msgspec
 import pytest
 
 from zerowait.engine import Stats
 from zerowait.hub import RewardRecord, read_rewards, read_stats
-from zerowait.record import REWARDS, Records
+from zerowait.record import (
+    EVENTS,
+    JUDGEMENTS,
+    OPINIONS,
+    REWARDS,
+    JudgementLine,
+    Records,
+    open_index,
+)
 from zerowait.record.resume import UNDONE, archive_record, rewind_record
 from zerowait.types import Reward, Sample, Score
 
 
-def row(step, *, split="train", ticket="", value=1.0):
+def row(step, *, split="train", ticket="", value=1.0, uid=""):
     sample = Sample("q", "a", split=split, step=step)
-    return RewardRecord(sample=sample, reward=Reward(value, {"a": Score(value)}), ticket=ticket)
+    reward = Reward(value, {"a": Score(value)})
+    return RewardRecord(sample=sample, reward=reward, ticket=ticket, uid=uid)
 
 
 def recorded(folder, *rows):
@@ -96,3 +107,38 @@ def test_a_ticket_that_was_judged_again_counts_once_and_as_it_was_redeemed(tmp_p
     recorded(tmp_path, row(1, ticket="train/u_0", value=2.0), row(1))
     tickets = [(r.ticket, r.reward.value) for r in read_rewards(tmp_path)]
     assert tickets == [("train/u_1", 1.0), ("", 1.0), ("train/u_0", 2.0), ("", 1.0)]
+
+
+def test_judgements_of_undone_steps_stay_and_are_told_apart(tmp_path):
+    """They were paid for."""
+
+    def judged(uid):
+        return JudgementLine(
+            at=1.0, judge="q", key=uid, source="asked", outcome=Score(1.0), uids=[uid], cost_usd=0.5
+        )
+
+    recorded(tmp_path, row(1, uid="a-1"), row(2, uid="a-2"))
+    (tmp_path / JUDGEMENTS).write_bytes(
+        b"".join(msgspec.json.encode(judged(uid)) + b"\n" for uid in ("a-1", "a-2"))
+    )
+    rewind_record(tmp_path, step=1, validates=False)
+    with closing(open_index(tmp_path)) as index:
+        [cost] = index.execute("SELECT sum(cost_usd) FROM judgements").fetchone()
+        undone = index.execute(
+            "SELECT uid, step FROM judgements JOIN judgement_rows USING (judgement)"
+            " JOIN undone USING (uid)"
+        )
+        assert (cost, [tuple(each) for each in undone]) == (1.0, [("a-2", 2)])
+
+
+def test_every_file_of_an_earlier_run_is_archived(tmp_path):
+    recorded(tmp_path, row(1), row(2))
+    rewind_record(tmp_path, step=1, validates=False)
+    for name in (JUDGEMENTS, "judgements.00002.jsonl", EVENTS, OPINIONS):
+        (tmp_path / name).write_bytes(b"{}\n")
+    archive_record(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("rewards.previous.jsonl", "rewards.undone.previous.jsonl", "stats.previous.jsonl"),
+        *("judgements.previous.jsonl", "judgements.00002.previous.jsonl"),
+        *("events.previous.jsonl", "opinions.previous.jsonl"),
+    }

@@ -53,6 +53,9 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         Path | None,
         typer.Option("--out", "-o", help="Output, - for standard output; FILE.rewards.EXT."),
     ] = None,
+    record: Annotated[
+        Path | None, typer.Option(help="Folder that gets every reward and judgement.")
+    ] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="FIELD=COLUMN, where the file has other names.")
     ] = None,
@@ -77,7 +80,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     # Before anything is judged, since a missing pyarrow must not cost the verdicts
     arrow = columns_of(rows.rows, rows.table) if _is_parquet(target) else None
     collect_rarely()
-    with closing(Rewards(loaded)) as rewards:
+    with closing(Rewards(loaded, record=record)) as rewards:
         results = _rewards_of(rewards, samples, loaded, quiet=quiet)
         stats = rewards.stats()
     results = settle_groups(results, [sample.group for sample in samples], loaded.on_failure.quorum)

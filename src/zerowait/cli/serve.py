@@ -30,7 +30,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         str | None, typer.Option(help="Environment variable with the token.")
     ] = None,
     record: Annotated[
-        Path | None, typer.Option(help="Folder for rewards.jsonl and stats.jsonl.")
+        Path | None, typer.Option(help="Folder that gets every reward and judgement.")
     ] = None,
     on_abstain: Annotated[
         str, typer.Option(help="/get_reward for an abstention: error, neutral or a number.")

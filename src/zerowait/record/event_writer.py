@@ -188,6 +188,7 @@ class EventWriter:
                     self._tell("line", "an event could not be recorded", exc_info=True)
                     continue
                 if line is not None:
+                    self._room.add(len(line))
                     lines.append(line)
             self._append(self._judgements, judgements)
             self._append(self._events, events)
@@ -257,7 +258,7 @@ class EventWriter:
         if not lines:
             return
         try:
-            self._room.add(file.write(b"\n".join(lines)))
+            file.write(b"\n".join(lines))
         except OSError as error:
             self._lost += len(lines)
             self._texts.forget()  # what these lines brought is written again

@@ -107,6 +107,9 @@ CREATE INDEX IF NOT EXISTS opinions_uid ON opinions (uid);
 CREATE INDEX IF NOT EXISTS undone_uid ON undone (uid);
 """
 
+_NEEDED: Final = ("rewards_ticket", "rewards_uid", "judgements_key")
+"""The indexes that reading the lines needs; the others are made when all lines are read."""
+
 
 class RecordIndex(sqlite3.Connection):
     """A connection to the index of a record; made by `open_index`, read only.
@@ -233,11 +236,13 @@ class _Writer:
         files = [(kind, path) for kind in _READERS for path in parts_of(self._folder, kind)]
         if version != _VERSION or not self._is_of_these(files):
             self._begin_anew(files)
-        fresh = not self._sources()
         for kind, path in files:
             while self._read_chunk(kind, path):
                 pass
-        if fresh:
+        [indexes] = self._db.execute(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'index' AND sql IS NOT NULL"
+        ).fetchone()
+        if indexes < _INDEXES.count(";"):
             self._db.executescript(_INDEXES)
 
     def _sources(self) -> dict[str, _Source]:
@@ -267,9 +272,8 @@ class _Writer:
                     self._db.execute(f'DROP TABLE "{name}"')
                 for statement in _TABLES.split(";\n"):
                     self._db.execute(statement)
-                # of the indexes, what reading itself looks up; the others are made at the end
                 for statement in _INDEXES.split(";\n"):
-                    if "rewards_ticket" in statement or "judgements_key" in statement:
+                    if any(name in statement for name in _NEEDED):
                         self._db.execute(statement)
                 self._db.execute(f"PRAGMA user_version = {_VERSION}")
             self._db.execute("COMMIT")
@@ -506,12 +510,16 @@ def _add_events(db: sqlite3.Connection, records: Sequence[EventLine]) -> None:
 def _add_opinions(db: sqlite3.Connection, records: Sequence[OpinionLine]) -> None:
     """Of several opinions of one person on one row the last counts; one without `up` ends it."""
     for each in records:
+        row: int | None = each.row
+        if each.uid:  # rows are counted anew where a run resumes from a checkpoint
+            found = db.execute("SELECT row FROM rewards WHERE uid = ?", (each.uid,)).fetchone()
+            row = found[0] if found else None
         db.execute(
-            "DELETE FROM opinions WHERE row = ? AND uid IS ? AND who = ?",
-            (each.row, each.uid or None, each.who),
+            "DELETE FROM opinions WHERE row IS ? AND uid IS ? AND who = ?",
+            (row, each.uid or None, each.who),
         )
         if each.up is not None:
-            shown = (each.row, each.uid or None, int(each.up), each.note, each.who, each.at)
+            shown = (row, each.uid or None, int(each.up), each.note, each.who, each.at)
             _insert(db, "opinions", [shown])
 
 

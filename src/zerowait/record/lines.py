@@ -77,8 +77,8 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def write(self, lines: bytes) -> int:
-        """Append lines, with newlines between them; returns how many bytes they took.
+    def write(self, lines: bytes) -> None:
+        """Append lines, with newlines between them.
 
         Raises:
             OSError: not all of them were written; names the file.
@@ -88,7 +88,6 @@ class RotatingFile:
             following = AppendOnlyFile(self._latest())
             self._file.close()
             self._file = following
-        return len(lines) + 1
 
     def close(self) -> None:
         """Close the file."""

@@ -8,6 +8,8 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from zerowait.record.judgements import EVENTS, JUDGEMENTS, OPINIONS
+from zerowait.record.lines import parts_of
 from zerowait.record.rewards import REWARDS, STATS, WAITS
 
 UNDONE: Final = "rewards.undone.jsonl"
@@ -30,16 +32,16 @@ def archive_record(folder: Path) -> None:
 
     It stays in the folder as ``rewards.previous.jsonl``, ``rewards.previous-2.jsonl``, ...
     """
-    for name in (REWARDS, STATS, WAITS):
-        old = folder / name
-        if old.exists():
+    for name in (REWARDS, STATS, WAITS, JUDGEMENTS, EVENTS, OPINIONS, UNDONE):
+        for old in parts_of(folder, name):
             old.replace(_archive_name(old))
 
 
 def rewind_record(folder: Path, *, step: int, validates: bool) -> None:
     """Remove the rewards after `step` from the record of a run that resumes from its checkpoint.
 
-    Those steps are trained again; their rows are appended to ``rewards.undone.jsonl``.
+    Those steps are trained again; their rows are appended to ``rewards.undone.jsonl``. Their
+    judgements, which were paid for, stay in ``judgements.jsonl``.
 
     Args:
         folder: of the run.

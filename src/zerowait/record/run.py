@@ -22,7 +22,12 @@ from zerowait.record.event_writer import EventWriter
 from zerowait.record.lines import AppendOnlyFile, to_builtin
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
 from zerowait.record.room import Room
-from zerowait.record.texts import reward_without_words, sample_without_texts, store_picture
+from zerowait.record.texts import (
+    reasons_without_words,
+    reward_without_words,
+    sample_without_texts,
+    store_picture,
+)
 from zerowait.types import Sample, has_parts
 
 _STATS_EVERY_S: Final = 1.0
@@ -149,6 +154,8 @@ class Records:
             return False
         self._split_and_step, self._last_stats = split_and_step, now
         counted = msgspec.to_builtins(stats())
+        if self._texts != "keep":
+            counted["reasons"] = reasons_without_words(counted.get("reasons", {}))
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
         self._stats.write(self._encode(row))
         return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -124,6 +125,20 @@ def reward_without_words(reward: Reward) -> Reward:
     )
     why = "; ".join(abstained) if reward.why else ""
     return msgspec.structs.replace(reward, components=components, why=why, turns=turns)
+
+
+def reasons_without_words(reasons: Mapping[str, int]) -> dict[str, int]:
+    """Counts of failures by reason, without reasons that may quote a text.
+
+    >>> reasons_without_words({"unparseable: the judge wrote 'x'": 2, "timeout: no answer": 1})
+    {'unparseable': 2, 'timeout: no answer': 1}
+    """
+    counts: dict[str, int] = {}
+    for reason, number in reasons.items():
+        kind = reason.partition(":")[0]
+        shown = reason if kind in _OWN_WORDS else kind
+        counts[shown] = counts.get(shown, 0) + number
+    return counts
 
 
 def _without_words(components: dict[str, Outcome]) -> dict[str, Any]:

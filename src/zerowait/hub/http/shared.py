@@ -7,6 +7,7 @@ import atexit
 import os
 import secrets
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
@@ -41,7 +42,7 @@ class SharedService:
             atexit.register(self.close)
 
     @classmethod
-    def of_job(cls, config: RewardConfig, rank: int) -> Self:
+    def of_job(cls, config: RewardConfig, rank: int, *, record: Path | None = None) -> Self:
         """The service of this job; every rank has to call this, once.
 
         Ranks learn the address from the store that ``torch.distributed`` was set up with.
@@ -49,6 +50,7 @@ class SharedService:
         Args:
             config: the reward configuration; rank 0 serves its own.
             rank: of this process.
+            record: the folder of the job's record, which rank 0 keeps; None keeps none.
 
         Raises:
             ConfigError: rank 0 cannot serve it; raised on every rank.
@@ -62,7 +64,7 @@ class SharedService:
                 raise ConfigError(told["error"])
             return cls(told["url"], Secret(told["token"]))
         try:
-            service = cls._start(config)
+            service = cls._start(config, record)
         except BaseException as error:
             store.set(_KEY, msgspec.json.encode({"error": f"rank 0: {error}"}))
             raise
@@ -70,7 +72,7 @@ class SharedService:
         return service
 
     @classmethod
-    def _start(cls, config: RewardConfig) -> Self:
+    def _start(cls, config: RewardConfig, record: Path | None) -> Self:
         one_machine = os.environ.get("LOCAL_WORLD_SIZE") == os.environ.get("WORLD_SIZE")
         token = Secret(secrets.token_hex(16))
         settings = ServiceSettings(
@@ -82,7 +84,7 @@ class SharedService:
         portal = Portal("zerowait-service")
         started: Future[str] = Future()
         stop = asyncio.Event()
-        portal.submit(lambda: _run(config, settings, started, stop))
+        portal.submit(lambda: _run(config, settings, record, (started, stop)))
         try:
             url = started.result()
         except BaseException:
@@ -103,11 +105,15 @@ class SharedService:
 
 
 async def _run(
-    config: RewardConfig, settings: ServiceSettings, started: Future[str], stop: asyncio.Event
+    config: RewardConfig,
+    settings: ServiceSettings,
+    record: Path | None,
+    events: tuple[Future[str], asyncio.Event],
 ) -> None:
-    """Serve until `stop` is set."""
+    """Serve until the second of `events` is set; the first gets the URL."""
+    started, stop = events
     try:
-        async with serving(config, settings) as (url, drain):
+        async with serving(config, settings, record=record) as (url, drain):
             started.set_result(url)
             await stop.wait()
             await drain(settings.drain_s)
