@@ -18,6 +18,7 @@ import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
+from zerowait.judge.reply import decode_reply
 from zerowait.observe.axis import Axis, find_axis
 from zerowait.observe.fall import Fall, FallReader, event_words
 from zerowait.observe.timeline import StepTimes, step_times
@@ -98,6 +99,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         axis: ``kind`` step or rows, ``width`` steps or rows for each point, the ``split`` drawn.
         splits: rows by split. rows: current ones. abstained: rows without a value.
+        abstentions: abstained components, some of which a failure policy may have given a value.
         superseded: rows that were judged again, of which only the last counts.
         without_step: rows of the split that the charts by step leave out.
         components: names in order; judged: those that a judge scores.
@@ -113,6 +115,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     splits: dict[str, int]
     rows: int
     abstained: int
+    abstentions: int
     superseded: int
     without_step: int
     components: list[str]
@@ -346,6 +349,9 @@ def overview(run: Run) -> Overview:
         splits={each["split"]: each["n"] for each in splits},
         rows=rows,
         abstained=counts["abstained"] or 0,
+        abstentions=run.rows("SELECT COUNT(*) AS n FROM components WHERE outcome = 'abstain'")[0][
+            "n"
+        ],
         superseded=(counts["all_rows"] or 0) - rows,
         without_step=without_step,
         components=component_names(run),
@@ -632,8 +638,8 @@ _EVENTS_SHOWN: Final = 60
 def _events(run: Run) -> list[dict[str, Any]]:
     """The latest events about endpoints, models, limits and drift, without health alarms."""
     found = run.rows(
-        "SELECT at, kind, judge, endpoint, step, why, fields FROM events WHERE kind <> 'health_alarm' "
-        "ORDER BY at DESC LIMIT :limit",
+        "SELECT at, kind, judge, endpoint, step, why, fields FROM events "
+        "WHERE kind <> 'health_alarm' ORDER BY at DESC LIMIT :limit",
         limit=_EVENTS_SHOWN,
     )
     return [
@@ -898,11 +904,19 @@ def _response(run: Run, row: sqlite3.Row) -> Response:
                 kind=each["kind"] or "",
                 why=shortened(each["why"], 300) or "",
                 model=each["model"] or "",
-                reply=shortened(each["reply"]),
+                reply=shortened(reply_words(each["reply"])),
             )
             for each in judged
         ],
     )
+
+
+def reply_words(body: str | None) -> str | None:
+    """What a judge wrote, of the body of its reply; the body itself where it is no completion."""
+    if body is None:
+        return None
+    completion = decode_reply(body.encode("utf-8", "surrogatepass"))
+    return body if completion is None or not completion.text else completion.text
 
 
 def _timeline(run: Run, at: int) -> Timeline | None:
