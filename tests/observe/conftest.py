@@ -3,8 +3,9 @@
 import json
 import re
 import time
-from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 import zerowait
 from zerowait import Sample
@@ -80,13 +81,24 @@ def length_hacking(folder: Path) -> None:
         )
 
 
-CAUSES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "harder prompts": (harder_prompts, "harder_prompts"),
-    "harder prompts of one source": (harder_prompts_of_one_source, "harder_prompts"),
-    "a judge outage": (judge_outage, "judge_outage"),
-    "a drifted judge": (judge_drift, "judge_drift"),
-    "reward hacking by length": (length_hacking, "length_hacking"),
+FALLS = {
+    "harder prompts": harder_prompts,
+    "harder prompts of one source": harder_prompts_of_one_source,
+    "a judge outage": judge_outage,
+    "a drifted judge": judge_drift,
+    "reward hacking by length": length_hacking,
 }
+
+
+@pytest.fixture(scope="session")
+def prepare():
+    """``prepare(name, folder)`` makes the run of that name; its reward falls at step 6."""
+
+    def prepared(name, folder):
+        FALLS[name](folder)
+        return folder
+
+    return prepared
 
 
 def verdict_in_response(body, less=0):
