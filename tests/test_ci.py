@@ -1,5 +1,6 @@
 """What `.ci/run` does when a package index hiccups, and what the Makefile tells pip."""
 
+import json
 import os
 import shutil
 import subprocess
@@ -26,10 +27,14 @@ def ci(tmp_path):
     redis.write_text("#!/bin/sh\n")
     redis.chmod(0o755)
 
-    def run(fails):
+    def run(fails, failed=0):
         make = tmp_path / "bin/make"
         make.write_text(MAKE.format(fails=fails))
         make.chmod(0o755)
+        if failed:
+            (tmp_path / ".pytest_cache/v/cache").mkdir(parents=True)
+            names = dict.fromkeys((f"tests/a.py::test_{number}" for number in range(failed)), True)
+            (tmp_path / ".pytest_cache/v/cache/lastfailed").write_text(json.dumps(names, indent=2))
         env = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "PAUSE_S": "0"}
         done = subprocess.run([tmp_path / ".ci/run"], env=env, capture_output=True, text=True, check=False)  # fmt: skip
         return done, (tmp_path / "calls").read_text().split()
@@ -57,6 +62,20 @@ def test_a_check_that_fails_is_a_failure_at_once(ci, check):
     done, calls = ci(f"*\\ {check}")
     assert calls.count(check) == 1
     assert calls[-1] == check
+    assert done.returncode == 2
+
+
+@pytest.mark.parametrize(("fails", "code"), [("5\\ *", 0), ("[56]\\ *", 2)])
+def test_a_few_tests_that_failed_are_run_once_more_and_fail_if_they_fail_again(ci, fails, code):
+    done, calls = ci(fails, failed=3)
+    assert calls[-2:] == ["test", "test"]
+    assert done.returncode == code
+    assert "tests/a.py::test_2" in done.stdout
+
+
+def test_many_tests_that_failed_are_a_failure_at_once(ci):
+    done, calls = ci("*\\ test", failed=4)
+    assert calls.count("test") == 1
     assert done.returncode == 2
 
 
