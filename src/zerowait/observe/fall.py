@@ -451,7 +451,7 @@ def _longer_responses(before: Window, now: Window) -> Cause:
         "length_hacking",
         "The policy writes longer to please the judge (reward hacking by length)",
         "Read the best group: is the length worth anything? Add a length penalty, tell the rubric "
-        "to ignore length, or gate the judge by the rule (docs/how-to/lengths.md).",
+        "to ignore length, or gate the judge by the rule (docs/reference/shapes.md).",
     )
 
 

@@ -196,8 +196,12 @@ export function watchPage() {
     });
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  addEventListener("beforeprint", redraw);
-  addEventListener("afterprint", redraw);
+  const printing = (is) => () => {
+    document.documentElement.toggleAttribute("data-print", is);
+    redraw();
+  };
+  addEventListener("beforeprint", printing(true));
+  addEventListener("afterprint", printing(false));
 }
 
 // --- views -----------------------------------------------------------------------------------
