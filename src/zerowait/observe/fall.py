@@ -1,12 +1,13 @@
 """Why the reward of a step fell: what changed against the steps before, and its likely cause.
 
-`explain_fall` reads two windows of a run from its index, the step and up to five steps before it,
+`FallReader` reads two windows of a run from its index, the step and up to five steps before it,
 and compares them. `likely_causes` is a pure function of the two windows: each cause has evidence in
 words and a strength in [0, 1], which says how well the evidence fits, and is no probability.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import sqlite3
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ STEPS_BEFORE: Final = 5
 _WEAKEST: Final = 0.15
 _SURE_Z: Final = 3.0
 _FEWEST_SCORED: Final = 4
-_SAMPLED: Final = 2000
+_SAMPLED: Final = 500
 _SOURCES_SHOWN: Final = 4
 
 
@@ -66,8 +67,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
         parts: by component. sources: by data source.
         length: mean length of the responses; None if unknown.
         groups, equal_groups: prompt groups of several scored rows, and those without variance.
-        prompts_elsewhere: mean reward that the same prompts got in all other steps; None where
-            fewer than half of the rows have one.
+        prompts_elsewhere: mean reward that the same prompts got in all steps outside the window;
+            None where fewer than half of the rows have one.
         events: ``(kind, judge or endpoint, why)`` of what happened to judges in the window.
         models: served model names by judge.
     """
@@ -123,48 +124,6 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
     words: str
     changes: list[Change]
     causes: list[Cause]
-
-
-def explain_fall(connection: sqlite3.Connection, axis: Axis, point: int) -> Fall:
-    """Why the reward of `point` differs from that of the points before it.
-
-    Args:
-        connection: from `zerowait.record.open_index`.
-        axis: of the run's charts.
-        point: one of its points.
-    """
-    earlier = [
-        row["point"]
-        for row in connection.execute(
-            f"SELECT DISTINCT {axis.sql} AS point FROM rewards r WHERE current = 1 AND split = ? "
-            f"AND {axis.column} < ? ORDER BY point DESC LIMIT ?",
-            (axis.split, point, STEPS_BEFORE),
-        )
-    ]
-    reader = _WindowReader(connection, axis, min(earlier, default=point), point + axis.width)
-    now = reader.read(point, point + axis.width)
-    if not earlier:
-        words = f"The reward is {_number(now.mean)}." if now.scored else "No row has a value."
-        return Fall(
-            point=point,
-            before=None,
-            fell=False,
-            words=f"{words} It is the first point, so that there is nothing to compare it with.",
-            changes=list(changes(Window(), now)),
-            causes=[],
-        )
-    before = reader.read(min(earlier), point)
-    fell = has_fallen(before, now)
-    return Fall(
-        point=point,
-        before=(min(earlier), max(earlier)),
-        fell=fell,
-        words=_in_words(before, now, len(earlier)),
-        changes=sorted(
-            changes(before, now), key=lambda c: (c.name != "reward", -abs(c.z or 0.0), c.name)
-        ),
-        causes=likely_causes(before, now),
-    )
 
 
 def has_fallen(before: Window, now: Window) -> bool:
@@ -392,7 +351,7 @@ def _judge_drift(before: Window, now: Window) -> Cause:
         "judge_drift",
         "The judge's scale moved: the same responses get other verdicts",
         "Pin the judge's model or snapshot, and measure its anchors "
-        "(docs/how-to/audit-a-judge.md); compare a reply of this step with one of the steps before.",
+        "(docs/how-to/audit-a-judge.md); compare a reply of this step with an earlier one.",
     )
 
 
@@ -492,7 +451,7 @@ def _longer_responses(before: Window, now: Window) -> Cause:
         "length_hacking",
         "The policy writes longer to please the judge (reward hacking by length)",
         "Read the best group: is the length worth anything? Add a length penalty, tell the rubric "
-        "to ignore length, or gate the judge by the rule (docs/how-to/lengths.md).",
+        "to ignore length, or gate the judge by the rule (docs/reference/shapes.md).",
     )
 
 
@@ -536,136 +495,287 @@ def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-class _WindowReader:
-    """Reads windows of one run; `first` to `end` are the points that both windows are in."""
+def event_words(event: sqlite3.Row) -> str:
+    """What an event of table ``events`` says, in words: its reason, or its figures."""
+    if event["why"]:
+        return str(event["why"])
+    fields = json.loads(event["fields"] or "{}")
+    match event["kind"]:
+        case "judge_drifted":
+            moved = fields.get("drift", {}).get("mean_abs", 0.0)
+            return (
+                f"by {_percent(moved)} of the range, against the {fields.get('against', 'first')}"
+            )
+        case "model_changed":
+            return f"{fields.get('before', '?')} before, now {fields.get('after', '?')}"
+        case "limit_changed":
+            return f"{fields.get('before', '?')} to {fields.get('after', '?')} requests in flight"
+        case _:
+            return ""
 
-    def __init__(self, connection: sqlite3.Connection, axis: Axis, first: int, end: int) -> None:
+
+class _Sums:
+    """Adds up counts, sums and sums of squares of values."""
+
+    __slots__ = ("count", "square", "total")
+
+    def __init__(self) -> None:
+        self.count, self.total, self.square = 0, 0.0, 0.0
+
+    def add(self, count: int, total: float | None, square: float | None = None) -> None:
+        self.count += count
+        self.total += total or 0.0
+        self.square += square or 0.0
+
+    @property
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+    @property
+    def sd(self) -> float:
+        mean = self.mean
+        return 0.0 if mean is None else math.sqrt(max(self.square / self.count - mean**2, 0.0))
+
+
+class FallReader:
+    """Explains the falls of a run; it reads sums by point once, and adds them up for each window.
+
+    Args:
+        connection: from `zerowait.record.open_index`.
+        axis: of the run's charts.
+        judged: the components that a judge scores.
+        only: the one point that will be explained; without it any of them.
+    """
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        axis: Axis,
+        judged: frozenset[str],
+        *,
+        only: int | None = None,
+    ) -> None:
         self._connection = connection
         self._axis = axis
-        self._both = axis.between(first, end)
-
-    def read(self, first: int, end: int) -> Window:
-        """The window of the points from `first` to before `end`."""
-        inside = f"r.current = 1 AND r.split = :split AND {self._axis.between(first, end)}"
-        whole = self._rows(
-            "SELECT COUNT(*) AS rows, COUNT(value) AS scored, AVG(value) AS mean, "
-            "AVG(value * value) AS square, "
-            "AVG(COALESCE(response_tokens, response_chars)) AS length "
-            f"FROM rewards r WHERE {inside}"
-        )[0]
-        equal = self._rows(
-            "SELECT COUNT(*) AS groups, SUM(highest = lowest) AS equal FROM (SELECT "
-            "MAX(value) AS highest, MIN(value) AS lowest FROM rewards r "
-            f"WHERE {inside} AND prompt_group IS NOT NULL GROUP BY step, prompt_group "
-            "HAVING COUNT(value) > 1)"
-        )[0]
-        events, models = self._judges(inside)
-        return Window(
-            rows=whole["rows"],
-            scored=whole["scored"],
-            mean=whole["mean"] or 0.0,
-            sd=_sd(whole),
-            parts=self._parts(inside),
-            sources={
-                row["data_source"] or "": Source(rows=row["n"], mean=row["mean"])
-                for row in self._rows(
-                    "SELECT data_source, COUNT(*) AS n, AVG(value) AS mean FROM rewards r "
-                    f"WHERE {inside} GROUP BY data_source"
-                )
-            },
-            length=whole["length"],
-            groups=equal["groups"],
-            equal_groups=equal["equal"] or 0,
-            prompts_elsewhere=self._prompts_elsewhere(inside),
-            events=events,
-            models=models,
+        self._judged = judged
+        self._of_run = f"r.current = 1 AND r.split = :split AND {axis.column} IS NOT NULL"
+        if only is None:
+            wanted = self._of_run
+        else:
+            before = self._rows(
+                f"SELECT DISTINCT {axis.sql} AS point FROM rewards r WHERE {self._of_run} "
+                f"AND {axis.column} < :only ORDER BY point DESC LIMIT :most",
+                only=only,
+                most=STEPS_BEFORE,
+            )
+            first = min((row["point"] for row in before), default=only)
+            wanted = f"{self._of_run} AND {axis.between(first, only + 2 * axis.width)}"
+        self._whole = self._by_point(
+            "SELECT {point}, COUNT(*) AS rows, COUNT(value) AS scored, SUM(value) AS total, "
+            "SUM(value * value) AS square, "
+            "SUM(COALESCE(response_tokens, response_chars)) AS length, "
+            "MIN(NULLIF(submitted_at, 0)) AS began, MAX(settled_at) AS ended "
+            "FROM rewards r WHERE {wanted} GROUP BY point",
+            wanted,
         )
+        # CROSS JOIN: SQLite finds the window's rows first, and not every row of a component
+        self._parts = self._by_point(
+            "SELECT {point}, c.component AS component, c.outcome AS outcome, c.kind AS kind, "
+            "COUNT(*) AS n, SUM(c.value) AS total, SUM(c.value * c.value) AS square "
+            "FROM rewards r CROSS JOIN components c ON c.row = r.row "
+            "WHERE {wanted} AND c.outcome <> 'skipped' "
+            "GROUP BY point, c.component, c.outcome, c.kind",
+            wanted,
+        )
+        self._sources = self._by_point(
+            "SELECT {point}, COALESCE(data_source, '') AS source, COUNT(*) AS n, "
+            "COUNT(value) AS scored, SUM(value) AS total FROM rewards r WHERE {wanted} "
+            "GROUP BY point, source",
+            wanted,
+        )
+        self._groups = self._by_point(
+            "SELECT point, COUNT(*) AS groups, SUM(highest = lowest) AS equal FROM ("
+            "SELECT {point}, MAX(value) AS highest, MIN(value) AS lowest FROM rewards r "
+            "WHERE {wanted} AND prompt_group IS NOT NULL GROUP BY point, step, prompt_group "
+            "HAVING COUNT(value) > 1) GROUP BY point",
+            wanted,
+        )
+        self._prompts = self._by_point(
+            "SELECT {point}, prompt_hash, COUNT(*) AS n, COUNT(value) AS scored, "
+            "SUM(value) AS total FROM rewards r WHERE {wanted} AND prompt_hash IS NOT NULL "
+            "GROUP BY point, prompt_hash",
+            wanted,
+        )
+        self._prompt_totals = self._totals_of_prompts(only)
+
+    def _by_point(self, sql: str, wanted: str) -> dict[int, list[sqlite3.Row]]:
+        found: dict[int, list[sqlite3.Row]] = {}
+        for row in self._rows(sql.format(point=f"{self._axis.sql} AS point", wanted=wanted)):
+            found.setdefault(row["point"], []).append(row)
+        return found
 
     def _rows(self, sql: str, **parameters: float | str) -> list[sqlite3.Row]:
         return self._connection.execute(sql, {"split": self._axis.split, **parameters}).fetchall()
 
-    def _parts(self, inside: str) -> dict[str, Part]:
-        judged = {
-            row["component"] for row in self._rows("SELECT DISTINCT component FROM judgements")
-        }
-        found = self._rows(
-            "SELECT c.component AS component, c.outcome AS outcome, c.kind AS kind, COUNT(*) AS n, "
-            "AVG(c.value) AS mean, AVG(c.value * c.value) AS square FROM components c "
-            f"JOIN rewards r ON r.row = c.row WHERE {inside} AND c.outcome <> 'skipped' "
-            "GROUP BY c.component, c.outcome, c.kind ORDER BY c.component"
-        )
-        parts: dict[str, Part] = {}
-        for row in found:
-            name = row["component"]
-            part = parts.get(name)
-            if part is None:
-                part = Part(judged=name in judged, by_length=self._by_length(inside, name))
-            if row["outcome"] == "score":
-                part = msgspec.structs.replace(part, scored=row["n"], mean=row["mean"], sd=_sd(row))
-            else:
-                part = msgspec.structs.replace(
-                    part,
-                    abstained=part.abstained + row["n"],
-                    kinds=part.kinds | {row["kind"] or "": row["n"]},
-                )
-            parts[name] = part
-        return parts
+    def _totals_of_prompts(self, only: int | None) -> dict[str, tuple[int, float]]:
+        """Number and sum of the rewards of each prompt in the whole run."""
+        totals: dict[str, tuple[int, float]] = {}
+        if only is None:
+            for rows in self._prompts.values():
+                for row in rows:
+                    count, total = totals.get(row["prompt_hash"], (0, 0.0))
+                    totals[row["prompt_hash"]] = (
+                        count + row["scored"],
+                        total + (row["total"] or 0.0),
+                    )
+            return totals
+        for name in {row["prompt_hash"] for rows in self._prompts.values() for row in rows}:
+            found = self._rows(
+                "SELECT COUNT(value) AS n, SUM(value) AS total FROM rewards r "
+                f"WHERE prompt_hash = :name AND {self._of_run}",
+                name=name,
+            )[0]
+            totals[name] = (found["n"], found["total"] or 0.0)
+        return totals
 
-    def _by_length(self, inside: str, name: str) -> float | None:
+    def explain(self, point: int) -> Fall:
+        """Why the reward of `point` differs from that of the points before it."""
+        earlier = sorted(at for at in self._whole if at < point)[-STEPS_BEFORE:]
+        now = self._window([point], with_lengths=True)
+        if not earlier:
+            words = f"The reward is {_number(now.mean)}." if now.scored else "No row has a value."
+            return Fall(
+                point=point,
+                before=None,
+                fell=False,
+                words=f"{words} It is the first point: there is nothing to compare it with.",
+                changes=list(changes(Window(), now)),
+                causes=[],
+            )
+        before = self._window(earlier, with_lengths=False)
+        causes = likely_causes(before, now)
+        return Fall(
+            point=point,
+            before=(min(earlier), max(earlier)),
+            fell=has_fallen(before, now),
+            words=_in_words(before, now, len(earlier)),
+            changes=sorted(
+                changes(before, now), key=lambda c: (c.name != "reward", -abs(c.z or 0.0), c.name)
+            ),
+            causes=causes,
+        )
+
+    def _window(self, points: list[int], *, with_lengths: bool) -> Window:
+        whole = [row for at in points for row in self._whole.get(at, [])]
+        reward = _Sums()
+        for row in whole:
+            reward.add(row["scored"], row["total"], row["square"])
+        rows = sum(row["rows"] for row in whole)
+        groups = [row for at in points for row in self._groups.get(at, [])]
+        events, models = self._judges(whole, self._began_after(max(points)))
+        return Window(
+            rows=rows,
+            scored=reward.count,
+            mean=reward.mean or 0.0,
+            sd=reward.sd,
+            parts=self._parts_of(points, with_lengths=with_lengths),
+            sources=self._sources_of(points),
+            length=sum(row["length"] for row in whole) / rows if rows else None,
+            groups=sum(row["groups"] for row in groups),
+            equal_groups=sum(row["equal"] for row in groups),
+            prompts_elsewhere=self._prompts_elsewhere(points),
+            events=events,
+            models=models,
+        )
+
+    def _parts_of(self, points: list[int], *, with_lengths: bool) -> dict[str, Part]:
+        scores: dict[str, _Sums] = {}
+        kinds: dict[str, dict[str, int]] = {}
+        for row in (row for at in points for row in self._parts.get(at, [])):
+            name = row["component"]
+            sums = scores.setdefault(name, _Sums())
+            if row["outcome"] == "score":
+                sums.add(row["n"], row["total"], row["square"])
+            else:
+                its, kind = kinds.setdefault(name, {}), row["kind"] or ""
+                its[kind] = its.get(kind, 0) + row["n"]
+        return {
+            name: Part(
+                scored=sums.count,
+                abstained=sum(kinds.get(name, {}).values()),
+                mean=sums.mean or 0.0,
+                sd=sums.sd,
+                judged=name in self._judged,
+                kinds=kinds.get(name, {}),
+                by_length=self._by_length(points[0], name)
+                if with_lengths and name in self._judged
+                else None,
+            )
+            for name, sums in sorted(scores.items())
+        }
+
+    def _by_length(self, point: int, name: str) -> float | None:
         pairs = self._rows(
             "SELECT c.value AS value, COALESCE(r.response_tokens, r.response_chars) AS length "
-            f"FROM components c JOIN rewards r ON r.row = c.row WHERE {inside} "
-            "AND c.component = :name AND c.outcome = 'score' ORDER BY r.row LIMIT :limit",
+            f"FROM rewards r CROSS JOIN components c ON c.row = r.row WHERE {self._of_run} "
+            f"AND {self._axis.inside(point)} AND c.component = :name AND c.outcome = 'score' "
+            "LIMIT :most",
             name=name,
-            limit=_SAMPLED,
+            most=_SAMPLED,
         )
         if len(pairs) < 2 * _FEWEST_SCORED:
             return None
         return rank_correlation([p["value"] for p in pairs], [p["length"] for p in pairs])
 
-    def _prompts_elsewhere(self, inside: str) -> float | None:
-        """Mean reward of these rows' prompts in the steps that are in neither window."""
-        found = self._rows(
-            "WITH mine AS (SELECT prompt_hash, COUNT(*) AS n FROM rewards r "
-            f"WHERE {inside} AND prompt_hash IS NOT NULL GROUP BY prompt_hash), "
-            "others AS (SELECT prompt_hash, AVG(value) AS mean FROM rewards r WHERE r.current = 1 "
-            f"AND r.split = :split AND NOT {self._both} AND value IS NOT NULL "
-            "AND prompt_hash IN (SELECT prompt_hash FROM mine) GROUP BY prompt_hash) "
-            "SELECT SUM(n) AS rows, SUM(CASE WHEN mean IS NOT NULL THEN n END) AS known, "
-            "SUM(n * mean) AS total FROM mine LEFT JOIN others USING (prompt_hash)"
-        )[0]
-        if not found["known"] or 2 * found["known"] < found["rows"]:
-            return None
-        return float(found["total"] / found["known"])
+    def _sources_of(self, points: list[int]) -> dict[str, Source]:
+        rows: dict[str, int] = {}
+        rewards: dict[str, _Sums] = {}
+        for row in (row for at in points for row in self._sources.get(at, [])):
+            rows[row["source"]] = rows.get(row["source"], 0) + row["n"]
+            rewards.setdefault(row["source"], _Sums()).add(row["scored"], row["total"])
+        return {name: Source(rows=n, mean=rewards[name].mean) for name, n in sorted(rows.items())}
 
-    def _judges(self, inside: str) -> tuple[list[tuple[str, str, str]], dict[str, list[str]]]:
+    def _prompts_elsewhere(self, points: list[int]) -> float | None:
+        """Mean reward of these points' prompts in all other points."""
+        inside: dict[str, tuple[int, float]] = {}
+        for row in (row for at in points for row in self._prompts.get(at, [])):
+            count, total = inside.get(row["prompt_hash"], (0, 0.0))
+            inside[row["prompt_hash"]] = count + row["scored"], total + (row["total"] or 0.0)
+        rows, known = 0, _Sums()
+        for row in (row for at in points for row in self._prompts.get(at, [])):
+            rows += row["n"]
+            name = row["prompt_hash"]
+            (count, total), (less, taken) = self._prompt_totals[name], inside[name]
+            if count > less:
+                known.add(row["n"], row["n"] * (total - taken) / (count - less))
+        return known.mean if known.count and 2 * known.count >= rows else None
+
+    def _began_after(self, point: int) -> float:
+        """When the first reward of the next point was asked for; 0 without one."""
+        later = min((at for at in self._whole if at > point), default=point)
+        return max((row["began"] or 0.0 for row in self._whole.get(later, [])), default=0.0)
+
+    def _judges(
+        self, whole: list[sqlite3.Row], next_began: float
+    ) -> tuple[list[tuple[str, str, str]], dict[str, list[str]]]:
         """The events about judges in the time of these rows, and the models that answered them."""
-        span = self._rows(
-            "SELECT MIN(NULLIF(submitted_at, 0)) AS began, MAX(settled_at) AS ended "
-            f"FROM rewards r WHERE {inside}"
-        )[0]
-        if span["began"] is None:
+        began = [row["began"] for row in whole if row["began"] is not None]
+        if not began:
             return [], {}
+        # anchors are measured behind a step's own judgements, and so may end after its rewards
+        ended = max(next_began, *(row["ended"] or 0.0 for row in whole))
+        span = {"began": min(began), "ended": ended}
         events = self._rows(
-            "SELECT kind, COALESCE(NULLIF(judge, ''), NULLIF(endpoint, ''), '') AS what, why "
-            "FROM events WHERE at BETWEEN :began AND :ended ORDER BY at LIMIT 100",
-            began=span["began"],
-            ended=span["ended"],
+            "SELECT kind, COALESCE(NULLIF(judge, ''), NULLIF(endpoint, ''), '') AS what, "
+            "why, fields FROM events WHERE at BETWEEN :began AND :ended ORDER BY at LIMIT 100",
+            **span,
         )
         models = self._rows(
             "SELECT judge, model FROM judgements WHERE at BETWEEN :began AND :ended "
             "AND model <> '' GROUP BY judge, model ORDER BY judge, model",
-            began=span["began"],
-            ended=span["ended"],
+            **span,
         )
         by_judge: dict[str, list[str]] = {}
         for row in models:
             by_judge.setdefault(row["judge"], []).append(row["model"])
-        return [(row["kind"], row["what"], row["why"] or "") for row in events], by_judge
-
-
-def _sd(row: sqlite3.Row) -> float:
-    """The standard deviation from the means of the values and of their squares."""
-    if row["mean"] is None:
-        return 0.0
-    return math.sqrt(max(row["square"] - row["mean"] ** 2, 0.0))
+        return [(row["kind"], row["what"], event_words(row)) for row in events], by_judge

@@ -88,9 +88,12 @@ TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))[1:]
 _INDEXES: Final = """
 CREATE INDEX IF NOT EXISTS rewards_uid ON rewards (uid);
 CREATE INDEX IF NOT EXISTS rewards_ticket ON rewards (ticket) WHERE ticket IS NOT NULL;
-CREATE INDEX IF NOT EXISTS rewards_step ON rewards (split, step, current);
+CREATE INDEX IF NOT EXISTS rewards_step
+  ON rewards (split, current, step, value, prompt_group);
 CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step);
 CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
+CREATE INDEX IF NOT EXISTS rewards_prompt
+  ON rewards (prompt_hash, split, current, step, value);
 CREATE INDEX IF NOT EXISTS rewards_source ON rewards (data_source);
 CREATE INDEX IF NOT EXISTS rewards_filters ON rewards
   (row, current, split, step, data_source, value, prompt_group, response_tokens);
@@ -102,8 +105,13 @@ CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row);
 CREATE INDEX IF NOT EXISTS metrics_name ON metrics (name);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
 CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind);
+<<<<<<< HEAD
 CREATE INDEX IF NOT EXISTS judgements_value ON judgements (judge, value);
 CREATE INDEX IF NOT EXISTS judgements_source ON judgements (source, judge);
+=======
+CREATE INDEX IF NOT EXISTS judgements_component ON judgements (component);
+CREATE INDEX IF NOT EXISTS judgements_at ON judgements (at, judge, model);
+>>>>>>> report
 CREATE INDEX IF NOT EXISTS judgement_rows_uid ON judgement_rows (uid);
 CREATE INDEX IF NOT EXISTS judgement_rows_judgement ON judgement_rows (judgement);
 CREATE INDEX IF NOT EXISTS attempts_judgement ON attempts (judgement);

@@ -39,9 +39,11 @@ export function percent(share) {
 }
 
 export function table(head, rows, caption) {
+  const isNumber = (cell) => typeof cell === "number" || cell === null || cell === undefined || /^(–|[-\d.,%$ s]+)$/.test(String(cell));
+  const numeric = head.map((_, index) => rows.length > 0 && rows.every((row) => isNumber(row[index])));
   const cells = (row, tag) => element("tr", {}, ...row.map((cell, index) =>
     element(tag, {
-      class: typeof cell === "number" || /^[–\d.,%$ s-]+$/.test(String(cell)) ? "n" : null,
+      class: numeric[index] ? "n" : null,
       scope: tag === "th" ? "col" : null,
     }, cell instanceof Node ? cell : typeof cell === "number" ? number(cell) : cell ?? "–")));
   return element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
@@ -194,8 +196,12 @@ export function watchPage() {
     });
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  addEventListener("beforeprint", redraw);
-  addEventListener("afterprint", redraw);
+  const printing = (is) => () => {
+    document.documentElement.toggleAttribute("data-print", is);
+    redraw();
+  };
+  addEventListener("beforeprint", printing(true));
+  addEventListener("afterprint", printing(false));
 }
 
 // --- views -----------------------------------------------------------------------------------
@@ -223,7 +229,7 @@ export const VIEWS = {
     const tiles = [
       ["reward", `${number(doc.first)} → ${number(doc.last)}`, "mean of the first and the last point"],
       ["rows", number(doc.rows), Object.entries(doc.splits).map(([name, n]) => `${name} ${number(n)}`).join(", ")],
-      ["without a value", percent(doc.rows ? doc.abstained / doc.rows : null), `${number(doc.abstained)} rows abstained`],
+      ["without a value", percent(doc.rows ? doc.abstained / doc.rows : null), `${number(doc.abstained)} rows; ${number(doc.abstentions)} components abstained`],
       ["judgements", number(judged), judged ? `${percent(((c.cached ?? 0) + (c.joined ?? 0)) / judged)} needed no request` : "no judge was asked"],
       ["cost", c.spent_usd ? `$${c.spent_usd.toFixed(4)}` : "–", c.spent_usd ? `${number(c.prompt_tokens)} + ${number(c.completion_tokens)} tokens` : "nothing that has a price"],
       ["trainer waited", doc.exposed_s === null ? "–" : `${number(doc.exposed_s, 1)} s`, doc.exposed_s === null ? "not measured in this run" : "for rewards, all steps"],

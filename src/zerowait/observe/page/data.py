@@ -12,20 +12,23 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
+from zerowait.judge.reply import decode_reply
 from zerowait.observe.axis import Axis, find_axis
-from zerowait.observe.fall import Fall, explain_fall
+from zerowait.observe.fall import Fall, FallReader, event_words
 from zerowait.observe.timeline import StepTimes, step_times
 from zerowait.rank_statistics import rank_correlation
 
 QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 MAX_DOTS: Final = 600
 """The most responses that a scatter plot shows."""
+SAMPLED_ROWS: Final = 100_000
+"""Components and relations of larger runs are computed from a sample of about so many rows."""
 MAX_TIMES: Final = 160
 """The most points of a chart over time."""
 TEXT_CHARS: Final = 1200
@@ -36,6 +39,7 @@ _REASONS_SHOWN: Final = 8
 _ALARMS_SHOWN: Final = 100
 _PAIRS_SHOWN: Final = 6
 _COMPONENTS_SHOWN: Final = 24
+_ROWS_OF_COMPONENTS: Final = 5000
 _BINS: Final = 12
 _CELLS: Final = 1000
 
@@ -46,11 +50,15 @@ class Run(msgspec.Struct, frozen=True):
     Args:
         connection: from `zerowait.record.open_index`.
         axis: of the charts by step.
+        judged: the components that a judge scores, as far as judgements were recorded.
+        every: components and relations are computed from every so many rows.
         name: of the run, for headings.
     """
 
     connection: sqlite3.Connection
     axis: Axis
+    judged: frozenset[str]
+    every: int = 1
     name: str = ""
 
     def rows(self, sql: str, **parameters: Any) -> list[sqlite3.Row]:
@@ -60,7 +68,12 @@ class Run(msgspec.Struct, frozen=True):
 
 def open_run(connection: sqlite3.Connection, name: str = "") -> Run:
     """The run whose index this is; call it again when the index has grown."""
-    return Run(connection, find_axis(connection), name)
+    found = connection.execute("SELECT DISTINCT component FROM judgements WHERE component <> ''")
+    judged = frozenset(row["component"] for row in found)
+    last = connection.execute("SELECT MAX(row) FROM rewards").fetchone()[0] or 0
+    # odd, so that of a group of 2, 4, 8 ... responses each has its turn
+    every = (last // SAMPLED_ROWS) | 1
+    return Run(connection, find_axis(connection), judged, every, name)
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +99,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         axis: ``kind`` step or rows, ``width`` steps or rows for each point, the ``split`` drawn.
         splits: rows by split. rows: current ones. abstained: rows without a value.
+        abstentions: abstained components, some of which a failure policy may have given a value.
         superseded: rows that were judged again, of which only the last counts.
         without_step: rows of the split that the charts by step leave out.
         components: names in order; judged: those that a judge scores.
@@ -101,6 +115,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     splits: dict[str, int]
     rows: int
     abstained: int
+    abstentions: int
     superseded: int
     without_step: int
     components: list[str]
@@ -325,8 +340,6 @@ def overview(run: Run) -> Overview:
     splits = run.rows(
         "SELECT split, COUNT(*) AS n FROM rewards WHERE current = 1 GROUP BY split ORDER BY n DESC"
     )
-    band = _band(run, "split = :main")
-    known = [mean for mean in band.mean if mean is not None]
     exposed_s = run.rows("SELECT SUM(exposed_s) AS s FROM waits")[0]["s"]
     rows = counts["rows"] or 0
     without_step = (counts["without_step"] or 0) if run.axis.kind == "step" else 0
@@ -336,19 +349,37 @@ def overview(run: Run) -> Overview:
         splits={each["split"]: each["n"] for each in splits},
         rows=rows,
         abstained=counts["abstained"] or 0,
+        abstentions=run.rows("SELECT COUNT(*) AS n FROM components WHERE outcome = 'abstain'")[0][
+            "n"
+        ],
         superseded=(counts["all_rows"] or 0) - rows,
         without_step=without_step,
         components=component_names(run),
         judged=judged_components(run),
         began_at=counts["began_at"],
         ended_at=counts["ended_at"],
-        first=known[0] if known else None,
-        last=known[-1] if known else None,
+        first=_mean_at(run, "MIN"),
+        last=_mean_at(run, "MAX"),
         counters=_counters(run),
         exposed_s=exposed_s,
         failures=_failures(run),
         notes=list(_notes(run, without_step)),
     )
+
+
+def _mean_at(run: Run, end: Literal["MIN", "MAX"]) -> float | None:
+    """The mean reward of the first or the last point that has any; None without."""
+    found = run.rows(
+        f"SELECT {end}({run.axis.sql}) AS point FROM rewards r "
+        "WHERE current = 1 AND split = :main AND value IS NOT NULL"
+    )[0]["point"]
+    if found is None:
+        return None
+    mean: float = run.rows(
+        "SELECT AVG(value) AS mean FROM rewards r "
+        f"WHERE current = 1 AND split = :main AND {run.axis.inside(found)}"
+    )[0]["mean"]
+    return mean
 
 
 def _notes(run: Run, without_step: int) -> Iterator[str]:
@@ -358,6 +389,11 @@ def _notes(run: Run, without_step: int) -> Iterator[str]:
         yield f"Each point of a chart is {run.axis.width} {unit}."
     if run.axis.kind == "rows":
         yield "No row has a step, so that the charts go by rows in the order of recording."
+    if run.every > 1:
+        yield (
+            f"Components, lengths and agreement are drawn from every {run.every}th row; rewards, "
+            "abstentions and groups from all."
+        )
     if without_step:
         yield f"{without_step} rows have no step and are not in the charts by step."
     names = len(component_names(run, limit=10_000))
@@ -372,18 +408,20 @@ def _notes(run: Run, without_step: int) -> Iterator[str]:
 
 def component_names(run: Run, limit: int = _COMPONENTS_SHOWN) -> list[str]:
     """The components in the order in which they were recorded, at most `limit`."""
+    # every row has all of them, and a resumed run may have others at its end
     found = run.rows(
-        "SELECT component FROM components GROUP BY component ORDER BY MIN(rowid) LIMIT :limit",
+        "WITH ends AS (SELECT rowid AS place, component FROM components WHERE rowid <= :rows OR "
+        "rowid > (SELECT MAX(rowid) FROM components) - :rows) "
+        "SELECT component FROM ends GROUP BY component ORDER BY MIN(place) LIMIT :limit",
         limit=limit,
+        rows=_ROWS_OF_COMPONENTS,
     )
     return [row["component"] for row in found]
 
 
 def judged_components(run: Run) -> list[str]:
-    """The components that a judge scores, as far as judgements were recorded."""
-    found = run.rows("SELECT DISTINCT component FROM judgements WHERE component <> ''")
-    judged = {row["component"] for row in found}
-    return [name for name in component_names(run) if name in judged]
+    """The components that a judge scores, in the order in which they were recorded."""
+    return [name for name in component_names(run) if name in run.judged]
 
 
 _COUNTERS: Final = (
@@ -457,12 +495,17 @@ def _band(run: Run, where: str, **parameters: Any) -> Band:
     return _band_of(run, source, parameters)
 
 
+def _sampled(run: Run) -> str:
+    """SQL condition: whether a row of ``rewards r`` is in the run's even sample."""
+    return f"r.row % {run.every} = 0" if run.every > 1 else "1"
+
+
 def _component_band(run: Run, name: str) -> Band:
     source = (
         f"SELECT {run.axis.sql} AS point, CASE c.outcome WHEN 'score' THEN c.value END AS value "
         "FROM components c JOIN rewards r ON r.row = c.row "
         "WHERE r.current = 1 AND r.split = :main AND c.component = :component "
-        "AND c.outcome <> 'skipped'"
+        f"AND c.outcome <> 'skipped' AND {_sampled(run)}"
     )
     return _band_of(run, source, {"component": name})
 
@@ -595,11 +638,17 @@ _EVENTS_SHOWN: Final = 60
 def _events(run: Run) -> list[dict[str, Any]]:
     """The latest events about endpoints, models, limits and drift, without health alarms."""
     found = run.rows(
-        "SELECT at, kind, judge, endpoint, step, why FROM events WHERE kind <> 'health_alarm' "
-        "ORDER BY at DESC LIMIT :limit",
+        "SELECT at, kind, judge, endpoint, step, why, fields FROM events "
+        "WHERE kind <> 'health_alarm' ORDER BY at DESC LIMIT :limit",
         limit=_EVENTS_SHOWN,
     )
-    return [{**dict(row), "why": shortened(row["why"] or "", 300)} for row in reversed(found)]
+    return [
+        {
+            **{name: row[name] for name in ("at", "kind", "judge", "endpoint", "step")},
+            "why": shortened(event_words(row), 300),
+        }
+        for row in reversed(found)
+    ]
 
 
 def waits(run: Run) -> Waits:
@@ -642,8 +691,8 @@ def length(run: Run) -> Relations:
     name = "response tokens" if has_tokens else "response characters"
     whole = _relation(
         run,
-        f"SELECT row, {column} AS x, value AS y FROM rewards "
-        "WHERE current = 1 AND split = :main AND value IS NOT NULL",
+        f"SELECT row, {column} AS x, value AS y FROM rewards r "
+        f"WHERE current = 1 AND split = :main AND value IS NOT NULL AND {_sampled(run)}",
         (name, "reward"),
         {},
     )
@@ -652,7 +701,7 @@ def length(run: Run) -> Relations:
             run,
             f"SELECT r.row AS row, r.{column} AS x, c.value AS y FROM components c "
             "JOIN rewards r ON r.row = c.row WHERE r.current = 1 AND r.split = :main "
-            "AND c.component = :component AND c.outcome = 'score'",
+            f"AND c.component = :component AND c.outcome = 'score' AND {_sampled(run)}",
             (name, component),
             {"component": component},
         )
@@ -672,7 +721,8 @@ def agreement(run: Run) -> Relations:
             "SELECT a.row AS row, a.value AS x, b.value AS y FROM components a "
             "JOIN components b ON b.row = a.row JOIN rewards r ON r.row = a.row "
             "WHERE r.current = 1 AND r.split = :main AND a.component = :rule "
-            "AND b.component = :judge AND a.outcome = 'score' AND b.outcome = 'score'",
+            "AND b.component = :judge AND a.outcome = 'score' AND b.outcome = 'score' "
+            f"AND {_sampled(run)}",
             pair,
             {"rule": pair[0], "judge": pair[1]},
         )
@@ -762,13 +812,16 @@ def points_by_interest(run: Run) -> list[int]:
     return list(dict.fromkeys(chosen))
 
 
-def point(run: Run, at: int, *, groups_shown: int = _GROUPS_SHOWN) -> Point:
+def point(
+    run: Run, at: int, *, groups_shown: int = _GROUPS_SHOWN, falls: FallReader | None = None
+) -> Point:
     """What one step's panel shows: its document is fetched, or inlined, step by step.
 
     Args:
         run: the run.
         at: one of the points of view ``rewards``.
         groups_shown: how many of its best and of its worst groups.
+        falls: explains its fall; one reader serves many points. Without it only this one is read.
 
     Raises:
         DataError: the run has no such point.
@@ -776,12 +829,13 @@ def point(run: Run, at: int, *, groups_shown: int = _GROUPS_SHOWN) -> Point:
     inside = run.axis.inside(at)
     if not run.rows(f"SELECT 1 FROM rewards r WHERE split = :main AND {inside} LIMIT 1"):
         raise DataError(f"there is no {run.axis.kind} {at} in this run")
+    falls = falls or FallReader(run.connection, run.axis, run.judged, only=at)
     worst = _ranked_groups(run, at, "ASC", groups_shown)
     best = _ranked_groups(run, at, "DESC", groups_shown)
     named = {group.group for group in worst}
     return Point(
         point=at,
-        fall=explain_fall(run.connection, run.axis, at),
+        fall=falls.explain(at),
         worst=worst,
         best=[group for group in best if group.group not in named],
         timeline=_timeline(run, at),
@@ -850,11 +904,19 @@ def _response(run: Run, row: sqlite3.Row) -> Response:
                 kind=each["kind"] or "",
                 why=shortened(each["why"], 300) or "",
                 model=each["model"] or "",
-                reply=shortened(each["reply"]),
+                reply=shortened(reply_words(each["reply"])),
             )
             for each in judged
         ],
     )
+
+
+def reply_words(body: str | None) -> str | None:
+    """What a judge wrote, of the body of its reply; the body itself where it is no completion."""
+    if body is None:
+        return None
+    completion = decode_reply(body.encode("utf-8", "surrogatepass"))
+    return body if completion is None or not completion.text else completion.text
 
 
 def _timeline(run: Run, at: int) -> Timeline | None:

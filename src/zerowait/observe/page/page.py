@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from zerowait.observe.fall import FallReader
 from zerowait.observe.page.data import (
     VIEWS,
     Point,
@@ -53,8 +54,9 @@ def documents(run: Run) -> Documents:
     order = points_by_interest(run)
     shown: dict[int, Point] = {}
     left, bare = POINT_BYTES, 0
+    falls = FallReader(run.connection, run.axis, run.judged)
     for at in order[:MAX_PANELS]:
-        panel = point(run, at, groups_shown=3 if left > 0 else 0)
+        panel = point(run, at, groups_shown=3 if left > 0 else 0, falls=falls)
         left -= len(msgspec.json.encode(panel))
         bare += not (panel.worst or panel.best)
         shown[at] = panel
