@@ -105,13 +105,10 @@ CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row);
 CREATE INDEX IF NOT EXISTS metrics_name ON metrics (name);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
 CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind);
-<<<<<<< HEAD
 CREATE INDEX IF NOT EXISTS judgements_value ON judgements (judge, value);
 CREATE INDEX IF NOT EXISTS judgements_source ON judgements (source, judge);
-=======
 CREATE INDEX IF NOT EXISTS judgements_component ON judgements (component);
 CREATE INDEX IF NOT EXISTS judgements_at ON judgements (at, judge, model);
->>>>>>> report
 CREATE INDEX IF NOT EXISTS judgement_rows_uid ON judgement_rows (uid);
 CREATE INDEX IF NOT EXISTS judgement_rows_judgement ON judgement_rows (judgement);
 CREATE INDEX IF NOT EXISTS attempts_judgement ON attempts (judgement);
@@ -163,7 +160,8 @@ def open_index(folder: Path) -> RecordIndex:
         try:
             _bring_up_to_date(folder, file)
         except (OSError, sqlite3.Error):
-            if place is None:
+            if own is not None:
+                own.cleanup()
                 raise
             continue
         connection = sqlite3.connect(
