@@ -173,11 +173,10 @@ async def measure(folder: Path, count: int) -> None:
         aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=3600)) as http,
     ):
         began = time.perf_counter()
-        while (status := (await got(http, "/api/runs"))[0])["state"] != "ready":
-            if status["state"] == "failed":
-                raise SystemExit(status["why"])
-            await asyncio.sleep(0.2)
-        print(f"{status['samples']:,} samples; index ready after {time.perf_counter() - began:.1f} s")
+        status = await until_ready(http)
+        print(
+            f"{status['samples']:,} samples; index ready after {time.perf_counter() - began:.1f} s"
+        )
         worked = time.process_time()
         for view in VIEWS:
             await got(http, f"/api/runs/0/views/{view}")
@@ -187,8 +186,7 @@ async def measure(folder: Path, count: int) -> None:
         aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=3600)) as http,
     ):
         began = time.perf_counter()
-        while (await got(http, "/api/runs"))[0]["state"] != "ready":
-            await asyncio.sleep(0.01)
+        await until_ready(http)
         print(f"{time.perf_counter() - began:7.3f} s  opened again, from the command's start")
         print("   time     CPU")
         for path in ("views", "choices", "agreement"):
@@ -198,6 +196,15 @@ async def measure(folder: Path, count: int) -> None:
             asked = query.format(step=count // (GROUP * GROUPS_A_STEP) // 2, rare=rare)
             await timed(http, name, f"samples?limit=50&{asked}")
         await timed(http, "a group, side by side", f"samples/{count // 2}/group")
+
+
+async def until_ready(http: aiohttp.ClientSession) -> dict:
+    """The run's status as soon as it can be read."""
+    while (status := (await got(http, "/api/runs"))[0])["state"] != "ready":
+        if status["state"] == "failed":
+            raise SystemExit(status["why"])
+        await asyncio.sleep(0.01)
+    return status
 
 
 async def timed(http: aiohttp.ClientSession, name: str, path: str) -> None:

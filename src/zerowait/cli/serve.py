@@ -62,6 +62,11 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
 
 
 def token_of(name: str) -> Secret:
+    """The token in the environment variable that ``--token-env`` names.
+
+    Raises:
+        ConfigError: the variable is not set.
+    """
     text = os.environ.get(name, "").strip()
     if not text:
         raise ConfigError(f"--token-env {name}: the environment variable {name} is not set")

@@ -18,7 +18,9 @@ HOSTILE = '<img src=x onerror="document.title=1"><script>document.title=2</scrip
 
 
 def reward_line(number, *, response="It is Lima.", value=1.0, outcome=None, **sample):
-    outcome = outcome or (Score(value) if value is not None else Abstain("timeout", "no answer in 60 s"))
+    outcome = outcome or (
+        Score(value) if value is not None else Abstain("timeout", "no answer in 60 s")
+    )
     return RewardRecord(
         sample=Sample(sample.pop("prompt", "What is the capital of Peru?"), response, **sample),
         reward=Reward(value, {"quality": outcome}, policy="" if value is not None else "neutral"),
@@ -40,7 +42,9 @@ def judgement_line(number, **more):
         "outcome": Score(1.0),
         "model": "judge-1",
         "request_sha256": f"q{number}",
-        "request": json.dumps({"messages": [{"role": "user", "content": f"Judge answer {number}."}]}),
+        "request": json.dumps(
+            {"messages": [{"role": "user", "content": f"Judge answer {number}."}]}
+        ),
         "reply_sha256": f"a{number}",
         "reply": f"Score: 1 for answer {number}",
     }
@@ -143,7 +147,9 @@ def many(tmp_path_factory):
             )
         )
         source = draw.choice(("asked", "asked", "cache"))
-        judgements.append(judgement_line(number, source=source, outcome=rewards[-1].reward.components["quality"]))
+        judgements.append(
+            judgement_line(number, source=source, outcome=rewards[-1].reward.components["quality"])
+        )
     folder = tmp_path_factory.mktemp("many")
     append(folder, rewards, judgements)
     return Many(folder, rewards, judgements)

@@ -111,12 +111,17 @@ def until(browser, condition):
         return wait.until(condition)
     except TimeoutException:
         seen = browser.execute_script("return document.body.innerText")
-        raise AssertionError(f"not in {PATIENCE_S} s at {browser.current_url}; seen: {seen}") from None
+        raise AssertionError(
+            f"not in {PATIENCE_S} s at {browser.current_url}; seen: {seen}"
+        ) from None
 
 
 def find(browser, css):
     """The first element of this kind that is seen."""
-    return until(browser, lambda b: next(e for e in b.find_elements(By.CSS_SELECTOR, css) if e.is_displayed()))
+    return until(
+        browser,
+        lambda b: next(e for e in b.find_elements(By.CSS_SELECTOR, css) if e.is_displayed()),
+    )
 
 
 def text_of(browser, css):
@@ -167,7 +172,9 @@ def test_abstentions_are_filtered_and_a_thumb_stays_after_a_reload(page, hostile
     find(browser, pressed)
     browser.refresh()
     find(browser, pressed)
-    assert find(browser, "article.chosen input[name=note]").get_attribute("value") == "it says nothing"
+    assert (
+        find(browser, "article.chosen input[name=note]").get_attribute("value") == "it says nothing"
+    )
     assert browser.title == "Samples · zerowait"
     assert errors_of(browser) == []
 
@@ -229,7 +236,8 @@ return low;
 
 def emulated(browser, scheme, width=1300, height=900):
     browser.execute_cdp_cmd(
-        "Emulation.setEmulatedMedia", {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": scheme}]},
     )
     browser.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride",
@@ -250,6 +258,9 @@ def test_every_text_has_a_contrast_of_4_5(page, browser, scheme):
     emulated(browser, "light")
 
 
+WIDE = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
 def test_on_a_phone_nothing_is_wider_than_the_screen(page, browser):
     emulated(browser, "light", width=390, height=844)
     for view, part in (
@@ -258,8 +269,7 @@ def test_on_a_phone_nothing_is_wider_than_the_screen(page, browser):
         ("#/samples?run=0&row=3", "article.chosen"),
     ):
         page(view, wait=part)
-        wide = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        until(browser, lambda b: b.execute_script(wide) <= 0)
+        until(browser, lambda b: b.execute_script(WIDE) <= 0)
     assert not browser.find_element(By.CSS_SELECTOR, ".list").is_displayed()
     emulated(browser, "light")
 

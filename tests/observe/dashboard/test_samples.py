@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerowait.errors import DataError
-from zerowait.observe.dashboard.samples import SampleFilter, choices, group_of, sample_page, whole_sample
+from zerowait.observe.dashboard.samples import (
+    SampleFilter,
+    choices,
+    group_of,
+    sample_page,
+    whole_sample,
+)
 from zerowait.record import open_index
 from zerowait.types import Abstain
 
@@ -116,7 +122,11 @@ def test_a_group_is_shown_whole_with_the_prompt_that_the_judge_read_and_its_repl
 ):
     folder = recorded(
         [reward(n, group="g", step=1) for n in (1, 2, 3)] + [reward(4, group="g", step=2)],
-        [judgement(1), judgement(2, outcome=Abstain("unparseable", "no verdict"), reply="Well."), judgement(3)],
+        [
+            judgement(1),
+            judgement(2, outcome=Abstain("unparseable", "no verdict"), reply="Well."),
+            judgement(3),
+        ],
     )
     with closing(open_index(folder)) as index:
         group = group_of(index, 2)

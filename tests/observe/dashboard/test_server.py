@@ -21,7 +21,7 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.observe.dashboard import DashboardSettings
 from zerowait.observe.dashboard.agreement import Confusion
 from zerowait.testing import FakeJudge
-from zerowait.types import Abstain, Score
+from zerowait.types import Score
 
 
 def ask(url, path, method="GET", body=None, **headers):
@@ -63,7 +63,9 @@ def rate(url, row, up, note="", who=""):
 
 @pytest.fixture
 def served(recorded, reward, judgement, serve_runs):
-    folder = recorded([reward(n, value=n / 4) for n in range(1, 5)], [judgement(n) for n in range(1, 5)])
+    folder = recorded(
+        [reward(n, value=n / 4) for n in range(1, 5)], [judgement(n) for n in range(1, 5)]
+    )
     with serve_runs([folder]) as url:
         until_ready(url)
         yield SimpleNamespace(url=url, folder=folder)
@@ -79,7 +81,9 @@ def test_another_address_than_loopback_needs_a_token(host):
     assert DashboardSettings(host=host, token=Secret("t")).host == host
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:8003", "127.0.0.1.evil.example", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8003", "127.0.0.1.evil.example", ""]
+)
 def test_a_name_that_another_site_gave_this_machine_reads_nothing(served, host):
     for path in ("/", "/api/runs", "/api/runs/0/samples"):
         assert ask(served.url, path, Host=host).status == 403
@@ -106,14 +110,24 @@ def test_pages_of_other_sites_read_nothing(served, site):
 def test_only_the_own_page_may_rate(served, headers):
     body = json.dumps({"row": 1, "up": True})
     path = "/api/runs/0/opinions"
-    assert ask(served.url, path, "POST", body, Content_Type="application/json", **headers).status == 403
+    assert (
+        ask(served.url, path, "POST", body, Content_Type="application/json", **headers).status
+        == 403
+    )
     assert ask(served.url, path, "POST", body, Origin=served.url).status == 415
     assert not (served.folder / "opinions.jsonl").exists()
 
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/api/runs", "/nothing", "/api/runs/7/samples", "/page/app.js", "/api/runs/0/samples?step=x"],
+    [
+        "/",
+        "/api/runs",
+        "/nothing",
+        "/api/runs/7/samples",
+        "/page/app.js",
+        "/api/runs/0/samples?step=x",
+    ],
 )
 def test_every_answer_has_the_headers_that_keep_text_from_running(served, path):
     headers = ask(served.url, path).headers
@@ -146,7 +160,9 @@ def test_a_token_lets_in_by_its_cookie_by_the_address_and_by_a_header(recorded, 
         assert ask(url, "/api/runs", Cookie=cookie.partition("=")[0] + "=right").status == 401
 
 
-@pytest.mark.parametrize("name", ["..%2f..%2frewards.jsonl", "a.png", "0" * 64 + ".svg", "0" * 64 + ".png"])
+@pytest.mark.parametrize(
+    "name", ["..%2f..%2frewards.jsonl", "a.png", "0" * 64 + ".svg", "0" * 64 + ".png"]
+)
 def test_only_pictures_of_the_record_are_sent(served, name):
     assert ask(served.url, f"/api/runs/0/pictures/{name}").status == 404
 
@@ -171,14 +187,16 @@ def test_a_run_may_begin_later_and_grow_beside_another(recorded, reward, serve_r
         assert [s["row"] for s in json_at(url, "/api/runs/0/samples")["samples"]] == [1]
 
 
-def test_a_folder_without_a_record_is_named_with_the_runs_in_it(recorded, reward, serve_runs, tmp_path):
+def test_a_folder_without_a_record_is_named_with_the_runs_in_it(
+    recorded, reward, serve_runs, tmp_path
+):
     recorded([reward(1)], name="a")
     (tmp_path / "notes.txt").write_text("x")
-    with pytest.raises(DataError, match=r"has no record: no rewards.jsonl is there; runs in it: .*a$"):
-        with serve_runs([tmp_path]):
-            pass
-    with pytest.raises(DataError, match="is a file: give the folder of a run"):
-        with serve_runs([tmp_path / "notes.txt"]):
+    for path, says in (
+        (tmp_path, r"has no record: no rewards.jsonl is there; runs in it: .*a$"),
+        (tmp_path / "notes.txt", "is a file: give the folder of a run"),
+    ):
+        with pytest.raises(DataError, match=says), serve_runs([path]):
             pass
 
 
@@ -241,7 +259,9 @@ def test_each_person_has_one_opinion_on_a_sample_and_may_take_it_back(served):
     assert len((served.folder / "opinions.jsonl").read_text().splitlines()) == 4
 
 
-@pytest.mark.parametrize("body", ["", "{", '{"row": 1}', '{"row": 1, "up": "yes"}', '{"row": 99, "up": true}'])
+@pytest.mark.parametrize(
+    "body", ["", "{", '{"row": 1}', '{"row": 1, "up": "yes"}', '{"row": 99, "up": true}']
+)
 def test_what_is_no_opinion_is_not_written(served, body):
     headers = {"Content_Type": "application/json", "Origin": served.url}
     assert ask(served.url, "/api/runs/0/opinions", "POST", body, **headers).status == 400
@@ -265,7 +285,12 @@ def test_agreement_counts_abstentions_apart(recorded, reward, serve_runs):
             rate(url, row, up)
         found = json_at(url, "/api/runs/0/agreement")
         assert (found["threshold"], found["without_score"]) == (0.5, 1)
-        assert found["confusion"] == {"both_good": 1, "only_person": 0, "only_score": 1, "both_bad": 2}
+        assert found["confusion"] == {
+            "both_good": 1,
+            "only_person": 0,
+            "only_score": 1,
+            "both_bad": 2,
+        }
         assert (found["accuracy"], found["kappa"]) == (0.75, 0.5)
         assert found["disagreements"] == [{"row": 2, "up": False, "value": 0.8}]
         strict = json_at(url, "/api/runs/0/agreement?threshold=0.85&component=quality")
@@ -290,7 +315,9 @@ def test_kappa_is_agreement_beyond_what_chance_would_give(pairs):
         assert table.kappa is None
 
 
-def test_thumbs_become_anchors_that_a_configuration_takes(recorded, reward, judgement, serve_runs, tmp_path):
+def test_thumbs_become_anchors_that_a_configuration_takes(
+    recorded, reward, judgement, serve_runs, tmp_path
+):
     chat = [{"role": "user", "content": "Capital of Peru?"}]
     rewards = [
         reward(1, response="Lima.", ground_truth="Lima", prompt=chat),
@@ -305,7 +332,13 @@ def test_thumbs_become_anchors_that_a_configuration_takes(recorded, reward, judg
         until_ready(url)
         nothing = ask(url, "/api/runs/0/anchors?judge=quality&up=10&down=1")
         assert (nothing.status, b"give thumbs first" in nothing.body) == (400, True)
-        for row, up, who in ((1, True, ""), (2, False, ""), (3, True, "a"), (3, False, "b"), (4, True, "")):
+        for row, up, who in (
+            (1, True, ""),
+            (2, False, ""),
+            (3, True, "a"),
+            (3, False, "b"),
+            (4, True, ""),
+        ):
             rate(url, row, up, who=who)
         assert json_at(url, "/api/runs/0/verdicts?judge=quality") == {"lowest": 1.0, "highest": 5.0}
         made = ask(url, "/api/runs/0/anchors?judge=quality&up=10&down=1")
@@ -319,7 +352,11 @@ def test_thumbs_become_anchors_that_a_configuration_takes(recorded, reward, judg
             "verdict": {"integer": [1, 10]},
             "anchors": str(tmp_path / "anchors.jsonl"),
         }
-        config = {"components": {"q": {"judge": "quality"}}, "judges": {"quality": quality}, "cache": "off"}
+        config = {
+            "components": {"q": {"judge": "quality"}},
+            "judges": {"quality": quality},
+            "cache": "off",
+        }
         measured = []
         with zerowait.open(config, listener=measured.append):
             give_up_at = time.monotonic() + 60
@@ -336,13 +373,28 @@ def test_thumbs_become_anchors_that_a_configuration_takes(recorded, reward, judg
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_the_command_prints_its_address_and_ends_at_a_signal(recorded, reward, number):
-    command = [sys.executable, "-m", "zerowait", "dashboard", recorded([reward(1)]), "--port", "0", "--json", "--token"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    command = [
+        sys.executable,
+        "-m",
+        "zerowait",
+        "dashboard",
+        recorded([reward(1)]),
+        "--port",
+        "0",
+        "--json",
+        "--token",
+    ]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as running:
         said = json.loads(running.stdout.readline())
         assert said["address"].startswith(f"{said['url']}/?token=")
         token = said["address"].rpartition("=")[2]
         until = time.monotonic() + 60
-        while json_at(said["url"], "/api/runs", Authorization=f"Bearer {token}")[0]["state"] != "ready":
+        while (
+            json_at(said["url"], "/api/runs", Authorization=f"Bearer {token}")[0]["state"]
+            != "ready"
+        ):
             assert time.monotonic() < until
             time.sleep(0.02)
         running.send_signal(number)
@@ -359,9 +411,21 @@ def test_a_port_in_use_is_one_line(zerowait, recorded, reward):
 
 
 def test_a_token_of_an_environment_variable_is_never_printed(recorded, reward):
-    command = [sys.executable, "-m", "zerowait", "dashboard", recorded([reward(1)]), "--port", "0", "--token-env", "MINE"]
+    command = [
+        sys.executable,
+        "-m",
+        "zerowait",
+        "dashboard",
+        recorded([reward(1)]),
+        "--port",
+        "0",
+        "--token-env",
+        "MINE",
+    ]
     environment = os.environ | {"MINE": "planted-token"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as running:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
+    ) as running:
         said = running.stdout.readline()
         url = said.split()[-1]
         assert ask(url, "/api/runs", Authorization="Bearer planted-token").status == 200

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Middleware
 
 from zerowait.client import Secret
 from zerowait.errors import ConfigError
@@ -83,7 +84,7 @@ class Admission:
         self._session = secrets.token_urlsafe(32)
 
     @property
-    def middleware(self) -> Callable[[web.Request, PageHandler], Awaitable[web.StreamResponse]]:
+    def middleware(self) -> Middleware:
         """Refuses what must not be answered, and adds the protecting headers to every answer."""
 
         @web.middleware
@@ -104,7 +105,9 @@ class Admission:
             if not self._admits(request):
                 if request.path == "/":
                     raise web.HTTPSeeOther(LOGIN_PATH)
-                raise web.HTTPUnauthorized(text="the dashboard's token is needed: open / to give it")
+                raise web.HTTPUnauthorized(
+                    text="the dashboard's token is needed: open / to give it"
+                )
             return await handler(request)
         except web.HTTPException as error:
             if error.status < 400:

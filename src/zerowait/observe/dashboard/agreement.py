@@ -14,6 +14,8 @@ from zerowait.record import PICTURES
 
 _MOST_ANCHORS: Final = 500  # of a judge's file
 _encode = msgspec.json.encode
+
+
 class Confusion(msgspec.Struct, frozen=True, kw_only=True):
     """How often people and scores said good or bad, of the samples that have both.
 
@@ -112,12 +114,12 @@ def agreement(
 def _range(index: sqlite3.Connection, component: str | None) -> tuple[Any, Any]:
     """The lowest and highest reward or score, each by one look into an index; None without any."""
     if component is None:
-        column, source, given = "value", "rewards WHERE value IS NOT NULL", ()
+        source = "rewards WHERE value IS NOT NULL"
     else:
-        column, given = "value", (component,)
         source = "components WHERE component = ? AND value IS NOT NULL"
+    given = () if component is None else (component,)
     found = [
-        index.execute(f"SELECT {end}({column}) FROM {source}", given).fetchone()[0]
+        index.execute(f"SELECT {end}(value) FROM {source}", given).fetchone()[0]
         for end in ("min", "max")
     ]
     return found[0], found[1]
@@ -131,7 +133,7 @@ def _rated_values(
     if component is not None:
         score = "(SELECT value FROM components c WHERE c.row = r.row AND c.component = ?)"
     found = index.execute(
-        f"SELECT r.row, o.up, {score} FROM opinions o JOIN rewards r USING (row) "  # noqa: S608
+        f"SELECT r.row, o.up, {score} FROM opinions o JOIN rewards r USING (row) "
         "WHERE r.current = 1 ORDER BY o.at",
         () if component is None else (component,),
     )
@@ -168,7 +170,7 @@ def anchors_file(index: sqlite3.Connection, judge: str, *, up: float, down: floa
     rated = _rated_samples(index, judge)
     if not rated:
         raise DataError(f"no sample that {judge} judged is rated yet: give thumbs first")
-    lines = []
+    lines: list[bytes] = []
     for row, thumbs in rated.items():
         sample = _sample(index, row)
         if len(set(thumbs)) == 1 and sample is not None and len(lines) < _MOST_ANCHORS:
@@ -177,9 +179,7 @@ def anchors_file(index: sqlite3.Connection, judge: str, *, up: float, down: floa
         raise DataError(
             "of no rated sample can an anchor be made: their texts were not kept, or people differ"
         )
-    return AnchorsFile(
-        lines=b"".join(lines), anchors=len(lines), left_out=len(rated) - len(lines)
-    )
+    return AnchorsFile(lines=b"".join(lines), anchors=len(lines), left_out=len(rated) - len(lines))
 
 
 def verdict_range(index: sqlite3.Connection, judge: str) -> dict[str, float | None]:
@@ -187,8 +187,7 @@ def verdict_range(index: sqlite3.Connection, judge: str) -> dict[str, float | No
     ends = {"lowest": "min", "highest": "max"}
     query = "SELECT {}(value) FROM judgements WHERE judge = ?"
     return {
-        name: index.execute(query.format(end), (judge,)).fetchone()[0]
-        for name, end in ends.items()
+        name: index.execute(query.format(end), (judge,)).fetchone()[0] for name, end in ends.items()
     }
 
 
@@ -200,7 +199,7 @@ def _rated_samples(index: sqlite3.Connection, judge: str) -> dict[int, list[bool
     )
     any_judgement = index.execute("SELECT 1 FROM judgements LIMIT 1").fetchone()
     found = index.execute(
-        "SELECT r.row, o.up FROM opinions o JOIN rewards r USING (row) "  # noqa: S608
+        "SELECT r.row, o.up FROM opinions o JOIN rewards r USING (row) "
         f"WHERE r.current = 1 AND {judged if any_judgement else '? IS NOT NULL'} ORDER BY r.row",
         (judge,),
     )

@@ -23,8 +23,8 @@ from zerowait.record import (
     REWARDS,
     STATS,
     AppendOnlyFile,
-    RecordIndex,
     OpinionLine,
+    RecordIndex,
     open_index,
     refresh,
 )
@@ -230,12 +230,12 @@ def _check_folder(folder: Path) -> None:
 def _extent(index: sqlite3.Connection) -> tuple[str, int]:
     """A text that changes with every new line, and the number of rewards."""
     query = ", ".join(
-        f"(SELECT max(rowid) FROM {table})"  # noqa: S608 - names of our own
+        f"(SELECT max(rowid) FROM {table})"
         for table in ("rewards", "judgements", "stats", "phases", "events")
     )
     # an opinion that takes the place of another one may get its rowid
     query += ", (SELECT count(*) FROM opinions), (SELECT max(at) FROM opinions)"
-    found = index.execute(f"SELECT {query}").fetchone()  # noqa: S608 - as above
+    found = index.execute(f"SELECT {query}").fetchone()
     return "-".join(str(number or 0) for number in found), found[0] or 0
 
 

@@ -184,7 +184,7 @@ def _conditions(wanted: SampleFilter) -> Iterator[_Condition]:
 
 
 def _of_components(wanted: SampleFilter) -> _Condition:
-    terms, given = [], []
+    terms, given = list[str](), list[Any]()
     if wanted.component is not None:
         terms.append("c.component = ?")
         given.append(wanted.component)
@@ -376,9 +376,7 @@ def _components(index: sqlite3.Connection, rows: Sequence[int]) -> Iterator[dict
     return (dict(each) for each in found)
 
 
-def opinions_of(
-    index: sqlite3.Connection, rows: Sequence[int]
-) -> dict[int, list[dict[str, Any]]]:
+def opinions_of(index: sqlite3.Connection, rows: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
     """What people think of the samples in these rows, by row."""
     marks = ",".join("?" * len(rows))
     found = index.execute(

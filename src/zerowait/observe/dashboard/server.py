@@ -229,7 +229,9 @@ def _file(file: Traversable) -> web.Response:
 
 
 def _application(runs: Sequence[WatchedRun], settings: DashboardSettings) -> web.Application:
-    admission = Admission(settings.token, static=frozenset({"/page/page.css", "/page/dashboard.css"}))
+    admission = Admission(
+        settings.token, static=frozenset({"/page/page.css", "/page/dashboard.css"})
+    )
     handlers = _Handlers(runs, admission)
     app = web.Application(
         client_max_size=_LARGEST_BODY_BYTES,

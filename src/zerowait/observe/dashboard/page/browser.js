@@ -565,9 +565,11 @@ export async function showPeople(main, given) {
   const measure = choice("Score of", "component", choices.components, "the reward");
   const threshold = field("Good from", "threshold", { type: "number", step: "any" });
   const form = element("form", { class: "filters" }, measure, threshold);
+  let latest = null;
   const refresh = async () => {
-    const query = new URLSearchParams(new FormData(form));
+    const query = (latest = new URLSearchParams(new FormData(form)));
     const found = await asked(`/api/runs/${run}/agreement?${query}`);
+    if (query !== latest) return; // somebody typed on
     const input = threshold.querySelector("input");
     input.placeholder = number(found.threshold);
     result.replaceChildren(...agreementOf(run, found));
