@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from hashlib import sha256
 from io import BytesIO
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -311,3 +312,18 @@ def test_a_page_of_100_000_rows_stays_small_and_says_what_it_left_out():
     assert sum(found["views"]["rewards"]["train"]["rows"]) == 100_000
     assert "left out to keep this page small" in found["note"]
     assert len(found["views"]["length"]["relations"][0]["dots"]) <= MAX_DOTS
+
+
+def test_what_to_do_about_an_alarm_is_in_the_reference_too():
+    reference = (Path(__file__).parents[2] / "docs/reference/alarms.md").read_text()
+    for kind, advice in ADVICE.items():
+        assert f"| `{kind}` | {advice} |" in reference
+
+
+def test_the_pages_that_a_cause_names_are_there():
+    import zerowait.observe.fall as module
+
+    named = set(re.findall(r"docs/[\w/-]+\.md", Path(module.__file__).read_text()))
+    assert named
+    for name in named:
+        assert (Path(__file__).parents[2] / name).is_file()
