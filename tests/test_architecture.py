@@ -164,6 +164,7 @@ SHARED_NAMES = {
     "T": "a type variable",
     "R": "a type variable",
     "build": "a function of `config`, and the command `zerowait retriever build`",
+    "export": "the commands `zerowait export` and `zerowait cache export`",
     "judge": "the commands `zerowait judge` and `zerowait doctor judge`",
     "prune": "the command `zerowait cache prune`, and what it does",
     "serve": "the commands `zerowait serve` and `zerowait retriever serve`",

@@ -63,6 +63,7 @@ SECTIONS = {
     "`traffic.hedge`": settings.Hedge,
     "`hub`": settings.Sharding,
     "`cache`": settings.Cache,
+    "`record`": settings.Recording,
     "`prices.MODEL`": settings.Price,
     "`model`": recipe_parts.Model,
     "`data`": recipe_parts.Data,

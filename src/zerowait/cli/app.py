@@ -171,6 +171,7 @@ def _add_commands() -> None:
         doctor,
         doctor_data,
         doctor_judge,
+        export,
         judge,
         report,
         retriever,

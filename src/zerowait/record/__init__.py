@@ -5,7 +5,8 @@ A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``
 """
 
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
-from zerowait.record.index import RecordIndex, open_index, refresh
+from zerowait.record.export import export_table
+from zerowait.record.index import TABLES, RecordIndex, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
     JUDGEMENTS,
@@ -43,6 +44,7 @@ __all__ = [
     "RECORDED",
     "REWARDS",
     "STATS",
+    "TABLES",
     "WAITS",
     "AppendOnlyFile",
     "EventLine",
@@ -58,6 +60,7 @@ __all__ = [
     "WaitRecord",
     "append_wait",
     "archive_record",
+    "export_table",
     "open_index",
     "read_phases",
     "read_rewards",
