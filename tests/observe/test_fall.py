@@ -19,9 +19,9 @@ from hypothesis.strategies import (
 )
 
 from zerowait.observe.fall import (
-    Part,
-    Source,
-    Window,
+    ComponentFigures,
+    DataSource,
+    RewardWindow,
     changes,
     has_fallen,
     likely_causes,
@@ -30,7 +30,7 @@ from zerowait.observe.fall import (
 values = floats(-10, 10, allow_nan=False)
 counts = integers(0, 300)
 parts = builds(
-    Part,
+    ComponentFigures,
     scored=counts,
     abstained=counts,
     mean=values,
@@ -40,7 +40,7 @@ parts = builds(
     by_length=none() | floats(-1, 1),
 )
 windows = builds(
-    Window,
+    RewardWindow,
     rows=integers(300, 600),
     scored=counts,
     mean=values,
@@ -48,7 +48,7 @@ windows = builds(
     parts=dictionaries(sampled_from(["correct", "quality", "tone"]), parts),
     sources=dictionaries(
         sampled_from(["gsm8k", "aime", ""]),
-        builds(Source, rows=integers(1, 300), mean=none() | values),
+        builds(DataSource, rows=integers(1, 300), mean=none() | values),
     ),
     length=none() | floats(0, 5000),
     groups=just(40),
@@ -129,19 +129,19 @@ class Case:
     """A fall that is clear to a person, and the cause that a person would name."""
 
     cause: str
-    now: Window
+    now: RewardWindow
 
 
-USUAL = Window(
+USUAL = RewardWindow(
     rows=320,
     scored=320,
     mean=0.8,
     sd=0.3,
     parts={
-        "correct": Part(scored=320, mean=0.7, sd=0.45),
-        "quality": Part(scored=320, mean=0.6, sd=0.2, judged=True, by_length=0.0),
+        "correct": ComponentFigures(scored=320, mean=0.7, sd=0.45),
+        "quality": ComponentFigures(scored=320, mean=0.6, sd=0.2, judged=True, by_length=0.0),
     },
-    sources={"gsm8k": Source(rows=280, mean=0.9), "aime": Source(rows=40, mean=0.1)},
+    sources={"gsm8k": DataSource(rows=280, mean=0.9), "aime": DataSource(rows=40, mean=0.1)},
     length=200.0,
 )
 STEP = msgspec.structs.replace(
@@ -150,10 +150,10 @@ STEP = msgspec.structs.replace(
     scored=64,
     mean=0.4,
     parts={
-        "correct": Part(scored=64, mean=0.7, sd=0.45),
-        "quality": Part(scored=64, mean=0.6, sd=0.2, judged=True, by_length=0.0),
+        "correct": ComponentFigures(scored=64, mean=0.7, sd=0.45),
+        "quality": ComponentFigures(scored=64, mean=0.6, sd=0.2, judged=True, by_length=0.0),
     },
-    sources={"gsm8k": Source(rows=56, mean=0.5), "aime": Source(rows=8, mean=0.1)},
+    sources={"gsm8k": DataSource(rows=56, mean=0.5), "aime": DataSource(rows=8, mean=0.1)},
 )
 
 
@@ -166,27 +166,41 @@ def step(**fields):
     [
         Case(
             "harder_prompts",
-            step(sources={"gsm8k": Source(rows=8, mean=0.9), "aime": Source(rows=56, mean=0.1)}),
+            step(
+                sources={
+                    "gsm8k": DataSource(rows=8, mean=0.9),
+                    "aime": DataSource(rows=56, mean=0.1),
+                }
+            ),
         ),
-        Case("harder_prompts", step(sources={"new": Source(rows=64, mean=0.4)})),
+        Case("harder_prompts", step(sources={"new": DataSource(rows=64, mean=0.4)})),
         Case(
             "judge_outage",
             step(
                 parts=STEP.parts
-                | {"quality": Part(scored=24, abstained=40, judged=True, kinds={"timeout": 40})}
+                | {
+                    "quality": ComponentFigures(
+                        scored=24, abstained=40, judged=True, kinds={"timeout": 40}
+                    )
+                }
             ),
         ),
         Case(
             "judge_drift",
-            step(parts=STEP.parts | {"quality": Part(scored=64, mean=0.3, sd=0.2, judged=True)}),
+            step(
+                parts=STEP.parts
+                | {"quality": ComponentFigures(scored=64, mean=0.3, sd=0.2, judged=True)}
+            ),
         ),
         Case(
             "length_hacking",
             step(
                 length=420.0,
                 parts={
-                    "correct": Part(scored=64, mean=0.3, sd=0.45),
-                    "quality": Part(scored=64, mean=0.7, sd=0.2, judged=True, by_length=0.6),
+                    "correct": ComponentFigures(scored=64, mean=0.3, sd=0.45),
+                    "quality": ComponentFigures(
+                        scored=64, mean=0.7, sd=0.2, judged=True, by_length=0.6
+                    ),
                 },
             ),
         ),
@@ -195,8 +209,8 @@ def step(**fields):
             "worse_responses",
             step(
                 parts={
-                    "correct": Part(scored=64, mean=0.2, sd=0.4),
-                    "quality": Part(scored=64, mean=0.3, sd=0.2, judged=True),
+                    "correct": ComponentFigures(scored=64, mean=0.2, sd=0.4),
+                    "quality": ComponentFigures(scored=64, mean=0.3, sd=0.2, judged=True),
                 }
             ),
         ),
@@ -213,6 +227,6 @@ def test_a_judge_that_answers_as_before_is_no_cause_whatever_is_told_about_its_m
 
 
 def test_a_step_in_which_everything_abstained_is_a_fall():
-    gone = {"quality": Part(abstained=64, judged=True, kinds={"unreachable": 64})}
+    gone = {"quality": ComponentFigures(abstained=64, judged=True, kinds={"unreachable": 64})}
     silent = step(scored=0, mean=0.0, parts=gone)
     assert likely_causes(USUAL, silent)[0].kind == "judge_outage"

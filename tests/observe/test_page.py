@@ -8,6 +8,7 @@ import sqlite3
 from contextlib import closing
 from hashlib import sha256
 from io import BytesIO
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -23,10 +24,10 @@ from zerowait.observe.page.data import (
     MAX_DOTS,
     TEXT_CHARS,
     VIEWS,
-    document,
+    cut_in_the_middle,
     open_run,
     point,
-    shortened,
+    view_document,
 )
 from zerowait.observe.page.page import render
 from zerowait.record import (
@@ -188,8 +189,8 @@ def judgement(uid, *, at, reply, **fields):
         "source": "asked",
         "outcome": Score(0.5, "fair"),
         "model": "m",
-        "reply_sha256": reply,
-        "reply": reply,
+        "reply": msgspec.Raw(msgspec.json.encode(reply)),
+        "replied": True,
     }
     return JudgementLine(**given | fields)
 
@@ -250,12 +251,12 @@ def test_a_run_without_that_step_or_view_says_so(tmp_path):
         with pytest.raises(DataError, match="no step 7"):
             point(run, 7)
         with pytest.raises(DataError, match="the views are overview, rewards"):
-            document(run, "reward")
+            view_document(run, "reward")
 
 
 @given(words=text(max_size=3 * TEXT_CHARS))
 def test_a_shortened_text_keeps_both_ends(words):
-    short = shortened(words)
+    short = cut_in_the_middle(words)
     assert len(short) <= TEXT_CHARS + 40
     assert short[:10] == words[:10]
     assert short[len(short) - 10 :] == words[len(words) - 10 :] or len(words) < 10
@@ -270,7 +271,7 @@ values = lists(
 def test_quantiles_lie_within_the_values_and_rise(rows):
     """Against the values themselves, in an index of the record's own tables in memory."""
     with closing(index_of((1, value, group) for value, group in rows)) as index:
-        band = document(open_run(index), "rewards").train
+        band = view_document(open_run(index), "rewards").train
     known = [value for value, _ in rows if value is not None]
     assert band.rows == [len(rows)]
     assert band.scored == [len(known)]
@@ -311,3 +312,18 @@ def test_a_page_of_100_000_rows_stays_small_and_says_what_it_left_out():
     assert sum(found["views"]["rewards"]["train"]["rows"]) == 100_000
     assert "left out to keep this page small" in found["note"]
     assert len(found["views"]["length"]["relations"][0]["dots"]) <= MAX_DOTS
+
+
+def test_what_to_do_about_an_alarm_is_in_the_reference_too():
+    reference = (Path(__file__).parents[2] / "docs/reference/alarms.md").read_text()
+    for kind, advice in ADVICE.items():
+        assert f"| `{kind}` | {advice} |" in reference
+
+
+def test_the_pages_that_a_cause_names_are_there():
+    import zerowait.observe.fall as module
+
+    named = set(re.findall(r"docs/[\w/-]+\.md", Path(module.__file__).read_text()))
+    assert named
+    for name in named:
+        assert (Path(__file__).parents[2] / name).is_file()

@@ -4,7 +4,7 @@ from contextlib import closing
 
 import pytest
 
-from zerowait.observe.page.data import document, open_run, point
+from zerowait.observe.page.data import open_run, point, view_document
 from zerowait.record import open_index
 
 FALLS_AT = 6
@@ -23,7 +23,7 @@ FALLS_AT = 6
 def test_the_first_cause_is_the_true_one(name, cause, prepare, tmp_path):
     with closing(open_index(prepare(name, tmp_path / "run"))) as index:
         run = open_run(index)
-        assert FALLS_AT in document(run, "rewards").falls
+        assert FALLS_AT in view_document(run, "rewards").falls
         panel = point(run, FALLS_AT)
     assert panel.fall.fell
     assert panel.fall.causes[0].kind == cause, panel.fall

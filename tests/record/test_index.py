@@ -25,6 +25,7 @@ from zerowait.record import (
     refresh,
     rewind_record,
 )
+from zerowait.record.judgements import UNSET, encoded_body
 from zerowait.types import Abstain, Reward, Sample, Score
 
 
@@ -57,10 +58,9 @@ def judgement(number, **fields):
         "key": f"key {number}",
         "source": "asked",
         "outcome": Score(0.5, "fair"),
-        "request_sha256": f"request {number}",
-        "request": f'{{"q": {number}}}',
-        "reply_sha256": f"reply {number}",
-        "reply": f'{{"a": {number}}}',
+        "request": msgspec.Raw(b'{"q": %d}' % number),
+        "reply": msgspec.Raw(b'{"a": %d}' % number),
+        "replied": True,
     }
     return JudgementLine(**given | fields)
 
@@ -256,15 +256,25 @@ def test_counters_waits_and_phases_are_tables(tmp_path):
         assert msgspec.json.decode(stats)["settled"] == 0
 
 
-def test_a_judgement_has_its_texts_whichever_line_brought_them(tmp_path):
+def test_a_judgement_has_the_texts_of_the_last_line_of_its_key_that_brought_them(tmp_path):
+    def of_first(number, **fields):
+        return judgement(number, **{"key": "key 1", "request": UNSET, "reply": UNSET} | fields)
+
     append(
         tmp_path,
         JUDGEMENTS,
         judgement(1),
-        judgement(2, key="key 1", source="joined", request=None, request_sha256="request 1"),
-        judgement(3, key="key 1", source="cache", request_sha256="", request=None),
-        judgement(4, request=None),
-        judgement(5, request_sha256="request 4", reply_sha256="", reply=None),
+        of_first(2, source="joined"),
+        of_first(3, reply=encoded_body(b"no JSON")),
+        judgement(4, reply=encoded_body(b'{"in": \n"lines"}')),
+    )
+    open_index(tmp_path).close()
+    append(
+        tmp_path,
+        JUDGEMENTS,
+        of_first(5, source="cache"),
+        of_first(6, replied=False),
+        judgement(7, request=UNSET, replied=False, reply=UNSET),
     )
     with closing(open_index(tmp_path)) as index:
         found = index.execute(
@@ -275,10 +285,12 @@ def test_a_judgement_has_its_texts_whichever_line_brought_them(tmp_path):
     asked = '{"q": 1}'
     assert bodies == {
         1: (asked, '{"a": 1}'),
-        2: (asked, '{"a": 2}'),
-        3: (asked, '{"a": 3}'),
-        4: ('{"q": 5}', '{"a": 4}'),
-        5: ('{"q": 5}', None),
+        2: (asked, '{"a": 1}'),
+        3: (asked, "no JSON"),
+        4: ('{"q": 4}', '{"in": \n"lines"}'),
+        5: (asked, "no JSON"),
+        6: (asked, None),
+        7: (None, None),
     }
 
 

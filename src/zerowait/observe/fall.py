@@ -27,7 +27,7 @@ _SAMPLED: Final = 500
 _SOURCES_SHOWN: Final = 4
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class ComponentFigures(msgspec.Struct, frozen=True, kw_only=True):
     """A component in a window.
 
     Args:
@@ -52,14 +52,14 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
         return self.abstained / rows if rows else 0.0
 
 
-class Source(msgspec.Struct, frozen=True, kw_only=True):
+class DataSource(msgspec.Struct, frozen=True, kw_only=True):
     """A data source in a window: its rows, and the mean reward of those with a value."""
 
     rows: int
     mean: float | None
 
 
-class Window(msgspec.Struct, frozen=True, kw_only=True):
+class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about one step, or about the steps before it.
 
     Args:
@@ -77,8 +77,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     scored: int = 0
     mean: float = 0.0
     sd: float = 0.0
-    parts: dict[str, Part] = {}
-    sources: dict[str, Source] = {}
+    parts: dict[str, ComponentFigures] = {}
+    sources: dict[str, DataSource] = {}
     length: float | None = None
     groups: int = 0
     equal_groups: int = 0
@@ -87,7 +87,7 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, list[str]] = {}
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class FigureChange(msgspec.Struct, frozen=True, kw_only=True):
     """One figure before and now; `z`: the change in standard errors, None where it has none."""
 
     name: str
@@ -97,7 +97,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class LikelyCause(msgspec.Struct, frozen=True, kw_only=True):
     """A likely cause: `evidence` in words, and how well it fits, in [0, 1]."""
 
     kind: str
@@ -122,22 +122,22 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
     before: tuple[int, int] | None
     fell: bool
     words: str
-    changes: list[Change]
-    causes: list[Cause]
+    changes: list[FigureChange]
+    causes: list[LikelyCause]
 
 
-def has_fallen(before: Window, now: Window) -> bool:
+def has_fallen(before: RewardWindow, now: RewardWindow) -> bool:
     """Whether the mean reward is lower now by more than two standard errors."""
     if not (before.scored and now.scored):
         return False
     return _z(_reward(before), _reward(now)) <= -2.0
 
 
-def _reward(window: Window) -> Part:
-    return Part(scored=window.scored, mean=window.mean, sd=window.sd)
+def _reward(window: RewardWindow) -> ComponentFigures:
+    return ComponentFigures(scored=window.scored, mean=window.mean, sd=window.sd)
 
 
-def _z(before: Part, now: Part) -> float:
+def _z(before: ComponentFigures, now: ComponentFigures) -> float:
     """The change of a mean in standard errors; of no values 0."""
     if not (before.scored and now.scored):
         return 0.0
@@ -148,7 +148,7 @@ def _z(before: Part, now: Part) -> float:
     return max(-1e6, min(1e6, (now.mean - before.mean) / max(spread, 1e-9)))
 
 
-def _in_words(before: Window, now: Window, steps: int) -> str:
+def _in_words(before: RewardWindow, now: RewardWindow, steps: int) -> str:
     against = "the step before" if steps == 1 else f"the {steps} steps before"
     if not now.scored:
         return f"No row of {now.rows} has a value: every one abstained."
@@ -164,10 +164,10 @@ def _in_words(before: Window, now: Window, steps: int) -> str:
     return f"The reward {verb} from {moved} ({min(abs(z), 999):.1f} standard errors)."
 
 
-def changes(before: Window, now: Window) -> Iterator[Change]:
+def changes(before: RewardWindow, now: RewardWindow) -> Iterator[FigureChange]:
     """The figures of both windows, in no order that means anything."""
     yield _mean_change("reward", _reward(before), _reward(now))
-    yield Change(
+    yield FigureChange(
         name="rows without a value",
         before=_share(before.rows - before.scored, before.rows),
         now=_share(now.rows - now.scored, now.rows),
@@ -175,10 +175,13 @@ def changes(before: Window, now: Window) -> Iterator[Change]:
         unit="%",
     )
     for name in sorted(before.parts.keys() | now.parts.keys()):
-        was, part = before.parts.get(name, Part()), now.parts.get(name, Part())
+        was, part = (
+            before.parts.get(name, ComponentFigures()),
+            now.parts.get(name, ComponentFigures()),
+        )
         yield _mean_change(name, was, part)
         if was.abstained or part.abstained:
-            yield Change(
+            yield FigureChange(
                 name=f"{name} abstained",
                 before=was.abstained_share if was.scored + was.abstained else None,
                 now=part.abstained_share if part.scored + part.abstained else None,
@@ -188,15 +191,15 @@ def changes(before: Window, now: Window) -> Iterator[Change]:
                 ),
                 unit="%",
             )
-    yield Change(name="response length", before=before.length, now=now.length)
-    yield Change(
+    yield FigureChange(name="response length", before=before.length, now=now.length)
+    yield FigureChange(
         name="groups whose rewards are all the same",
         before=_share(before.equal_groups, before.groups),
         now=_share(now.equal_groups, now.groups),
         z=_share_z((before.equal_groups, before.groups), (now.equal_groups, now.groups)),
         unit="%",
     )
-    yield Change(
+    yield FigureChange(
         name="what these prompts got in other steps",
         before=before.prompts_elsewhere,
         now=now.prompts_elsewhere,
@@ -205,13 +208,13 @@ def changes(before: Window, now: Window) -> Iterator[Change]:
         yield from _source_changes(before, now)
 
 
-def _source_changes(before: Window, now: Window) -> Iterator[Change]:
+def _source_changes(before: RewardWindow, now: RewardWindow) -> Iterator[FigureChange]:
     names = sorted(
         before.sources.keys() | now.sources.keys(),
         key=lambda name: -abs(_source_share(now, name) - _source_share(before, name)),
     )
     for name in names[:_SOURCES_SHOWN]:
-        yield Change(
+        yield FigureChange(
             name=f"rows of {name or 'no data source'}",
             before=_source_share(before, name) if before.rows else None,
             now=_source_share(now, name) if now.rows else None,
@@ -219,8 +222,8 @@ def _source_changes(before: Window, now: Window) -> Iterator[Change]:
         )
 
 
-def _mean_change(name: str, before: Part, now: Part) -> Change:
-    return Change(
+def _mean_change(name: str, before: ComponentFigures, now: ComponentFigures) -> FigureChange:
+    return FigureChange(
         name=name,
         before=before.mean if before.scored else None,
         now=now.mean if now.scored else None,
@@ -241,7 +244,7 @@ def _share_z(before: tuple[int, int], now: tuple[int, int]) -> float | None:
     return (now[0] / now[1] - before[0] / before[1]) / error
 
 
-def likely_causes(before: Window, now: Window) -> list[Cause]:
+def likely_causes(before: RewardWindow, now: RewardWindow) -> list[LikelyCause]:
     """The likely causes of a fall, the strongest first; [] where the reward did not fall.
 
     A step in which every row abstained counts as a fall too.
@@ -273,8 +276,8 @@ class _Evidence:
             self.words.append(words)
             self._against *= 1.0 - min(strength, 0.97)
 
-    def cause(self, kind: str, title: str, advice: str) -> Cause:
-        return Cause(
+    def cause(self, kind: str, title: str, advice: str) -> LikelyCause:
+        return LikelyCause(
             kind=kind,
             title=title,
             strength=round(1.0 - self._against, 3),
@@ -293,10 +296,10 @@ _DRIFT_EVENTS: Final = {
 }
 
 
-def _judge_outage(before: Window, now: Window) -> Cause:
+def _judge_outage(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     evidence = _Evidence()
     for name in sorted(now.parts):
-        part, was = now.parts[name], before.parts.get(name, Part())
+        part, was = now.parts[name], before.parts.get(name, ComponentFigures())
         more = part.abstained_share - was.abstained_share
         if more <= 0.02 or part.abstained < 2:
             continue
@@ -320,7 +323,7 @@ def _judge_outage(before: Window, now: Window) -> Cause:
     )
 
 
-def _judge_drift(before: Window, now: Window) -> Cause:
+def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     evidence = _Evidence()
     told: set[tuple[str, str]] = set()
     for kind, what, why in now.events:
@@ -339,7 +342,7 @@ def _judge_drift(before: Window, now: Window) -> Cause:
             f"{_number(now.parts[worst].mean)} while no rule did",
         )
     elif not fell and not told:
-        return Cause(kind="judge_drift", title="", strength=0.0, evidence=[], advice="")
+        return LikelyCause(kind="judge_drift", title="", strength=0.0, evidence=[], advice="")
     elif not fell:
         # a judge that answers as before is no cause, whatever is told about its model
         evidence = _Evidence()
@@ -355,7 +358,7 @@ def _judge_drift(before: Window, now: Window) -> Cause:
     )
 
 
-def _z_of(before: Window, now: Window, *, judged: bool) -> dict[str, float]:
+def _z_of(before: RewardWindow, now: RewardWindow, *, judged: bool) -> dict[str, float]:
     """The change of each component of that sort that has enough values, in standard errors."""
     return {
         name: _z(before.parts[name], part)
@@ -366,7 +369,7 @@ def _z_of(before: Window, now: Window, *, judged: bool) -> dict[str, float]:
     }
 
 
-def _harder_prompts(before: Window, now: Window) -> Cause:
+def _harder_prompts(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     evidence = _Evidence()
     fall = before.mean - now.mean if now.scored and before.scored else 0.0
     if fall > 0:
@@ -387,7 +390,7 @@ def _harder_prompts(before: Window, now: Window) -> Cause:
     )
 
 
-def _weigh_mix(evidence: _Evidence, before: Window, now: Window, fall: float) -> None:
+def _weigh_mix(evidence: _Evidence, before: RewardWindow, now: RewardWindow, fall: float) -> None:
     """How much of the fall the mix of data sources explains, at the steps' before mean of each."""
     expected, moved = 0.0, ("", 0.0)
     for name in sorted(now.sources):
@@ -415,12 +418,12 @@ def _weigh_mix(evidence: _Evidence, before: Window, now: Window, fall: float) ->
     )
 
 
-def _source_share(window: Window, name: str) -> float:
+def _source_share(window: RewardWindow, name: str) -> float:
     source = window.sources.get(name)
     return source.rows / window.rows if source is not None and window.rows else 0.0
 
 
-def _longer_responses(before: Window, now: Window) -> Cause:
+def _longer_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     evidence = _Evidence()
     if before.length and now.length and now.length > 1.15 * before.length:
         falling = [
@@ -455,7 +458,7 @@ def _longer_responses(before: Window, now: Window) -> Cause:
     )
 
 
-def _shorter_responses(before: Window, now: Window) -> Cause:
+def _shorter_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     evidence = _Evidence()
     if before.length and now.length is not None and now.length < 0.6 * before.length:
         evidence.add(
@@ -471,7 +474,7 @@ def _shorter_responses(before: Window, now: Window) -> Cause:
     )
 
 
-def _worse_responses(before: Window, now: Window) -> Cause:
+def _worse_responses(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     evidence = _Evidence()
     rules = {n: z for n, z in _z_of(before, now, judged=False).items() if z <= -_SURE_Z}
     if rules:
@@ -649,7 +652,7 @@ class FallReader:
                 before=None,
                 fell=False,
                 words=f"{words} It is the first point: there is nothing to compare it with.",
-                changes=list(changes(Window(), now)),
+                changes=list(changes(RewardWindow(), now)),
                 causes=[],
             )
         before = self._window(earlier, with_lengths=False)
@@ -665,7 +668,7 @@ class FallReader:
             causes=causes,
         )
 
-    def _window(self, points: list[int], *, with_lengths: bool) -> Window:
+    def _window(self, points: list[int], *, with_lengths: bool) -> RewardWindow:
         whole = [row for at in points for row in self._whole.get(at, [])]
         reward = _Sums()
         for row in whole:
@@ -673,7 +676,7 @@ class FallReader:
         rows = sum(row["rows"] for row in whole)
         groups = [row for at in points for row in self._groups.get(at, [])]
         events, models = self._judges(whole, self._began_after(max(points)))
-        return Window(
+        return RewardWindow(
             rows=rows,
             scored=reward.count,
             mean=reward.mean or 0.0,
@@ -688,7 +691,7 @@ class FallReader:
             models=models,
         )
 
-    def _parts_of(self, points: list[int], *, with_lengths: bool) -> dict[str, Part]:
+    def _parts_of(self, points: list[int], *, with_lengths: bool) -> dict[str, ComponentFigures]:
         scores: dict[str, _Sums] = {}
         kinds: dict[str, dict[str, int]] = {}
         for row in (row for at in points for row in self._parts.get(at, [])):
@@ -700,7 +703,7 @@ class FallReader:
                 its, kind = kinds.setdefault(name, {}), row["kind"] or ""
                 its[kind] = its.get(kind, 0) + row["n"]
         return {
-            name: Part(
+            name: ComponentFigures(
                 scored=sums.count,
                 abstained=sum(kinds.get(name, {}).values()),
                 mean=sums.mean or 0.0,
@@ -727,13 +730,15 @@ class FallReader:
             return None
         return rank_correlation([p["value"] for p in pairs], [p["length"] for p in pairs])
 
-    def _sources_of(self, points: list[int]) -> dict[str, Source]:
+    def _sources_of(self, points: list[int]) -> dict[str, DataSource]:
         rows: dict[str, int] = {}
         rewards: dict[str, _Sums] = {}
         for row in (row for at in points for row in self._sources.get(at, [])):
             rows[row["source"]] = rows.get(row["source"], 0) + row["n"]
             rewards.setdefault(row["source"], _Sums()).add(row["scored"], row["total"])
-        return {name: Source(rows=n, mean=rewards[name].mean) for name, n in sorted(rows.items())}
+        return {
+            name: DataSource(rows=n, mean=rewards[name].mean) for name, n in sorted(rows.items())
+        }
 
     def _prompts_elsewhere(self, points: list[int]) -> float | None:
         """Mean reward of these points' prompts in all other points."""

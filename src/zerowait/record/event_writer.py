@@ -36,10 +36,18 @@ from zerowait.events import (
     StoreReturned,
     TimeoutTooShort,
 )
-from zerowait.record.judgements import EVENTS, JUDGEMENTS, EventLine, FailedLine, JudgementLine
+from zerowait.record.judgements import (
+    EVENTS,
+    JUDGEMENTS,
+    UNSET,
+    EventLine,
+    FailedLine,
+    JudgementLine,
+    encoded_body,
+)
 from zerowait.record.lines import RotatingFile, to_builtin
 from zerowait.record.room import Room
-from zerowait.record.texts import outcome_without_words, with_picture_files
+from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
 
 EVENT_KINDS: Final[Mapping[type[Any], str]] = {
     kind: re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
@@ -62,6 +70,7 @@ _MOST_KEYS: Final = 65_536
 _MOST_REPLY_BYTES: Final = 2**20
 _STEP_OF_EVENT: Final = "step"
 
+_encode_into: Final = msgspec.json.Encoder(enc_hook=to_builtin).encode_into
 _log = logging.getLogger(__name__)
 
 
@@ -72,6 +81,31 @@ class _Queued(NamedTuple):
     at: float
     step: int | None
     size_bytes: int
+
+
+class _Lines:
+    """Lines that are written at once.
+
+    Attributes:
+        encoded: each with its newline.
+        count: how many they are.
+    """
+
+    def __init__(self) -> None:
+        self.encoded = bytearray()
+        self.count = 0
+
+    def add(self, line: msgspec.Struct) -> int:
+        """Add a line; its size in bytes."""
+        size = len(self.encoded)
+        try:
+            _encode_into(line, self.encoded, size)
+        except BaseException:
+            del self.encoded[size:]
+            raise
+        self.encoded += b"\n"
+        self.count += 1
+        return len(self.encoded) - size
 
 
 class EventWriter:
@@ -108,7 +142,6 @@ class EventWriter:
         self._lost = 0
         self._told: set[str] = set()
         self._texts = _WrittenTexts(folder, settings, room)
-        self._encode = msgspec.json.Encoder(enc_hook=to_builtin).encode
 
     def open(self) -> None:
         """Open the files and start the thread.
@@ -175,40 +208,32 @@ class EventWriter:
 
     def _write_queued(self) -> None:
         while self._queue:
-            judgements: list[bytes] = []
-            events: list[bytes] = []
-            while self._queue and len(judgements) + len(events) < _LINES_AT_ONCE:
+            judgements, events = _Lines(), _Lines()
+            while self._queue and judgements.count + events.count < _LINES_AT_ONCE:
                 queued = self._queue.popleft()
                 self._queued_bytes -= queued.size_bytes
-                lines = judgements if isinstance(queued.event, JudgementSettled) else events
                 try:
-                    line = self._line(queued)
+                    self._add(queued, judgements, events)
                 except Exception:  # noqa: BLE001 - one event must not cost the others
                     self._lost += 1
                     self._tell("line", "an event could not be recorded", exc_info=True)
-                    continue
-                if line is not None:
-                    self._room.add(len(line))
-                    lines.append(line)
             self._append(self._judgements, judgements)
             self._append(self._events, events)
         self._room.measure()
         self._tell_of_room()
 
-    def _line(self, queued: _Queued) -> bytes | None:
+    def _add(self, queued: _Queued, judgements: _Lines, events: _Lines) -> None:
         event = queued.event
-        if isinstance(event, JudgementSettled):
-            if self._room.is_full:
-                return None
-            return self._encode(self._judgement(event, queued.at))
-        fields = msgspec.to_builtins(event, enc_hook=to_builtin)
-        kind = EVENT_KINDS[type(event)]
-        return self._encode(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
+        if not isinstance(event, JudgementSettled):
+            fields = msgspec.to_builtins(event, enc_hook=to_builtin)
+            kind = EVENT_KINDS[type(event)]
+            events.add(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
+        elif not self._room.is_full:
+            self._room.add(judgements.add(self._judgement(event, queued.at)))
 
     def _judgement(self, event: JudgementSettled, at: float) -> JudgementLine:
         texts = self._texts
-        request_sha256, request = texts.request(event.key, event.request)
-        reply_sha256, reply = texts.reply(event.key, event.reply)
+        request, reply = texts.of(event)
         outcome = event.outcome
         if not texts.are_kept:
             outcome = outcome_without_words(outcome)
@@ -216,7 +241,7 @@ class EventWriter:
             at=at,
             judge=event.judge,
             component=event.component,
-            uids=list(event.uids),
+            uids=event.uids,
             question=event.question,
             vote=event.vote,
             key=event.key,
@@ -233,16 +258,14 @@ class EventWriter:
             prompt_tokens=event.prompt_tokens,
             completion_tokens=event.completion_tokens,
             cost_usd=event.cost_usd,
-            request_sha256=request_sha256,
-            reply_sha256=reply_sha256,
             request=request,
             reply=reply,
+            replied=bool(event.reply),
             # those who joined the call waited for the same attempts
             failed=[self._failed(each) for each in event.failed] if event.source == "asked" else [],
         )
 
     def _failed(self, attempt: FailedAttempt) -> FailedLine:
-        reply_sha256, reply = self._texts.text(attempt.reply)
         return FailedLine(
             number=attempt.number,
             at=attempt.at,
@@ -250,25 +273,29 @@ class EventWriter:
             status=attempt.status,
             latency_s=attempt.latency_s,
             why=attempt.why,
-            reply_sha256=reply_sha256,
-            reply=reply,
+            reply=self._texts.written(attempt.reply),
         )
 
-    def _append(self, file: RotatingFile, lines: list[bytes]) -> None:
-        if not lines:
+    def _append(self, file: RotatingFile, lines: _Lines) -> None:
+        if not lines.count:
             return
         try:
-            file.write(b"\n".join(lines))
+            file.append(lines.encoded)
         except OSError as error:
-            self._lost += len(lines)
+            self._lost += lines.count
             self._texts.forget()  # what these lines brought is written again
             why = f"{error.filename}: {error.strerror}"
             self._tell("disk", f"judgements are not recorded until there is room ({why})")
             return
         lost, self._lost = self._lost, 0
         if lost:
-            fields = {"lines": lost, "why": "the disk was full or too slow"}
-            self._append(self._events, [self._own_line("record_lost", fields)])
+            self._append_event("record_lost", lines=lost, why="the disk was full or too slow")
+
+    def _append_event(self, kind: str, **fields: Any) -> None:
+        """Append an event about the record itself."""
+        lines = _Lines()
+        lines.add(EventLine(at=self._wall(), kind=kind, fields=fields))
+        self._append(self._events, lines)
 
     def _tell_of_room(self) -> None:
         room = self._room
@@ -294,22 +321,11 @@ class EventWriter:
         self._told.add(about)
         _log.warning("%s: %s", self._folder, why, exc_info=exc_info)
         if kind:
-            self._append(self._events, [self._own_line(kind, {"why": why})])
-
-    def _own_line(self, kind: str, fields: dict[str, Any]) -> bytes:
-        return self._encode(EventLine(at=self._wall(), kind=kind, fields=fields))
-
-
-class _Written(msgspec.Struct):
-    """What was written of a key's texts: their hashes, and Python's own hash of the reply."""
-
-    request_sha256: str = ""
-    reply_sha256: str = ""
-    reply: int = 0
+            self._append_event(kind, why=why)
 
 
 class _WrittenTexts:
-    """The hash of each text, and the text itself where it was not written before.
+    """Bodies of judgements as a line holds them, where they were not written before.
 
     It remembers the latest 65,536 keys; texts of older ones are written again.
     """
@@ -318,54 +334,42 @@ class _WrittenTexts:
         self._folder = folder
         self._settings = settings
         self._room = room
-        self._written: OrderedDict[str, _Written] = OrderedDict()
+        self._replies: OrderedDict[str, int] = OrderedDict()  # by key: a hash of the last one
 
     @property
     def are_kept(self) -> bool:
         """Whether texts are written as they are."""
         return self._settings.texts == "keep" and self._room.keeps_texts
 
-    def request(self, key: str, body: bytes) -> tuple[str, str | None]:
-        """The hash of a request, empty where it is not known, and its text or None."""
-        written = self._of(key)
-        if written.request_sha256 or not body:
-            return written.request_sha256, None
-        written.request_sha256, text = self.text(body, is_request=True)
-        return written.request_sha256, text
+    def of(self, event: JudgementSettled) -> tuple[msgspec.Raw, msgspec.Raw]:
+        """Request and reply of a judgement; each unset where it was written before."""
+        before = self._replies.get(event.key)
+        number = hash(event.reply) if event.reply else 0  # bytes keep theirs
+        if before is None and not event.request:
+            return UNSET, self.written(event.reply)
+        if number or before is None:
+            self._replies[event.key] = number
+            if len(self._replies) > _MOST_KEYS:
+                self._replies.popitem(last=False)
+        request = UNSET if before is not None else self.written(event.request, is_request=True)
+        return request, UNSET if number in (0, before) else self.written(event.reply)
 
-    def reply(self, key: str, body: bytes) -> tuple[str, str | None]:
-        """The hash of a reply, empty where there is none, and its text or None."""
-        if not body:
-            return "", None
-        written = self._of(key)
-        number = hash(body)  # bytes keep theirs, and a cached reply is one object
-        if written.reply_sha256 and written.reply == number:
-            return written.reply_sha256, None
-        written.reply = number
-        written.reply_sha256, text = self.text(body)
-        return written.reply_sha256, text
-
-    def text(self, body: bytes, *, is_request: bool = False) -> tuple[str, str | None]:
-        """The hash of a body and its text, as far as the settings allow."""
-        if not body or self._settings.texts == "drop":
-            return "", None
+    def written(self, body: bytes, *, is_request: bool = False) -> msgspec.Raw:
+        """A body as far as the settings allow."""
+        texts = self._settings.texts
+        if not body or texts == "drop" or not self._room.keeps_texts:
+            return UNSET
         if is_request:
-            body = with_picture_files(body, self._folder if self.are_kept else None)
+            if b";base64," in body:
+                body = with_picture_files(body, self._folder if texts == "keep" else None)
+            if texts == "keep":
+                return msgspec.Raw(body)  # our own JSON, on one line
         elif len(body) > _MOST_REPLY_BYTES:
             body = body[:_MOST_REPLY_BYTES] + b" (cut)"
-        text = body.decode("utf-8", "replace")
-        if "\ufffd" in text:
-            body = text.encode()
-        return sha256(body).hexdigest(), text if self.are_kept else None
+        if texts == "hash":
+            return msgspec.Raw(b'"%b%b"' % (HASHED.encode(), sha256(body).hexdigest().encode()))
+        return encoded_body(body)
 
     def forget(self) -> None:
         """Nothing is known to be written any more."""
-        self._written.clear()
-
-    def _of(self, key: str) -> _Written:
-        written = self._written.get(key)
-        if written is None:
-            written = self._written[key] = _Written()
-            if len(self._written) > _MOST_KEYS:
-                self._written.popitem(last=False)
-        return written
+        self._replies.clear()

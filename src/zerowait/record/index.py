@@ -36,6 +36,7 @@ from zerowait.record.judgements import (
     EventLine,
     JudgementLine,
     OpinionLine,
+    body_text,
 )
 from zerowait.record.lines import INCOMPLETE, parts_of
 from zerowait.record.resume import UNDONE
@@ -449,35 +450,74 @@ def _add_waits(db: sqlite3.Connection, records: Sequence[WaitRecord]) -> None:
 
 
 def _add_judgements(db: sqlite3.Connection, records: Sequence[JudgementLine]) -> None:
-    texts, rows, uids, attempts = [], [], [], []
+    rows, uids, attempts = [], [], []
+    texts = _Texts(db)
     for number, record in enumerate(records, start=_next(db, "judgements", "judgement")):
-        texts += _texts_of(record)
-        rows.append(_judgement_row(number, record))
+        request = texts.request(record)
+        reply = texts.reply(record)
+        rows.append((*_judgement_row(number, record), request, reply))
         uids += [(number, uid) for uid in record.uids]
         for each in record.failed:
-            shown = (each.endpoint, each.status, each.latency_s, each.why, each.reply_sha256)
-            attempts.append((number, each.number, each.at, *shown))
-    db.executemany(
-        "INSERT INTO texts (sha256, body) VALUES (?, ?) ON CONFLICT (sha256) DO UPDATE"
-        " SET body = coalesce(body, excluded.body) WHERE body IS NULL",
-        texts,
-    )
-    text = "(SELECT text FROM texts WHERE sha256 = ?)"
-    of_key = "(SELECT request FROM judgements WHERE key = ? AND request IS NOT NULL LIMIT 1)"
-    marks = ", ".join("?" * 23)
-    db.executemany(
-        f"INSERT INTO judgements VALUES ({marks}, coalesce({text}, {of_key}), {text})",  # noqa: S608
-        rows,
-    )
+            shown = (each.endpoint, each.status, each.latency_s, each.why)
+            attempts.append((number, each.number, each.at, *shown, texts.number(each.reply)))
+    _insert(db, "texts", texts.new)
+    _insert(db, "judgements", rows)
     _insert(db, "judgement_rows", uids)
-    db.executemany(f"INSERT INTO attempts VALUES (?, ?, ?, ?, ?, ?, ?, {text})", attempts)  # noqa: S608
+    _insert(db, "attempts", attempts)
 
 
-def _texts_of(record: JudgementLine) -> list[tuple[str, str | None]]:
-    """The texts that a line names, with their bodies where it has them."""
-    named = [(record.request_sha256, record.request), (record.reply_sha256, record.reply)]
-    named += [(each.reply_sha256, each.reply) for each in record.failed]
-    return [(digest, body) for digest, body in named if digest]
+class _Texts:
+    """The numbers of the texts that lines hold or refer to, in one chunk of lines.
+
+    Attributes:
+        new: texts that are not in the table yet.
+    """
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self._next = _next(db, "texts", "text")
+        self._numbers: dict[str, int] = {}
+        self._latest: dict[tuple[str, str], int] = {}  # by key and column
+        self.new: list[tuple[int, str, str | None]] = []
+
+    def request(self, record: JudgementLine) -> int | None:
+        """The number of a judgement's request; that of an earlier line of its key where unset."""
+        return self._of(record.key, record.request, "request")
+
+    def reply(self, record: JudgementLine) -> int | None:
+        """The same of its reply; None where there was none."""
+        return self._of(record.key, record.reply, "reply") if record.replied else None
+
+    def number(self, written: msgspec.Raw) -> int | None:
+        """The number of a text; None for none."""
+        text = body_text(written)
+        if text is None:
+            return None
+        body = None if text.startswith(HASHED) and len(text) == len(HASHED) + 64 else text
+        digest = hash_of(text) if body is not None else text.removeprefix(HASHED)
+        number = self._numbers.get(digest)
+        if number is None:
+            found = self._db.execute(
+                "SELECT text FROM texts WHERE sha256 = ?", (digest,)
+            ).fetchone()
+            number = self._numbers[digest] = self._next if found is None else int(found[0])
+            if found is None:
+                self.new.append((number, digest, body))
+                self._next += 1
+        return number
+
+    def _of(self, key: str, written: msgspec.Raw, column: str) -> int | None:
+        number = self.number(written)
+        if number is None and (key, column) not in self._latest:
+            found = self._db.execute(
+                f"SELECT {column} FROM judgements WHERE key = ? AND {column} IS NOT NULL"  # noqa: S608
+                " ORDER BY judgement DESC LIMIT 1",
+                (key,),
+            ).fetchone()
+            number = None if found is None else int(found[0])
+        if number is not None:
+            self._latest[key, column] = number
+        return self._latest.get((key, column))
 
 
 def _judgement_row(number: int, record: JudgementLine) -> tuple[Any, ...]:
@@ -502,9 +542,6 @@ def _judgement_row(number: int, record: JudgementLine) -> tuple[Any, ...]:
         record.prompt_tokens,
         record.completion_tokens,
         record.cost_usd,
-        record.request_sha256,
-        record.key,
-        record.reply_sha256,
     )
 
 

@@ -13,6 +13,9 @@ JUDGEMENTS: Final = "judgements.jsonl"
 EVENTS: Final = "events.jsonl"
 OPINIONS: Final = "opinions.jsonl"
 
+UNSET: Final = msgspec.Raw()
+"""No body in this line."""
+
 
 class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An attempt that brought no answer, as a judgement's line has it.
@@ -24,8 +27,7 @@ class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         status: of HTTP; 0 where no reply came.
         latency_s: seconds from the send to its end.
         why: what went wrong, in the provider's words where it gave any.
-        reply_sha256: of the body that came back; empty for none.
-        reply: that body, where it was not written before.
+        reply: the body that came back, or its hash; unset where there was none or it is not kept.
     """
 
     number: int
@@ -34,14 +36,15 @@ class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     status: int = 0
     latency_s: float = 0.0
     why: str = ""
-    reply_sha256: str = ""
-    reply: str | None = None
+    reply: msgspec.Raw = UNSET
 
 
 class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One row of ``judgements.jsonl``: a settled judgement.
 
-    Requests and replies are written once; later lines name them by their hash.
+    A request or a reply is written with the first line of its key, and once more where it is
+    another one; a line without it has that of the last line of the same key that has it. Bodies
+    that are JSON objects are written as they are, others as text.
 
     Args:
         at: Unix time in seconds at which it was settled.
@@ -58,15 +61,16 @@ class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         endpoint: that answered, or failed last; empty where none was asked.
         form: of the answer that the endpoint was asked to enforce; empty for none.
         cost_usd: by the usage that its replies name; 0 without a price.
-        request_sha256, reply_sha256: of the bodies; empty where there is none, or it is not known.
-        request, reply: the bodies, where they were not written before and are kept.
+        request, reply: the bodies; hashes (``sha256:...``) where only those are kept. Unset where
+            they were written before or are not kept.
+        replied: whether there was a reply.
         failed: the attempts that brought no answer.
     """
 
     at: float
     judge: str
     component: str = ""
-    uids: list[str] = []
+    uids: tuple[str, ...] = ()
     question: int | None = None
     vote: int = 0
     key: str
@@ -83,10 +87,9 @@ class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cost_usd: float = 0.0
-    request_sha256: str = ""
-    reply_sha256: str = ""
-    request: str | None = None
-    reply: str | None = None
+    request: msgspec.Raw = UNSET
+    reply: msgspec.Raw = UNSET
+    replied: bool = False
     failed: list[FailedLine] = []
 
 
@@ -126,3 +129,32 @@ class OpinionLine(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
     who: str = ""
     at: float
+
+
+def encoded_body(body: bytes) -> msgspec.Raw:
+    """A body as it is written into a line: a JSON object as it is, anything else as text.
+
+    >>> bytes(encoded_body(b'{"a": 1}')), bytes(encoded_body(b"oh no"))
+    (b'{"a": 1}', b'"oh no"')
+    """
+    if body.startswith(b"{") and b"\n" not in body and b"\r" not in body:
+        try:
+            _check_json(body)
+            body.decode()
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            pass
+        else:
+            return msgspec.Raw(body)
+    return msgspec.Raw(msgspec.json.encode(body.decode("utf-8", "replace")))
+
+
+def body_text(written: msgspec.Raw) -> str | None:
+    """The body that a line holds, as text; None where it holds none."""
+    body = bytes(written)
+    if not body:
+        return None
+    return str(_decode_text(body)) if body.startswith(b'"') else body.decode()
+
+
+_check_json: Final = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_text: Final = msgspec.json.Decoder(str).decode

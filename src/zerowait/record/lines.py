@@ -31,8 +31,16 @@ class AppendOnlyFile:
         # readable too, to see how it ends
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
 
-    def write(self, line: bytes) -> int:
+    def write(self, line: bytes) -> None:
         """Append a line; several, if there are newlines between them.
+
+        Raises:
+            OSError: not all of it was written; names the file.
+        """
+        self.append(b"%b\n" % line)
+
+    def append(self, lines: bytes | bytearray) -> int:
+        """Append whole lines, each with its newline.
 
         Returns:
             The size of the file in bytes, before another process wrote more.
@@ -41,9 +49,10 @@ class AppendOnlyFile:
             OSError: not all of it was written; names the file.
         """
         size = os.fstat(self._file).st_size
-        whole = size == 0 or os.pread(self._file, 1, size - 1) == b"\n"
-        left = memoryview(b"%b%b\n" % (b"" if whole else INCOMPLETE, line))
-        size += len(left)
+        if size and os.pread(self._file, 1, size - 1) != b"\n":
+            lines = INCOMPLETE + lines
+        size += len(lines)
+        left = memoryview(lines)
         try:
             while left:
                 left = left[os.write(self._file, left) :]
@@ -77,13 +86,13 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def write(self, lines: bytes) -> None:
-        """Append lines, with newlines between them.
+    def append(self, lines: bytes | bytearray) -> None:
+        """Append whole lines, each with its newline.
 
         Raises:
             OSError: not all of them were written; names the file.
         """
-        size = self._file.write(lines)
+        size = self._file.append(lines)
         if size >= self._part_bytes:
             following = AppendOnlyFile(self._latest())
             self._file.close()

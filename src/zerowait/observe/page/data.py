@@ -1,9 +1,9 @@
 """What a page about a run shows, one JSON document for each view, from the index of its record.
 
 Every document is made of aggregates that SQLite computes, so that its size depends on what is
-drawn, never on the number of rows. `document` gives one view; `point` gives what one step's panel
-shows. ``charts.js`` draws each from its JSON. In the JSON a value that was not measured is null,
-never 0.
+drawn, never on the number of rows. `view_document` gives one view; `point` gives what the panel of
+one step shows. ``charts.js`` draws each from its JSON. In the JSON a value that was not measured is
+null, never 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BINS: Final = 12
 _CELLS: Final = 1000
 
 
-class Run(msgspec.Struct, frozen=True):
+class RecordedRun(msgspec.Struct, frozen=True):
     """An open index and the axis of its charts.
 
     Args:
@@ -66,14 +66,14 @@ class Run(msgspec.Struct, frozen=True):
         return self.connection.execute(sql, {"main": self.axis.split, **parameters}).fetchall()
 
 
-def open_run(connection: sqlite3.Connection, name: str = "") -> Run:
+def open_run(connection: sqlite3.Connection, name: str = "") -> RecordedRun:
     """The run whose index this is; call it again when the index has grown."""
     found = connection.execute("SELECT DISTINCT component FROM judgements WHERE component <> ''")
     judged = frozenset(row["component"] for row in found)
     last = connection.execute("SELECT MAX(row) FROM rewards").fetchone()[0] or 0
     # odd, so that of a group of 2, 4, 8 ... responses each has its turn
     every = (last // SAMPLED_ROWS) | 1
-    return Run(connection, find_axis(connection), judged, every, name)
+    return RecordedRun(connection, find_axis(connection), judged, every, name)
 
 
 class Band(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +138,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Rewards(msgspec.Struct, frozen=True, kw_only=True):
+class RewardCurves(msgspec.Struct, frozen=True, kw_only=True):
     """View ``rewards``: the reward by point, and on each other split (`held_out`, by its name)."""
 
     train: Band
@@ -200,7 +200,7 @@ class Groups(msgspec.Struct, frozen=True, kw_only=True):
     equal: list[int]
 
 
-class Relation(msgspec.Struct, frozen=True, kw_only=True):
+class Scatter(msgspec.Struct, frozen=True, kw_only=True):
     """How one number goes with another over rows of the run.
 
     Args:
@@ -220,7 +220,7 @@ class Relation(msgspec.Struct, frozen=True, kw_only=True):
 class Relations(msgspec.Struct, frozen=True, kw_only=True):
     """Views ``length`` (reward and components against length) and ``agreement`` (judge, rule)."""
 
-    relations: list[Relation]
+    relations: list[Scatter]
 
 
 class Alarm(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,7 +318,7 @@ ADVICE: Final[dict[str, str]] = {
 """What to do about each alarm, by its kind; docs/reference/alarms.md has the same."""
 
 
-def document(run: Run, view: str) -> msgspec.Struct:
+def view_document(run: RecordedRun, view: str) -> msgspec.Struct:
     """The document of one view; `VIEWS` has their names.
 
     Raises:
@@ -329,7 +329,7 @@ def document(run: Run, view: str) -> msgspec.Struct:
     return VIEWS[view](run)
 
 
-def overview(run: Run) -> Overview:
+def overview(run: RecordedRun) -> Overview:
     """The document of view ``overview``."""
     counts = run.rows(
         "SELECT COUNT(*) AS all_rows, SUM(current) AS rows, "
@@ -367,7 +367,7 @@ def overview(run: Run) -> Overview:
     )
 
 
-def _mean_at(run: Run, end: Literal["MIN", "MAX"]) -> float | None:
+def _mean_at(run: RecordedRun, end: Literal["MIN", "MAX"]) -> float | None:
     """The mean reward of the first or the last point that has any; None without."""
     found = run.rows(
         f"SELECT {end}({run.axis.sql}) AS point FROM rewards r "
@@ -382,7 +382,7 @@ def _mean_at(run: Run, end: Literal["MIN", "MAX"]) -> float | None:
     return mean
 
 
-def _notes(run: Run, without_step: int) -> Iterator[str]:
+def _notes(run: RecordedRun, without_step: int) -> Iterator[str]:
     """What the charts leave out or sum up, in words."""
     unit = "steps" if run.axis.kind == "step" else "rows"
     if run.axis.width > 1:
@@ -406,7 +406,7 @@ def _notes(run: Run, without_step: int) -> Iterator[str]:
         )
 
 
-def component_names(run: Run, limit: int = _COMPONENTS_SHOWN) -> list[str]:
+def component_names(run: RecordedRun, limit: int = _COMPONENTS_SHOWN) -> list[str]:
     """The components in the order in which they were recorded, at most `limit`."""
     # every row has all of them, and a resumed run may have others at its end
     found = run.rows(
@@ -419,7 +419,7 @@ def component_names(run: Run, limit: int = _COMPONENTS_SHOWN) -> list[str]:
     return [row["component"] for row in found]
 
 
-def judged_components(run: Run) -> list[str]:
+def judged_components(run: RecordedRun) -> list[str]:
     """The components that a judge scores, in the order in which they were recorded."""
     return [name for name in component_names(run) if name in run.judged]
 
@@ -430,13 +430,13 @@ _COUNTERS: Final = (
 )
 
 
-def _last_stats(run: Run) -> list[dict[str, Any]]:
+def _last_stats(run: RecordedRun) -> list[dict[str, Any]]:
     """The last counters of each hub, oldest hub first."""
     found = run.rows("SELECT stats, MAX(at) AS at FROM stats GROUP BY hub ORDER BY at")
     return [json.loads(row["stats"]) for row in found]
 
 
-def _counters(run: Run) -> dict[str, float]:
+def _counters(run: RecordedRun) -> dict[str, float]:
     """The counters of all hubs added up; {} where no hub wrote any."""
     hubs = _last_stats(run)
     if not hubs:
@@ -446,7 +446,7 @@ def _counters(run: Run) -> dict[str, float]:
     return total
 
 
-def _failures(run: Run) -> list[Failure]:
+def _failures(run: RecordedRun) -> list[Failure]:
     """Why components abstained, the commonest first; requests' own numbers are not told apart."""
     found = run.rows(
         "SELECT c.kind AS kind, c.why AS why, COUNT(*) AS n FROM components c "
@@ -455,19 +455,21 @@ def _failures(run: Run) -> list[Failure]:
         limit=_REASONS_SHOWN,
     )
     return [
-        Failure(kind=row["kind"] or "", why=shortened(row["why"], 300) or "", count=row["n"])
+        Failure(
+            kind=row["kind"] or "", why=cut_in_the_middle(row["why"], 300) or "", count=row["n"]
+        )
         for row in found
     ]
 
 
-def rewards(run: Run) -> Rewards:
+def rewards(run: RecordedRun) -> RewardCurves:
     """The document of view ``rewards``."""
     train = _band(run, "split = :main")
     others = run.rows(
         "SELECT DISTINCT split FROM rewards WHERE split <> :main AND current = 1 ORDER BY split"
     )
     held_out = {row["split"]: _band(run, "split = :split", split=row["split"]) for row in others}
-    return Rewards(train=train, held_out=held_out, falls=_drops(train)[:_FALLS_SHOWN])
+    return RewardCurves(train=train, held_out=held_out, falls=_drops(train)[:_FALLS_SHOWN])
 
 
 def _drops(band: Band) -> list[int]:
@@ -483,24 +485,24 @@ def _drops(band: Band) -> list[int]:
     return [at for _, at in sorted(drops)]
 
 
-def components(run: Run) -> Components:
+def components(run: RecordedRun) -> Components:
     """The document of view ``components``."""
     return Components(
         components={name: _component_band(run, name) for name in component_names(run)}
     )
 
 
-def _band(run: Run, where: str, **parameters: Any) -> Band:
+def _band(run: RecordedRun, where: str, **parameters: Any) -> Band:
     source = f"SELECT {run.axis.sql} AS point, value FROM rewards r WHERE current = 1 AND {where}"
     return _band_of(run, source, parameters)
 
 
-def _sampled(run: Run) -> str:
+def _sampled(run: RecordedRun) -> str:
     """SQL condition: whether a row of ``rewards r`` is in the run's even sample."""
     return f"r.row % {run.every} = 0" if run.every > 1 else "1"
 
 
-def _component_band(run: Run, name: str) -> Band:
+def _component_band(run: RecordedRun, name: str) -> Band:
     source = (
         f"SELECT {run.axis.sql} AS point, CASE c.outcome WHEN 'score' THEN c.value END AS value "
         "FROM components c JOIN rewards r ON r.row = c.row "
@@ -510,7 +512,7 @@ def _component_band(run: Run, name: str) -> Band:
     return _band_of(run, source, {"component": name})
 
 
-def _band_of(run: Run, source: str, parameters: Mapping[str, Any]) -> Band:
+def _band_of(run: RecordedRun, source: str, parameters: Mapping[str, Any]) -> Band:
     """Counts, means and quantiles by point of a query with columns ``point`` and ``value``."""
     found = run.rows(
         f"WITH source AS ({source}), "
@@ -553,7 +555,7 @@ def _quantiles(cells: Sequence[sqlite3.Row], count: int) -> list[float] | None:
     return found
 
 
-def abstentions(run: Run) -> Abstentions:
+def abstentions(run: RecordedRun) -> Abstentions:
     """The document of view ``abstentions``."""
     points = run.rows(
         f"SELECT {run.axis.sql} AS point, COUNT(*) AS n FROM rewards r "
@@ -576,7 +578,7 @@ def abstentions(run: Run) -> Abstentions:
     )
 
 
-def judges(run: Run) -> Judges:
+def judges(run: RecordedRun) -> Judges:
     """The document of view ``judges``."""
     span = run.rows("SELECT MIN(at) AS began, MAX(at) AS ended, COUNT(*) AS n FROM stats")[0]
     width = max((span["ended"] - span["began"]) / MAX_TIMES, 1e-3) if span["n"] else 1.0
@@ -620,7 +622,7 @@ def judges(run: Run) -> Judges:
     )
 
 
-def _by_judge(run: Run) -> list[dict[str, Any]]:
+def _by_judge(run: RecordedRun) -> list[dict[str, Any]]:
     found = run.rows(
         "SELECT judge, COUNT(*) AS judgements, SUM(source = 'asked') AS asked, "
         "SUM(source = 'cache') AS cached, SUM(source = 'joined') AS joined, "
@@ -635,7 +637,7 @@ def _by_judge(run: Run) -> list[dict[str, Any]]:
 _EVENTS_SHOWN: Final = 60
 
 
-def _events(run: Run) -> list[dict[str, Any]]:
+def _events(run: RecordedRun) -> list[dict[str, Any]]:
     """The latest events about endpoints, models, limits and drift, without health alarms."""
     found = run.rows(
         "SELECT at, kind, judge, endpoint, step, why, fields FROM events "
@@ -645,13 +647,13 @@ def _events(run: Run) -> list[dict[str, Any]]:
     return [
         {
             **{name: row[name] for name in ("at", "kind", "judge", "endpoint", "step")},
-            "why": shortened(event_words(row), 300),
+            "why": cut_in_the_middle(event_words(row), 300),
         }
         for row in reversed(found)
     ]
 
 
-def waits(run: Run) -> Waits:
+def waits(run: RecordedRun) -> Waits:
     """The document of view ``waits``."""
     by_step = run.axis.kind == "step"
     points = run.rows(
@@ -668,7 +670,7 @@ def waits(run: Run) -> Waits:
     )
 
 
-def groups(run: Run) -> Groups:
+def groups(run: RecordedRun) -> Groups:
     """The document of view ``groups``."""
     found = run.rows(
         "SELECT point, COUNT(*) AS groups, SUM(highest = lowest) AS equal FROM ("
@@ -684,7 +686,7 @@ def groups(run: Run) -> Groups:
     )
 
 
-def length(run: Run) -> Relations:
+def length(run: RecordedRun) -> Relations:
     """The document of view ``length``: reward and components against the response's length."""
     has_tokens = bool(run.rows("SELECT 1 FROM rewards WHERE response_tokens IS NOT NULL LIMIT 1"))
     column = "response_tokens" if has_tokens else "response_chars"
@@ -710,7 +712,7 @@ def length(run: Run) -> Relations:
     return Relations(relations=[each for each in (whole, *parts) if each.rows])
 
 
-def agreement(run: Run) -> Relations:
+def judge_agreement(run: RecordedRun) -> Relations:
     """The document of view ``agreement``: each judged component against each rule."""
     judged = judged_components(run)
     rules = [name for name in component_names(run) if name not in judged]
@@ -732,8 +734,8 @@ def agreement(run: Run) -> Relations:
 
 
 def _relation(
-    run: Run, source: str, names: tuple[str, str], parameters: Mapping[str, Any]
-) -> Relation:
+    run: RecordedRun, source: str, names: tuple[str, str], parameters: Mapping[str, Any]
+) -> Scatter:
     """A sample of the query's ``x`` and ``y``, evenly over its rows, and means in bins of x."""
     cut = f"WITH source AS ({source}) "
     seen = run.rows(
@@ -742,7 +744,7 @@ def _relation(
     )[0]
     count = seen["n"]
     if not count:
-        return Relation(x=names[0], y=names[1], dots=[], means=[], rho=None, rows=0)
+        return Scatter(x=names[0], y=names[1], dots=[], means=[], rho=None, rows=0)
     dots = run.rows(
         f"{cut}SELECT x, y FROM (SELECT x, y, ROW_NUMBER() OVER (ORDER BY row) AS place "
         "FROM source WHERE x IS NOT NULL) WHERE place % :every = 0 ORDER BY x",
@@ -757,7 +759,7 @@ def _relation(
         last=_BINS - 1,
         **parameters,
     )
-    return Relation(
+    return Scatter(
         x=names[0],
         y=names[1],
         dots=[(row["x"], row["y"]) for row in dots],
@@ -769,7 +771,7 @@ def _relation(
     )
 
 
-def alarms(run: Run) -> Alarms:
+def alarm_list(run: RecordedRun) -> Alarms:
     """The document of view ``alarms``."""
     raised = [alarm for hub in _last_stats(run) for alarm in hub.get("alarms", [])]
     return Alarms(
@@ -787,7 +789,7 @@ def alarms(run: Run) -> Alarms:
     )
 
 
-VIEWS: Final[dict[str, Callable[[Run], msgspec.Struct]]] = {
+VIEWS: Final[dict[str, Callable[[RecordedRun], msgspec.Struct]]] = {
     "overview": overview,
     "rewards": rewards,
     "components": components,
@@ -796,16 +798,16 @@ VIEWS: Final[dict[str, Callable[[Run], msgspec.Struct]]] = {
     "waits": waits,
     "groups": groups,
     "length": length,
-    "agreement": agreement,
-    "alarms": alarms,
+    "agreement": judge_agreement,
+    "alarms": alarm_list,
 }
 """The function that makes each view's document, by the view's name."""
 
 
-def points_by_interest(run: Run) -> list[int]:
+def points_by_interest(run: RecordedRun) -> list[int]:
     """All points, those that a reader asks about first: falls, alarms, the last and the first."""
     train = rewards(run).train
-    alarmed = [each.step for each in alarms(run).alarms if each.step in set(train.points)]
+    alarmed = [each.step for each in alarm_list(run).alarms if each.step in set(train.points)]
     ends = [train.points[-1], train.points[0]] if train.points else []
     drops = _drops(train)
     chosen = [*drops, *(at for at in alarmed if at is not None), *ends, *reversed(train.points)]
@@ -813,7 +815,7 @@ def points_by_interest(run: Run) -> list[int]:
 
 
 def point(
-    run: Run, at: int, *, groups_shown: int = _GROUPS_SHOWN, falls: FallReader | None = None
+    run: RecordedRun, at: int, *, groups_shown: int = _GROUPS_SHOWN, falls: FallReader | None = None
 ) -> Point:
     """What one step's panel shows: its document is fetched, or inlined, step by step.
 
@@ -842,7 +844,7 @@ def point(
     )
 
 
-def _ranked_groups(run: Run, at: int, order: str, limit: int) -> list[Group]:
+def _ranked_groups(run: RecordedRun, at: int, order: str, limit: int) -> list[Group]:
     found = run.rows(
         "SELECT COALESCE(prompt_group, prompt_hash, 'row ' || row) AS name, COUNT(*) AS rows, "
         "COUNT(value) AS scored, AVG(value) AS mean, MIN(value) AS lowest, MAX(value) AS highest, "
@@ -854,7 +856,7 @@ def _ranked_groups(run: Run, at: int, order: str, limit: int) -> list[Group]:
     return [_group(run, at, row) for row in found]
 
 
-def _group(run: Run, at: int, found: sqlite3.Row) -> Group:
+def _group(run: RecordedRun, at: int, found: sqlite3.Row) -> Group:
     members = run.rows(
         "SELECT row, uid, value, why, response, response_tokens, prompt FROM rewards r "
         f"WHERE current = 1 AND split = :main AND {run.axis.inside(at)} "
@@ -866,7 +868,7 @@ def _group(run: Run, at: int, found: sqlite3.Row) -> Group:
     return Group(
         group=found["name"],
         data_source=found["data_source"] or "",
-        prompt=shortened(members[0]["prompt"]),
+        prompt=cut_in_the_middle(members[0]["prompt"]),
         rows=found["rows"],
         scored=found["scored"],
         mean=found["mean"],
@@ -876,7 +878,7 @@ def _group(run: Run, at: int, found: sqlite3.Row) -> Group:
     )
 
 
-def _response(run: Run, row: sqlite3.Row) -> Response:
+def _response(run: RecordedRun, row: sqlite3.Row) -> Response:
     outcomes = run.rows(
         "SELECT component, outcome, value, kind, why FROM components WHERE row = :row LIMIT :limit",
         row=row["row"],
@@ -891,10 +893,12 @@ def _response(run: Run, row: sqlite3.Row) -> Response:
     return Response(
         row=row["row"],
         value=row["value"],
-        why=shortened(row["why"], 300) or "",
-        text=shortened(row["response"]),
+        why=cut_in_the_middle(row["why"], 300) or "",
+        text=cut_in_the_middle(row["response"]),
         tokens=row["response_tokens"],
-        components=[{**dict(each), "why": shortened(each["why"], 300)} for each in outcomes],
+        components=[
+            {**dict(each), "why": cut_in_the_middle(each["why"], 300)} for each in outcomes
+        ],
         judgements=[
             Judged(
                 judge=each["judge"] or "",
@@ -902,9 +906,9 @@ def _response(run: Run, row: sqlite3.Row) -> Response:
                 outcome=each["outcome"] or "",
                 value=each["value"],
                 kind=each["kind"] or "",
-                why=shortened(each["why"], 300) or "",
+                why=cut_in_the_middle(each["why"], 300) or "",
                 model=each["model"] or "",
-                reply=shortened(reply_words(each["reply"])),
+                reply=cut_in_the_middle(reply_words(each["reply"])),
             )
             for each in judged
         ],
@@ -919,7 +923,7 @@ def reply_words(body: str | None) -> str | None:
     return body if completion is None or not completion.text else completion.text
 
 
-def _timeline(run: Run, at: int) -> Timeline | None:
+def _timeline(run: RecordedRun, at: int) -> Timeline | None:
     """The times of the last step in this point that has any."""
     if run.axis.kind != "step":
         return None
@@ -941,7 +945,7 @@ def _timeline(run: Run, at: int) -> Timeline | None:
 _LINES_SHOWN: Final = 64
 
 
-def shortened(text: str | None, chars: int = TEXT_CHARS) -> str | None:
+def cut_in_the_middle(text: str | None, chars: int = TEXT_CHARS) -> str | None:
     """The text, or its beginning and end with the number of characters left out between them."""
     if text is None or len(text) <= chars:
         return text

@@ -20,11 +20,11 @@ from zerowait.observe.fall import FallReader
 from zerowait.observe.page.data import (
     VIEWS,
     Point,
-    Run,
-    document,
+    RecordedRun,
     open_run,
     point,
     points_by_interest,
+    view_document,
 )
 from zerowait.record import open_index
 
@@ -48,9 +48,9 @@ class Documents(msgspec.Struct, frozen=True):
     note: str = ""
 
 
-def documents(run: Run) -> Documents:
+def documents(run: RecordedRun) -> Documents:
     """The documents of all views, and of as many steps as the page has room for."""
-    views = {name: document(run, name) for name in VIEWS}
+    views = {name: view_document(run, name) for name in VIEWS}
     order = points_by_interest(run)
     shown: dict[int, Point] = {}
     left, bare = POINT_BYTES, 0
@@ -68,7 +68,7 @@ def documents(run: Run) -> Documents:
     return Documents(views, [shown[at] for at in sorted(shown)], " ".join(notes))
 
 
-def render(run: Run, now: float) -> str:
+def render(run: RecordedRun, now: float) -> str:
     """The page.
 
     Args:
