@@ -33,6 +33,8 @@ WIRE_FILES = frozenset(
         "engine/test_pool.py",
         "engine/test_rewards.py",
         "judge/test_reward_model.py",
+        "observe/dashboard/test_browser.py",
+        "observe/dashboard/test_server.py",
         "scorers/test_memory.py",
         "search/test_retriever.py",
         "search/test_retriever_dense.py",

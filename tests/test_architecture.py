@@ -63,7 +63,7 @@ ROOMS = {
         "sandbox": set(),
         "monitor": {"plan"},
     },
-    "observe": {"page": {"axis", "fall", "timeline"}},
+    "observe": {"dashboard": {"page"}, "page": {"axis", "fall", "timeline"}},
     "hub": {
         "ray": {"job", "rpc", "shard_stats", "slots", "streaming", "tickets"},
         "http": {"job", "rpc", "streaming"},
