@@ -64,7 +64,7 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise ConfigError(f"--port {self.port}: must be from 0 to 65535")
 
 
-class Admission:
+class AccessControl:
     """Lets in requests with the token or its cookie; without a token, those to a loopback name.
 
     A page of another site can send requests to this machine, and can even give its own name this

@@ -57,7 +57,7 @@ class Confusion(msgspec.Struct, frozen=True, kw_only=True):
         return (n * (self.both_good + self.both_bad) - by_chance) / (n * n - by_chance)
 
 
-def agreement(
+def human_agreement(
     index: sqlite3.Connection, *, component: str | None = None, threshold: float | None = None
 ) -> dict[str, Any]:
     """How far a score agrees with the people who rated samples.
@@ -182,7 +182,7 @@ def anchors_file(index: sqlite3.Connection, judge: str, *, up: float, down: floa
     return AnchorsFile(lines=b"".join(lines), anchors=len(lines), left_out=len(rated) - len(lines))
 
 
-def verdict_range(index: sqlite3.Connection, judge: str) -> dict[str, float | None]:
+def given_verdicts(index: sqlite3.Connection, judge: str) -> dict[str, float | None]:
     """The ``lowest`` and ``highest`` verdict that a judge gave; None without any."""
     ends = {"lowest": "min", "highest": "max"}
     query = "SELECT {}(value) FROM judgements WHERE judge = ?"

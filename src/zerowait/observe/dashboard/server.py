@@ -17,8 +17,8 @@ import msgspec
 from aiohttp import hdrs, web
 
 from zerowait.errors import ConfigError, DataError
-from zerowait.observe.dashboard.access import LOGIN_PATH, Admission, DashboardSettings, PageHandler
-from zerowait.observe.dashboard.agreement import agreement, anchors_file, verdict_range
+from zerowait.observe.dashboard.access import LOGIN_PATH, AccessControl, DashboardSettings, PageHandler
+from zerowait.observe.dashboard.agreement import anchors_file, given_verdicts, human_agreement
 from zerowait.observe.dashboard.runs import NotYetError, WatchedRun
 from zerowait.observe.dashboard.samples import (
     Order,
@@ -70,7 +70,7 @@ class _Thumb(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class _Handlers:
     """The handler of each route."""
 
-    def __init__(self, runs: Sequence[WatchedRun], admission: Admission) -> None:
+    def __init__(self, runs: Sequence[WatchedRun], admission: AccessControl) -> None:
         self._runs = runs
         self._admission = admission
 
@@ -111,7 +111,7 @@ class _Handlers:
         return _json(await self._run(request).point(int(request.match_info["at"])))
 
     async def verdicts(self, request: web.Request) -> web.StreamResponse:
-        query = partial(verdict_range, judge=request.query.get("judge", ""))
+        query = partial(given_verdicts, judge=request.query.get("judge", ""))
         return _json(await self._run(request).read(query, long=True))
 
     async def samples(self, request: web.Request) -> web.StreamResponse:
@@ -132,10 +132,10 @@ class _Handlers:
         row = int(request.match_info["row"])
         return _json(await self._run(request).read(partial(group_of, row=row)))
 
-    async def agreement(self, request: web.Request) -> web.StreamResponse:
+    async def human_agreement(self, request: web.Request) -> web.StreamResponse:
         component = request.query.get("component") or None
         threshold = _number(request, "threshold")
-        query = partial(agreement, component=component, threshold=threshold)
+        query = partial(human_agreement, component=component, threshold=threshold)
         return _json(await self._run(request).read(query))
 
     async def anchors(self, request: web.Request) -> web.StreamResponse:
@@ -229,7 +229,7 @@ def _file(file: Traversable) -> web.Response:
 
 
 def _application(runs: Sequence[WatchedRun], settings: DashboardSettings) -> web.Application:
-    admission = Admission(
+    admission = AccessControl(
         settings.token, static=frozenset({"/page/page.css", "/page/dashboard.css"})
     )
     handlers = _Handlers(runs, admission)
