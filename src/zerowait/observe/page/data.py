@@ -27,7 +27,7 @@ from zerowait.rank_statistics import rank_correlation
 QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 MAX_DOTS: Final = 600
 """The most responses that a scatter plot shows."""
-SAMPLED_ROWS: Final = 100_000
+SAMPLED_ROWS: Final = 50_000
 """Components and relations of larger runs are computed from a sample of about so many rows."""
 MAX_TIMES: Final = 160
 """The most points of a chart over time."""
@@ -349,9 +349,7 @@ def overview(run: RecordedRun) -> Overview:
         splits={each["split"]: each["n"] for each in splits},
         rows=rows,
         abstained=counts["abstained"] or 0,
-        abstentions=run.rows("SELECT COUNT(*) AS n FROM components WHERE outcome = 'abstain'")[0][
-            "n"
-        ],
+        abstentions=run.rows(f"SELECT COUNT(*) AS n FROM components c WHERE {_ABSTAINED}")[0]["n"],
         superseded=(counts["all_rows"] or 0) - rows,
         without_step=without_step,
         components=component_names(run),
@@ -446,11 +444,19 @@ def _counters(run: RecordedRun) -> dict[str, float]:
     return total
 
 
+# by the index of components and kinds: of a million rows only the abstained ones are read
+_ABSTAINED: Final = (
+    "c.component IN (WITH RECURSIVE names(name) AS (SELECT MIN(component) FROM components "
+    "UNION ALL SELECT (SELECT MIN(component) FROM components WHERE component > name) FROM names "
+    "WHERE name IS NOT NULL) SELECT name FROM names) AND c.kind > ''"
+)
+
+
 def _failures(run: RecordedRun) -> list[Failure]:
     """Why components abstained, the commonest first; requests' own numbers are not told apart."""
     found = run.rows(
         "SELECT c.kind AS kind, c.why AS why, COUNT(*) AS n FROM components c "
-        "JOIN rewards r ON r.row = c.row WHERE r.current = 1 AND c.outcome = 'abstain' "
+        f"JOIN rewards r ON r.row = c.row WHERE {_ABSTAINED} AND r.current = 1 "
         "GROUP BY c.kind, c.why ORDER BY n DESC, c.kind LIMIT :limit",
         limit=_REASONS_SHOWN,
     )
@@ -499,13 +505,19 @@ def _band(run: RecordedRun, where: str, **parameters: Any) -> Band:
 
 def _sampled(run: RecordedRun) -> str:
     """SQL condition: whether a row of ``rewards r`` is in the run's even sample."""
-    return f"r.row % {run.every} = 0" if run.every > 1 else "1"
+    if run.every == 1:
+        return "1"
+    return (
+        "r.row IN (WITH RECURSIVE sampled(row) AS (VALUES (1) UNION ALL "
+        f"SELECT row + {run.every} FROM sampled "
+        "WHERE row < (SELECT MAX(row) FROM rewards)) SELECT row FROM sampled)"
+    )
 
 
 def _component_band(run: RecordedRun, name: str) -> Band:
     source = (
         f"SELECT {run.axis.sql} AS point, CASE c.outcome WHEN 'score' THEN c.value END AS value "
-        "FROM components c JOIN rewards r ON r.row = c.row "
+        "FROM rewards r CROSS JOIN components c ON c.row = r.row "
         "WHERE r.current = 1 AND r.split = :main AND c.component = :component "
         f"AND c.outcome <> 'skipped' AND {_sampled(run)}"
     )
@@ -564,8 +576,8 @@ def abstentions(run: RecordedRun) -> Abstentions:
     place = {row["point"]: index for index, row in enumerate(points)}
     found = run.rows(
         f"SELECT {run.axis.sql} AS point, c.component AS component, c.kind AS kind, COUNT(*) AS n "
-        f"FROM components c JOIN rewards r ON r.row = c.row WHERE r.current = 1 "
-        "AND r.split = :main AND c.outcome = 'abstain' GROUP BY point, component, kind"
+        f"FROM components c JOIN rewards r ON r.row = c.row WHERE {_ABSTAINED} "
+        "AND r.current = 1 AND r.split = :main GROUP BY point, component, kind"
     )
     kinds: dict[str, list[int]] = {}
     for row in found:
@@ -701,8 +713,8 @@ def length(run: RecordedRun) -> Relations:
     parts = [
         _relation(
             run,
-            f"SELECT r.row AS row, r.{column} AS x, c.value AS y FROM components c "
-            "JOIN rewards r ON r.row = c.row WHERE r.current = 1 AND r.split = :main "
+            f"SELECT r.row AS row, r.{column} AS x, c.value AS y FROM rewards r "
+            "CROSS JOIN components c ON c.row = r.row WHERE r.current = 1 AND r.split = :main "
             f"AND c.component = :component AND c.outcome = 'score' AND {_sampled(run)}",
             (name, component),
             {"component": component},
@@ -720,8 +732,8 @@ def judge_agreement(run: RecordedRun) -> Relations:
     found = [
         _relation(
             run,
-            "SELECT a.row AS row, a.value AS x, b.value AS y FROM components a "
-            "JOIN components b ON b.row = a.row JOIN rewards r ON r.row = a.row "
+            "SELECT a.row AS row, a.value AS x, b.value AS y FROM rewards r "
+            "CROSS JOIN components a ON a.row = r.row CROSS JOIN components b ON b.row = r.row "
             "WHERE r.current = 1 AND r.split = :main AND a.component = :rule "
             "AND b.component = :judge AND a.outcome = 'score' AND b.outcome = 'score' "
             f"AND {_sampled(run)}",
