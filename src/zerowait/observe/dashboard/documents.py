@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.observe.page.data import document, open_run, point
+from zerowait.observe.page.data import open_run, point, view_document
 from zerowait.record.index import RecordIndex
 
 _SUFFIX: Final = ".views.json"
@@ -56,7 +56,7 @@ class RunDocuments:
         kept = self._kept(index)
         if kept.versions.get(name) != version:
             began = time.monotonic()
-            made = msgspec.json.encode(document(open_run(index, self._name), name))
+            made = msgspec.json.encode(view_document(open_run(index, self._name), name))
             kept.documents[name], kept.versions[name] = msgspec.Raw(made), version
             self._unsaved_s += time.monotonic() - began
             if self._unsaved_s > _WORTH_SAVING_S:

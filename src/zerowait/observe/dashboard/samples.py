@@ -202,7 +202,7 @@ def _of_components(wanted: SampleFilter) -> _Condition:
     return _Condition(
         f"SELECT 1 FROM components c WHERE {both}",
         f"SELECT c.row FROM components c WHERE {both}",
-        "EXISTS (SELECT 1 FROM components c INDEXED BY components_filters "
+        "EXISTS (SELECT 1 FROM components c INDEXED BY components_row "
         f"WHERE c.row = r.row AND {both})",
         tuple(given),
     )
@@ -273,7 +273,7 @@ def _by_value(where: _Sql, wanted: SampleFilter, order: str, after: str | None) 
         }
         terms = " AND ".join(["k.value IS NOT NULL", *scores, where.text])
         given = [*scores.values(), *where.given]
-        source = f"{_ROWS} CROSS JOIN components k INDEXED BY components_filters ON k.row = r.row"
+        source = f"{_ROWS} CROSS JOIN components k INDEXED BY components_row ON k.row = r.row"
         if _is_of_component_alone(wanted):
             source = "components k INDEXED BY components_value CROSS JOIN rewards r USING (row)"
     if after is not None:

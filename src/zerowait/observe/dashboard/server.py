@@ -253,7 +253,7 @@ def _application(runs: Sequence[WatchedRun], settings: DashboardSettings) -> web
             web.get(f"{of_run}/verdicts", handlers.verdicts),
             web.get(f"{of_run}/samples", handlers.samples),
             web.get(f"{of_run}/samples/{{row:[0-9]{{1,15}}}}/group", handlers.group),
-            web.get(f"{of_run}/agreement", handlers.agreement),
+            web.get(f"{of_run}/agreement", handlers.human_agreement),
             web.get(f"{of_run}/anchors", handlers.anchors),
             web.get(f"{of_run}/pictures/{{name}}", handlers.picture),
             web.post(f"{of_run}/opinions", handlers.give_opinion),
