@@ -137,7 +137,7 @@ def records(count: int) -> Iterator[tuple[RewardRecord, JudgementLine]]:
                 at=1.7e9 + number / 100,
                 judge="quality",
                 component="quality",
-                uids=[uid],
+                uids=(uid,),
                 question=0,
                 key=uid * 8,
                 source="refused" if number % 50_000 == 77 else draw.choice(SOURCES),
@@ -147,12 +147,16 @@ def records(count: int) -> Iterator[tuple[RewardRecord, JudgementLine]]:
                 endpoint="http://judge",
                 model="judge-1",
                 latency_s=draw.random(),
-                request_sha256="a" + uid * 7,
-                reply_sha256="b" + uid * 7,
-                request=f'{{"messages":[{{"role":"user","content":"Judge: {text[:200]}"}}]}}',
-                reply=f"It is fine. Score: {draw.random():.3f}",
+                request=raw({"messages": [{"role": "user", "content": f"Judge: {text[:200]}"}]}),
+                reply=raw(f"It is fine. Score: {draw.random():.3f}"),
+                replied=True,
             ),
         )
+
+
+def raw(body: object) -> msgspec.Raw:
+    """A body as a line holds it."""
+    return msgspec.Raw(msgspec.json.encode(body))
 
 
 def drawn_outcome(draw: random.Random) -> Outcome:

@@ -35,20 +35,19 @@ def judgement_line(number, **more):
         "at": float(number),
         "judge": "quality",
         "component": "quality",
-        "uids": [f"u{number}"],
+        "uids": (f"u{number}",),
         "question": 0,
         "key": f"k{number}",
         "source": "asked",
         "outcome": Score(1.0),
         "model": "judge-1",
-        "request_sha256": f"q{number}",
-        "request": json.dumps(
-            {"messages": [{"role": "user", "content": f"Judge answer {number}."}]}
-        ),
-        "reply_sha256": f"a{number}",
+        "request": {"messages": [{"role": "user", "content": f"Judge answer {number}."}]},
         "reply": f"Score: 1 for answer {number}",
+        "replied": True,
     }
-    return JudgementLine(**(given | more))
+    given |= more
+    bodies = {name: msgspec.Raw(json.dumps(given[name]).encode()) for name in ("request", "reply")}
+    return JudgementLine(**(given | bodies))
 
 
 def append(folder, rewards=(), judgements=()):

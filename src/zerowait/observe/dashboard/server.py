@@ -17,7 +17,12 @@ import msgspec
 from aiohttp import hdrs, web
 
 from zerowait.errors import ConfigError, DataError
-from zerowait.observe.dashboard.access import LOGIN_PATH, AccessControl, DashboardSettings, PageHandler
+from zerowait.observe.dashboard.access import (
+    LOGIN_PATH,
+    AccessControl,
+    DashboardSettings,
+    PageHandler,
+)
 from zerowait.observe.dashboard.agreement import anchors_file, given_verdicts, human_agreement
 from zerowait.observe.dashboard.runs import NotYetError, WatchedRun
 from zerowait.observe.dashboard.samples import (
