@@ -6,7 +6,7 @@ A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``
 
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
 from zerowait.record.export import export_table
-from zerowait.record.index import TABLES, RecordIndex, open_index, refresh
+from zerowait.record.index import INDEX, TABLES, RecordIndex, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
     JUDGEMENTS,
@@ -38,6 +38,7 @@ from zerowait.record.texts import PICTURES
 __all__ = [
     "EVENTS",
     "EVENT_KINDS",
+    "INDEX",
     "JUDGEMENTS",
     "OPINIONS",
     "PICTURES",

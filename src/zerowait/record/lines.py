@@ -39,7 +39,7 @@ class AppendOnlyFile:
         """
         self.append(b"%b\n" % line)
 
-    def append(self, lines: bytes | bytearray) -> int:
+    def append(self, lines: bytes) -> int:
         """Append whole lines, each with its newline.
 
         Returns:
@@ -86,7 +86,7 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def append(self, lines: bytes | bytearray) -> None:
+    def append(self, lines: bytes) -> None:
         """Append whole lines, each with its newline.
 
         Raises:
