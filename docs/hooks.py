@@ -16,7 +16,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     """The page, with the marker replaced by one section for each command."""
     if MARKER not in markdown:
         return markdown
-    app._add_commands()  # noqa: SLF001 - the commands are loaded when they are called
+    app.add_commands("")
     sections = (_section(name, command) for name, command in _commands("zerowait", _root()))
     return markdown.replace(MARKER, "\n\n".join(sections))
 

@@ -18,24 +18,26 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 WORDS = {"types", "errors"}
 FLOOR = WORDS | {
     *("attribution", "completion", "events", "config"),
-    *("json_schema", "control_tokens", "pictures", "rank_statistics"),
+    *("json_schema", "control_tokens", "patterns", "pictures", "rank_statistics"),
 }
 LEAVES = {"scorers", "shaping", "judge", "client", "cache"}
-CORE = FLOOR | LEAVES | {"engine", "record"}
+CORE = FLOOR | LEAVES | {"loggers", "record", "engine"}
 MAY_IMPORT = {
     "types": {"errors"},
     "errors": set(),
     "events": WORDS,
-    "attribution": {"types"},
+    "attribution": {"patterns", "types"},
     "completion": {"attribution"},
     "config": WORDS | {"attribution"},
     "json_schema": WORDS,
     "control_tokens": set(),
+    "patterns": set(),
     "rank_statistics": set(),
     "pictures": {"errors"},
     **dict.fromkeys(LEAVES, FLOOR),
+    "loggers": FLOOR | {"client"},
     "record": FLOOR,
-    "engine": FLOOR | LEAVES | {"record"},
+    "engine": FLOOR | LEAVES | {"loggers", "record"},
     "hub": CORE,
     "search": FLOOR | {"cache", "client"},
     "observe": CORE | {"hub"},

@@ -249,7 +249,7 @@ LINES = command_lines()
 
 @pytest.mark.parametrize("words", [line for line in LINES if line.values[0][:1] == ["zerowait"]])
 def test_a_command_and_its_options_exist(words):
-    commands._add_commands()
+    commands.add_commands("")
     command, given = typer.main.get_command(commands.app), words[1:]
     while hasattr(command, "commands") and given and not given[0].startswith("-"):
         assert set(given[0].split("|")) <= set(command.commands), given[0]

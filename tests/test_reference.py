@@ -21,21 +21,21 @@ from zerowait.config.load import _TOP as REWARD_KEYS
 from zerowait.config.row_rubric import Batches
 from zerowait.config.schema import EverySteps
 from zerowait.engine import ALARMS, Stats
+from zerowait.engine.monitor.metrics import (
+    alarm_metrics,
+    coverage,
+    judge_metrics,
+    reward_metrics,
+)
+from zerowait.engine.monitor.prometheus import exposition
 from zerowait.events import Drift, Event
-from zerowait.hub.http.metrics import exposition
 from zerowait.search.server import _RetrievalService
 from zerowait.search.settings import RetrieverSettings, SearchSettings
 from zerowait.types import POLICY_CAUSED, FailureKind, Reward, Sample, Score
 from zerowait.verl.launch import recipe
 from zerowait.verl.launch import recipe as recipe_parts
 from zerowait.verl.rewards.episode_metrics import episode_metrics
-from zerowait.verl.rewards.metrics import (
-    alarm_metrics,
-    coverage,
-    judge_metrics,
-    reward_metrics,
-    valued_row_metrics,
-)
+from zerowait.verl.rewards.metrics import valued_row_metrics
 from zerowait.verl.rows import EPISODE
 
 ROOT = Path(__file__).parents[1]
@@ -65,6 +65,12 @@ SECTIONS = {
     "`cache`": settings.Cache,
     "`record`": settings.Recording,
     "`prices.MODEL`": settings.Price,
+    "`log_to.wandb`": settings.WandbLog,
+    "`log_to.tensorboard`": settings.TensorboardLog,
+    "`log_to.mlflow`": settings.MlflowLog,
+    "`log_to.trackio`": settings.TrackioLog,
+    "`log_to.prometheus`": settings.PrometheusLog,
+    "`log_to.otel`": settings.OtelLog,
     "`model`": recipe_parts.Model,
     "`data`": recipe_parts.Data,
     "`rollout`": recipe_parts.Rollout,
@@ -255,7 +261,7 @@ def commands(name, command):
 
 
 def test_every_command_is_listed_and_no_other():
-    app._add_commands()
+    app.add_commands("")
     assert names(CLI, "Command line") == set(commands("zerowait", typer.main.get_command(app.app)))
 
 

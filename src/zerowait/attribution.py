@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from zerowait.patterns import lazy_pattern
 from zerowait.types import FailureKind
 
 Cause: TypeAlias = Literal["policy", "provider", "account"]
@@ -91,7 +92,7 @@ ENDINGS: Final[Mapping[str, ReplyEnding]] = {
 """What each known word means, in lower case."""
 
 _ABSENT: Final = frozenset({"", "null", "none"})
-_UNSAID: Final = re.compile(r"^(?:finish_?reason|stop_?reason)[._]")
+_UNSAID: Final = lazy_pattern(r"^(?:finish_?reason|stop_?reason)[._]")
 
 
 def ending_of(finish: object, accepted: Collection[str] = ()) -> ReplyEnding:
@@ -183,7 +184,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _any(*alternatives: str) -> re.Pattern[str]:
-    return re.compile("|".join(alternatives), re.IGNORECASE)
+    return lazy_pattern("|".join(alternatives), re.IGNORECASE)
 
 
 _PER_MINUTE: Final = _any(
@@ -391,7 +392,7 @@ RULES: Final[Sequence[Rule]] = (
         again="elsewhere",
         status=402,
         statuses=frozenset({402}),
-        says=re.compile(""),
+        says=lazy_pattern(""),
     ),
     Rule(
         name="too many requests or tokens in a while",
@@ -400,7 +401,7 @@ RULES: Final[Sequence[Rule]] = (
         cause="provider",
         again="later",
         statuses=frozenset({429}),
-        says=re.compile(""),
+        says=lazy_pattern(""),
     ),
     Rule(
         name="too many requests, told by another status",
@@ -445,7 +446,7 @@ RULES: Final[Sequence[Rule]] = (
         cause="policy",
         again="never",
         statuses=frozenset({413}),
-        says=re.compile(""),
+        says=lazy_pattern(""),
     ),
     Rule(
         name="unavailable for legal reasons",
@@ -454,7 +455,7 @@ RULES: Final[Sequence[Rule]] = (
         cause="policy",
         again="never",
         statuses=frozenset({451}),
-        says=re.compile(""),
+        says=lazy_pattern(""),
     ),
     Rule(
         name="the server failed, or was in the way of itself",
@@ -463,7 +464,7 @@ RULES: Final[Sequence[Rule]] = (
         cause="provider",
         again="later",
         statuses=frozenset({408, 409, 423, 424, 425, 460, 499, *range(500, 1000)}),
-        says=re.compile(""),
+        says=lazy_pattern(""),
     ),
     Rule(
         name="the request, its address or its key is wrong",
@@ -472,7 +473,7 @@ RULES: Final[Sequence[Rule]] = (
         cause="account",
         again="never",
         statuses=frozenset(range(1000)),
-        says=re.compile(""),
+        says=lazy_pattern(""),
     ),
 )
 """What errors mean; the first that fits."""
@@ -772,12 +773,12 @@ class _Report(msgspec.Struct, frozen=True):
 _EVERY_ERRORS: Final = frozenset(
     ("invalid_request_error", "error", "badrequesterror", "server_error", "validation")
 )
-_TAGS: Final = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
+_TAGS: Final = lazy_pattern(r"<(script|style)\b.*?</\1\s*>|<[^<>]*>", re.DOTALL | re.IGNORECASE)
 # what steers a terminal, or turns the direction of writing
-_CONTROL: Final = re.compile(
+_CONTROL: Final = lazy_pattern(
     r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
 )
-_KEYLIKE: Final = re.compile(
+_KEYLIKE: Final = lazy_pattern(
     r"\b(?:sk|pk|rk|gsk|xai|nvapi|hf|csk|pplx|tgp|fw|r8)[-_][\w*.\-]{3,}"
     r"|\bAIza[\w\-]{10,}|\beyJ[\w\-.]{10,}|\S*\*{3,}\S*"
     r"|(?<=provided: )\S+|(?<=[Bb]earer )\S+"

@@ -187,7 +187,10 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
         cut_chars: characters of a long conversation that the judge was not shown.
         pictures: those that it was shown of one sample.
         hedges: of the attempts, the hedged copies.
-        endpoint: the one that answered, or was asked last; empty where none was asked.
+        endpoint: the one that answered, or was asked last, without what may be secret in its URL;
+            empty where none was asked.
+        elapsed_s: seconds from the call to its end, with queues, retries and waits; 0 without a
+            request.
         status: of the last HTTP reply; 0 without one.
         form: of the answer that the endpoint was asked to enforce; empty for none.
         question: the index of the judge's question; None for a comparison and for a row's own
@@ -215,6 +218,7 @@ class JudgementSettled(msgspec.Struct, frozen=True, kw_only=True):
     pictures: int = 0
     hedges: int = 0
     endpoint: str = ""
+    elapsed_s: float = 0.0
     status: int = 0
     form: str = ""
     question: int | None = None

@@ -62,7 +62,7 @@ def files(tmp_path):
 def commands(group=None, path=()):
     """Every command with the words that call it."""
     if group is None:
-        app._add_commands()
+        app.add_commands("")
         group = get_command(app.app)
     for name, command in group.commands.items():
         if hasattr(command, "commands"):
@@ -175,7 +175,7 @@ def test_a_cache_is_copied_through_a_pipe(piped, tmp_path):
         (("version",), {"version"}),
         (("doctor", "install"), {"python", "system", "machine", "packages"}),
         (("doctor", "config", "reward.yaml"), {"file", "components", "judges", "descriptions", "answers"}),
-        (("score", "rows.jsonl", "-c", "reward.yaml"), {"out", "rows", "abstained", "mean_reward", "stats", "left_out"}),
+        (("score", "rows.jsonl", "-c", "reward.yaml"), {"out", "rows", "responses", "abstained", "mean_reward", "stats", "left_out"}),
         (("data", "questions", "q.jsonl", "o.jsonl"), {"files"}),
         (("data", "corpus", "p.jsonl", "o.jsonl"), {"files"}),
         (("data", "wiki", "o", "--summaries", "s.json", "--held-out", "1"), {"files"}),
@@ -260,3 +260,10 @@ def test_the_json_of_a_report_has_the_mean_reward_of_each_step(zerowait, tmp_pat
     result = json.loads(done.stdout)
     assert [(step["step"], step["reward"]) for step in result["training"]] == [(3, 0.5)]
     assert result["page"] is None
+
+
+def test_what_adds_a_command_is_in_the_modules_of_its_name():
+    """Only those are loaded when it is called."""
+    for words, command in commands():
+        module = command.callback.__module__.removeprefix("zerowait.cli.")
+        assert module == words[0] or module.startswith(f"{words[0]}_") or words == ("version",)

@@ -41,7 +41,7 @@ def run(tmp_path):
 
 @pytest.mark.parametrize(
     "module",
-    ["zerowait.cli.app", "typer", "msgspec", "zerowait.engine", "zerowait.cli.train", "zerowait.scorers.qa_em"],
+    ["zerowait.cli.app", "typer", "msgspec", "zerowait.engine", "zerowait.cli.tables", "zerowait.scorers.qa_em"],
 )  # fmt: skip
 def test_an_interrupt_while_modules_are_loaded_is_one_line_and_exit_code_130(run, tmp_path, module):
     code = INTERRUPTED_WHILE_LOADING.format(module=module)

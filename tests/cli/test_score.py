@@ -14,7 +14,7 @@ import pytest
 
 from zerowait.cli.row_files import columns_of
 from zerowait.cli.row_files import read_rows as rows_in
-from zerowait.cli.score import show_summary, write_rewards
+from zerowait.cli.score import RewardCounts, show_summary, write_rewards
 from zerowait.engine import Stats
 from zerowait.record import open_index
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status
@@ -283,7 +283,7 @@ def test_the_home_folder_is_found_behind_an_equals_sign(tmp_path, zerowait_proce
 
 def test_late_requests_and_a_cache_that_fails_show_in_the_summary(capsys):
     stats = Stats(hedges=3, store_failures=2)
-    show_summary("out.jsonl", [], stats, judged=True)
+    show_summary("out.jsonl", RewardCounts(), stats, judged=True)
     output = capsys.readouterr().out
     assert "3 late and asked twice" in output
     assert "warning: 2 reads or writes of the cache failed" in output
@@ -348,6 +348,142 @@ def test_rows_that_lack_what_a_shape_needs_are_named_at_once_too(tmp_path, zerow
     ended = zerowait("score", one, "-c", "reward.yaml", "--skip-unusable")
     assert ended.returncode == 2
     assert "has no usable rows" in ended.stderr
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """Data sets as Hugging Face's own library saves them, and their rows."""
+    import datasets
+
+    rows = [
+        {"frage": "Capital?", "said": f"Paris {i}" if i % 2 else "Rome", "gold": ["Paris"]}
+        for i in range(10)
+    ]
+    whole = datasets.Dataset.from_list(rows)
+    whole.save_to_disk(tmp_path / "sharded", num_shards=3)
+    splits = {"train": whole, "test": whole.shuffle(seed=1).select(range(4))}
+    datasets.DatasetDict(splits).save_to_disk(tmp_path / "both")
+    (tmp_path / "reward.yaml").write_text(RULE)
+    return splits
+
+
+COLUMNS = ["--prompt", "frage", "--response", "said", "--ground-truth", "gold", "-c", "reward.yaml"]
+
+
+def test_a_data_set_on_disk_is_scored_with_the_columns_that_flags_name(tmp_path, zerowait, saved):
+    done = zerowait("score", "sharded", *COLUMNS)
+    assert done.returncode == 0, done.stderr
+    rows = pq.read_table(tmp_path / "sharded.rewards.parquet").to_pylist()
+    assert [row["reward"] for row in rows] == [float(i % 2) for i in range(10)]
+    assert [row["gold"] for row in rows] == [["Paris"]] * 10
+    for path, options in (("both/test", []), ("both", ["--split", "test"])):
+        done = zerowait("score", path, *COLUMNS, *options)
+        assert done.returncode == 0, done.stderr
+        rows = pq.read_table(tmp_path / "both.test.rewards.parquet").to_pylist()
+        assert [row["said"] for row in rows] == saved["test"]["said"]
+        (tmp_path / "both.test.rewards.parquet").unlink()
+    assert zerowait("score", "both", *COLUMNS, "--split", "train", "--limit", 3).returncode == 0
+    assert pq.read_table(tmp_path / "both.train.rewards.parquet").num_rows == 3
+
+
+def test_a_folder_that_is_no_data_set_or_has_no_such_split_is_one_clear_line(
+    tmp_path, zerowait, saved
+):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "sharded" / "data-00001-of-00003.arrow").write_bytes(b"broken")
+    write_rows(tmp_path / "rows.jsonl", questions(1))
+    for path, options, says in (
+        ("both", [], "both has the splits train, test: choose one with --split NAME"),
+        ("both", ["--split", "tset"], "--split tset: both has no such split; did you mean 'test'?"),
+        (
+            "both/test",
+            ["--split", "test"],
+            "--split test: both/test is no saved data set with splits",
+        ),
+        ("empty", [], "empty is a folder, but no data set that save_to_disk wrote; --watch"),
+        ("sharded", [], "data-00001-of-00003.arrow: is no Arrow file"),
+        ("rows.jsonl", ["--split", "x"], "--split x: rows.jsonl is no saved data set with splits"),
+        ("both/test", ["--column", "prompt=x"], "--column prompt=x: prompt is 'frage' already"),
+    ):
+        done = zerowait("score", path, *COLUMNS, *options)
+        assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+        assert says in done.stderr
+
+
+def test_a_row_with_several_responses_is_a_group_and_gets_a_list_of_rewards(tmp_path, zerowait):
+    several = {
+        "id": "a",
+        "prompt": "Capital?",
+        "responses": ["Paris", "Paris", "Rome"],
+        "answer": "Paris",
+    }
+    rows = [
+        several | {"response_tokens": [10, 30, 10]},
+        {"prompt": "q", "response": "Paris", "answer": "Paris", "group": "b", "response_tokens": 9},
+        several | {"response_tokens": [10, 10, 10]},
+    ]
+    write_rows(tmp_path / "rows.jsonl", rows)
+    components = {"answer": {"scorer": "contains"}, "length": {"shape": "median_band"}}
+    (tmp_path / "reward.yaml").write_text(json.dumps({"components": components}))
+    done = zerowait("score", "rows.jsonl", "-c", "reward.yaml")
+    assert done.returncode == 0, done.stderr
+    assert "3 rows, 7 responses" in done.stdout
+    scored = read_rows(tmp_path / "rows.rewards.jsonl")
+    assert [row["reward"] for row in scored] == [[1.0, 0.0, 0.0], 1.0, [1.0, 1.0, 0.0]]
+    assert [len(row["reward_why"]) for row in (scored[0], scored[2])] == [3, 3]
+    assert scored[0]["reward_components"][1]["length"]["value"] == -1.0
+    # The same as Parquet, whose rows have null where they have no such column
+    assert zerowait("score", "rows.jsonl", "-c", "reward.yaml", "-o", "r.parquet").returncode == 0
+    assert json.loads(pq.read_table(tmp_path / "r.parquet").column("reward")[0].as_py()) == [
+        1,
+        0,
+        0,
+    ]
+    write_rows(tmp_path / "one.jsonl", rows[:1])
+    assert zerowait("score", "one.jsonl", "-c", "reward.yaml", "-o", "o.parquet").returncode == 0
+    assert pq.read_table(tmp_path / "o.parquet").column("reward").to_pylist() == [[1.0, 0.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"responses": []}, "responses must be a list with at least one response"),
+        ({"responses": "Paris"}, "responses must be a list with at least one response"),
+        ({"responses": [{"role": "assistant", "content": "a"}]}, "responses must hold texts, or a list of messages for each"),
+        ({"responses": ["a", "b"], "response_tokens": [1]}, "response_tokens has 1 numbers for 2 responses"),
+        ({"responses": ["a", [{"role": "user", "content": "b"}]]}, "response 1: a sample's response is a list of messages without one whose role is 'assistant'"),
+    ],
+)  # fmt: skip
+def test_a_list_of_responses_that_cannot_be_scored_is_named(tmp_path, zerowait, row, says):
+    write_rows(tmp_path / "rows.jsonl", [{"prompt": "q"} | row])
+    (tmp_path / "reward.yaml").write_text(RULE)
+    done = zerowait("score", "rows.jsonl", "-c", "reward.yaml")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"rows.jsonl:1: {says}" in done.stderr
+
+
+@pytest.mark.parametrize("limit", [[], ["--limit", "1"]], ids=["whole", "limit"])
+def test_pipes_that_close_end_it_without_a_traceback(tmp_path, limit):
+    """``yes ROW | zerowait score - --limit 1``, and ``... | head -1`` behind it."""
+    (tmp_path / "reward.yaml").write_text(RULE)
+    line = json.dumps(questions(1)[0])
+    command = [sys.executable, "-m", "zerowait", "score", "-", "-c", "reward.yaml", "-q", *limit]
+    given = subprocess.Popen(
+        ["yes", line] if limit else ["sh", "-c", f"yes '{line}' | head -5000"],
+        stdout=subprocess.PIPE,
+    )
+    score = subprocess.Popen(
+        command, cwd=tmp_path, stdin=given.stdout, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )  # fmt: skip
+    given.stdout.close()
+    first = json.loads(score.stdout.readline())
+    score.stdout.close()
+    errors = score.stderr.read()
+    score.stderr.close()
+    assert first["reward"] == 1.0
+    assert score.wait(60) == (0 if limit else 1)
+    assert "Traceback" not in errors
+    given.wait(60)
 
 
 def test_a_record_gets_every_reward_and_judgement(tmp_path, zerowait):

@@ -8,7 +8,7 @@ import pytest
     [
         (["scor"], "No such command 'scor'. Did you mean 'score', 'doctor'?; zerowait --help"),
         (["cache", "stat", "x"], "No such command 'stat'. Did you mean 'stats'?; zerowait cache --help"),
-        (["score", "--ouput", "x"], "No such option: --ouput (Possible options: --out"),
+        (["score", "--ouput", "x"], "No such option: --ouput (Possible options: --"),
         (["score", "rows.jsonl"], "Missing option '--config' / '-c'"),
         (["score", "rows.jsonl", "-c"], "Option '-c' requires an argument"),
         (["score", "-c", "reward.yaml"], "Missing argument 'file'; zerowait score --help"),

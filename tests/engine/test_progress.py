@@ -1,4 +1,7 @@
-from zerowait.engine.progress import Progress
+import zerowait
+from zerowait.engine import Stats
+from zerowait.engine.progress import Progress, closing_text, failures_text
+from zerowait.testing import FakeJudge, Script, Status
 
 
 def test_slow_work_is_told_in_seconds_for_each_and_no_two_lines_are_the_same(monkeypatch):
@@ -15,3 +18,58 @@ def test_slow_work_is_told_in_seconds_for_each_and_no_two_lines_are_the_same(mon
         "training tiny 1/12 (8 %), 40.0 s each, 40 s so far, left: 440 s",
         "training tiny 1/12 (8 %), 50.0 s each, 50 s so far, left: 550 s",
     ]
+
+
+def test_a_line_shows_the_traffic_and_what_failed(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    stats = [Stats(requests=9, in_flight=31, limit=64, abstentions={"timeout": 2, "refused": 3})]
+    progress = Progress(100, shown=False, stats=lambda: stats[0])
+    progress.advance(20)
+    now[0] = 10.0
+    assert progress.line() == (
+        "scoring 20/100 (20 %), 2.0/s, 10 s so far, left: 40 s, 31 in flight of at most 64, "
+        "abstained: refused 3, timeout 2"
+    )
+    stats[0] = Stats(requests=9, in_flight=7, limit=64)
+    assert "31 in flight" in progress.line()  # at most one snapshot a second
+    now[0] = 11.5
+    assert "7 in flight of at most 64" in progress.line()
+
+
+def test_rules_have_no_traffic_to_show():
+    assert Progress(1, shown=False, stats=Stats).traffic() == ""
+
+
+def test_the_last_line_names_the_commonest_failure_of_this_batch_in_the_providers_words(capsys):
+    script = Script(faults=[Status(status=404, message="The model `m` does not exist")])
+    with FakeJudge(script) as judge:
+        config = {
+            "components": {"q": {"judge": "q"}},
+            "judges": {
+                "q": {
+                    "endpoints": [{"base_url": judge.url, "model": "m"}],
+                    "verdict": {"integer": [1, 10]},
+                }
+            },
+            "cache": "off",
+            "traffic": {"give_up_after": 1000},
+        }
+        with zerowait.open(config) as rewards:
+            rewards.score([zerowait.Sample("before", "a")])
+            assert capsys.readouterr().err == ""
+            rewards.score([zerowait.Sample(str(n), "a") for n in range(3)], progress=True)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("scoring: 3 rows in ")
+    assert "3 abstained; 3 judgements asked, 0 from the cache or shared" in line
+    assert "; 3 judgements failed (http_error 3); the commonest, 3 times: http_error: " in line
+    assert "The model `m` does not exist" in line
+
+
+def test_nothing_is_said_of_failures_where_there_were_none():
+    before = Stats(asked=1, abstentions={"timeout": 1}, reasons={"timeout": 1})
+    after = Stats(asked=5, abstentions={"timeout": 1}, reasons={"timeout": 1})
+    assert failures_text(before, after) == ""
+    assert closing_text(4, 0, 2.0, (before, after)) == (
+        "4 rows in 2.0 s, 2.0/s, 0 abstained; 4 judgements asked, 0 from the cache or shared"
+    )

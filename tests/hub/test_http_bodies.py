@@ -8,8 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from zerowait.engine import AnchorStats, Stats
+from zerowait.engine.monitor.prometheus import exposition
 from zerowait.events import Drift
-from zerowait.hub.http.metrics import exposition
 from zerowait.hub.http.service import serving
 from zerowait.hub.http.settings import ServiceSettings
 

@@ -8,10 +8,12 @@ import sqlite3
 import subprocess
 import sys
 import time
+import urllib.request
 import weakref
 from contextlib import contextmanager, suppress
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 ray = pytest.importorskip("ray")
 
@@ -318,3 +320,27 @@ def test_a_closed_loop_is_forgotten(tmp_path):
         gc.collect()
         left = [loop for loop in loops[:-1] if loop() is not None]
     assert left == []
+
+
+def test_the_hubs_metrics_are_in_rays_own_metrics_agent(tmp_path):
+    """Under the names of /metrics, with Ray's prefix: an existing dashboard of Ray's finds them."""
+    with fake() as judge:
+        hub = RayHub(settings(tmp_path, judge, name="scraped"), record=None, name="scraped")
+        asyncio.run(rewards(hub, range(4)))
+        node = ray.nodes()[0]
+        url = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+        until_s = time.monotonic() + LONG_S
+        values = {}
+        while values.get("ray_zerowait_asked_total") != 4.0:
+            assert time.monotonic() < until_s, values
+            time.sleep(0.2)
+            with urllib.request.urlopen(url, timeout=60) as page:
+                families = list(text_string_to_metric_families(page.read().decode()))
+            ours = [
+                each for family in families for each in family.samples if "zerowait" in each.name
+            ]
+            values = {each.name: each.value for each in ours}
+        assert values["ray_zerowait_settled_total"] == 4.0
+        assert values["ray_zerowait_limit"] == 32.0
+        assert {each.labels["shard"] for each in ours} == {"0"}
+        asyncio.run(hub.aclose())

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 
 from zerowait.engine import AnchorStats, Stats
+from zerowait.engine.monitor.prometheus import exposition
 from zerowait.events import Drift
-from zerowait.hub.http.metrics import exposition
 from zerowait.observe import Report, traffic
 
 

@@ -1,5 +1,5 @@
 from zerowait.engine import ALARMS, Stats
-from zerowait.verl.rewards.metrics import alarm_metrics
+from zerowait.engine.monitor.metrics import alarm_metrics
 
 
 def test_every_alarm_is_a_small_whole_number_at_every_step():

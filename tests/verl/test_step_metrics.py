@@ -16,8 +16,13 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.config import load_config
 from zerowait.engine import Stats
+from zerowait.engine.monitor.metrics import (
+    coverage,
+    has_all_prices,
+    judge_metrics,
+    reward_metrics,
+)
 from zerowait.types import Abstain, Reward, Score, Skipped
-from zerowait.verl.rewards.metrics import coverage, has_all_prices, judge_metrics, reward_metrics
 from zerowait.verl.rewards.reward_info import RowInfo, extra_info
 from zerowait.verl.rewards.row_treatment import RowTreatment, SettledSession
 from zerowait.verl.trainer.ticket_trainer import ZerowaitTrainer

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -14,6 +15,22 @@ import zerowait
 from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.errors import ConfigError, DataError, MissingExtraError, ZerowaitError
 
+# The module of a command has its name; what adds to it begins with that name.
+_MODULES: Final = (
+    "cache",
+    "data",
+    "doctor",
+    "doctor_data",
+    "doctor_judge",
+    "export",
+    "judge",
+    "report",
+    "retriever",
+    "score",
+    "serve",
+    "timeline",
+    "train",
+)
 WRONG_INPUT = 2
 SOME_ABSTAINED = 3
 INTERRUPTED = 130
@@ -66,10 +83,10 @@ def run(args: list[str] | None = None) -> NoReturn:
         args: the arguments; None takes those of the process.
     """
     _open_standard_streams()
-    _add_commands()
+    given = sys.argv[1:] if args is None else args
+    add_commands(next(iter(given), ""))
     signal.signal(signal.SIGTERM, _terminate)
     _escape_unencodable()
-    given = sys.argv[1:] if args is None else args
     try:
         arguments = [_expand_home(arg) for arg in given]
         code: Any = app(arguments, prog_name="zerowait", standalone_mode=False)
@@ -163,20 +180,14 @@ def _end_with_usage(error: Exception) -> None:
     _end(f"{problem}; {command} --help lists what there is", WRONG_INPUT)
 
 
-def _add_commands() -> None:
-    """Import the modules that add their command to `app`."""
-    from zerowait.cli import (  # noqa: F401
-        cache,
-        data,
-        doctor,
-        doctor_data,
-        doctor_judge,
-        export,
-        judge,
-        report,
-        retriever,
-        score,
-        serve,
-        timeline,
-        train,
-    )
+def add_commands(first: str) -> None:
+    """Import the modules that add their command to `app`; those of one command, if it is called.
+
+    Args:
+        first: the first argument, such as the name of a command.
+    """
+    if first in ("--version", "version"):
+        return
+    called = [name for name in _MODULES if name == first or name.startswith(f"{first}_")]
+    for name in called or _MODULES:
+        import_module(f"zerowait.cli.{name}")

@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 
+from zerowait.cli.saved_datasets import read_saved_dataset
 from zerowait.errors import DataError, MissingExtraError
 
 T = TypeVar("T")
@@ -22,7 +24,7 @@ PARQUET_SUFFIX: Final = ".parquet"
 STANDARD_STREAM: Final = Path("-")
 """In place of a file: standard input where one is read, standard output where one is written."""
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _NOT_IN_JSON = (b"NaN", b"Infinity")
 _TYPE_NAMES = {list: "a list", str: "text", bool: "true or false", type(None): "null"}
 
@@ -43,25 +45,32 @@ class RowFile(msgspec.Struct, frozen=True):
     table: Any = None
 
 
-def read_rows(path: Path, unusable: list[DataError] | None = None) -> RowFile:
-    """All rows of a ``.jsonl``, ``.ndjson``, ``.json`` or ``.parquet`` file.
+def read_rows(
+    path: Path,
+    unusable: list[DataError] | None = None,
+    *,
+    split: str | None = None,
+    limit: int | None = None,
+) -> RowFile:
+    """The rows of a ``.jsonl``, ``.ndjson``, ``.json`` or ``.parquet`` file, or a saved data set.
 
     Args:
-        path: the file; `STANDARD_STREAM` reads JSON Lines from standard input.
+        path: the file, or the folder that ``save_to_disk`` of Hugging Face's ``datasets`` wrote;
+            `STANDARD_STREAM` reads JSON Lines from standard input.
         unusable: collects the error of each row that cannot be read; None raises the first one.
+        split: of a data set that was saved with several.
+        limit: reads only so many rows, the first ones; None: all.
 
     Raises:
         DataError: the file does not exist, is of another kind, or a row is no JSON object.
-        MissingExtraError: the file is Parquet and pyarrow is not installed.
+        MissingExtraError: the file is Parquet or a data set, and pyarrow is not installed.
     """
-    table = None
-    if path == STANDARD_STREAM or path.suffix.lower() in JSON_SUFFIXES:
-        numbered = list(read_json(path, unusable))
+    if split is not None and not path.is_dir():
+        raise DataError(f"--split {split}: {file_name(path)} is no saved data set with splits")
+    if path == STANDARD_STREAM or (path.suffix.lower() in JSON_SUFFIXES and not path.is_dir()):
+        table, numbered = None, list(read_json(path, unusable, limit=limit))
     else:
-        _check_is_file(path)
-        if path.suffix.lower() != PARQUET_SUFFIX:
-            raise DataError(f"{path} is none of {', '.join(JSON_SUFFIXES)} and {PARQUET_SUFFIX}")
-        table = _read_parquet(path)
+        table = _read_table(path, split).slice(0, limit)
         try:
             numbered = list(enumerate(table.to_pylist(), start=1))
         except (ValueError, OverflowError) as error:
@@ -71,7 +80,7 @@ def read_rows(path: Path, unusable: list[DataError] | None = None) -> RowFile:
 
 
 def read_json(
-    path: Path, unusable: list[DataError] | None = None
+    path: Path, unusable: list[DataError] | None = None, *, limit: int | None = None
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Each row with its number: its line, or its position in the list of a ``.json`` file.
 
@@ -81,6 +90,7 @@ def read_json(
     Args:
         path: the file; `STANDARD_STREAM` reads JSON Lines from standard input.
         unusable: collects the error of each row that is no JSON object; None raises the first one.
+        limit: reads only so many rows, the first ones; None: all.
 
     Raises:
         DataError: the file cannot be read, or a row is no JSON object; names the row.
@@ -92,7 +102,7 @@ def read_json(
         whole = _whole_document(file) if path.suffix.lower() == ".json" else None
         if whole is None:
             read: Iterator[tuple[int, Callable[[], dict[str, Any]]]] = (
-                (number, partial(_decode_row, line, f"{name}:{number}"))
+                (number, partial(decode_row, line, f"{name}:{number}"))
                 for number, line in enumerate(_without_mark(file), start=1)
                 if line.strip()
             )
@@ -103,8 +113,8 @@ def read_json(
                 for number, item in enumerate(items, start=1)
             )
         else:
-            read = iter([(1, partial(_decode_row, whole, name))])
-        for number, row_of in read:
+            read = iter([(1, partial(decode_row, whole, name))])
+        for number, row_of in islice(read, limit):
             row = collect_error(row_of, unusable)
             if row is not None:
                 yield number, row
@@ -209,12 +219,12 @@ def _check_is_file(path: Path) -> None:
 
 def _whole_document(file: BinaryIO) -> bytes | None:
     """The bytes of a ``.json`` file that is one JSON document; None where it is JSON Lines."""
-    first = file.readline().removeprefix(_BYTE_ORDER_MARK)
+    first = file.readline().removeprefix(BYTE_ORDER_MARK)
     while first and not first.strip():
         first = file.readline()
     is_one_document = first.lstrip().startswith(b"[") or not _is_json(first)
     file.seek(0)
-    return file.read().removeprefix(_BYTE_ORDER_MARK) if is_one_document else None
+    return file.read().removeprefix(BYTE_ORDER_MARK) if is_one_document else None
 
 
 def _is_json(line: bytes) -> bool:
@@ -227,11 +237,12 @@ def _is_json(line: bytes) -> bool:
 
 def _without_mark(file: BinaryIO) -> Iterator[bytes]:
     """The lines, without the byte order mark that some editors put before the first one."""
-    yield file.readline().removeprefix(_BYTE_ORDER_MARK)
+    yield file.readline().removeprefix(BYTE_ORDER_MARK)
     yield from file
 
 
-def _decode_row(text: bytes, where: str) -> dict[str, Any]:
+def decode_row(text: bytes, where: str) -> dict[str, Any]:
+    """The row in a line of JSON; a DataError that begins with `where` when it holds none."""
     return _checked_row(_decode(text, where), where)
 
 
@@ -253,6 +264,16 @@ def _checked_row(value: Any, where: str) -> dict[str, Any]:
         return value
     what = _TYPE_NAMES.get(type(value), "a number")
     raise DataError(f"{where}: is no JSON object but {what}: a row is {{column: value}}")
+
+
+def _read_table(path: Path, split: str | None) -> Any:
+    """The Arrow table of a Parquet file, or of a saved data set."""
+    if path.is_dir():
+        return read_saved_dataset(path, split)
+    _check_is_file(path)
+    if path.suffix.lower() != PARQUET_SUFFIX:
+        raise DataError(f"{path} is none of {', '.join(JSON_SUFFIXES)} and {PARQUET_SUFFIX}")
+    return _read_parquet(path)
 
 
 def _read_parquet(path: Path) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from zerowait.config.messages import locate, plain_words
 from zerowait.config.source import path_text
 from zerowait.errors import ConfigError, DataError
 from zerowait.pictures import holds_pictures, own_pictures, with_urls
-from zerowait.types import Sample
+from zerowait.types import Reward, Sample
 
 FIELDS: Final = tuple(Sample.__struct_fields__)
 
@@ -26,6 +27,32 @@ _ALIASES: Final = {
     "group": ("group", "uid"),
     "extra": ("extra", "extra_info"),
 }
+# Columns with the list of all responses to a row's prompt
+_SEVERAL: Final = ("responses", "completions", "outputs", "generations")
+
+
+class UsableRows(msgspec.Struct, frozen=True):
+    """The rows of a file that can be scored, with their samples.
+
+    Args:
+        file: these rows.
+        samples: of all rows, one after another.
+        counts: the number of responses of each row; None where it is one that stands alone, not in
+            a list.
+    """
+
+    file: RowFile
+    samples: list[Sample]
+    counts: list[int | None]
+
+    def by_row(self, rewards: Sequence[Reward]) -> list[Reward | list[Reward]]:
+        """The reward of each row; a list where the row has a list of responses.
+
+        Args:
+            rewards: of the samples.
+        """
+        left = iter(rewards)
+        return [next(left) if n is None else list(islice(left, n)) for n in self.counts]
 
 
 def samples_of(file: RowFile, columns: Mapping[str, str]) -> list[Sample]:
@@ -55,6 +82,53 @@ def _check_columns(columns: Mapping[str, str]) -> None:
 
 def _sample(row: Mapping[str, Any], columns: Mapping[str, str], where: str, folder: Path) -> Sample:
     """The sample of a row; pictures may be files, whose paths start from `folder`."""
+    return _convert(_sample_fields(row, columns, where, folder), where)
+
+
+def _samples(
+    row: Mapping[str, Any], columns: Mapping[str, str], where: str, folder: Path
+) -> tuple[list[Sample], int | None]:
+    """The samples of a row, and the number of its responses; None where it has no list of them.
+
+    Unless the row names a group, its responses form one.
+    """
+    fields = _sample_fields(row, columns, where, folder)
+    responses = fields["response"]
+    if not _are_several(responses):
+        return [_convert(fields, where)], None
+    if fields.get("group") is None:
+        fields |= {"group": where, "group_size": len(responses)}
+    tokens = fields.get("response_tokens")
+    if isinstance(tokens, list) and len(tokens) != len(responses):
+        raise DataError(
+            f"{where}: response_tokens has {len(tokens)} numbers for {len(responses)} responses"
+        )
+    samples = []
+    for index, response in enumerate(responses):
+        own: dict[str, Any] = {"response": response}
+        if fields.get("id") is not None:
+            own["id"] = f"{fields['id']}/{index}"
+        if isinstance(tokens, list):
+            own["response_tokens"] = tokens[index]
+        samples.append(_convert(fields | own, f"{where}: response {index}"))
+    return samples, len(responses)
+
+
+def _are_several(response: Any) -> bool:
+    """Whether it is a list of responses; one that is a conversation is a list of messages.
+
+    >>> _are_several(["a", "b"]), _are_several([{"role": "assistant", "content": "a"}])
+    (True, False)
+    """
+    if not isinstance(response, list) or not response:
+        return False
+    return all(isinstance(each, str | list) for each in response)
+
+
+def _sample_fields(
+    row: Mapping[str, Any], columns: Mapping[str, str], where: str, folder: Path
+) -> dict[str, Any]:
+    """The fields of a row's sample, with its pictures read."""
     given = row.get("sample")
     fields = dict(given) if isinstance(given, Mapping) else _fields(row, columns, where)
     if isinstance(fields.get("prompt"), list) and holds_pictures(fields["prompt"]):
@@ -64,7 +138,7 @@ def _sample(row: Mapping[str, Any], columns: Mapping[str, str], where: str, fold
             fields["prompt"] = with_urls(fields["prompt"], column, folder=folder)
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
-    return _convert(fields, where)
+    return fields
 
 
 def usable_samples(
@@ -72,8 +146,8 @@ def usable_samples(
     columns: Mapping[str, str],
     check: Callable[[Sample], None],
     unusable: list[DataError],
-) -> tuple[RowFile, list[Sample]]:
-    """The rows that can be scored, and the sample of each.
+) -> UsableRows:
+    """The rows that can be scored, and their samples; a row may have a list of responses.
 
     Args:
         file: all rows.
@@ -87,18 +161,20 @@ def usable_samples(
     _check_columns(columns)
     kept: list[int] = []
     samples: list[Sample] = []
+    counts: list[int | None] = []
     for index, (where, row) in enumerate(zip(file.places, file.rows, strict=True)):
-        make = partial(_sample, row, columns, where, file.path.parent)
-        sample = collect_error(partial(_checked_sample, make, where, check), unusable)
-        if sample is not None:
+        make = partial(_samples, row, columns, where, file.path.parent)
+        read = collect_error(partial(_checked_samples, make, where, check), unusable)
+        if read is not None:
             kept.append(index)
-            samples.append(sample)
-    if len(kept) == len(file.rows):
-        return file, samples
-    rows = [file.rows[index] for index in kept]
-    places = [file.places[index] for index in kept]
-    table = None if file.table is None else file.table.take(kept)
-    return RowFile(file.path, rows, places, table), samples
+            samples += read[0]
+            counts.append(read[1])
+    if len(kept) < len(file.rows):
+        rows = [file.rows[index] for index in kept]
+        places = [file.places[index] for index in kept]
+        table = None if file.table is None else file.table.take(kept)
+        file = RowFile(file.path, rows, places, table)
+    return UsableRows(file, samples, counts)
 
 
 def problems_of_rows(file: RowFile, unusable: Sequence[DataError]) -> str:
@@ -136,15 +212,19 @@ def _ranges(places: Sequence[str]) -> str:
     return ", ".join("-".join(span) for span in spans)
 
 
-def _checked_sample(
-    make: Callable[[], Sample], where: str, check: Callable[[Sample], None]
-) -> Sample:
-    sample = make()
-    try:
-        check(sample)
-    except DataError as error:
-        raise DataError(f"{where}: {error}") from None
-    return sample
+def _checked_samples(
+    make: Callable[[], tuple[list[Sample], int | None]],
+    where: str,
+    check: Callable[[Sample], None],
+) -> tuple[list[Sample], int | None]:
+    samples, count = make()
+    for index, sample in enumerate(samples):
+        try:
+            check(sample)
+        except DataError as error:
+            which = "" if count is None else f" response {index}:"
+            raise DataError(f"{where}:{which} {error}") from None
+    return samples, count
 
 
 def first_group(path: Path) -> list[Sample]:
@@ -155,13 +235,24 @@ def first_group(path: Path) -> list[Sample]:
     return [sample for sample in samples if sample.group == samples[0].group]
 
 
+def _column_of(field: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> str | None:
+    """The row's column of a field of `Sample`; None where it has none."""
+    names = (columns[field],) if field in columns else _ALIASES.get(field, (field,))
+    if field != "response" or field in columns:
+        return next((name for name in names if name in row), None)
+    found = [name for name in (*names, *_SEVERAL) if name in row]
+    # a table has null in each row's unused one of response and responses
+    return next((name for name in found if row[name] is not None), found[0] if found else None)
+
+
 def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     used: set[str] = set()
     for field in FIELDS:
-        names = (columns[field],) if field in columns else _ALIASES.get(field, (field,))
-        name = next((name for name in names if name in row), None)
+        name = _column_of(field, row, columns)
         if name is not None:
+            if name in _SEVERAL and field not in columns:
+                _check_several(row[name], f"{where}: {name}")
             fields[field] = row[name]
             used.add(name)
         elif field in columns:
@@ -185,6 +276,14 @@ def _fields(row: Mapping[str, Any], columns: Mapping[str, str], where: str) -> d
     extra.update({k: v for k, v in row.items() if k not in used and k not in FIELDS})
     fields["extra"] = extra
     return fields
+
+
+def _check_several(responses: Any, where: str) -> None:
+    """Raise a DataError unless `responses` is a list with at least one response."""
+    if not isinstance(responses, list) or not responses:
+        raise DataError(f"{where} must be a list with at least one response")
+    if not _are_several(responses):
+        raise DataError(f"{where} must hold texts, or a list of messages for each response")
 
 
 def _convert(fields: dict[str, Any], where: str) -> Sample:

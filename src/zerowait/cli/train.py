@@ -10,12 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Final
 
+import msgspec
 import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.preflight import check_recipe
-from zerowait.engine import Progress
-from zerowait.errors import ConfigError, MissingExtraError, did_you_mean
+from zerowait.engine import Progress, Stats
+from zerowait.engine.progress import failures_text
+from zerowait.errors import ConfigError, MissingExtraError, ZerowaitError, did_you_mean
+from zerowait.hub import read_stats
+from zerowait.observe.report import run_stats
 from zerowait.record.resume import archive_record, rewind_record
 from zerowait.verl.launch.command import (
     compose_arguments,
@@ -81,7 +85,12 @@ def train(
     steps = steps_of(loaded, extra)
     with (
         weight_socket(setup),
-        Progress(steps, shown=True, what=f"training {loaded.name}") as bar,
+        Progress(
+            steps,
+            shown=True,
+            what=f"training {loaded.name}",
+            stats=lambda: _stats_of(folder),
+        ) as bar,
     ):
         begin_record(folder, command)
         done = 0
@@ -110,8 +119,19 @@ def train(
             _print_message(message)
         print(f"zerowait: verl ended with exit code {code}; {folder}/train.log", file=sys.stderr)
         return 1
+    failures = failures_text(Stats(), _stats_of(folder))
+    if failures:
+        print(f"{folder}: {failures}")
     print(f"{folder}: {_outcome(done, steps)}; zerowait report {folder}")
     return 0
+
+
+def _stats_of(folder: Path) -> Stats:
+    """The latest recorded statistics of the run; all 0 where none can be read."""
+    try:
+        return msgspec.convert(run_stats(read_stats(folder)), Stats)
+    except (ZerowaitError, OSError, msgspec.ValidationError):  # a picture of the run, no part of it
+        return Stats()
 
 
 def _print_message(message: str) -> None:

@@ -5,6 +5,17 @@ from zerowait.config.endpoint import Endpoint
 from zerowait.config.group_verdict import By, Comparison
 from zerowait.config.judgement import Monitor, Panel, Pooling, Rebalance, Votes
 from zerowait.config.load import load_config, read_config
+from zerowait.config.log_to import (
+    LOGGER_SETTINGS,
+    LoggerSettings,
+    LogTo,
+    MlflowLog,
+    OtelLog,
+    PrometheusLog,
+    TensorboardLog,
+    TrackioLog,
+    WandbLog,
+)
 from zerowait.config.schema import (
     Aggregate,
     Cache,
@@ -25,6 +36,7 @@ from zerowait.config.source import Source, parse_yaml, read_yaml
 from zerowait.config.traffic import Hedge, Price, Sharding, Traffic
 
 __all__ = [
+    "LOGGER_SETTINGS",
     "Aggregate",
     "By",
     "Cache",
@@ -36,11 +48,16 @@ __all__ = [
     "Hedge",
     "Judge",
     "JudgeComponent",
+    "LogTo",
+    "LoggerSettings",
+    "MlflowLog",
     "Monitor",
+    "OtelLog",
     "Panel",
     "Policy",
     "Pooling",
     "Price",
+    "PrometheusLog",
     "Rebalance",
     "Recording",
     "RewardConfig",
@@ -48,10 +65,13 @@ __all__ = [
     "ShapeComponent",
     "Sharding",
     "Source",
+    "TensorboardLog",
+    "TrackioLog",
     "Traffic",
     "Value",
     "VerdictRule",
     "Votes",
+    "WandbLog",
     "build",
     "load_config",
     "parse_yaml",

@@ -12,6 +12,7 @@ import msgspec
 from zerowait.config.build import build, converted, tree_at
 from zerowait.config.callables import name_of
 from zerowait.config.judgement import Panel, PanelEntry
+from zerowait.config.log_to import read_log_to
 from zerowait.config.messages import kind_of
 from zerowait.config.schema import (
     REDIS,
@@ -40,7 +41,9 @@ _COMPONENT_KINDS: dict[str, type[ScorerComponent | JudgeComponent | ShapeCompone
 }
 _FACTORS = {"shape": ("weight", "scale"), "judge": ("scale", "weight")}
 _WORDS_OF_ON_FAILURE = frozenset({"default", "quorum", "value", *FailureKind})
-_TOP = ["components", "judges", "traffic", "hub", "cache", "record", "prices", "on_failure"]
+_TOP = [
+    *("components", "judges", "traffic", "hub", "cache", "record", "prices", "on_failure", "log_to")
+]
 
 
 def load_config(config: str | Path | Mapping[str, Any] | RewardConfig) -> RewardConfig:
@@ -114,6 +117,7 @@ def read_config(source: Source, at: KeyPath = ()) -> RewardConfig:
         record=_recording(source, (*at, "record"), tree.get("record")),
         prices=prices,
         on_failure=_on_failure(source, (*at, "on_failure"), tree.get("on_failure"), components),
+        log_to=read_log_to(source, (*at, "log_to"), tree.get("log_to")),
         source=source,
         at=at,
     )

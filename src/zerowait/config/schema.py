@@ -16,6 +16,7 @@ from zerowait.config.checks import finite, json_only, not_negative, positive
 from zerowait.config.endpoint import REWARD_APIS, Endpoint
 from zerowait.config.group_verdict import BY_TOKENS
 from zerowait.config.judgement import Monitor, Panel, Votes
+from zerowait.config.log_to import LogTo
 from zerowait.config.obfuscated_pickle import obfuscated
 from zerowait.config.row_rubric import Batches, RowRubricVerdict
 from zerowait.config.source import KeyPath, Source
@@ -434,6 +435,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
         record: what a record of the run holds.
         prices: of models, by name.
         on_failure: what becomes of a component that abstained.
+        log_to: the loggers that get the metrics.
         source: the document that it was read from, for errors that are found later.
         at: key path of the configuration in that document.
     """
@@ -447,6 +449,7 @@ class RewardConfig(msgspec.Struct, frozen=True, kw_only=True):
     record: Recording = Recording()
     prices: dict[str, Price] = {}
     on_failure: FailurePolicy = FailurePolicy()
+    log_to: LogTo = LogTo()
     source: Source = Source("reward", None, {}, Path())
     at: KeyPath = ()
 

@@ -43,6 +43,7 @@ from zerowait.engine.judging.runner import JudgeRunner
 from zerowait.engine.monitor.give_up import GiveUpCheck
 from zerowait.engine.monitor.health_monitor import HealthMonitor
 from zerowait.engine.monitor.loop_lag import LoopLagMonitor
+from zerowait.engine.monitor.metrics_log import MetricsLog
 from zerowait.engine.monitor.stall_watchdog import StallWatchdog
 from zerowait.engine.monitor.stats import Stats, StatsCollector
 from zerowait.engine.partition import ForwardedRequest, Partition
@@ -95,7 +96,7 @@ class Engine:
             the samples of `SAMPLE_UIDS`, and what their failed attempts brought.
 
     Raises:
-        ConfigError: on construction, before any work starts.
+        ConfigError, MissingExtraError: on construction, before any work starts.
     """
 
     def __init__(  # noqa: PLR0913 - each is a part of its environment
@@ -153,6 +154,9 @@ class Engine:
             self.plan.anchors, self.endpoint_states, self._tell, stands_for=self._shard.of
         )
         self.health = HealthMonitor(self.plan, self._tell, alone=partition is None)
+        self._metrics_log: MetricsLog | None = None
+        if self.config.log_to.wanted:
+            self._metrics_log = MetricsLog(self.config, self.stats, self._stats.judge_counts)
         self._listeners = {kind: self._listeners_for(kind) for kind in get_args(Event)}
 
     async def __aenter__(self) -> Self:
@@ -197,6 +201,9 @@ class Engine:
             stack.push_async_callback(code.aclose)
             self._lag.start()
             stack.callback(self._lag.stop)
+            if self._metrics_log is not None:
+                self._metrics_log.start()
+                stack.push_async_callback(self._metrics_log.aclose)
             self._comparisons = ComparisonRunner(
                 self.plan.comparisons, comparers, deadline_s=self.config.traffic.group_deadline_s
             )
@@ -373,6 +380,11 @@ class Engine:
         )
         return self._budgets.add_accounts(counts)
 
+    @property
+    def metrics_url(self) -> str | None:
+        """What Prometheus scrapes, with ``log_to: [prometheus]``; None where it is not served."""
+        return None if self._metrics_log is None else self._metrics_log.url
+
     async def _score(
         self, sample: Sample, batch: Hashable, size: int | None, until: Deadline | None = None
     ) -> Reward:
@@ -473,6 +485,8 @@ class Engine:
             listeners.append(self.health)
         if kind in (JudgementSettled, RewardSettled) and self.plan.anchors:
             listeners.append(self._anchors)
+        if self._metrics_log is not None and kind in self._metrics_log.listens_to:
+            listeners.append(self._metrics_log)
         if self._recorder is not None and kind in RECORDED:
             listeners.append(self._recorder)
         return listeners

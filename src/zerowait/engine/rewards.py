@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +17,7 @@ from zerowait.engine.engine import Engine
 from zerowait.engine.groups.shapes import Tokenizer
 from zerowait.engine.monitor.stats import Stats
 from zerowait.engine.portal import Portal, Submitted
-from zerowait.engine.progress import Progress
+from zerowait.engine.progress import Progress, closing_text
 from zerowait.engine.recorded import RecordedEngine
 from zerowait.events import Listener, ignore_event
 from zerowait.record import RunRecord
@@ -127,7 +128,8 @@ class Rewards:
 
         Args:
             samples: rows that share a ``group`` form a prompt group.
-            progress: a bar on a terminal, else a line at least every 10 s while it waits.
+            progress: a bar on a terminal, else a line at least every 10 s while it waits; and a
+                last line that names the commonest failure. All on stderr.
             on_reward: called on the loop thread with a row's index and reward as they come.
             deadline_s: a component that is not known by then abstains with ``timeout``.
 
@@ -135,20 +137,31 @@ class Rewards:
             As `submit`'s future. ConfigError: `deadline_s` is no number above 0.
         """
         rows = samples_in(samples, "score", one="submit")
-        with Progress(len(rows), shown=progress) as bar:
+        before, began_s = self.stats() if progress else None, time.monotonic()
+        with Progress(len(rows), shown=progress, stats=self.stats) as bar:
 
             def tell(index: int, reward: Reward) -> None:
                 bar.advance()
                 if on_reward is not None:
                     on_reward(index, reward)
 
-            return self._portal.call(
+            rewards = self._portal.call(
                 lambda: self._recorded.score_all(rows, on_reward=tell, deadline_s=deadline_s)
             )
+        if before is not None:
+            abstained = sum(reward.abstained for reward in rewards)
+            elapsed_s = time.monotonic() - began_s
+            bar.say(closing_text(len(rows), abstained, elapsed_s, (before, self.stats())))
+        return rewards
 
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         return self._engine.stats()
+
+    @property
+    def metrics_url(self) -> str | None:
+        """What Prometheus scrapes, with ``log_to: [prometheus]``; None where it is not served."""
+        return self._engine.metrics_url
 
     def close(self, *, drain_s: float = 0.0) -> None:
         """Close the engine and its thread. Idempotent, from any thread and any number of them.

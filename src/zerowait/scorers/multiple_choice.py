@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
+from zerowait.patterns import lazy_pattern
 from zerowait.scorers.answers import last_answer, no_gold
 from zerowait.scorers.boxed import last_boxes
 from zerowait.scorers.thinking import spoken
@@ -40,7 +41,7 @@ _NOUN = (
     r"|buchstabe|variante?|\u0432\u0430\u0440\u0438\u0430\u043d\u0442)"
 )
 _NOUNS = rf"(?:(?:the|la|el|die|der|das|o)\s+{_OPEN})?(?:{_NOUN}s?\b{_OPEN})?"
-_CHOICE = re.compile(rf"{_OPEN}(?i:{_NOUNS})({_BARE})")
+_CHOICE = lazy_pattern(rf"{_OPEN}(?i:{_NOUNS})({_BARE})")
 # "Answer" in the languages in which models are examined, as far as letters are the choices there.
 _ANSWER = (
     r"answer|ans\.?|solution|antwort|l\xf6sung|r[e\xe9]ponse|respuesta|risposta|resposta|antwoord|svar(?:et)?"
@@ -70,7 +71,7 @@ _IS = (
     r"(?:(?:is|was|are|ist|sind|lautet|est|sont|es|son|sono|s\xe3o|ser[i\xed]a|\xe8|\xe9|\xe4r|er|jest)\b"
     r"|(?:must|should|would|will|could\s+only|has\s+to)\s+be\b)"
 )
-_STATED = re.compile(
+_STATED = lazy_pattern(
     rf"(?i:\b(?:(?:{_ANSWER})s?(?!\w)(?:\s+choices?\b)?|(?:correct|right|best|final|my|chosen)\s+(?:{_NOUN}s?|one)\b)"
     rf"{_RIGHTLY}(?:\s+(?:to|for)(?:\s+[\w-]+){{1,6}}?)?[\s*_]*+"
     rf"(?:{_IS}(?:\s+(?:clearly|definitely|therefore|thus|indeed))?|[-=]>|[:=]|[-\u2013\u2014](?=\s)"
@@ -84,15 +85,15 @@ _STATED = re.compile(
     rf"|\b(?:choose|pick|select|(?:go|going)\s+with|opt\s+for))"
 )
 # A sentence with nothing but the letter: "Hence, (B)." and "It's B."
-_CONCLUDED = re.compile(
+_CONCLUDED = lazy_pattern(
     r"(?i:(?:\A|[\n.;,])[^\S\n]*+(?:(?:so|thus|hence|therefore)"
     r"(?!,?[^\S\n]+(?:it|that)\b)|\u2234|\u2192|=>|->"
     r"|(?:(?:so|thus|hence|therefore),?[^\S\n]+)?(?:it|that)(?:['\u2019]s|\s+is|\s+must\s+be))),?(?=[^\S\n(*])"
 )
-_ENDS_LINE = re.compile(rf"{_CLOSE}[.!]?{_CLOSE}[^\S\n]*(?:\n|\Z)")
+_ENDS_LINE = lazy_pattern(rf"{_CLOSE}[.!]?{_CLOSE}[^\S\n]*(?:\n|\Z)")
 # GSM8K's mark of the final answer, on models that were trained on it.
-_MARKED = re.compile(r"\#{4}[ \t]*+([^\n#]*)")
-_TAG = re.compile(r"<(/?)[ ]?(?:final[_ ]?)?(?:answer|choice|option|letter)[ ]?>", re.IGNORECASE)
+_MARKED = lazy_pattern(r"\#{4}[ \t]*+([^\n#]*)")
+_TAG = lazy_pattern(r"<(/?)[ ]?(?:final[_ ]?)?(?:answer|choice|option|letter)[ ]?>", re.IGNORECASE)
 _NAMED = (
     "plan",
     "team",
@@ -106,33 +107,35 @@ _NAMED = (
     "company",
 )
 _NOT_NAMED = "".join(rf"(?<!(?i:{word}) )" for word in _NAMED)  # not "Plan B is best"
-_RIGHT = re.compile(
+_RIGHT = lazy_pattern(
     rf"{_NOT_NAMED}({_BARE}){_CLOSE}\s+(?i:is\s+(?:(?:therefore|clearly|thus)\s+)?"
     rf"(?:the\s+)?(?:correct|right|best)\b)"
 )
-_LEFT_OPEN = re.compile(
+_LEFT_OPEN = lazy_pattern(
     rf"(?i:\b(?:if|whether|unless|neither|nor|not|or|and|that)\s+|\b[A-Z]\)?\s*[,/&]\s*)(?:{_NOUN}\s+)?{_OPEN}\Z"
 )
-_AND_ANOTHER = re.compile(
+_AND_ANOTHER = lazy_pattern(
     rf"{_CLOSE}(?:\s*+(?:[,/;&、]|\b(?i:{_OR_AND})\b|[或和及与]|または|또는)\s*+(?:(?i:or|and)\s+)?|[^\S\n]+)"
     rf"{_OPEN}(?:{_NOUN}\s+)?{_BARE}(?!{_CLOSE}\s+(?i:is|was|are|isn't|would|can|cannot|does)\b)"
 )
 # Japanese and Korean deny behind the letter.
-_DENIED = re.compile(
+_DENIED = lazy_pattern(
     rf"{_CLOSE}\s*+(?:\u3067\u306f\u306a|\u3067\u306f\u3042\u308a|\u3058\u3083\u306a|[\uac00\uc774]?\s*+\uc544\ub2c8|[\uac00\uc774]?\s*+\uc544\ub2d9)"
 )
-_LABEL = re.compile(r"(?:(?<=\s)|\A)\(?([A-Z])[).:](?=\s)(?!\s+(?:is|was|are|and|or|would|can)\b)")
-_GIVES_A_REASON = re.compile(
+_LABEL = lazy_pattern(
+    r"(?:(?<=\s)|\A)\(?([A-Z])[).:](?=\s)(?!\s+(?:is|was|are|and|or|would|can)\b)"
+)
+_GIVES_A_REASON = lazy_pattern(
     r"(?i)\b(?:because|since|as|while|whereas|but|rather|than|unlike|instead|not|wrong|incorrect)\b"
 )
 # "B", "(b)." and "**Option B**": nothing else on the line
-_ALONE = re.compile(
+_ALONE = lazy_pattern(
     rf"(?:[>#-]++\s)?+{_OPEN}(?:{_NOUN}\b{_OPEN})?([A-Za-z])(?:[\s.)\]}}*_\"'`$]|<\|im_end\|>|</s>)*+"
 )
-_LEADING = re.compile(
+_LEADING = lazy_pattern(
     rf"{_OPEN}(?:{_NOUN}\b{_OPEN})?([A-Z](?=[).:,\]*]|\s+(?:because|since)\b)|[a-z](?=\)))"
 )
-_LEADING_WORD = re.compile(rf"{_OPEN}([B-HJ-Z])\s")
+_LEADING_WORD = lazy_pattern(rf"{_OPEN}([B-HJ-Z])\s")
 _LIST_CHARS = 300
 _LIST_CHARS_BEFORE = 80
 # The letters of an answer that names several: "A, C", "(a) and (c)", ["A", "C"], "AC".
@@ -142,21 +145,21 @@ _JOINT = (
     rf"{_OPEN}(?:{_NOUN}\b{_OPEN})?"
 )
 _ITEM = rf"(?:{_BARE}|(?<!{_WORD})A(?=[^\S\n]+[B-J](?!{_WORD})))"
-_LETTERS = re.compile(
+_LETTERS = lazy_pattern(
     rf"{_OPEN}(?i:(?:both\s+)?{_NOUNS})(?P<all>(?<!{_WORD})[A-J]{{2,{_MOST_LETTERS}}}(?!{_WORD})"
     rf"|{_ITEM}(?:{_JOINT}{_ITEM}){{1,{_MOST_LETTERS - 1}}}){_CLOSE}"
 )
-_ARE_RIGHT = re.compile(
+_ARE_RIGHT = lazy_pattern(
     r"\s(?i:are\s++(?:(?:both|all)\s++)?(?:the\s++)?(?:correct|right|true|best)\b)"
 )
-_LIST_BEFORE = re.compile(rf"(?P<all>{_ITEM}(?:{_JOINT}{_ITEM})+){_CLOSE}\s*\Z")
-_LETTER = re.compile(rf"(?<!{_WORD})[A-Za-z](?!{_WORD})")
-_SPACES = re.compile(r"\\(?:[ ,;!]|quad\b)")
-_OR_BOX = re.compile(r"\}[\s$]*+or[\s$]*+\\(?:boxed|fbox)", re.IGNORECASE)
-_REST = re.compile(r"(?:\s+only\b)?[\s.)\]}*_\"'`$]*+")
+_LIST_BEFORE = lazy_pattern(rf"(?P<all>{_ITEM}(?:{_JOINT}{_ITEM})+){_CLOSE}\s*\Z")
+_LETTER = lazy_pattern(rf"(?<!{_WORD})[A-Za-z](?!{_WORD})")
+_SPACES = lazy_pattern(r"\\(?:[ ,;!]|quad\b)")
+_OR_BOX = lazy_pattern(r"\}[\s$]*+or[\s$]*+\\(?:boxed|fbox)", re.IGNORECASE)
+_REST = lazy_pattern(r"(?:\s+only\b)?[\s.)\]}*_\"'`$]*+")
 # The letters with which Arabic and Bengali count choices, as OpenAI's simple-evals reads them.
 _COUNTED = dict(zip("\u0623\u0628\u062c\u062f\u0985\u09ac\u09a1\u09a2", "ABCDABCD", strict=True))
-_COUNTED_ALONE = re.compile(rf"(?<!\w)[{''.join(_COUNTED)}](?!\w)")
+_COUNTED_ALONE = lazy_pattern(rf"(?<!\w)[{''.join(_COUNTED)}](?!\w)")
 
 
 def multiple_choice(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from fractions import Fraction
 
+from zerowait.patterns import lazy_pattern
 from zerowait.scorers.boxed import last_boxed
 
 _LONGEST_CHARS = 400
@@ -15,31 +16,31 @@ _AROUND = (
 )
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,2}(?:,\d{2})+,\d{3}|\d+)(?!\d|,\d)"
 _DECIMAL = rf"(?:{_WHOLE}(?:\.\d+)?|\.\d+)"
-_NUMBER = re.compile(
+_NUMBER = lazy_pattern(
     rf"{_AROUND}(?P<sign>[+]|{_MINUS})?{_AROUND}(?P<inner>{_MINUS})?(?:"
     rf"\\[dt]?frac\{{\s*(?P<top>\d+)\s*\}}\{{\s*(?P<bottom>\d+)\s*\}}"
     rf"|(?:(?P<whole>\d+)\s+)?(?P<over>{_DECIMAL})\s*/\s*(?P<under>{_DECIMAL})"
     rf"|(?P<plain>{_DECIMAL})(?:[eE](?P<exponent>[-+]?\d{{1,3}})(?!\d))?)"
 )
 # What makes a number a part of something else: a sum, a power, a time, a list, a mixed fraction.
-_GOES_ON = re.compile(
+_GOES_ON = lazy_pattern(
     r"[)\]}*_`$\s]*?(?:[=^\u00d7\u00f7]|[-\u2212\u2013+/:]\s*[\d(\\$.]|[,*xX]\s*\d|[eE][-+]?\d"
     r"|\.?\d|[\u00bc-\u00be\u2150-\u215e]"
     r"|[(,]?\s*(?:(?:or|and|to|maybe|perhaps)\b[\s(*_$\\]*){1,2}[-+.]?\d|[;|]\s*\d)"
 )
-_GROUPING = re.compile(r"(?<=\d)(?:\\[,;:! ]|\{,\}|['_ \u00a0\u2009\u202f])(?=\d{3}(?!\d))")
-_RUN = re.compile(r"\d[\d,.]*")
-_UNSIGNED = re.compile(rf"{_WHOLE}(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+")
+_GROUPING = lazy_pattern(r"(?<=\d)(?:\\[,;:! ]|\{,\}|['_ \u00a0\u2009\u202f])(?=\d{3}(?!\d))")
+_RUN = lazy_pattern(r"\d[\d,.]*")
+_UNSIGNED = lazy_pattern(rf"{_WHOLE}(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+")
 # The 5 of .5 is a fraction, the 5 of "end.5" is not.
-_POINT = re.compile(r"(?:^|[^\w.])\.$")
+_POINT = lazy_pattern(r"(?:^|[^\w.])\.$")
 # A minus belongs to the number only where no operand stands before it: 10-5 ends in 5.
-_SIGN = re.compile(rf"(?:^|[^\w.)\]]){_MINUS}\\?\$?$")
-_OVER = re.compile(
+_SIGN = lazy_pattern(rf"(?:^|[^\w.)\]]){_MINUS}\\?\$?$")
+_OVER = lazy_pattern(
     rf"(?:(?P<date>[\d.]\s*/\s*)?(?<![\d.,])(?P<over>{_DECIMAL})\s*/\s*"
     r"|\\[dt]?frac\{(?P<top>\d+)\}\{)$"
 )
-_SCALE = re.compile(rf"(?<![\w.,])(?P<scaled>{_DECIMAL})[eE][-+]?$")
-_POWER = re.compile(r"(?P<base>.?)\^\{?-?$", re.DOTALL)
+_SCALE = lazy_pattern(rf"(?<![\w.,])(?P<scaled>{_DECIMAL})[eE][-+]?$")
+_POWER = lazy_pattern(r"(?P<base>.?)\^\{?-?$", re.DOTALL)
 _BEFORE_CHARS = 60
 
 

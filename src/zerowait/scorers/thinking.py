@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
+from zerowait.patterns import lazy_pattern
 from zerowait.scorers.answers import last_answer
 from zerowait.types import Sample, content_text
 
@@ -35,26 +36,26 @@ _PAIRS: Final = (
     (r"<\|channel>\s*thought\b", r"<channel\|>"),  # Gemma
     (r"<unused94>\s*thought\b", r"<unused95>"),  # MedGemma
 )
-_MARK: Final = re.compile(
+_MARK: Final = lazy_pattern(
     "|".join(f"(?P<o{n}>{opens})|(?P<c{n}>{closes})" for n, (opens, closes) in enumerate(_PAIRS)),
     re.IGNORECASE,
 )
 # Trying all of these at every character would take a hundred times longer, and a pattern for these
 # characters ten times longer than `str.find`. Most of what they begin is no mark: <answer>, [1, 2].
 _FIRST: Final = "<[\u25c1"
-_MAY_BE: Final = re.compile(
+_MAY_BE: Final = lazy_pattern(
     rf"<\s*(?:/\s*)?(?:\w+:)?(?:{'|'.join(_NAMES)})|<[|cu]|\[/?THINK|\u25c1", re.IGNORECASE
 )
 _TAIL_CHARS: Final = 200
 # At the end of a prompt, on a line of its own or behind another mark: not mentioned in a sentence.
-_OPENED: Final = re.compile(
+_OPENED: Final = lazy_pattern(
     rf"(?:\A|[\n>\]])[ \t]*(?P<mark>{'|'.join(opens for opens, _ in _PAIRS)})\s*\Z", re.IGNORECASE
 )
 
 # gpt-oss names the channel of each message; its control tokens are often lost in decoding.
-_CHANNEL: Final = re.compile(r"<\|channel\|>\s*(\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>")
-_CHANNEL_END: Final = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
-_BARE_THINKING: Final = re.compile(r"\s*analysis(?=[^\sa-z:,.;!?()'\"-])")
+_CHANNEL: Final = lazy_pattern(r"<\|channel\|>\s*(\w+)[^<]*(?:<\|constrain\|>[^<]*)?<\|message\|>")
+_CHANNEL_END: Final = lazy_pattern(r"<\|(?:end|return|call|start|channel)\|>")
+_BARE_THINKING: Final = lazy_pattern(r"\s*analysis(?=[^\sa-z:,.;!?()'\"-])")
 _BARE_FINAL: Final = "assistantfinal"
 
 

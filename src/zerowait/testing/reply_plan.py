@@ -109,7 +109,7 @@ def _right_answer(
 ) -> str | AssistantMessage:
     if answer is not None:
         return answer(request.body)
-    return obedient_content(script, request.messages) if script.obeys else texts.right
+    return obedient_content(script, request.messages) if script.obeys else texts.right()
 
 
 def _status(fault: Status, latency_s: float) -> FakeReply:
@@ -133,12 +133,12 @@ def _faulty_message(
         case Garbage():
             message = AssistantMessage(content=pick(content.variant, PROSE))
         case OutOfRange():
-            message = AssistantMessage(content=texts.outside)
+            message = AssistantMessage(content=texts.outside())
         case Length(thinking=True):
             message = AssistantMessage(content=None, finish_reason="length", thinking=PROSE[0])
         case Length():
             # One of the three looks like a verdict, a wrong one
-            cut = pick(content.variant, ("", PROSE[0][:27], texts.wrong))
+            cut = pick(content.variant, ("", PROSE[0][:27], texts.wrong()))
             message = AssistantMessage(content=cut, finish_reason="length")
         case Refusal():
             message = _refusal(fault, content)
@@ -149,7 +149,7 @@ def _ended_early(texts: VerdictTexts, fault: Ending, content: Draws) -> Assistan
     form = fault.content
     if form == "mixed":
         form = pick(content.variant, ("none", "verdict"))
-    text = "" if form == "none" else texts.wrong
+    text = "" if form == "none" else texts.wrong()
     return AssistantMessage(content=text, finish_reason=fault.word)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -38,6 +39,7 @@ _CRITERIA: Final = re.compile(
     r"where each (?:N|WORD) is (?P<form>[^\n]+)"
 )
 _SCHEMA: Final = re.compile(r"JSON schema[^\n{]*:\s*(?=\{)", re.IGNORECASE)
+_FORMS_KEPT: Final = 64  # all requests of a judge ask for one form, or for a few
 
 
 class RequestedFormat(msgspec.Struct, frozen=True):
@@ -73,8 +75,19 @@ def requested_format(
     if words:
         return RequestedFormat(VerdictRule(choice=words) if len(set(words)) > 1 else None)
     if schema is not None:
-        return RequestedFormat(_rule_of(schema), schema=schema)
+        return _of_schema(msgspec.json.encode(schema))
     text = _MATERIAL.sub("", "\n".join(content_text(each.get("content")) for each in messages))
+    return _of_text(text, is_object=is_object)
+
+
+@lru_cache(_FORMS_KEPT)
+def _of_schema(encoded: bytes) -> RequestedFormat:
+    schema = msgspec.json.decode(encoded)
+    return RequestedFormat(_rule_of(schema), schema=schema)
+
+
+@lru_cache(_FORMS_KEPT)
+def _of_text(text: str, *, is_object: bool) -> RequestedFormat:
     criteria = _CRITERIA.search(text)
     if criteria is not None:
         names = tuple(line.partition(":")[0] for line in criteria["lines"].splitlines())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -128,7 +129,7 @@ def format_refusal(structured: Structured, body: Mapping[str, Any]) -> FakeReply
         return FakeReply(body=msgspec.json.encode(error), status=status)
     if not isinstance(inner, Mapping) or inner.get("strict") is not True:
         return None
-    if is_strict(inner.get("schema")):
+    if _is_strict(msgspec.json.encode(inner.get("schema"))):
         return None
     error = {
         "message": _NOT_STRICT,
@@ -137,3 +138,8 @@ def format_refusal(structured: Structured, body: Mapping[str, Any]) -> FakeReply
         "code": None,
     }
     return FakeReply(body=msgspec.json.encode({"error": error}), status=400)
+
+
+@lru_cache(64)  # all requests of a judge have one schema, or a few
+def _is_strict(encoded: bytes) -> bool:
+    return is_strict(msgspec.json.decode(encoded))

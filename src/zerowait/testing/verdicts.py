@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,7 +34,7 @@ def verdict_for(script: Script, messages: Sequence[Mapping[str, Any]]) -> str:
     '6'
     """
     asked, form = script_for_request(script, messages, {})
-    return verdict_texts(asked, messages, content_draws(script.seed, messages), form).right
+    return verdict_texts(asked, messages, content_draws(script.seed, messages), form).right()
 
 
 def script_for_request(
@@ -61,7 +61,7 @@ def script_for_request(
 
 
 class VerdictTexts(NamedTuple):
-    """Contents in the format that a request asks for.
+    """Contents in the format that a request asks for; a reply has one of them.
 
     Args:
         right: with the right verdict.
@@ -69,9 +69,9 @@ class VerdictTexts(NamedTuple):
         outside: with one that the request does not allow.
     """
 
-    right: str
-    wrong: str
-    outside: str
+    right: Callable[[], str]
+    wrong: Callable[[], str]
+    outside: Callable[[], str]
 
 
 def verdict_texts(
@@ -90,45 +90,51 @@ def verdict_texts(
     """
     responses = compared_responses(messages)
     if responses:
-        labels = preference_order(responses, script.prefers)
-        right, wrong = ranking_text(labels), ranking_text(labels[::-1])
-        return VerdictTexts(
-            *(_in_reply_format(script, text) for text in (right, wrong, "Verdict: all of them"))
-        )
+        return _order_texts(script, preference_order(responses, script.prefers))
     if form.schema is not None:
-        return _schema_texts(form.schema, content)
+        return _schema_texts(form.schema, content.first)
     if form.criteria:
-        return VerdictTexts(
-            *(_lines(form.criteria, each) for each in _criterion_verdicts(script, form, content))
-        )
+        return _criteria_texts(script.verdict, form.criteria, content.first)
     return VerdictTexts(
-        content_for(script, content),
-        wrong_content_for(script, content),
-        outside_content_for(script, content),
+        lambda: content_for(script, content),
+        lambda: wrong_content_for(script, content),
+        lambda: outside_content_for(script, content),
     )
 
 
-def _schema_texts(schema: Any, content: Draws) -> VerdictTexts:
+def _order_texts(script: Script, labels: Sequence[str]) -> VerdictTexts:
+    return VerdictTexts(
+        lambda: _in_reply_format(script, ranking_text(labels)),
+        lambda: _in_reply_format(script, ranking_text(labels[::-1])),
+        lambda: _in_reply_format(script, "Verdict: all of them"),
+    )
+
+
+def _schema_texts(schema: Any, point: float) -> VerdictTexts:
     """Two objects that fit a schema, and one whose numbers are too great for it."""
-    values = (
-        schema_instance(schema, content.first),
-        schema_instance(schema, (content.first + 0.5) % 1.0),
-        schema_instance(schema, content.first, outside=True),
+    return VerdictTexts(
+        lambda: _json(schema_instance(schema, point)),
+        lambda: _json(schema_instance(schema, (point + 0.5) % 1.0)),
+        lambda: _json(schema_instance(schema, point, outside=True)),
     )
-    return VerdictTexts(*(msgspec.json.encode(value).decode() for value in values))
 
 
-def _criterion_verdicts(
-    script: Script, form: RequestedFormat, content: Draws
-) -> Iterator[Iterator[str]]:
-    """The verdicts of all criteria: right ones, wrong ones, and ones that are not allowed."""
-    points = [(content.first + 0.3 * n) % 1.0 for n in range(len(form.criteria))]
-    rule = script.verdict
-    right = [verdict_text(rule, point) for point in points]
-    yield iter(right)
-    wrong = zip(points, right, strict=True)
-    yield (verdict_text(rule, (point + 0.5) % 1.0, but=but) for point, but in wrong)
-    yield (_outside(rule, point) for point in points)
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _criteria_texts(rule: VerdictRule, names: Sequence[str], first: float) -> VerdictTexts:
+    """A line for each criterion."""
+    points = [(first + 0.3 * n) % 1.0 for n in range(len(names))]
+
+    def wrong(point: float) -> str:
+        return verdict_text(rule, (point + 0.5) % 1.0, but=verdict_text(rule, point))
+
+    return VerdictTexts(
+        lambda: _lines(names, (verdict_text(rule, point) for point in points)),
+        lambda: _lines(names, map(wrong, points)),
+        lambda: _lines(names, (_outside(rule, point) for point in points)),
+    )
 
 
 def _lines(names: Sequence[str], verdicts: Iterator[str]) -> str:

@@ -17,6 +17,7 @@ again with the question's `fallback`, whose prompt says the form in words.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import time
 from collections import OrderedDict
@@ -499,6 +500,8 @@ class CachedJudge:
         """
         failed: list[FailedAttempt] | None = [] if self._is_recorded else None
         counts = RequestCounts(failed=failed)
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
         try:
             reply = await self._send_within_budget(call.body, sent, counts, call.form)
         except FormRefusedError as error:
@@ -507,6 +510,7 @@ class CachedJudge:
                 source="asked",
                 attempts=counts.attempts,
                 queue_s=counts.queue_s,
+                elapsed_s=clock() - began_s,
                 hedges=counts.hedges,
                 endpoint=counts.endpoint,
                 status=counts.status,
@@ -520,6 +524,7 @@ class CachedJudge:
                 source="refused" if reply.kind is FailureKind.BUDGET else "asked",
                 attempts=counts.attempts,
                 queue_s=counts.queue_s,
+                elapsed_s=clock() - began_s,
                 hedges=counts.hedges,
                 endpoint=counts.endpoint,
                 status=counts.status,
@@ -559,6 +564,7 @@ class CachedJudge:
             read=call.read,
             hedges=counts.hedges,
             endpoint=reply.endpoint,
+            elapsed_s=clock() - began_s,
             status=reply.reply.status,
             failed=tuple(failed or ()),
         )
@@ -603,6 +609,7 @@ class CachedJudge:
                 pictures=0 if shown is None else len(shown.pictures),
                 hedges=result.hedges,
                 endpoint=result.endpoint,
+                elapsed_s=result.elapsed_s,
                 status=result.status,
                 form=form,
                 question=asked.question,

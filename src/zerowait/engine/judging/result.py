@@ -32,6 +32,7 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
         read: the reader.
         hedges: of the attempts, the hedged copies.
         endpoint: the one that answered, or was asked last; empty where none was asked.
+        elapsed_s: seconds that the call took, with queues, retries and waits.
         status: of the last HTTP reply; 0 without one.
         failed: the attempts that brought no answer, where a record is kept.
         refused_by: the endpoint that refuses to enforce the form of the answer; empty for none.
@@ -50,6 +51,7 @@ class JudgementResult(msgspec.Struct, frozen=True, kw_only=True):
     read: Read | None = None
     hedges: int = 0
     endpoint: str = ""
+    elapsed_s: float = 0.0
     status: int = 0
     failed: tuple[FailedAttempt, ...] = ()
     refused_by: str = ""

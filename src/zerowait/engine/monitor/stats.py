@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from typing import NamedTuple
 
 import msgspec
 
@@ -140,6 +141,17 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
         return (self.cached + self.joined) / total if total else 0.0
 
 
+class JudgeCounts(NamedTuple):
+    """Some counts of `Stats`; the words mean the same."""
+
+    asked: int = 0
+    cached: int = 0
+    joined: int = 0
+    retries: int = 0
+    hedges: int = 0
+    spent_usd: float = 0.0
+
+
 class _Counts:
     """The counts of one judge or component."""
 
@@ -225,10 +237,27 @@ class StatsCollector:
             case _:
                 pass
 
+    def judge_counts(self) -> JudgeCounts:
+        """The counts of which a step's metrics are differences; cheap enough for each reward."""
+        sources: Counter[str] = Counter()
+        usd = 0.0
+        for judge in self._judges.values():
+            sources.update(judge.sources)
+            usd += judge.spent_usd
+        return JudgeCounts(
+            asked=sources["asked"],
+            cached=sources["cache"],
+            joined=sources["joined"],
+            retries=self._events[RequestRetried],
+            hedges=self._events[RequestHedged],
+            spent_usd=usd,
+        )
+
     def snapshot(self, endpoint_states: EndpointStates) -> Stats:
         """The counts so far, with the state of `endpoint_states` now."""
         ordered = sorted(self._latencies)
-        judges = {name: judge.stats() for name, judge in self._judges.items()}
+        # copies, because another thread may ask while the first judgement of a judge is counted
+        judges = {name: judge.stats() for name, judge in self._judges.copy().items()}
         return Stats(
             submitted=self.submitted,
             settled=self._events[RewardSettled],
@@ -251,7 +280,7 @@ class StatsCollector:
             inconsistent=sum(judge.inconsistent for judge in judges.values()),
             judges=judges,
             anchors=dict(self._anchors),
-            components={name: part.stats() for name, part in self._components.items()},
+            components={name: part.stats() for name, part in self._components.copy().items()},
             in_flight=endpoint_states.in_flight,
             waiting=endpoint_states.waiting,
             peak_in_flight=endpoint_states.peak,

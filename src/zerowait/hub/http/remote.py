@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import NoReturn, Self
 
 from zerowait.client import Secret
+from zerowait.config.urls import shown_url
 from zerowait.engine import Stats
 from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.progress import Progress
@@ -24,6 +25,7 @@ class RemoteRewards:
     def __init__(
         self, url: str, *, token: str | Secret | None, patience_s: float, deadline_s: float
     ) -> None:
+        self._url = shown_url(url.rstrip("/"))
         self._hub = HttpHub(url, token=token, patience_s=patience_s, deadline_s=deadline_s)
         del token  # a traceback may show local variables
         self._portal = Portal("zerowait-remote")
@@ -101,6 +103,11 @@ class RemoteRewards:
             HubLostError: the service does not answer now.
         """
         return self._portal.call(self._hub.stats)
+
+    @property
+    def metrics_url(self) -> str:
+        """What Prometheus scrapes: the service's ``/metrics``, without a password in its URL."""
+        return f"{self._url}/metrics"
 
     def close(self) -> None:
         """Close the connection; the service goes on for others. Idempotent, from any thread."""

@@ -28,12 +28,15 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import aiohttp
+import msgspec
 from aiohttp import web
 
 from zerowait.config import RewardConfig, load_config
+from zerowait.engine.monitor import prometheus
 from zerowait.engine.together import side_by_side
 from zerowait.errors import ClosedError, ConfigError, DataError, JudgementError, ZerowaitError
-from zerowait.hub.http import metrics, wire
+from zerowait.hub.http import openapi, wire
+from zerowait.hub.http.openapi import NDJSON
 from zerowait.hub.http.settings import ServiceSettings, is_loopback
 from zerowait.hub.job import JobHub
 from zerowait.hub.rpc import HEARTBEAT_S
@@ -42,7 +45,6 @@ from zerowait.types import Reward, Sample
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 HUB_PATH: Final = "/v1/hub"
-NDJSON: Final = "application/x-ndjson"
 _PORT: Final = re.compile(r":\d+$")
 _STATUS: Final[Mapping[type[Exception], int]] = {
     DataError: 400,
@@ -223,6 +225,7 @@ def application(hub: JobHub, settings: ServiceSettings) -> web.Application:
         [
             web.get("/healthz", handlers.healthz),
             web.get("/metrics", handlers.metrics),
+            web.get("/openapi.json", handlers.openapi),
             web.get("/v1/stats", handlers.stats),
             web.post("/v1/score", handlers.score, expect_handler=_answer_expect),
             web.get(HUB_PATH, sockets.serve),
@@ -243,13 +246,17 @@ class _Handlers:
     async def healthz(self, request: web.Request) -> web.StreamResponse:
         del request
         draining = self._in_flight.draining
-        state = {"status": "draining" if draining else "ok"}
+        state = wire.Health("draining" if draining else "ok")
         return _json(wire.encode(state), status=503 if draining else 200)
 
     async def metrics(self, request: web.Request) -> web.StreamResponse:
         del request
-        text = metrics.exposition(await self._hub.stats())
-        return web.Response(body=text.encode(), headers={"Content-Type": metrics.CONTENT_TYPE})
+        text = prometheus.exposition(await self._hub.stats())
+        return web.Response(body=text.encode(), headers={"Content-Type": prometheus.CONTENT_TYPE})
+
+    async def openapi(self, request: web.Request) -> web.StreamResponse:
+        del request
+        return _json(openapi.openapi_document())
 
     async def stats(self, request: web.Request) -> web.StreamResponse:
         del request
@@ -349,7 +356,7 @@ def _error_response(error: web.HTTPException) -> web.Response:
 
 @web.middleware
 async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn errors into JSON bodies with their status; an unexpected one stays a logged 500."""
+    """Turn errors into JSON bodies with their status; an unexpected one is a logged 500."""
     try:
         return await handler(request)
     except web.HTTPException as error:
@@ -357,12 +364,21 @@ async def _errors_as_json(request: web.Request, handler: Handler) -> web.StreamR
             raise
         return _error_response(error)
     except tuple(_STATUS) as error:
-        lines: LinesResponse | None = request.get(_LINES)
-        if lines is not None and lines.begun:
-            return await lines.end(wire.error_body(error))
         status = next(code for kind, code in _STATUS.items() if isinstance(error, kind))
-        headers = {"Retry-After": "1"} if status == 503 else {}
-        return _json(wire.error_body(error), status=status, **headers)
+        return await _failed(request, error, status)
+    except Exception as error:  # noqa: BLE001 - logged, and the caller gets an error
+        _log.exception("a request to %s failed", request.path)
+        kind = type(error).__name__
+        return await _failed(request, ZerowaitError(f"the hub failed ({kind}): see its log"), 500)
+
+
+async def _failed(request: web.Request, error: Exception, status: int) -> web.StreamResponse:
+    """The reply to a request that failed; the last line where its lines have begun."""
+    lines: LinesResponse | None = request.get(_LINES)
+    if lines is not None and lines.begun:
+        return await lines.end(wire.error_body(error))
+    headers = {"Retry-After": "1"} if status == 503 else {}
+    return _json(wire.error_body(error), status=status, **headers)
 
 
 def _admission(settings: ServiceSettings, in_flight: RequestsInFlight) -> Any:
@@ -412,6 +428,18 @@ def _deadline(deadline_s: float) -> Any:
     return deadline
 
 
+@web.middleware
+async def _below_callers_span(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Make the span in a client's ``traceparent`` header the parent of its judgements' spans."""
+    from opentelemetry import context, propagate
+
+    token = context.attach(propagate.extract(request.headers))
+    try:
+        return await handler(request)
+    finally:
+        context.detach(token)
+
+
 @asynccontextmanager
 async def serving(
     config: str | Path | Mapping[str, Any] | RewardConfig,
@@ -436,6 +464,8 @@ async def serving(
         config.fail(("hub", "shards"), why)
     async with JobHub(config, record=record) as hub:
         app = application(hub, settings)
+        if config.log_to.otel is not None:
+            app.middlewares.append(_below_callers_span)
         # a request whose client disconnects is cancelled; judgements that others share go on
         runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1)
         await runner.setup()
@@ -484,6 +514,9 @@ async def serve_forever(
     Raises:
         ConfigError: see `serving`.
     """
+    config = load_config(config)
+    # ``/metrics`` is one of the routes
+    config = msgspec.structs.replace(config, log_to=config.log_to.without("prometheus"))
     with _stop_signals() as (stop, stop_now):
         async with serving(config, settings, record=record) as (url, drain):
             if on_ready is not None:

@@ -79,7 +79,7 @@ class WireAnswer(msgspec.Struct, frozen=True):
     max_message_bytes: int | None = None
 
 
-class _OpenRlhfRequest(msgspec.Struct, frozen=True):
+class OpenRlhfRequest(msgspec.Struct, frozen=True):
     """The body that OpenRLHF's remote reward client sends."""
 
     query: list[str]
@@ -87,7 +87,27 @@ class _OpenRlhfRequest(msgspec.Struct, frozen=True):
     labels: list[Any] | None = None
 
 
-_decode_openrlhf_request = msgspec.json.Decoder(_OpenRlhfRequest).decode
+class OpenRlhfReply(msgspec.Struct, frozen=True):
+    """The reply to OpenRLHF: a number for each sample, and metrics of them.
+
+    Args:
+        rewards: what OpenRLHF trains on.
+        scores: what its dynamic filtering reads.
+        extra_logs: by name a metric's numbers.
+    """
+
+    rewards: Sequence[float]
+    scores: Sequence[float]
+    extra_logs: dict[str, list[float]]
+
+
+class Health(msgspec.Struct, frozen=True):
+    """Whether the service takes requests: ``ok`` or ``draining``."""
+
+    status: str
+
+
+_decode_openrlhf_request = msgspec.json.Decoder(OpenRlhfRequest).decode
 _decode_sample = msgspec.json.Decoder(Sample).decode
 _decode_error_body = msgspec.json.Decoder(ErrorBody).decode
 _decode_call = msgspec.json.Decoder(WireCall).decode
@@ -253,10 +273,10 @@ def decode_openrlhf(body: bytes, constants: Mapping[str, str]) -> list[Sample]:
         )
     samples = []
     for index, (query, prompt) in enumerate(zip(request.query, request.prompts, strict=True)):
-        _, found, response = query.partition(prompt)
-        if not found and prompt:
+        _, found, response = query.partition(prompt) if prompt else ("", query, query)
+        if prompt and not found:
             raise DataError(f"query[{index}] does not hold prompts[{index}]")
-        response = _ENDING.sub("", response if prompt else query)
+        response = _ENDING.sub("", response)
         row = {"prompt": prompt, "response": response, "ground_truth": labels[index], **fields}
         if "group_size" in fields:
             row["group"] = prompt

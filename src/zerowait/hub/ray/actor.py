@@ -9,12 +9,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
 
+import msgspec
+
 from zerowait.cache import Shard
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import ForwardedRequest, JudgementCounts, JudgementResult, Partition, Stats
 from zerowait.engine.collector import collect_rarely
 from zerowait.errors import ClosedError, ConfigError, HubLostError
 from zerowait.hub.job import JobHub
+from zerowait.hub.ray.metrics import publish_for_ever
 from zerowait.hub.rpc import (
     HEARTBEAT_S,
     CallResult,
@@ -30,6 +33,10 @@ from zerowait.types import Abstain, FailureKind, Reward, Sample
 
 SESSION_TIMEOUT_S: Final = 300.0
 """The hub cancels the calls of a worker that was silent for so long."""
+
+_NOT_HERE: Final = (
+    "a hub under Ray leaves them to the trainer's own loggers, and Prometheus to Ray's agent"
+)
 
 HubRequest: TypeAlias = Sample | Deposit | Redemption | ForwardedRequest
 """The payload of a call: workers send samples and tickets, other shards forwarded requests."""
@@ -225,6 +232,10 @@ class HubActor:
             return self._hub
 
     async def _new_hub(self, config: RewardConfig) -> JobHub:
+        others = config.log_to.without("otel")
+        if others.wanted:
+            _log.info("log_to %s: %s", ", ".join(others.wanted), _NOT_HERE)
+            config = msgspec.structs.replace(config, log_to=config.log_to.without(*others.wanted))
         self._shards = count = config.hub.shards
         if count == 1 or self._client_of is None:
             return await JobHub(config, record=self._record).__aenter__()
@@ -256,6 +267,20 @@ class RayHubActor(HubActor):
         uses_tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
         host = None if uses_tls else ray.util.get_node_ip_address()
         super().__init__(*arguments, host=host)
+        self._publishing: asyncio.Task[None] | None = None
+
+    async def aclose(self, drain_s: float) -> None:
+        """See `HubActor.aclose`."""
+        publishing, self._publishing = self._publishing, None
+        if publishing is not None:
+            publishing.cancel()
+            await asyncio.wait({publishing})
+        await super().aclose(drain_s)
+
+    async def _new_hub(self, config: RewardConfig) -> JobHub:
+        hub = await super()._new_hub(config)
+        self._publishing = asyncio.create_task(publish_for_ever(hub.stats, self._index))
+        return hub
 
 
 def _log_failure(balancing: asyncio.Task[None]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from zerowait.patterns import lazy_pattern
+
 _WORD = (
     r"(?:think(?:ing)?|thoughts?|reasoning|reflection|analysis|scratchpad|cot|monologue"
     r"|chain[_ -]of[_ -]thought)"
@@ -12,7 +14,7 @@ _WORD = (
 _NAME = rf"(?:[a-z0-9]{{1,16}}[:_-])?{_WORD}(?:[ _-]\w{{1,24}})?"
 # Tags, Mistral's brackets, the tokens of Command A, Apertus and Gemma, the lines of Ollama, Granite
 # and Apriel.
-_MARK = re.compile(
+_MARK = lazy_pattern(
     rf"""
       < [ ]? (?P<ends>/?) (?P<tag>{_NAME}) (?: \s[^<>\n]{{0,80}} )? (?: > | (?=\n) )
     | \[ (?P<ends_square>/?) (?P<square> THINK(?:ING)? ) \]
@@ -24,21 +26,21 @@ _MARK = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_HEADING = re.compile(
+_HEADING = lazy_pattern(
     r"""\s*+ [*\#_]*+ [ ]? (?: thinking[ ]process \b | thinking\.\.\. | here(?:'s|[ ]is)[ ](?:a|my)
         [ ](?:thinking|thought)[ ]process \b | here[ ]are[ ]my[ ]reasoning[ ]steps )""",
     re.VERBOSE | re.IGNORECASE,
 )
 _MARKED = ("<", "[", "...", "my response:")
-_AFTER_EDGE = re.compile(r"[ \t]*(?:\n|\Z)|[\w*#{\[]")  # in a sentence a blank or a stop follows
-_CONTROL_TOKEN = re.compile(r"<\|[A-Za-z_\u2581/]{1,32}\|>|</s>|\[END FINAL RESPONSE\]")
+_AFTER_EDGE = lazy_pattern(r"[ \t]*(?:\n|\Z)|[\w*#{\[]")  # in a sentence a blank or a stop follows
+_CONTROL_TOKEN = lazy_pattern(r"<\|[A-Za-z_\u2581/]{1,32}\|>|</s>|\[END FINAL RESPONSE\]")
 # OpenAI's harmony, also where the server left its control tokens out of the text.
-_HARMONY = re.compile(r"\s*<\|(?:start|channel)\|>|analysis(?=[^\s:.,;*_<-])")
+_HARMONY = lazy_pattern(r"\s*<\|(?:start|channel)\|>|analysis(?=[^\s:.,;*_<-])")
 _CHANNEL = "<|channel|>"
-_FINAL = re.compile(
+_FINAL = lazy_pattern(
     r"<\|channel\|>final\b[ ]?(?:<\|constrain\|>\w{1,16})?<\|message\|>|assistant ?final"
 )
-_MESSAGE_ENDS = re.compile(r"<\|(?:end|return|call|start)\|>")
+_MESSAGE_ENDS = lazy_pattern(r"<\|(?:end|return|call|start)\|>")
 
 
 class SplitReply(NamedTuple):
@@ -165,7 +167,7 @@ _PLAIN: dict[int, str] = {
     0x25C1: "<",  # Kimi writes its thinking tags with triangles
     0x25B7: ">",
 }
-_ODD = re.compile(f"[\uff01-\uff5e\ud800-\udfff{''.join(map(chr, _PLAIN))}]")
+_ODD = lazy_pattern(f"[\uff01-\uff5e\ud800-\udfff{''.join(map(chr, _PLAIN))}]")
 _ASCII_LOWER = {code: chr(code + 32) for code in range(ord("A"), ord("Z") + 1)}
 
 

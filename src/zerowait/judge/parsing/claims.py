@@ -20,6 +20,7 @@ from zerowait.judge.parsing.context import (
     introduced_as_other,
     sentence_continues,
 )
+from zerowait.patterns import lazy_pattern
 
 Verdict: TypeAlias = float | str
 Spans: TypeAlias = Sequence[tuple[int, int]]
@@ -134,12 +135,12 @@ _LABEL = rf"""
     [ \t]*+
     (?P<sign> => | [:=]++ | -> | [→➡➜➔⇒] | \| )?
 """
-_LINE_ENDS = re.compile(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
-_BLANK_TO_NEXT_LINE = re.compile(r"[ \t*_`]*\n\s*")
+_LINE_ENDS = lazy_pattern(r"[.!。,|]?[ \t*_`|]*(?:\n|\Z)")
+_BLANK_TO_NEXT_LINE = lazy_pattern(r"[ \t*_`]*\n\s*")
 _NAMES = frozenset(("answer", "choice", "label", "result", "prediction", "classification", "rated"))
 _TAGS = ("<", "【")
 _KEY_QUOTES = ('"', "'")
-_BARE_OPENS = re.compile(r"[ \t#]*(?:(?:[→➡➜➔⇒]|[-=]>)[ \t]*)?")
+_BARE_OPENS = lazy_pattern(r"[ \t#]*(?:(?:[→➡➜➔⇒]|[-=]>)[ \t]*)?")
 _AFTER_LAST_WORD = " \t\n`*_-=~.!。|$)]}>\"'"
 
 

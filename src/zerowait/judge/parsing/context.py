@@ -13,8 +13,10 @@ import re
 from functools import cache
 from typing import NamedTuple
 
+from zerowait.patterns import lazy_pattern
+
 _REMARK_CHARS = 400
-_FOLLOWS = re.compile(
+_FOLLOWS = lazy_pattern(
     r"""
       [ \t*_`|]*+ (?P<end> \n | \Z )
     | [.!。] (?= [\s*_`"'$)\]}»] | \Z | [\u3040-\u9fff\uac00-\ud7a3] )
@@ -33,7 +35,7 @@ _FOLLOWS = re.compile(
     re.VERBOSE,
 )
 _FULL_STOPS = (".", "!", "。")
-_OPENS = re.compile(r"[\s*_`\"'$(\[.,;:|—-]*+")
+_OPENS = lazy_pattern(r"[\s*_`\"'$(\[.,;:|—-]*+")
 _NEARLY = (
     r"(?:but|though|although|however|yet|no|not|nope|or|to|so|than|rather|instead|vs\.?|versus"
     r"|really|actually|maybe|perhaps|possibly|probably|i|it's|it[ ]is|say|->|=>|→|=)"
@@ -45,7 +47,7 @@ _CORRECTS = (
     r"|change[ds]?[ ](?:it|my|this|that|to)|lower(?:ed)?[ ](?:it|this|that|to)"
     r"|raised?[ ](?:it|this|that|to)|instead)"
 )
-_TAKES_BACK = re.compile(
+_TAKES_BACK = lazy_pattern(
     r"""
     (?: (?<=[.!?,;(\n—-]) | \A ) [ \t*_`"']*+ (?: no,?[ ] | but[ ] | oh,?[ ] )?
         (?: wait (?= [ ]*+ (?: [,.:!—…-] | no\b | \n | \Z ) ) | hold[ ]on | scratch[ ]that
@@ -63,11 +65,13 @@ _TAKES_BACK = re.compile(
     """,
     re.VERBOSE,
 )
-_WHOLLY_DENIED = re.compile(r"(?:not|never|false|wrong|untrue|incorrect|不|否)[\s.!)\]]*+(?:\n|\Z)")
+_WHOLLY_DENIED = lazy_pattern(
+    r"(?:not|never|false|wrong|untrue|incorrect|不|否)[\s.!)\]]*+(?:\n|\Z)"
+)
 _WHOSE = r"(?:the|this|its|an?)[ ](?:response|answer|author|text|policy|model|student|user)"
 _ELSE = r"(?:other|previous|earlier|next|perfect|ideal|flawless|hypothetical|typical|reference)"
 # A remark in the same sentence that says when the value would be the verdict, or whose it is.
-_QUALIFIES = re.compile(
+_QUALIFIES = lazy_pattern(
     rf"""
       \? | right\?
     | (?: minus | plus | less ) (?= [ ] (?: [0-9] | an? | half | one | two | three ) )
@@ -94,12 +98,12 @@ _QUALIFIES = re.compile(
     """,
     re.VERBOSE,
 )
-_LEGEND = re.compile(r"[,;(][ \t]*+[-+]?[0-9.]++[ \t]*+(?:[-=:—]|is\b|means\b)")
-_OF_A_SCALE = re.compile(
+_LEGEND = lazy_pattern(r"[,;(][ \t]*+[-+]?[0-9.]++[ \t]*+(?:[-=:—]|is\b|means\b)")
+_OF_A_SCALE = lazy_pattern(
     r"[ \t(\[,;]*+(?:(?:on|from)[ ](?:an?|the)[ ]|out[ ]of|of|scale|range|max|满分|[0-9]++分制)"
 )
 # The line below goes on with a sentence whose subject the value is, or says whose it is.
-_GOES_ON = re.compile(
+_GOES_ON = lazy_pattern(
     r"""
     [^\w\n]*+ \n [^\w]*+ (?: json\b \W*+ )?
     (?: (?: is | isn't | was | are | were | which | says? | said | claims | means? | would | appears
@@ -212,8 +216,8 @@ _SAYING = (
     r"|inject(?:s|ed)?|embed(?:s|ded)?|ignor(?:e|es|ed|ing)|declares?|asserts?|announces?|adds?|added"
     r"|tells?|told|instructs?|demands?|wants)"
 )
-_SAYS = re.compile(rf"\b{_SAYING}\b")
-_INTRODUCES = re.compile(
+_SAYS = lazy_pattern(rf"\b{_SAYING}\b")
+_INTRODUCES = lazy_pattern(
     rf"""
     (?: \b{_SAYING} | \b(?:line|text|string|words?|sentence|phrase|following|instruction|quote) )
     (?: [ ](?:that|this|the|a|following|follows|line|text|itself|me|us) ){{0,3}}
@@ -241,18 +245,18 @@ _ELSEWHERE = (
     r"|does(?:n't|[ ]not)|do(?:n't|[ ]not)|won't|cannot|can't|never)"
 )
 # In the sentence that a claim ends, or above it in one that goes on with the claim.
-_OTHERWISE = re.compile(rf"\b(?:{_EXAMPLE}|{_CONDITION}|{_ELSEWHERE})\b")
-_RECITES = re.compile(
+_OTHERWISE = lazy_pattern(rf"\b(?:{_EXAMPLE}|{_CONDITION}|{_ELSEWHERE})\b")
+_RECITES = lazy_pattern(
     r"\b(?:asked|told|instructed|required|supposed|expected|have|has|need|needs|must|should)"
     r"[ ](?:me[ ])?to[ ](?:\w{1,12}[ ]){0,3}"
     r"(?:reply|respond|answer|end|write|output|give|say|return)\b"
 )
-_UNFINISHED = re.compile(
+_UNFINISHED = lazy_pattern(
     r"\b(?:be|been|gets?|got|gives?|given|deserves?|merits?|earns?|receives?|with|as|an?|the|of|to|is"
     r"|it|than|like|by|for|maybe|perhaps|possibly|imagine|suppose|assume)\Z"
 )
 # A line that ends with a colon names what comes: these name the judge's own verdict.
-_OWN = re.compile(
+_OWN = lazy_pattern(
     r"\b(?:my|verdict|final|overall|evaluation|evaluate|assessment|assess|judge?ment|judging|rating"
     r"|rate|scor(?:e|es|ing)|grade|grading|conclusion|conclude|summary|decision|result|output|json"
     r"|answer|review|feedback|therefore|thus|so|second[ ]thought|correct(?:ion|ed)"
@@ -261,7 +265,7 @@ _OWN = re.compile(
     r"|bewertung|urteil|fazit)\b"
     r"|评|分|结论|结果|总|判|答|理由|スコア|評|結|点|점수|평가|결"
 )
-_NOT_OWN = re.compile(
+_NOT_OWN = lazy_pattern(
     r"\b(?:(?:scale|rubric|guidelines?|instructions?|template|scheme|legend|key)\W*\Z"
     r"|(?:format|form|example|template)[ ](?:of|for|is|would|will|should|must)\b"
     r"|(?:scoring|grading|rating|evaluation|assessment)[ ]"
@@ -271,12 +275,12 @@ _NOT_OWN = re.compile(
     r"(?:answer|output|result|conclusion|rating|score|summary|verdict|evaluation|assessment)"
     r"|(?:response|model|author|student|user|policy)'s|self)\b"
 )
-_HEADS_EXAMPLE = re.compile(
+_HEADS_EXAMPLE = lazy_pattern(
     r"[\s\#*_-]*+(?:an?[ ]|the[ ])?(?:scoring[ ]|grading[ ]|reply[ ]|output[ ]|rating[ ])?"
     r"(?:examples?|samples?|rubric|scale|format|template|instructions?|legend|guidelines?)"
     r"(?:[ ](?:output|reply|response|answer))?[\s*_:]*\Z"
 )
-_ANNOUNCES = re.compile(
+_ANNOUNCES = lazy_pattern(
     r"\b(?:here(?:'s|[ ]is|[ ]are)|following|below|(?:next|last|final)[ ]line)\b[^.]{0,60}"
     r"\b(?:example|format|form|template|sample|instructions?|illustration|rubric|scale|other|previous)"
     r"\b"
@@ -284,8 +288,8 @@ _ANNOUNCES = re.compile(
 _ANNOUNCING = ("here", "following", "below", " line")
 """One of these is in each text that `_ANNOUNCES` finds something in."""
 
-_ONLY_MARKS = re.compile(r"[\s*_`~=|#>-]*+(?:json|text|markdown)?[ \t]*+\Z")
-_SENTENCE_ENDS = re.compile(r"(?<!e\.g)(?<!i\.e)(?<!vs)[.!?。][ \t\"')\]]")
+_ONLY_MARKS = lazy_pattern(r"[\s*_`~=|#>-]*+(?:json|text|markdown)?[ \t]*+\Z")
+_SENTENCE_ENDS = lazy_pattern(r"(?<!e\.g)(?<!i\.e)(?<!vs)[.!?。][ \t\"')\]]")
 _FINISHED = (".", "!", "。")
 
 

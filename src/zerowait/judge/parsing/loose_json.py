@@ -19,15 +19,16 @@ from zerowait.judge.parsing.claims import (
     is_last_word,
 )
 from zerowait.judge.parsing.context import introduced_as_other, sentence_continues
+from zerowait.patterns import lazy_pattern
 
 # A string that nothing ends takes the rest, so that none is looked through twice.
 _STRING = r"'(?:[^'\\\n]++|\\.)*+(?:'|(?=\n)|\Z)|\"(?:[^\"\\]++|\\.)*+(?:\"|\Z)"
-_TOKEN = re.compile(
+_TOKEN = lazy_pattern(
     rf"(?P<string>{_STRING})|(?P<word>[A-Za-z_]\w*+)|(?P<bracket>[\[{{}}\]])|[^\[{{}}\]\w'\"]++|.",
     re.DOTALL,
 )
 _WORDS = {"True": "true", "False": "false", "None": "null"}
-_ESCAPE = re.compile(r"\\x[0-9a-f]{2}|\\(.)|\"", re.DOTALL)
+_ESCAPE = lazy_pattern(r"\\x[0-9a-f]{2}|\\(.)|\"", re.DOTALL)
 
 
 def as_json(text: str, start: int) -> tuple[str, int] | None:
@@ -68,13 +69,13 @@ Span: TypeAlias = tuple[int, int]
 
 _MOST_TRIES = 32  # each reads the rest of the text
 _LONGEST_LOOSE = 32_768  # characters that are read again, with what is loose in them mended
-_OPENS = re.compile(r"""\{(?=\s*+["'}/#])""")
-_FENCE = re.compile(r"```[a-z]*")
+_OPENS = lazy_pattern(r"""\{(?=\s*+["'}/#])""")
+_FENCE = lazy_pattern(r"```[a-z]*")
 
-_COMMENT = re.compile(
+_COMMENT = lazy_pattern(
     r"""(?P<string>"(?:[^"\\]++|\\.)*+"?)|//[^\n]*+|/\*.*?(?:\*/|\Z)|\#[^\n]*+""", re.DOTALL
 )
-_TRAILING_COMMA = re.compile(r"""(?P<string>"(?:[^"\\]++|\\.)*+"?)|,(?=\s*[}\]])""", re.DOTALL)
+_TRAILING_COMMA = lazy_pattern(r"""(?P<string>"(?:[^"\\]++|\\.)*+"?)|,(?=\s*[}\]])""", re.DOTALL)
 _REASONS = frozenset(
     (
         *("reason", "reasons", "reasoning", "explanation", "rationale", "why", "comment"),
@@ -88,7 +89,7 @@ _WRAPPERS = frozenset(
         *("final", "review", "feedback", "json", "data", "content", "value", "tool_call"),
     )
 )
-_SCALE_KEY = re.compile(
+_SCALE_KEY = lazy_pattern(
     r"(?:max|maximum|out_?of|of|scale|range|highest|best)"
     r"(?:[ _-]?(?:score|rating|grade|value|points?))?"
     r"|(?:score|rating|grade)[ _-](?:max|maximum|scale|range|out_?of)"
@@ -96,15 +97,15 @@ _SCALE_KEY = re.compile(
 _OF_A_CALL = frozenset(("type", "id", "name", "function", "arguments", "parameters", "input"))
 
 
-_PROSE_KEY = re.compile(
+_PROSE_KEY = lazy_pattern(
     r"(?:overall[ _-])?(?:evaluation|assessment|judge?ment|verdict|overall|评价|評価)"
 )
 _PROSE_WORDS = 3
-_NO_PROSE = re.compile(
+_NO_PROSE = lazy_pattern(
     r"[0-9][ ]?(?:/|out[ ]of|points?\b)"
     r"|\b(?:scores?|rat(?:e|ed|ing)|cannot|can't|unable|unsure|n/a)\b"
 )
-_WORD_START = re.compile(r"\b\w")
+_WORD_START = lazy_pattern(r"\b\w")
 
 
 class _Pairs(list[tuple[str, Any]]):

@@ -22,6 +22,7 @@ from zerowait.judge.parsing.claims import (
     label_pattern,
 )
 from zerowait.judge.parsing.context import Remarks, is_unqualified, remarks, scale_remark
+from zerowait.patterns import lazy_pattern
 
 _WRAPPED = rf"[{OPENING}]*+(?:\\(?:boxed|text|mathbf|mathrm)\{{[{OPENING}]*+)*+"
 _CLOSED = rf"[{CLOSING}]*+(?:</[a-z_]{{1,24}}>)?[{CLOSING}]*+"
@@ -35,7 +36,7 @@ SOLID = (  # what stands between an article and the verdict: "a solid 8"
 _NAMES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _WORDS = {name: float(value) for value, name in enumerate(_NAMES)}
 _NAMED = "|".join(_NAMES)
-_NUMBER = re.compile(
+_NUMBER = lazy_pattern(
     rf"""
     {_WRAPPED} (?: (?:an?[ ])?{SOLID}[ ] | an?[ ](?=[0-9]) )? {_WRAPPED}
     (?: (?P<number> [+-]?+ (?: [0-9]++ (?:\.[0-9]++)? | \.[0-9]++ ) ) | (?P<word> {_NAMED} )\b )
@@ -50,7 +51,7 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE,
 )
-_NUMBERS = re.compile(r"[0-9]++(?:\.[0-9]++)?")
+_NUMBERS = lazy_pattern(r"[0-9]++(?:\.[0-9]++)?")
 _ENDS_CLAUSE = (
     r"(?=[\s*_`\"']*+(?:[.,;:!?)\]|/]|\Z"
     r"|(?:is|was|would|seems?|may|might|instead|rather|then|now|at)\b))"

@@ -16,6 +16,7 @@ from zerowait.judge.parsing.claims import (
 )
 from zerowait.judge.parsing.context import introduced_as_other
 from zerowait.judge.parsing.readers import SOLID
+from zerowait.patterns import lazy_pattern
 
 _JUDGED = (
     r"(?:it|this(?:[ ]one)?|(?:this|the)[ ](?:response|answer|reply|solution|output|essay|text)"
@@ -40,7 +41,7 @@ _WILL = (
     r"(?:i|we)(?:'d|'ll|'m|[ ]would|[ ]will|[ ]am)?[ ](?:(?:therefore|thus|hence|going[ ]to)[ ])?"
 )
 # In the groups is what makes a bare number a verdict: an object that is rated, or an article.
-_GIVES = re.compile(
+_GIVES = lazy_pattern(
     rf"""
     [\n.!?;,:] [ \t*_\#>-]*+ {_OPENERS}
     (?: {_WILL} (?: (?:{"|".join(_RATES)}) | giving | awarding ) [ ] (?P<object>{_JUDGED}[ ])?
@@ -94,11 +95,11 @@ _VERBS = (
 """One of these is in each text that `_GIVES` finds something in."""
 _SENTENCE_CHARS = 300
 # "With tests, this deserves a 9" and "According to its author, this deserves a 10".
-_SUPPOSES = re.compile(
+_SUPPOSES = lazy_pattern(
     r"[\s*_#>-]*+(?:with(?![ ](?:that|this|these|all)\b)|according[ ]to|(?:in|by)[ ](?:its|their))"
     r"\b"
 )
-_FITTING = re.compile(
+_FITTING = lazy_pattern(
     rf"""
     [\n.!?;,:] [ \t*_\#>-]*+ {_OPENERS}
     (?: (?:an?|the)[ ](?:(?:final|overall)[ ])?(?:{_MARK}[ ]of[ ])? | (?=[0-9.]++/) )
@@ -112,12 +113,12 @@ _FITTING = re.compile(
     re.VERBOSE,
 )
 
-_SO = re.compile(r",[ ](?:and[ ])?(?:so|thus|hence|therefore)\b")
-_FROM_ME = re.compile(r"[*_]*[ ](?:from|for)[ ]me(?=[.!\n]|\Z)")
-_STOPS = re.compile(r"[*_]{0,4}+(?:[.!](?=\s|\Z)|\s*\Z)")
-_IN_POINTS = re.compile(r"points?|pts|stars?|分|点|점")
+_SO = lazy_pattern(r",[ ](?:and[ ])?(?:so|thus|hence|therefore)\b")
+_FROM_ME = lazy_pattern(r"[*_]*[ ](?:from|for)[ ]me(?=[.!\n]|\Z)")
+_STOPS = lazy_pattern(r"[*_]{0,4}+(?:[.!](?=\s|\Z)|\s*\Z)")
+_IN_POINTS = lazy_pattern(r"points?|pts|stars?|分|点|점")
 # "On a 1-10 scale: 7" as a line.
-_ON_A_SCALE = re.compile(
+_ON_A_SCALE = lazy_pattern(
     r"""
     \n [ \t*_\#>-]*+
     (?P<on> (?:on[ ])?(?:an?[ ]|the[ ])?(?:scale[ ](?:from|of)[ ])?
@@ -127,7 +128,7 @@ _ON_A_SCALE = re.compile(
     re.VERBOSE,
 )
 # "Ich gebe der Antwort 7/10" and "Le doy un 8/10": only with the scale.
-_GIVES_ABROAD = re.compile(
+_GIVES_ABROAD = lazy_pattern(
     r"""
     [\n.!?;,:] [ \t*]*+
     (?: ich[ ](?:gebe|vergebe|bewerte) | je[ ](?:lui[ ])?(?:donne|donnerais|mets|attribue)
@@ -145,7 +146,7 @@ _IT_CHINESE = (
     r"(?:(?:这个|该|此|这份|这篇|这条|这一|这段|本)(?:回答|回复|答案|响应|作文|文本|解答)|它)"
 )
 _SCORES_CHINESE = r"(?:(?:打出|打分|打|评为|评分|评|给出|给予|给|值得|值|得)[了为]?)"
-_GIVES_CHINESE = re.compile(
+_GIVES_CHINESE = lazy_pattern(
     rf"""
     [\n。,;:!] [ \t*]*+
     (?: 因此|所以|综上(?:所述)?|总体(?:来说|而言|来看)?|综合(?:来看|考虑)?|最终|最后|故 )? ,?
@@ -156,11 +157,11 @@ _GIVES_CHINESE = re.compile(
     """,
     re.VERBOSE,
 )
-_DOUBT_CHINESE = re.compile(
+_DOUBT_CHINESE = lazy_pattern(
     r"如果|假如|若|要是|倘|否则|本可|本应|例如|比如|自称|声称|写道|说|要求|不|每|扣|可能|也许|另|其他|之前"
 )
 
-_RESULT = re.compile(r"[\s.!?;]\[result\]:?[ \t]*+(?=[0-9])")
+_RESULT = lazy_pattern(r"[\s.!?;]\[result\]:?[ \t]*+(?=[0-9])")
 
 
 def sentence_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[VerdictClaim]:
@@ -178,7 +179,7 @@ def sentence_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[Ver
             continue
         if (
             is_last_word(text, reading.end)
-            if match.re is _RESULT
+            if match.re.pattern == _RESULT.pattern
             else _is_verdict_sentence(text, match, reading, reader)
         ):
             yield VerdictClaim(reading.verdict, match.start(), reading.end, final=False)
@@ -240,10 +241,10 @@ def _unworded_claims(text: str, reader: ClaimReader, skip: Spans) -> Iterator[Ve
         reading = reader.read_at(text, match.end())
         if reading is None or not isinstance(reading.verdict, float):
             continue
-        if match.re is _ON_A_SCALE:
+        if match.re.pattern == _ON_A_SCALE.pattern:
             ends = not match["comma"] or _STOPS.match(text, reading.end) is not None
             known = ends and not reader.is_other_scale(match["on"])
-        elif match.re is _GIVES_ABROAD:
+        elif match.re.pattern == _GIVES_ABROAD.pattern:
             known = reading.scaled
         else:
             begin = max(text.rfind(stop, 0, start + 1) for stop in "\n。") + 1

@@ -6,10 +6,11 @@ import re
 
 from zerowait.judge.parsing.claims import ClaimReader, Reading, VerdictClaim
 from zerowait.judge.parsing.context import introduced_as_other
+from zerowait.patterns import lazy_pattern
 
-_OPENING = re.compile(r"[\s#]*")
-_BECAUSE = re.compile(r"[*_`]*[,;]?[ ](?:-[ ]|—[ ]?)?(?:because|since|as|due[ ]to)\b")
-_LINES = re.compile(r"\n[ \t#>*_-]*+(?=[0-9])")
+_OPENING = lazy_pattern(r"[\s#]*")
+_BECAUSE = lazy_pattern(r"[*_`]*[,;]?[ ](?:-[ ]|—[ ]?)?(?:because|since|as|due[ ]to)\b")
+_LINES = lazy_pattern(r"\n[ \t#>*_-]*+(?=[0-9])")
 _GOOD = (
     r"(?:very|quite|really|pretty|fairly|rather|mostly|largely|generally|overall|outstanding"
     r"|excellent|exceptional|great|good|strong|solid|decent|nice|fine|fair|mediocre|average"
@@ -23,7 +24,7 @@ _WORK = (
     r"|text|story|poem|translation|code|argument|proof)"
 )
 # What makes a number that a reply begins with its verdict: an opinion, or a reason.
-_REMARK = re.compile(
+_REMARK = lazy_pattern(
     rf"""
     [*_]{{0,4}}+ (?: [ ](?:-|—)[ ] | — | [ ]?\n{{1,3}} | [ ]\(
       | (?<!\b1)[.][ ](?=(?:the|this)[ ]) ) [*_]{{0,4}}+
@@ -37,7 +38,7 @@ _REMARK = re.compile(
     re.VERBOSE,
 )
 # A text ends with "8/10" after a whole sentence, "a strong answer" or "so".
-_CLOSES = re.compile(
+_CLOSES = lazy_pattern(
     rf"""
     (?: (?<=\w{{3}})[.!。] | \b{_GOOD},?[ ](?:\w{{1,14}}[ ])?{_WORK} (?: [ ]- | [ ]?— | [,:;!] )
       | (?: (?<=\n) | (?<=[.!;,][ ]) )
@@ -51,8 +52,8 @@ _CLOSES = re.compile(
     re.VERBOSE,
 )
 _LAST_CHARS = 1200
-_SCALED = re.compile(r"[0-9][ ]?(?:/|out[ ]of)[ ]?[0-9]")
-_ANOTHER_SAYS = re.compile(
+_SCALED = lazy_pattern(r"[0-9][ ]?(?:/|out[ ]of)[ ]?[0-9]")
+_ANOTHER_SAYS = lazy_pattern(
     r"\b(?:response|answer|reply|author|it|he|she|they|model|student|user|text|policy|assistant"
     r"|line)[ ](?:itself[ ]|also[ ])?(?:says?|said|writes?|wrote|claims?|claimed|states?|stated"
     r"|reads|quotes?|tells?|told|instructs?|declares?|asserts?|ends|concludes?|demands?|asks?"

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from typing import NamedTuple
 
 from zerowait.errors import MissingExtraError
+from zerowait.patterns import lazy_pattern
 from zerowait.scorers.math.comparison import has_value, same
 from zerowait.scorers.math.expression import (
     Number,
@@ -29,25 +30,25 @@ from zerowait.scorers.math.unit import unit_of
 _LONGEST_CHARS = 1000
 _TAIL_CHARS = 4000
 _SHORT_WORDS = 12
-_PLAIN_NUMBER = re.compile(
+_PLAIN_NUMBER = lazy_pattern(
     r"([-+]?)(?:(\d{1,50})(?:/(\d{1,50}))?|\\[dt]?frac\{(\d{1,50})\}\{(\d{1,50})\})"
 )
-_SPACED = re.compile(r"[-+]?\d{1,3}(?:[ '\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?")
-_GROUPED = re.compile(r"\d,\d{3}(?!\d)")
-_DECIMAL_COMMA = re.compile(r"([-+]?)(\d{1,30}),(\d{1,30})")
-_EUROPEAN = re.compile(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
-_WORDY = re.compile(r"[^\W\d_]{3}|[\u3040-\u9fff]")
-_ONE_IN_BRACES = re.compile(r"(?<=[_^])\{(\w)\}(?!\w)")
-_BEHIND_COMMAND = re.compile(r"(\\[A-Za-z]+)\s+")
-_APART = re.compile(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d{3}(?!\d))")  # 1 2 is no 12
+_SPACED = lazy_pattern(r"[-+]?\d{1,3}(?:[ '\u00a0\u2009\u202f]\d{3})+(?:\.\d+)?")
+_GROUPED = lazy_pattern(r"\d,\d{3}(?!\d)")
+_DECIMAL_COMMA = lazy_pattern(r"([-+]?)(\d{1,30}),(\d{1,30})")
+_EUROPEAN = lazy_pattern(r"(?<![\d.,])\d{1,3}(?:\.\d{3})+,\d+(?![\d.,])")
+_WORDY = lazy_pattern(r"[^\W\d_]{3}|[\u3040-\u9fff]")
+_ONE_IN_BRACES = lazy_pattern(r"(?<=[_^])\{(\w)\}(?!\w)")
+_BEHIND_COMMAND = lazy_pattern(r"(\\[A-Za-z]+)\s+")
+_APART = lazy_pattern(r"(?<=\w)\s+(?=\w)|(?<=,)\s+(?=\d{3}(?!\d))")  # 1 2 is no 12
 _MARKS = str.maketrans("", "", f" \t\n{WORDS_BEGIN}{WORDS_END}")
 
 _SPAN = r"\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\(.+?\\\)"
 _PIECE = r"(?:[^\s$]*[\d\\\u221e\u03c0\u00bc-\u00be\u2150-\u215e\u221a][^\s$]*)"
-_CANDIDATE = re.compile(
+_CANDIDATE = lazy_pattern(
     rf"(?:{_SPAN}|(?:\b[A-Za-z]\s*=\s*)?{_PIECE}(?:\s*[-+*/=^\u00d7\u2212]\s*{_PIECE})*)", re.DOTALL
 )
-_BEHIND = re.compile(
+_BEHIND = lazy_pattern(
     r"\s*(%|\\%|[A-Za-z]+(?:\s?/\s?[a-z]+|\^\d|\u00b2|\u00b3)?(?:\s+per\s+[a-z]+)?)"
 )
 

@@ -10,6 +10,8 @@ import re
 import unicodedata
 from typing import Final, NamedTuple
 
+from zerowait.patterns import lazy_pattern
+
 WORDS_BEGIN: Final = "\ue000"
 WORDS_END: Final = "\ue001"
 FUNCTIONS: Final = frozenset(
@@ -126,18 +128,18 @@ _CHARS: Final = {
     "\u3008": "\\langle ",
     "\u3009": "\\rangle ",
 }
-_RAISED: Final = re.compile(r"[\u2070\u00b9\u00b2\u00b3\u2074-\u207f]+")
-_LOWERED: Final = re.compile(r"[\u2080-\u208e]+")
+_RAISED: Final = lazy_pattern(r"[\u2070\u00b9\u00b2\u00b3\u2074-\u207f]+")
+_LOWERED: Final = lazy_pattern(r"[\u2080-\u208e]+")
 
-_NO_MEANING: Final = re.compile(
+_NO_MEANING: Final = lazy_pattern(
     r"\\(?:displaystyle|textstyle|limits|nonumber|hfill|strut|left|right"
     r"|[bB]igg?[lrm]?|mathstrut|thinspace|enspace|par|newline|centering)(?![A-Za-z])\s?"
     r"|\\q?quad|\\(?:hspace|vspace|phantom|hphantom)\*?\{[^{}]*\}|(?<!\\)\\[,;:> ]|\\!|~"
 )
-_GROUPED: Final = re.compile(
+_GROUPED: Final = lazy_pattern(
     r"(?<=\d)\s*(?:\\[,!;: ]|~|\{\s*,\s*\}|,\\!|\\thinspace)\s*(?=\d{3}(?!\d))"
 )
-_DECIMAL_COMMA: Final = re.compile(r"(?<=\d)\{\s*,\s*\}(?=\d)")
+_DECIMAL_COMMA: Final = lazy_pattern(r"(?<=\d)\{\s*,\s*\}(?=\d)")
 _REPLACED: Final = {
     "dfrac": "\\frac", "tfrac": "\\frac", "cfrac": "\\frac", "dbinom": "\\binom",
     "tbinom": "\\binom", "choose": "\\choose", "leq": "\\le", "leqslant": "\\le", "geq": "\\ge",
@@ -156,45 +158,45 @@ _REPLACED: Final = {
     "overrightarrow": "\\vec",
     "inf": "\\infty", "textdollar": "\\$", "textdegree": "^\\circ", "textbackslash": "\\setminus",
 }  # fmt: skip
-_COMMAND: Final = re.compile(r"\\([A-Za-z]+)")
-_FONT: Final = re.compile(
+_COMMAND: Final = lazy_pattern(r"\\([A-Za-z]+)")
+_FONT: Final = lazy_pattern(
     r"\\(?:text|textbf|textit|textrm|textsf|texttt|textup|textnormal|mathrm|mathbf|mathit|mathsf|mathtt"
     r"|mathnormal|mbox|hbox|operatorname|emph|boldsymbol|bm|rm|bf|it|underline|boxed|fbox|ensuremath"
     r"|unit|si|mathop)\*?"
     r"\s*\{([^{}]*)\}"
 )
-_FONT_OF_GROUP: Final = re.compile(
+_FONT_OF_GROUP: Final = lazy_pattern(
     r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mathsf|mbox|boldsymbol|bm|underline|ensuremath|boxed"
     r"|fbox|operatorname|textnormal|mathop)\*?\s*(?=\{)"
 )
-_JOINED: Final = re.compile(r"\s+(and|or)\s+")
-_LEAD: Final = re.compile(
+_JOINED: Final = lazy_pattern(r"\s+(and|or)\s+")
+_LEAD: Final = lazy_pattern(
     rf"\A\s*{WORDS_BEGIN}?\s*(?:(?:the\s+)?(?:final\s+|correct\s+)?(?:answer|option|choice)(?:\s+is\b|\s*:)?\s*"
     rf"|答案\s*[是为]?\s*:?|(?:about|approximately|roughly|exactly)(?=[\s{WORDS_END}]))(?={WORDS_END}|[\s\d(\\$-])"
     rf"{WORDS_END}?",
     re.IGNORECASE,
 )
-_OUTWARD: Final = re.compile(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")
-_LABELLED: Final = re.compile(r"\s*[A-J][.:]\s.*", re.DOTALL)
-_FONT_SWITCH: Final = re.compile(r"\{?\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*([A-Za-z]*)\}?")
-_NO_BRACKET: Final = re.compile(r"\\(?:left|right)\s*\.(?!\d)")
-_COLOUR: Final = re.compile(r"\\(?:text)?color\s*\{[A-Za-z]*\}")
-_ESCAPED_TWICE: Final = re.compile(
+_OUTWARD: Final = lazy_pattern(r"([\[\]])([^\[\]]*,[^\[\]]*)([\[\]])")
+_LABELLED: Final = lazy_pattern(r"\s*[A-J][.:]\s.*", re.DOTALL)
+_FONT_SWITCH: Final = lazy_pattern(r"\{?\\(?:rm|bf|it|sf|tt|cal)(?![A-Za-z])\s*([A-Za-z]*)\}?")
+_NO_BRACKET: Final = lazy_pattern(r"\\(?:left|right)\s*\.(?!\d)")
+_COLOUR: Final = lazy_pattern(r"\\(?:text)?color\s*\{[A-Za-z]*\}")
+_ESCAPED_TWICE: Final = lazy_pattern(
     r"(?<!\\)\\\\(?=(?:left|right|[dt]?frac|sqrt|leq?|geq?|pi|infty|cup|text|boxed|cdot|times)(?![a-z]))"
 )
-_MATH_MODE: Final = re.compile(r"(?<!\\)\\[()\[\]]")
-_DOTTED: Final = re.compile(r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
-_REPEATING: Final = re.compile(
+_MATH_MODE: Final = lazy_pattern(r"(?<!\\)\\[()\[\]]")
+_DOTTED: Final = lazy_pattern(r"\\dot\s*\{?(\d)\}?(?:(\d*)\\dot\s*\{?(\d)\}?)?")
+_REPEATING: Final = lazy_pattern(
     r"(?<![\d.])(\d{0,30})\.(\d{0,30})\s*\\(?:overline|bar|overbar)\s*(?:\{\s*(\d{1,30})\s*\}|(\d))"
 )
-_REPEATING_PLAINLY: Final = re.compile(
+_REPEATING_PLAINLY: Final = lazy_pattern(
     r"(?<![\d.])(\d{0,30})\.(\d{0,30}?)(?:\((\d{1,30})\)|(\d{1,6}?)\4{2,}(?:\.\.\.+|\\ldots))(?=\W*\Z)"
 )
-_JOINT: Final = re.compile(r"[\s,;]*(?:or|and|或|和|或者)[\s,;:]*", re.IGNORECASE)
-_TIMES: Final = re.compile(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)|(?<=\d)\s+[xX]\s+(?=\d)")
-_STARS: Final = re.compile(r"\A(\*\*|__|`)(.+)\1\Z", re.DOTALL)
+_JOINT: Final = lazy_pattern(r"[\s,;]*(?:or|and|或|和|或者)[\s,;:]*", re.IGNORECASE)
+_TIMES: Final = lazy_pattern(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)|(?<=\d)\s+[xX]\s+(?=\d)")
+_STARS: Final = lazy_pattern(r"\A(\*\*|__|`)(.+)\1\Z", re.DOTALL)
 
-_TOKEN: Final = re.compile(
+_TOKEN: Final = lazy_pattern(
     r"(?P<space>\s+)"
     r"|(?P<number>(?:\d{1,3}(?:,\d{3})+(?![\d,])|\d{1,2}(?:,\d{2})+,\d{3}(?![\d,])|\d+)(?:\.\d+)?|\.\d+)"
     rf"|(?P<words>{WORDS_BEGIN}[^{WORDS_END}]*{WORDS_END})"
@@ -204,7 +206,7 @@ _TOKEN: Final = re.compile(
     r"|(?P<mark>==|<=|>=|!=|=<|=>|\.\.+|.)",
     re.DOTALL,
 )
-_APART: Final = re.compile(r"\d+(?:\.\d+)?|\.\d+")
+_APART: Final = lazy_pattern(r"\d+(?:\.\d+)?|\.\d+")
 _RELATIONS: Final = {"==": "=", "<=": "\\le", ">=": "\\ge", "!=": "\\ne", "=<": "\\le"}
 
 

@@ -11,6 +11,7 @@ from fractions import Fraction
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
+from zerowait.patterns import lazy_pattern
 from zerowait.scorers.answers import canonical
 from zerowait.scorers.math.equality import equal
 from zerowait.scorers.math.expression import (
@@ -230,25 +231,25 @@ _CELSIUS: Final = {
     "degrees F": "F",
 }
 _PERCENT: Final = frozenset({"percent", "pct", "percentage", "per cent"})
-_UNSURE: Final = re.compile(
+_UNSURE: Final = lazy_pattern(
     r"\b(?:or|and|not|maybe|perhaps|possibly|if|but|unless|either|never|isn|when|where|to|than|no|nan|zoo|undefined"
     r"|undef|dne|inf|infinite)\b",
     re.IGNORECASE,
 )
-_PLAIN_WORDS: Final = re.compile(r"[^\d^/*(){}_\\]+|(?:square |cubic )?units? ?\^ ?\{?\d\}?")
+_PLAIN_WORDS: Final = lazy_pattern(r"[^\d^/*(){}_\\]+|(?:square |cubic )?units? ?\^ ?\{?\d\}?")
 _GENERIC: Final = frozenset(
     {"unit", "units", "square unit", "square units", "sq units", "cubic units", "in total"}
 )
 _CALL: Final = frozenset("fghFGHPpqSTVvyuwQLMN")
-_DERIVATIVE: Final = re.compile(
+_DERIVATIVE: Final = lazy_pattern(
     r"[a-zA-Z]'{1,3}(?:\([a-z]\))?|\\frac\{d(?:\^\{?2\}?)?[a-z]?\}\{d[a-z](?:\^\{?2\}?)?\}|d[a-z]/d[a-z]"
     r"|[fgh]\^\{-1\}\([a-z]\)|P\([^()]*\)"
 )
-_CAPITALS: Final = re.compile(r"[A-Z]{2,}'?")
-_TIME: Final = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:([aApP])\.?\s*[mM]\.?)?")
-_NUMERAL: Final = re.compile(r"([0-9A-F]+)_(?:\{\s*(\d{1,2})\s*\}|(\d{1,2}))")
-_ISO_DATE: Final = re.compile(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})")
-_SLASH_DATE: Final = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
+_CAPITALS: Final = lazy_pattern(r"[A-Z]{2,}'?")
+_TIME: Final = lazy_pattern(r"(\d{1,2}):(\d{2})(?::(\d{2}))?\s*(?:([aApP])\.?\s*[mM]\.?)?")
+_NUMERAL: Final = lazy_pattern(r"([0-9A-F]+)_(?:\{\s*(\d{1,2})\s*\}|(\d{1,2}))")
+_ISO_DATE: Final = lazy_pattern(r"(\d{4})[-/](\d{1,2})[-/](\d{1,2})")
+_SLASH_DATE: Final = lazy_pattern(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _MONTHS: Final = [
     "jan",
     "feb",
@@ -263,20 +264,20 @@ _MONTHS: Final = [
     "nov",
     "dec",
 ]
-_NAMED_DATE: Final = re.compile(
+_NAMED_DATE: Final = lazy_pattern(
     r"(?:(?P<day>\d{1,2})(?:st|nd|rd|th)?\s+(?:of\s+)?)?(?P<month>(?i:"
     + "|".join(_MONTHS)
     + r")[a-z]*)\.?"
     r"(?:\s+(?P<after>\d{1,2})(?:st|nd|rd|th)?(?!\d))?(?:,?\s+(?P<year>\d{4}))?"
 )
-_MATRIX: Final = re.compile(
+_MATRIX: Final = lazy_pattern(
     r"\\begin\{(?P<kind>[pbvBV]?matrix|smallmatrix|array)\}(?:\{[^{}]*\})?(?P<inside>.*)"
     r"\\end\{(?P=kind)\}(?P<after>.*)",
     re.DOTALL,
 )
-_CASES: Final = re.compile(r"\\begin\{(cases|aligned|array|gathered)\}(.*)\\end\{\1\}", re.DOTALL)
-_COLUMNS: Final = re.compile(r"(\\begin\{array\})\{[lcr| ]*\}")
-_LETTER: Final = re.compile(r"[A-J]")
+_CASES: Final = lazy_pattern(r"\\begin\{(cases|aligned|array|gathered)\}(.*)\\end\{\1\}", re.DOTALL)
+_COLUMNS: Final = lazy_pattern(r"(\\begin\{array\})\{[lcr| ]*\}")
+_LETTER: Final = lazy_pattern(r"[A-J]")
 
 
 def read_answer(spelling: str, *, grouped: bool = True) -> MathAnswer:

@@ -10,29 +10,30 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from zerowait.patterns import lazy_pattern
 from zerowait.scorers.math.unit import unit_of
 
 _SPAN: Final = r"(?:\$\$[^$]+\$\$|\$[^$\n]+\$|\\\[.+?\\\]|\\\(.+?\\\))"
-_STATEMENT: Final = re.compile(
+_STATEMENT: Final = lazy_pattern(
     r"(?P<final>\bfinal\s+)?\banswers?\b"
     r"(?:\s+(?:to|for|of|in)\b[^.\n:=$\\\d]{0,80}?)?[\s*_`]*+"
     r"(?:(?:is|are|was|equals|(?:must|should|will|would|has\s+to)\s+be)\b\s*:?|:|=)"
     r"(?P<not>\s*(?:not|never|no)\b)?[\s*_`]*+",
     re.IGNORECASE,
 )
-_SENTENCE: Final = re.compile(
+_SENTENCE: Final = lazy_pattern(
     rf"(?:{_SPAN}|[^.\n\u3002]|\.(?![*_`\"')\]]*(?:\s|\Z))){{0,300}}", re.DOTALL
 )
-_BEFORE: Final = re.compile(
+_BEFORE: Final = lazy_pattern(
     r"(?:(?:about|approximately|approx\.?|roughly|exactly|simply|just|therefore|thus|either|both"
     r"|equal\s+to|given\s+by)\b|[~\u2248=]|\\(?:approx|sim)\b)\s*",
     re.IGNORECASE,
 )
-_REASON: Final = re.compile(
+_REASON: Final = lazy_pattern(
     r",?\s+(?:because|since|as|so|which|where|due|for|or\s+so)\b.*", re.IGNORECASE | re.DOTALL
 )
-_EMPHASIS: Final = re.compile(r"(?<![\w)\]}])\*\*([^*\n]+)\*\*")
-_CORRECTED: Final = re.compile(
+_EMPHASIS: Final = lazy_pattern(r"(?<![\w)\]}])\*\*([^*\n]+)\*\*")
+_CORRECTED: Final = lazy_pattern(
     r"\b(?:wait|no|actually|correct\w*|sorry|mistaken?|wrong|instead|rather|hmm|oops|again)\b",
     re.IGNORECASE,
 )
@@ -42,24 +43,24 @@ _MOST_STATEMENTS: Final = 5
 _NUMBER: Final = r"[-+\u2212]?(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)(?:\.\d+)?(?:\s+\d+/\d+)?%?(?![\w^])"
 _ROUND: Final = r"(?:\\left\s*)?[(\[](?:\\[a-z]+|[^()\[\]A-Za-z$])*[)\]]"
 _CURLY: Final = r"(?:\\left\s*)?\\?\{(?:\\[a-z]+|[^{}A-Za-z$])*\\?\}"
-_TOKEN: Final = re.compile(
+_TOKEN: Final = lazy_pattern(
     rf"(?P<item>(?:\b[A-Za-z]\s*=\s*)?(?:{_SPAN}|{_NUMBER})|{_ROUND}|{_CURLY})"
     r"|(?P<joint>\s*(?:[,;]|\b(?:or|and)\b)\s*(?:(?:or|and)\b\s*)?|\s+)"
     r"|\\?\w+|.",
     re.IGNORECASE | re.DOTALL,
 )
-_GROUPED: Final = re.compile(r"[(\[]\s*\d{1,3}(?:,\d{3})+\s*[)\]]")
-_WORDS_AFTER: Final = re.compile(r"[\s,;:]+[^\W\d]{2}|[\s!?)]*\Z")
-_OPEN: Final = re.compile(
+_GROUPED: Final = lazy_pattern(r"[(\[]\s*\d{1,3}(?:,\d{3})+\s*[)\]]")
+_WORDS_AFTER: Final = lazy_pattern(r"[\s,;:]+[^\W\d]{2}|[\s!?)]*\Z")
+_OPEN: Final = lazy_pattern(
     r"(?:\b(?:or|and|to|maybe|perhaps|possibly|through|not)\b|[,;&|])"
     r"[\s(*_`$\\]*(?:[a-z]\s*=\s*)?[-+\u2212]?\d",
     re.IGNORECASE,
 )
-_WORDY: Final = re.compile(r"[^\W\d_]{2,}\s+[^\W\d_]{2,}")
-_NOT: Final = re.compile(
+_WORDY: Final = lazy_pattern(r"[^\W\d_]{2,}\s+[^\W\d_]{2,}")
+_NOT: Final = lazy_pattern(
     r"(?:\b(?:not|never|cannot|nor)|n't)\s+(?:be\s+|equal\s+(?:to\s+)?)?[$\\(*_`]*\Z", re.IGNORECASE
 )
-_IS: Final = re.compile(r"\s(?:is|are|was|equals)\s+(?:equal\s+to\s+)?:?\s*(?!not\b|never\b)")
+_IS: Final = lazy_pattern(r"\s(?:is|are|was|equals)\s+(?:equal\s+to\s+)?:?\s*(?!not\b|never\b)")
 _TAIL_CHARS: Final = 600
 
 

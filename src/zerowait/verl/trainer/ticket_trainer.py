@@ -24,6 +24,13 @@ from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 
 from zerowait.config import load_config
 from zerowait.engine import Stats
+from zerowait.engine.monitor.metrics import (
+    alarm_metrics,
+    coverage,
+    has_all_prices,
+    judge_metrics,
+    reward_metrics,
+)
 from zerowait.hub import WaitRecord, append_wait
 from zerowait.hub.ray import RayTickets
 from zerowait.verl.agent.search_loop import search_settings
@@ -41,15 +48,7 @@ from zerowait.verl.rewards.advantage import advantages, optional_fields, row_sum
 from zerowait.verl.rewards.deadline import timed_out_reward
 from zerowait.verl.rewards.episode_metrics import episode_metrics
 from zerowait.verl.rewards.filter_metric import check_filter_metric
-from zerowait.verl.rewards.metrics import (
-    alarm_metrics,
-    coverage,
-    has_all_prices,
-    judge_metrics,
-    reward_metrics,
-    valued_row_metrics,
-    without_placeholders,
-)
+from zerowait.verl.rewards.metrics import valued_row_metrics, without_placeholders
 from zerowait.verl.rewards.redeemer import Redeemer
 from zerowait.verl.rewards.reward_info import extra_info
 from zerowait.verl.rewards.row_rewards import RowRewards

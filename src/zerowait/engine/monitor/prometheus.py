@@ -1,14 +1,15 @@
-"""Prometheus metrics of a hub: its statistics in the text exposition format."""
+"""Prometheus metrics: an engine's statistics in the text exposition format."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from zerowait.engine import ALARMS, Stats
+from zerowait.engine.monitor.health import ALARMS
+from zerowait.engine.monitor.stats import Stats
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,14 +38,23 @@ _GAUGES: Final = {
 _QUANTILES: Final = {"0.5": "latency_p50_s", "0.95": "latency_p95_s", "0.99": "latency_p99_s"}
 
 
-class _Collector:
-    """A `prometheus_client` collector over one snapshot."""
+class StatsMetrics:
+    """A `prometheus_client` collector over an engine's statistics.
 
-    def __init__(self, stats: Stats) -> None:
+    Args:
+        stats: returns a snapshot; called for each scrape.
+    """
+
+    def __init__(self, stats: Callable[[], Stats]) -> None:
         self._stats = stats
 
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: what is registered before the first scrape needs no snapshot."""
+        return iter(())
+
     def collect(self) -> Iterator[Metric]:
-        stats = self._stats
+        """Every metric with its samples now."""
+        stats = self._stats()
         for name, meaning in _COUNTERS.items():
             yield CounterMetricFamily(f"zerowait_{name}", meaning, value=getattr(stats, name))
         for name, meaning in _GAUGES.items():
@@ -106,7 +116,7 @@ def exposition(stats: Stats) -> str:
      3.0
     """
     registry = CollectorRegistry()
-    registry.register(_Collector(stats))
+    registry.register(StatsMetrics(lambda: stats))
     return generate_latest(registry).decode()
 
 

@@ -1,0 +1,272 @@
+"""OpenTelemetry: a span for each request to a judge, and metrics, by the GenAI conventions.
+
+Reference: Semantic conventions for generative AI, inference spans and client metrics
+(github.com/open-telemetry/semantic-conventions-genai). Their metrics are still being renamed;
+``gen_ai.client.operation.duration`` and ``gen_ai.client.token.usage`` are the names that backends
+draw today.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from zerowait.config import Judge, OtelLog
+from zerowait.config.endpoint import REWARD_APIS
+from zerowait.events import JudgementSettled
+from zerowait.types import Abstain, Score
+
+_DURATIONS_S: Final = [0.01 * 2**power for power in range(14)]
+
+_TOKENS: Final = [4.0**power for power in range(14)]
+"""Bounds of the histograms, as the conventions give them."""
+_NO_NAME: Final = re.compile(r"[^-_./a-zA-Z0-9]")
+_LONGEST_NAME: Final = 255
+_MOST_DETAIL_CHARS: Final = 1000
+_PROVIDERS: Final = {
+    "api.anthropic.com": "anthropic",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+}
+"""Well-known values of ``gen_ai.provider.name``. All others are ``openai``, whose API is spoken."""
+
+
+class OtelLogger:
+    """Writes spans and metrics to the program's providers if it has set some, else to its own.
+
+    Args:
+        settings: the address, the name, and whether prompts are shown.
+        judges: by name, for what is constant in a judge's requests.
+    """
+
+    def __init__(self, settings: OtelLog, judges: Mapping[str, Judge]) -> None:
+        from opentelemetry.context import get_current
+
+        self._settings = settings
+        self._judges = judges
+        self._of_judge: dict[str, Mapping[str, Any]] = {}
+        self._gauges: dict[str, Any] = {}
+        self._closing: list[Callable[[], Any]] = []
+        self._tracer: Any = None
+        self._meter: Any = None
+        self._durations: Any = None
+        self._tokens: Any = None
+        self.current_context: Callable[[], Any] = get_current
+        """The context of the caller, whose span is the parent of the judgement's."""
+
+    def prepare(self) -> None:
+        """Nothing has to work at once."""
+
+    def open(self) -> None:
+        """Find the program's providers, or make some."""
+        from opentelemetry import metrics, trace
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.trace import TracerProvider
+
+        tracers: Any = trace.get_tracer_provider()
+        meters: Any = metrics.get_meter_provider()
+        chosen = self._settings.endpoint is not None
+        if chosen or not isinstance(tracers, TracerProvider):
+            tracers = self._own_tracers()
+            self._closing.append(tracers.shutdown)
+        else:
+            self._closing.append(tracers.force_flush)
+        if chosen or not isinstance(meters, MeterProvider):
+            meters = self._own_meters()
+            self._closing.append(meters.shutdown)
+        else:
+            self._closing.append(meters.force_flush)
+        self._tracer = tracers.get_tracer("zerowait")
+        self._meter = meters.get_meter("zerowait")
+        self._durations = self._meter.create_histogram(
+            "gen_ai.client.operation.duration",
+            unit="s",
+            description="GenAI operation duration.",
+            explicit_bucket_boundaries_advisory=_DURATIONS_S,
+        )
+        self._tokens = self._meter.create_histogram(
+            "gen_ai.client.token.usage",
+            unit="{token}",
+            description="Number of input and output tokens used.",
+            explicit_bucket_boundaries_advisory=_TOKENS,
+        )
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Set a gauge for each metric, and ``zerowait/step``."""
+        for name, value in {**metrics, "zerowait/step": float(step)}.items():
+            gauge = self._gauges.get(name)
+            if gauge is None:
+                gauge = self._meter.create_gauge(_NO_NAME.sub("_", name)[:_LONGEST_NAME])
+                self._gauges[name] = gauge
+            gauge.set(value)
+
+    def judgement(self, told: JudgementSettled, context: Any, ended_ns: int) -> None:
+        """Write a judgement's span, and count its duration and tokens.
+
+        Args:
+            told: how it ended.
+            context: of its caller.
+            ended_ns: when it ended, in nanoseconds since 1970.
+        """
+        from opentelemetry.trace import SpanKind, Status, StatusCode
+
+        common = self._common(told)
+        span = self._tracer.start_span(
+            f"{common['gen_ai.operation.name']} {common['gen_ai.request.model']}",
+            context=context,
+            kind=SpanKind.CLIENT,
+            start_time=ended_ns - int(told.elapsed_s * 1e9),
+            attributes={**common, **self._request(told), **_result(told)},
+        )
+        if self._settings.prompts:
+            span.set_attributes(_messages(told))
+        if isinstance(told.outcome, Abstain):
+            span.set_status(Status(StatusCode.ERROR, told.outcome.detail[:_MOST_DETAIL_CHARS]))
+        span.end(ended_ns)
+        self._durations.record(max(0.0, told.elapsed_s - told.queue_s), common)
+        usage = {"input": told.prompt_tokens, "output": told.completion_tokens}
+        without_error = {key: value for key, value in common.items() if key != "error.type"}
+        for kind, count in usage.items():
+            if count:
+                self._tokens.record(count, {**without_error, "gen_ai.token.type": kind})
+
+    def close(self) -> None:
+        """Send what is left; the program's own providers stay open."""
+        for close in self._closing:
+            close()
+
+    def _common(self, told: JudgementSettled) -> dict[str, Any]:
+        """The attributes of both span and metrics."""
+        judge = self._judges[told.judge]
+        where = urlsplit(told.endpoint or judge.endpoints[0].base_url)
+        host, secure = where.hostname or "", where.scheme == "https"
+        reward_model = judge.endpoints[0].speaks in REWARD_APIS
+        common: dict[str, Any] = {
+            "gen_ai.operation.name": judge.endpoints[0].speaks if reward_model else "chat",
+            "gen_ai.provider.name": _PROVIDERS.get(host, "openai"),
+            "gen_ai.request.model": judge.endpoints[0].model,
+            "server.address": host,
+            "server.port": where.port or (443 if secure else 80),
+        }
+        if told.model:
+            common["gen_ai.response.model"] = told.model
+        if isinstance(told.outcome, Abstain):
+            common["error.type"] = told.outcome.kind.value
+        return common
+
+    def _request(self, told: JudgementSettled) -> Mapping[str, Any]:
+        """The attributes of a span that are the same for all requests of a judge."""
+        known = self._of_judge.get(told.judge)
+        if known is None:
+            judge = self._judges[told.judge]
+            wanted = {
+                "gen_ai.request.max_tokens": judge.max_tokens,
+                "gen_ai.request.temperature": judge.temperature,
+                "gen_ai.request.seed": judge.parameters.get("seed"),
+                "gen_ai.request.top_p": judge.parameters.get("top_p"),
+                "gen_ai.prompt.name": judge.rubric,
+                "zerowait.judge": told.judge,
+            }
+            known = {key: value for key, value in wanted.items() if value is not None}
+            self._of_judge[told.judge] = known
+        return known
+
+    def _resource(self) -> Any:
+        from opentelemetry.sdk.resources import Resource
+
+        named = Resource.create()
+        name = self._settings.service_name
+        if name is None and not str(named.attributes["service.name"]).startswith("unknown_service"):
+            return named
+        return named.merge(Resource({"service.name": name or "zerowait"}))
+
+    def _own_tracers(self) -> Any:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+        provider = TracerProvider(resource=self._resource(), shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(endpoint=self._path("/v1/traces"))
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+        return provider
+
+    def _own_meters(self) -> Any:
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+
+        exporter = OTLPMetricExporter(endpoint=self._path("/v1/metrics"))
+        reader = PeriodicExportingMetricReader(exporter)
+        return MeterProvider([reader], resource=self._resource(), shutdown_on_exit=False)
+
+    def _path(self, path: str) -> str | None:
+        endpoint = self._settings.endpoint
+        return None if endpoint is None else endpoint.rstrip("/") + path
+
+
+def _result(told: JudgementSettled) -> dict[str, Any]:
+    """The attributes of a span that say how the judgement ended."""
+    attributes: dict[str, Any] = {
+        "gen_ai.evaluation.name": told.component,
+        "zerowait.attempts": told.attempts,
+        "zerowait.queue_s": told.queue_s,
+    }
+    if told.prompt_tokens:
+        attributes["gen_ai.usage.input_tokens"] = told.prompt_tokens
+    if told.completion_tokens:
+        attributes["gen_ai.usage.output_tokens"] = told.completion_tokens
+    if isinstance(told.outcome, Score):
+        attributes["gen_ai.evaluation.score.value"] = told.outcome.value
+    return attributes
+
+
+def _messages(told: JudgementSettled) -> dict[str, str]:
+    """What the judge was told and what it replied, in the form of the conventions."""
+    attributes = {}
+    asked = _decoded(told.request)
+    if isinstance(asked, dict) and isinstance(messages := asked.get("messages"), list):
+        parts = [
+            {"role": each.get("role", "user"), "parts": _parts(each.get("content"))}
+            for each in messages
+            if isinstance(each, dict)
+        ]
+        attributes["gen_ai.input.messages"] = msgspec.json.encode(parts).decode()
+    said = _decoded(told.reply)
+    if isinstance(said, dict) and isinstance(choices := said.get("choices"), list):
+        replies = [
+            {
+                "role": "assistant",
+                "parts": _parts((each.get("message") or {}).get("content")),
+                "finish_reason": str(each.get("finish_reason") or "stop"),
+            }
+            for each in choices
+            if isinstance(each, dict)
+        ]
+        attributes["gen_ai.output.messages"] = msgspec.json.encode(replies).decode()
+    return attributes
+
+
+def _parts(content: Any) -> list[dict[str, Any]]:
+    """A message's content as parts; of pictures only that there was one."""
+    if isinstance(content, str):
+        return [{"type": "text", "content": content}]
+    given = content if isinstance(content, list) else []
+    texts = (each.get("text") for each in given if isinstance(each, dict))
+    return [
+        {"type": "text", "content": text} if isinstance(text, str) else {"type": "image"}
+        for text in texts
+    ]
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
