@@ -220,6 +220,10 @@ def test_a_damaged_line_is_told_and_not_hidden(recorded, reward, serve_runs):
         ("/api/runs/0/points/77", "77"),
         ("/api/runs/0/anchors?judge=quality", "up and down"),
         ("/api/runs/0/agreement?threshold=high", "float"),
+        ("/api/runs/0/agreement?threshold=nan", "finite"),
+        ("/api/runs/0/anchors?judge=quality&up=inf&down=1", "finite"),
+        ("/api/runs/0/samples?step=99999999999999999999", "18 digits"),
+        ("/api/runs/0/samples?after=99999999999999999999", "18 digits"),
     ],
 )
 def test_a_wrong_request_is_answered_with_what_is_wrong(served, path, says):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -199,6 +200,8 @@ async def _errors_as_statuses(request: web.Request, handler: PageHandler) -> web
         raise web.HTTPServiceUnavailable(text=str(error), headers={"Retry-After": "1"}) from None
     except DataError as error:
         raise web.HTTPBadRequest(text=str(error)) from None
+    except OverflowError:  # of SQLite's integers
+        raise web.HTTPBadRequest(text="a number has more than 18 digits") from None
 
 
 def _converted(given: dict[str, str], kind: type[T]) -> T:
@@ -212,7 +215,10 @@ def _number(request: web.Request, name: str) -> float | None:
     text = request.query.get(name, "")
     if not text:
         return None
-    return _converted({"number": text}, _Number).number
+    number = _converted({"number": text}, _Number).number
+    if not math.isfinite(number):
+        raise web.HTTPBadRequest(text=f"{name} must be a finite number, not {text[:20]}")
+    return number
 
 
 class _Number(msgspec.Struct):
