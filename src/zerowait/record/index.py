@@ -104,7 +104,9 @@ CREATE INDEX IF NOT EXISTS rewards_filters ON rewards (row, current, split, step
   value, prompt_group);
 CREATE INDEX IF NOT EXISTS components_row ON components (row, component, outcome, kind, value);
 CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind, value, row);
-CREATE INDEX IF NOT EXISTS components_failed ON components (kind, component, row);
+CREATE INDEX IF NOT EXISTS components_failed ON components (component, kind, why)
+  WHERE outcome = 'abstain';
+CREATE INDEX IF NOT EXISTS components_of_kind ON components (kind, component, row);
 CREATE INDEX IF NOT EXISTS components_value ON components (component, value, row);
 CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row, name, value);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
