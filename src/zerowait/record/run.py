@@ -19,7 +19,7 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.events import Event
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
 from zerowait.record.event_writer import EventWriter
-from zerowait.record.lines import AppendOnlyFile, to_builtin
+from zerowait.record.lines import AppendOnlyFile, encode_line
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
 from zerowait.record.room import Room
 from zerowait.record.texts import (
@@ -71,7 +71,6 @@ class Records:
                 why = f"{error.filename} cannot be written to ({error.strerror})"
                 raise ConfigError(f"the record {folder}: {why}: name another folder") from None
             stack.pop_all()
-        self._encode = msgspec.json.Encoder(enc_hook=to_builtin).encode
         self._hub = hub or uuid.uuid4().hex
         self._texts = texts
         self._room = room
@@ -97,7 +96,7 @@ class Records:
             )
         elif has_parts(record.sample.prompt) and holds_pictures(record.sample.prompt):
             record = msgspec.structs.replace(record, sample=self._with_files(record.sample))
-        line = self._encode(record)
+        line = encode_line(record)
         self._rewards.write(line)
         if self._room is not None:
             self._room.add(len(line))
@@ -157,7 +156,7 @@ class Records:
         if self._texts != "keep":
             counted["reasons"] = reasons_without_words(counted.get("reasons", {}))
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
-        self._stats.write(self._encode(row))
+        self._stats.write(encode_line(row))
         return True
 
     def close(self) -> None:
