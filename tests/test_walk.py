@@ -8,7 +8,7 @@ from types import FrameType
 import pytest
 
 import zerowait
-from zerowait.testing import FakeJudge
+from zerowait.testing import FakeJudge, Latency, Script
 
 SOURCE = Path(zerowait.__file__).parent
 
@@ -74,7 +74,8 @@ def of_a_rule() -> Walk:
 @pytest.fixture(scope="module")
 def of_a_judgement(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     """One judged sample with default traffic: a warm connection, and nothing in the cache."""
-    with FakeJudge() as judge:
+    # Its latency is far longer than the pauses between samples, which the limiter takes note of
+    with FakeJudge(Script(latency=Latency(median_s=0.1, sigma=0.0))) as judge:
         endpoint = {"base_url": judge.url, "model": "m"}
         config = {
             "components": {"quality": {"judge": "quality"}},
