@@ -45,7 +45,7 @@ from zerowait.record.judgements import (
     JudgementLine,
     encoded_body,
 )
-from zerowait.record.lines import RotatingFile, encode_line, to_builtin
+from zerowait.record.lines import RotatingFile, encoded_line, to_builtin
 from zerowait.record.room import Room
 from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
 
@@ -203,10 +203,10 @@ class EventWriter:
             fields = msgspec.to_builtins(event, enc_hook=to_builtin)
             kind = EVENT_KINDS[type(event)]
             events.append(
-                encode_line(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
+                encoded_line(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
             )
         elif not self._room.is_full:
-            judgements.append(encode_line(self._judgement(event, queued.at)))
+            judgements.append(encoded_line(self._judgement(event, queued.at)))
             self._room.add(len(judgements[-1]))
 
     def _judgement(self, event: JudgementSettled, at: float) -> JudgementLine:
@@ -271,7 +271,7 @@ class EventWriter:
 
     def _append_event(self, kind: str, **fields: Any) -> None:
         """Append an event about the record itself."""
-        line = encode_line(EventLine(at=self._wall(), kind=kind, fields=fields))
+        line = encoded_line(EventLine(at=self._wall(), kind=kind, fields=fields))
         self._append(self._events, [line])
 
     def _tell_of_room(self) -> None:

@@ -101,6 +101,8 @@ CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
 CREATE INDEX IF NOT EXISTS rewards_prompt ON rewards (prompt_hash, split, current, step, value);
 CREATE INDEX IF NOT EXISTS components_row ON components (row, component, outcome, kind, value);
 CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind, value, row);
+CREATE INDEX IF NOT EXISTS components_failed ON components (component, kind, why)
+  WHERE outcome = 'abstain';
 CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row, name, value);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
 CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind, source, outcome,

@@ -150,7 +150,7 @@ def read_lines(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path} does not exist: nothing was recorded there") from None
 
 
-def encode_line(record: msgspec.Struct) -> bytes:
+def encoded_line(record: msgspec.Struct) -> bytes:
     """A record as JSON; halves of surrogate pairs, which no file can hold, become ``?``."""
     try:
         return _encode(record)

@@ -19,7 +19,7 @@ from zerowait.errors import ConfigError, DataError
 from zerowait.events import Event
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
 from zerowait.record.event_writer import EventWriter
-from zerowait.record.lines import AppendOnlyFile, encode_line
+from zerowait.record.lines import AppendOnlyFile, encoded_line
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
 from zerowait.record.room import Room
 from zerowait.record.texts import (
@@ -96,7 +96,7 @@ class Records:
             )
         elif has_parts(record.sample.prompt) and holds_pictures(record.sample.prompt):
             record = msgspec.structs.replace(record, sample=self._with_files(record.sample))
-        line = encode_line(record)
+        line = encoded_line(record)
         self._rewards.write(line)
         if self._room is not None:
             self._room.add(len(line))
@@ -156,7 +156,7 @@ class Records:
         if self._texts != "keep":
             counted["reasons"] = reasons_without_words(counted.get("reasons", {}))
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
-        self._stats.write(encode_line(row))
+        self._stats.write(encoded_line(row))
         return True
 
     def close(self) -> None:
