@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 import time
 from pathlib import Path
 
@@ -40,7 +41,10 @@ def judge_outage(folder: Path) -> None:
         run(folder, judge, steps=range(1, FALLS_AT))
     # nothing waits long for a judge that is not there
     gone = {"deadline_s": 1, "attempts": 1}
-    run(folder, judge_url="http://127.0.0.1:9/v1", steps=range(FALLS_AT, STEPS + 1), traffic=gone)
+    with socket.socket() as held:  # nobody else listens there, and neither does it
+        held.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{held.getsockname()[1]}/v1"
+        run(folder, judge_url=url, steps=range(FALLS_AT, STEPS + 1), traffic=gone)
 
 
 def judge_drift(folder: Path) -> None:

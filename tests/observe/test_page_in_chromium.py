@@ -22,6 +22,9 @@ pytestmark = [
 ]
 PATIENCE_S = 120
 FALLS_AT = 6
+EXPLAINED = "document.querySelector('.panel #chosen') !== null"
+GROUP = ".panel .group[open]"
+REPLY = f"{GROUP} .response:last-child details[open]"
 
 
 class Tab:
@@ -56,17 +59,27 @@ class Tab:
             while not await self.evaluate(condition):  # noqa: ASYNC110 - another process
                 await asyncio.sleep(0.02)
 
-    async def click(self, selector):
-        """Where it is on the screen, as a person does."""
+    async def click(self, selector, *, until):
+        """Where it is on the screen, as a person does, and wait for what comes of it.
+
+        Args:
+            selector: of what is clicked; waited for until it is there and stands still.
+            until: a JavaScript condition.
+        """
+        find = f"document.querySelector({selector!r})"
+        await self.until(f"{find} !== null")
+        await self.evaluate(f"{find}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
         place = await self.evaluate(
-            f"(() => {{ const at = document.querySelector({selector!r}); at.scrollIntoView({{block: 'center'}});"
-            "const box = at.getBoundingClientRect();"
-            "return {x: box.x + box.width / 2, y: box.y + box.height / 2}; })()"
+            "(async () => { const frame = () => new Promise(requestAnimationFrame); let before = '';"
+            f"for (;;) {{ await frame(); await frame(); const box = {find}.getBoundingClientRect();"
+            "const at = {x: box.x + box.width / 2, y: box.y + box.height / 2};"
+            "if (JSON.stringify(at) === before) return at; before = JSON.stringify(at); } })()"
         )
         for kind in ("mousePressed", "mouseReleased"):
             await self.call(
                 "Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place
             )
+        await self.until(until)
 
     async def key(self, key, code):
         for kind in ("keyDown", "keyUp"):
@@ -109,6 +122,9 @@ async def opened(port, page):
             await tab.call("Runtime.enable")
             await tab.call("Log.enable")
             await tab.call("Page.enable")
+            # what glides to its place is clicked beside
+            still = [{"name": "prefers-reduced-motion", "value": "reduce"}]
+            await tab.call("Emulation.setEmulatedMedia", features=still)
             await tab.call("Page.navigate", url=page.as_uri())
             await tab.until("document.querySelectorAll('canvas').length > 5")
             yield tab
@@ -133,13 +149,16 @@ def page(tmp_path_factory, prepare):
 def test_three_clicks_lead_from_the_curve_to_the_words_of_the_judge(browser, page):
     async def scenario():
         async with opened(browser, page) as tab:
-            await tab.click(".pick button")
+            await tab.click(".pick button", until=EXPLAINED)
             why = await tab.evaluate("document.querySelector('.panel').innerText")
-            await tab.click(".panel .group > summary")
-            await tab.click(".panel .group[open] .response:last-child details > summary")
-            judge = await tab.evaluate(
-                "document.querySelector('.panel .group[open] .response:last-child details[open]').innerText"
+            await tab.click(
+                ".panel .group > summary", until=f"document.querySelector({GROUP!r}) !== null"
             )
+            await tab.click(
+                f"{GROUP} .response:last-child details > summary",
+                until=f"document.querySelector({REPLY!r}) !== null",
+            )
+            judge = await tab.evaluate(f"document.querySelector({REPLY!r}).innerText")
             return why, judge, tab.errors
 
     why, judge, errors = asyncio.run(scenario())
@@ -156,6 +175,7 @@ def test_the_curve_is_read_with_the_keyboard_alone(browser, page):
             for _ in range(FALLS_AT - 1):
                 await tab.key("ArrowRight", 39)
             await tab.key("Enter", 13)
+            await tab.until("document.activeElement.id === 'chosen'")
             return await tab.evaluate("document.activeElement.innerText"), tab.errors
 
     assert asyncio.run(scenario()) == (f"Step {FALLS_AT}: why did the reward fall?", [])
@@ -182,7 +202,10 @@ def test_texts_stand_out_and_nothing_is_wider_than_a_phone(browser, page, theme)
         async with opened(browser, page) as tab:
             await tab.call(
                 "Emulation.setEmulatedMedia",
-                features=[{"name": "prefers-color-scheme", "value": theme}],
+                features=[
+                    {"name": "prefers-color-scheme", "value": theme},
+                    {"name": "prefers-reduced-motion", "value": "reduce"},
+                ],
             )
             await tab.call(
                 "Emulation.setDeviceMetricsOverride",
@@ -191,7 +214,7 @@ def test_texts_stand_out_and_nothing_is_wider_than_a_phone(browser, page, theme)
                 deviceScaleFactor=1,
                 mobile=True,
             )
-            await tab.click(".pick button")
+            await tab.click(".pick button", until=EXPLAINED)
             background = await tab.evaluate("getComputedStyle(document.body).backgroundColor")
             wide = await tab.evaluate(
                 "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -207,7 +230,7 @@ def test_texts_stand_out_and_nothing_is_wider_than_a_phone(browser, page, theme)
 def test_every_chart_has_its_numbers_as_a_table_and_headings_are_in_order(browser, page):
     async def scenario():
         async with opened(browser, page) as tab:
-            await tab.click(".pick button")
+            await tab.click(".pick button", until=EXPLAINED)
             return await tab.evaluate(
                 "[document.querySelectorAll('.canvas').length, document.querySelectorAll('.canvas[aria-label]').length,"
                 "document.querySelectorAll('.chart > .numbers table caption').length,"

@@ -10,6 +10,7 @@ import typer
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.cli.output_file import check_output, open_output
+from zerowait.cli.row_files import STANDARD_STREAM
 from zerowait.cli.tables import show
 from zerowait.errors import ConfigError
 from zerowait.observe import (
@@ -36,7 +37,7 @@ def report(
     """Show the rewards of a run by step, its judges' traffic, and why a reward fell, on a page."""
     written = (out or folder / "report.html") if page else None
     if written is not None and folder.is_dir():
-        check_output("--out FILE", written, suffixes=(".html", ".htm"))
+        _check(written)
     loaded = read_report(folder)
     if written is not None:
         _write(folder, written)
@@ -55,6 +56,12 @@ def report(
     if written is not None:
         print(f"report: {written}")
     return 0
+
+
+def _check(page: Path) -> None:
+    if page == STANDARD_STREAM:
+        raise ConfigError("--out FILE: the page is written into a file, so name one, not -")
+    check_output("--out FILE", page)
 
 
 def _print(loaded: Report) -> None:
