@@ -36,6 +36,8 @@ WIRE_FILES = frozenset(
         "engine/test_serving.py",
         "judge/test_reward_model.py",
         "observe/test_replay.py",
+        "observe/dashboard/test_browser.py",
+        "observe/dashboard/test_server.py",
         "scorers/test_memory.py",
         "search/test_retriever.py",
         "search/test_retriever_dense.py",

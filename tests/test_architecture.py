@@ -66,6 +66,7 @@ ROOMS = {
         "serving": set(),
         "monitor": {"plan"},
     },
+    "observe": {"dashboard": {"page"}, "page": {"axis", "fall", "timeline"}},
     "hub": {
         "ray": {"job", "rpc", "shard_stats", "slots", "streaming", "tickets"},
         "http": {"job", "rpc", "streaming"},

@@ -1,8 +1,17 @@
+from contextlib import closing
+
 import msgspec
 import pytest
 
-from zerowait.hub import RewardRecord, WaitRecord, append_wait, read_waits
 from zerowait.observe import Report, alarms, by_step, comparison, summarise, traffic
+from zerowait.record import (
+    Records,
+    RewardRecord,
+    WaitRecord,
+    append_wait,
+    open_index,
+    read_waits,
+)
 from zerowait.types import Abstain, Reward, Sample, Score
 
 
@@ -13,26 +22,43 @@ def record(value, *, split="train", step=1, at=0.0, settled=1.0, tokens=10, outc
     return RewardRecord(sample=sample, reward=reward, submitted_at=at, settled_at=settled)
 
 
-def test_means_are_over_what_was_judged_and_abstentions_are_counted_apart():
-    (step,) = summarise([record(1.0), record(3.0), record(None)])
+@pytest.fixture
+def summaries(tmp_path):
+    """The summaries of a run with these records and waits, by its index."""
+
+    def of(records, waits=None):
+        with closing(Records(tmp_path)) as recording:
+            for each in records:
+                recording.reward(each)
+        for step, exposed_s in (waits or {}).items():
+            append_wait(tmp_path, WaitRecord(step=step, exposed_s=exposed_s))
+        with closing(open_index(tmp_path)) as index:
+            return summarise(index)
+
+    return of
+
+
+def test_means_are_over_what_was_judged_and_abstentions_are_counted_apart(summaries):
+    (step,) = summaries([record(1.0), record(3.0), record(None)])
     assert (step.rows, step.scored, step.reward) == (3, 2, 2.0)
     assert step.components == {"quality": 2.0}
     assert step.abstentions == {"quality/timeout": 1}
 
 
-def test_a_step_without_a_judged_row_has_no_mean_and_not_0():
-    (step,) = summarise([record(None), record(None)])
+def test_a_step_without_a_judged_row_has_no_mean_and_not_0(summaries):
+    (step,) = summaries([record(None), record(None)])
     assert step.reward is None
     assert step.reward_std is None
     assert step.components == {"quality": None}
 
 
-def test_exposed_time_is_what_the_trainer_measured_and_nothing_that_a_record_tells():
+def test_exposed_time_is_what_the_trainer_measured_and_nothing_that_a_record_tells(summaries):
     """A reward that settles late costs nothing while log-probabilities are computed."""
     rows = [record(1.0, at=0, settled=9), record(1.0, at=7, settled=8, step=2)]
     rows.append(record(1.0, split="validation", at=0, settled=5))
+    steps = summaries(rows, {1: 0.25})
     first, second, validated = (
-        next(s for s in summarise(rows, {1: 0.25}) if (s.split, s.step) == place)
+        next(s for s in steps if (s.split, s.step) == place)
         for place in (("train", 1), ("train", 2), ("validation", 1))
     )
     assert (first.exposed_s, second.exposed_s, validated.exposed_s) == (0.25, None, None)
@@ -55,14 +81,14 @@ def test_a_trainer_that_measured_nothing_waited_for_no_number(report):
     assert ("exposed_reward_s, all steps", "1.00") in traffic(report)
 
 
-def test_validation_of_a_step_comes_before_its_training():
-    steps = summarise([record(1.0, step=1), record(1.0, split="validation", step=0)])
+def test_validation_of_a_step_comes_before_its_training(summaries):
+    steps = summaries([record(1.0, step=1), record(1.0, split="validation", step=0)])
     assert [(s.split, s.step) for s in steps] == [("validation", 0), ("train", 1)]
 
 
 @pytest.fixture
-def report(tmp_path):
-    steps = summarise(
+def report(tmp_path, summaries):
+    steps = summaries(
         [
             record(0.2, split="validation", step=0),
             record(None, split="validation", step=0),

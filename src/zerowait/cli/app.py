@@ -18,6 +18,7 @@ from zerowait.errors import ConfigError, DataError, MissingExtraError, ZerowaitE
 # The module of a command has its name; what adds to it begins with that name.
 _MODULES: Final = (
     "cache",
+    "dashboard",
     "data",
     "diff",
     "doctor",

@@ -48,7 +48,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     settings = ServiceSettings(
         host=host,
         port=port,
-        token=None if token_env is None else _token(token_env),
+        token=None if token_env is None else token_of(token_env),
         max_body_bytes=_bytes(max_body_mb),
         body_s=body_s,
         deadline_s=deadline_s,
@@ -61,7 +61,12 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     return 0
 
 
-def _token(name: str) -> Secret:
+def token_of(name: str) -> Secret:
+    """The token in the environment variable that ``--token-env`` names.
+
+    Raises:
+        ConfigError: the variable is not set.
+    """
     text = os.environ.get(name, "").strip()
     if not text:
         raise ConfigError(f"--token-env {name}: the environment variable {name} is not set")

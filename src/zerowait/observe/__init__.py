@@ -7,6 +7,7 @@ from zerowait.observe.found_samples import (
     SampleFilter,
     find_samples,
 )
+from zerowait.observe.page.page import write_page
 from zerowait.observe.recorded_samples import (
     RecordedRow,
     rows_in,
@@ -21,7 +22,6 @@ from zerowait.observe.report import (
     comparison,
     read_report,
     traffic,
-    write_page,
 )
 from zerowait.observe.reward_comparison import (
     ADVANTAGE,

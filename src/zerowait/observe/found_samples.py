@@ -128,10 +128,10 @@ def find_samples(
     conditions, values = zip(*_conditions(wanted), strict=True)
     where = " AND ".join(conditions)
     given = [value for each in values for value in each]
-    [count] = connection.execute(f"SELECT count(*) FROM rewards WHERE {where}", given).fetchone()  # noqa: S608 - of our own
+    [count] = connection.execute(f"SELECT count(*) FROM rewards WHERE {where}", given).fetchone()
     order, first = _order(wanted)
     rows = connection.execute(
-        f"SELECT * FROM rewards WHERE {where} ORDER BY {order} LIMIT ?",  # noqa: S608 - likewise
+        f"SELECT * FROM rewards WHERE {where} ORDER BY {order} LIMIT ?",
         [*given, *first, wanted.limit],
     ).fetchall()
     return int(count), [_found(connection, row, wanted) for row in rows]

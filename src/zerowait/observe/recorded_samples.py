@@ -57,10 +57,10 @@ def rows_in(
         step: of the training; None for rows without one.
     """
     where = "WHERE split = ? AND step IS ? AND current = 1"
-    rows = connection.execute(f"SELECT * FROM rewards {where} ORDER BY row", (split, step))  # noqa: S608 - of our own
+    rows = connection.execute(f"SELECT * FROM rewards {where} ORDER BY row", (split, step))
     outcomes: dict[int, dict[str, Outcome]] = {}
     for each in connection.execute(
-        "SELECT components.* FROM components JOIN rewards USING (row) "  # noqa: S608 - likewise
+        "SELECT components.* FROM components JOIN rewards USING (row) "
         f"{where} ORDER BY components.rowid",
         (split, step),
     ):

@@ -1,22 +1,22 @@
-"""Report on a run: tables for the terminal, and an HTML page with the reward curve."""
+"""Report on a run: its tables for the terminal."""
 
 from __future__ import annotations
 
-import base64
-import html
-import io
+import json
 import math
+import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from zerowait.engine import ALARMS
-from zerowait.errors import DataError, MissingExtraError
-from zerowait.hub import StatsRecord, read_rewards, read_stats, read_waits
+from zerowait.errors import DataError
 from zerowait.observe.steps import StepSummary, summarise
+from zerowait.record import StatsRecord, open_index
 
 TableRow = Sequence[str]
 _MAX_REASONS = 5
@@ -57,15 +57,28 @@ def read_report(folder: Path) -> Report:
     Raises:
         DataError: no reward was recorded there.
     """
-    steps = summarise(read_rewards(folder), read_waits(folder))
+    with closing(open_index(folder)) as index:
+        steps = summarise(index)
+        stats = run_stats(_stats(index))
     if not steps:
         raise DataError(f"{folder} has no rewards yet")
     return Report(
         folder=folder,
         training=[step for step in steps if step.split == "train"],
         validation=[step for step in steps if step.split != "train"],
-        stats=run_stats(read_stats(folder)),
+        stats=stats,
     )
+
+
+def _stats(index: sqlite3.Connection) -> Iterator[StatsRecord]:
+    """The last counters of each hub of the run."""
+    for row in index.execute(
+        "SELECT MAX(at) AS at, hub, split, step, stats FROM stats GROUP BY hub ORDER BY at"
+    ):
+        counted = json.loads(row["stats"])
+        yield StatsRecord(
+            at=row["at"], split=row["split"], step=row["step"], stats=counted, hub=row["hub"]
+        )
 
 
 def run_stats(records: Iterable[StatsRecord]) -> dict[str, Any]:
@@ -198,72 +211,6 @@ def alarms(report: Report) -> list[TableRow]:
     return rows
 
 
-def write_page(report: Report) -> Path:
-    """Write ``report.html`` and ``rewards.png`` into the run's folder; returns the page's path.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    picture = reward_curve(report)
-    (report.folder / "rewards.png").write_bytes(picture)
-    encoded = base64.b64encode(picture).decode()
-    tables = "\n".join(
-        _table(rows)
-        for rows in (alarms(report), comparison(report), traffic(report), by_step(report))
-    )
-    page = report.folder / "report.html"
-    page.write_text(
-        "<!doctype html><html lang=en><meta charset=utf-8>"
-        f"<title>{html.escape(report.folder.name)}</title>"
-        "<style>body{font:15px system-ui;margin:2rem auto;max-width:60rem}"
-        "table{border-collapse:collapse;margin:1rem 0}td,th{padding:.2rem .8rem;text-align:right;"
-        "border-bottom:1px solid #ddd}td:first-child,th:first-child{text-align:left}"
-        "img{max-width:100%}</style>"
-        f"<h1>{html.escape(report.folder.name)}</h1>"
-        f'<img alt="Reward by step" src="data:image/png;base64,{encoded}">{tables}</html>',
-        encoding="utf-8",
-    )
-    return page
-
-
-def reward_curve(report: Report) -> bytes:
-    """A PNG of the reward by step: training as mean and standard deviation, validation as points.
-
-    Raises:
-        MissingExtraError: matplotlib is not installed.
-    """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("The picture", extra="report") from None
-    figure = Figure(figsize=(8, 4), layout="constrained")
-    FigureCanvasAgg(figure)
-    axes = figure.subplots()
-    known = [s for s in report.training if s.reward is not None]
-    steps = [s.step or 0 for s in known]
-    means = [s.reward or 0.0 for s in known]
-    spread = [s.reward_std or 0.0 for s in known]
-    axes.plot(steps, means, label="training: mean reward")
-    low = [m - d for m, d in zip(means, spread, strict=True)]
-    high = [m + d for m, d in zip(means, spread, strict=True)]
-    axes.fill_between(steps, low, high, alpha=0.15, linewidth=0)
-    held_out = [s for s in report.validation if s.reward is not None]
-    axes.plot(
-        [s.step or 0 for s in held_out],
-        [s.reward for s in held_out],
-        "o--",
-        label="held-out prompts: mean reward",
-    )
-    axes.set_xlabel("step")
-    axes.set_ylabel("reward")
-    axes.grid(alpha=0.3)
-    axes.legend()
-    out = io.BytesIO()
-    figure.savefig(out, format="png", dpi=120)
-    return out.getvalue()
-
-
 def shown_number(value: float | None, digits: int = 3) -> str:
     """A number with `digits` decimals; None, a mean over no values, is a dash and never 0.
 
@@ -280,14 +227,3 @@ def _usd(spent: float) -> str:
 
 def _s(stats: dict[str, Any], name: str) -> str:
     return f"{stats.get(name, 0.0):.2f}"
-
-
-def _table(rows: list[TableRow]) -> str:
-    if not rows:
-        return ""
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-        for row in rows[1:]
-    )
-    return f"<table><tr>{head}</tr>{body}</table>"

@@ -10,7 +10,6 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from zerowait.observe.steps import mean
 from zerowait.rank_statistics import kendall_tau, rank_correlation, ranks
 from zerowait.types import Abstain, Outcome, Score
 
@@ -254,9 +253,9 @@ def _compared(values: Iterable[tuple[float | None, float | None]]) -> ValueCompa
         only_b=counts[False, True],
         neither=counts[False, False],
         same=sum(is_same(a, b) for a, b in known),
-        mean_a=mean(one),
-        mean_b=mean(other),
-        mean_difference=mean(differences),
+        mean_a=_mean(one),
+        mean_b=_mean(other),
+        mean_difference=_mean(differences),
         largest_difference=max(map(abs, differences), default=None),
         spearman=rank_correlation(one, other) if known else None,
         kendall=kendall_tau(one, other),
@@ -387,3 +386,8 @@ def outcome_words(outcome: Outcome | None) -> str:
     if isinstance(outcome, Abstain):
         return outcome.kind.value
     return "-" if outcome is None else "skipped"
+
+
+def _mean(values: list[float]) -> float | None:
+    """The mean, or None for no values, which is no measurement of 0."""
+    return math.fsum(values) / len(values) if values else None

@@ -1,15 +1,11 @@
-"""Summaries of a run's records, one for each training or validation step."""
+"""Summaries of a run, one for each training or validation step, from the index of its record."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Mapping
+import sqlite3
 
 import msgspec
-
-from zerowait.hub import RewardRecord
-from zerowait.types import Abstain, Score
 
 
 class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,66 +33,66 @@ class StepSummary(msgspec.Struct, frozen=True, kw_only=True):
     response_tokens: float | None
 
 
-def summarise(
-    records: Iterable[RewardRecord], waits: Mapping[int, float] | None = None
-) -> list[StepSummary]:
+def summarise(index: sqlite3.Connection) -> list[StepSummary]:
     """One summary for each split and step, validation of a step before its training.
 
     Args:
-        records: of the run.
-        waits: seconds that the trainer waited for rewards, by training step.
+        index: from `zerowait.record.open_index`.
     """
-    by_step: dict[tuple[str, int | None], list[RewardRecord]] = {}
-    for record in records:
-        by_step.setdefault((record.sample.split, record.sample.step), []).append(record)
-    ordered = sorted(by_step, key=lambda key: (key[1] or 0, key[0] == "train"))
-    exposed_s = waits or {}
+    components, abstentions = _outcomes(index)
+    exposed_s = {row["step"]: row["exposed_s"] for row in index.execute("SELECT * FROM waits")}
+    found = index.execute(
+        "SELECT split, step, COUNT(*) AS rows, COUNT(value) AS scored, AVG(value) AS mean, "
+        "AVG(value * value) AS square, AVG(response_tokens) AS tokens FROM rewards "
+        "WHERE current = 1 GROUP BY split, step ORDER BY COALESCE(step, 0), split = 'train', split"
+    )
     return [
-        _summary(
-            split,
-            step,
-            by_step[split, step],
-            exposed_s.get(step) if split == "train" and step is not None else None,
+        StepSummary(
+            split=row["split"],
+            step=row["step"],
+            rows=row["rows"],
+            scored=row["scored"],
+            reward=row["mean"],
+            reward_std=_std(row["mean"], row["square"]),
+            components=components.get((row["split"], row["step"]), {}),
+            abstentions=dict(sorted(abstentions.get((row["split"], row["step"]), {}).items())),
+            exposed_s=exposed_s.get(row["step"]) if row["split"] == "train" else None,
+            response_tokens=row["tokens"],
         )
-        for split, step in ordered
+        for row in found
     ]
 
 
-def _summary(
-    split: str, step: int | None, records: list[RewardRecord], exposed_s: float | None
-) -> StepSummary:
-    values = [r.reward.value for r in records if r.reward.value is not None]
-    names = list(records[0].reward.components)
-    abstentions: Counter[str] = Counter()
-    judged: dict[str, list[float]] = {name: [] for name in names}
-    for record in records:
-        for name, outcome in record.reward.components.items():
-            if isinstance(outcome, Score):
-                judged.setdefault(name, []).append(outcome.value)
-            elif isinstance(outcome, Abstain):
-                abstentions[f"{name}/{outcome.kind.value}"] += 1
-    tokens = [float(t) for r in records if (t := r.sample.response_tokens) is not None]
-    return StepSummary(
-        split=split,
-        step=step,
-        rows=len(records),
-        scored=len(values),
-        reward=mean(values),
-        reward_std=_std(values),
-        components={name: mean(judged[name]) for name in judged},
-        abstentions=dict(sorted(abstentions.items())),
-        exposed_s=exposed_s,
-        response_tokens=mean(tokens),
-    )
+_Step = tuple[str, int | None]
 
 
-def mean(values: list[float]) -> float | None:
-    """The mean, or None for no values, which is no measurement of 0."""
-    return math.fsum(values) / len(values) if values else None
+def _outcomes(
+    index: sqlite3.Connection,
+) -> tuple[dict[_Step, dict[str, float | None]], dict[_Step, dict[str, int]]]:
+    """By split and step: the mean of each component, and the abstentions by ``component/kind``."""
+    means: dict[_Step, dict[str, float | None]] = {}
+    abstentions: dict[_Step, dict[str, int]] = {}
+    # AVG leaves out NULL, and only a score has a value
+    for row in index.execute(
+        "SELECT r.split AS split, r.step AS step, c.component AS component, "
+        "AVG(CASE c.outcome WHEN 'score' THEN c.value END) AS mean FROM components c "
+        "JOIN rewards r ON r.row = c.row WHERE r.current = 1 "
+        "GROUP BY r.split, r.step, c.component ORDER BY MIN(c.rowid)"
+    ):
+        means.setdefault((row["split"], row["step"]), {})[row["component"]] = row["mean"]
+    for row in index.execute(
+        "SELECT r.split AS split, r.step AS step, c.component AS component, c.kind AS kind, "
+        "COUNT(*) AS n FROM components c JOIN rewards r ON r.row = c.row "
+        "WHERE r.current = 1 AND c.outcome = 'abstain' "
+        "GROUP BY r.split, r.step, c.component, c.kind"
+    ):
+        counts = abstentions.setdefault((row["split"], row["step"]), {})
+        counts[f"{row['component']}/{row['kind']}"] = row["n"]
+    return means, abstentions
 
 
-def _std(values: list[float]) -> float | None:
-    centre = mean(values)
-    if centre is None:
+def _std(mean: float | None, square: float | None) -> float | None:
+    """The standard deviation from the means of the values and of their squares."""
+    if mean is None or square is None:
         return None
-    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / len(values))
+    return math.sqrt(max(square - mean**2, 0.0))

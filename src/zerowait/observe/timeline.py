@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -106,6 +107,27 @@ def read_step(folder: Path, number: int | None = None) -> StepTimes:
     phases = list(_drawn(steps[chosen]))
     began, ended = min(p.began_at for p in phases), max(p.ended_at for p in phases)
     return StepTimes(chosen, began, ended, phases, _groups(read_rewards(folder), began, ended))
+
+
+def step_times(connection: sqlite3.Connection, number: int) -> StepTimes:
+    """The times of a step whose phases are in the index.
+
+    Args:
+        connection: from `zerowait.record.open_index`.
+        number: of the step.
+    """
+    found = connection.execute(
+        "SELECT name, began_at, ended_at FROM phases WHERE step = ? ORDER BY began_at", (number,)
+    )
+    phases = list(_drawn([Phase(name=name, began_at=a, ended_at=b) for name, a, b in found]))
+    began, ended = min(p.began_at for p in phases), max(p.ended_at for p in phases)
+    spans = connection.execute(
+        "SELECT MIN(submitted_at) AS asked, MAX(settled_at) AS known FROM rewards "
+        "WHERE split = ? AND current = 1 AND settled_at >= ? AND submitted_at <= ? "
+        "GROUP BY COALESCE(prompt_group, ticket, row) ORDER BY asked, known",
+        (_TRAINING, began, ended),
+    )
+    return StepTimes(number, began, ended, phases, [(asked, known) for asked, known in spans])
 
 
 def _drawn(phases: Sequence[Phase]) -> Iterator[Phase]:

@@ -98,14 +98,24 @@ CREATE INDEX IF NOT EXISTS rewards_step ON rewards (split, step, current, value,
   response_tokens, prompt_group);
 CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step, current, value);
 CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
+CREATE INDEX IF NOT EXISTS rewards_prompt ON rewards (prompt_hash, split, current, step, value);
+CREATE INDEX IF NOT EXISTS rewards_source ON rewards (data_source);
+CREATE INDEX IF NOT EXISTS rewards_filters ON rewards (row, current, split, step, data_source,
+  value, prompt_group);
 CREATE INDEX IF NOT EXISTS components_row ON components (row, component, outcome, kind, value);
 CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind, value, row);
 CREATE INDEX IF NOT EXISTS components_failed ON components (component, kind, why)
   WHERE outcome = 'abstain';
+CREATE INDEX IF NOT EXISTS components_of_kind ON components (kind, component, row);
+CREATE INDEX IF NOT EXISTS components_value ON components (component, value, row);
 CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row, name, value);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
 CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind, source, outcome,
   latency_s, cost_usd);
+CREATE INDEX IF NOT EXISTS judgements_component ON judgements (component);
+CREATE INDEX IF NOT EXISTS judgements_at ON judgements (at, judge, model);
+CREATE INDEX IF NOT EXISTS judgements_value ON judgements (judge, value);
+CREATE INDEX IF NOT EXISTS judgements_source ON judgements (source, judge);
 CREATE INDEX IF NOT EXISTS judgement_rows_uid ON judgement_rows (uid);
 CREATE INDEX IF NOT EXISTS judgement_rows_judgement ON judgement_rows (judgement);
 CREATE INDEX IF NOT EXISTS attempts_judgement ON attempts (judgement);
@@ -163,7 +173,8 @@ def open_index(folder: Path) -> RecordIndex:
         try:
             _bring_up_to_date(folder, file)
         except (OSError, sqlite3.Error):
-            if place is None:
+            if own is not None:
+                own.cleanup()
                 raise
             continue
         connection = sqlite3.connect(

@@ -1,0 +1,1 @@
+"""The page about a run: its documents, and the code that draws them."""

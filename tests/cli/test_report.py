@@ -1,0 +1,63 @@
+"""``zerowait report``: where the page goes, and who may read it."""
+
+import json
+
+import msgspec
+import pytest
+
+from zerowait.record import RewardRecord
+from zerowait.types import Reward, Sample, Score
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A folder with the record of a run that had no counters and no judgements."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    rows = [
+        RewardRecord(sample=Sample("q", "r", step=step), reward=Reward(value, {"a": Score(value)}))
+        for step, value in ((1, 0.5), (2, 0.25))
+    ]
+    (folder / "rewards.jsonl").write_bytes(b"".join(msgspec.json.encode(r) + b"\n" for r in rows))
+    return folder
+
+
+def test_the_page_is_written_into_the_folder_for_its_owner_alone(zerowait, run):
+    done = zerowait("report", "run")
+    assert done.returncode == 0, done.stderr
+    assert "report: run/report.html" in done.stdout
+    assert (run / "report.html").stat().st_mode & 0o077 == 0
+    assert "<!doctype html>" in (run / "report.html").read_text()
+
+
+def test_the_page_may_go_elsewhere_or_nowhere(zerowait, run, tmp_path):
+    done = zerowait("report", "run", "--out", "page.html", "--json")
+    assert json.loads(done.stdout)["page"] == "page.html"
+    assert (tmp_path / "page.html").exists()
+    assert json.loads(zerowait("report", "run", "--no-page", "--json").stdout)["page"] is None
+    assert not (run / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--out", "-"], "name one, not -"),
+        (["run", "--out", "run"], "is a folder"),
+        (["run", "--out", "none/page.html"], "there is no folder none"),
+        (["none"], "holds no record"),
+        (["run/rewards.jsonl"], "holds no record"),
+    ],
+)
+def test_what_cannot_be_read_or_written_is_told_in_a_line(zerowait, run, arguments, says):
+    done = zerowait("report", *arguments)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_damaged_line_is_named(zerowait, run):
+    with (run / "rewards.jsonl").open("a") as file:
+        file.write("{no json}\n")
+    done = zerowait("report", "run")
+    assert done.returncode == 2
+    assert "rewards.jsonl:3" in done.stderr
