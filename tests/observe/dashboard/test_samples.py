@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from zerowait.errors import DataError
 from zerowait.observe.dashboard.samples import (
-    SampleFilter,
+    SampleQuery,
     choices,
     group_of,
     sample_page,
@@ -77,7 +77,7 @@ def read_on(index, wanted, order="newest", limit=200):
 @settings(max_examples=40)
 @given(st.fixed_dictionaries({}, optional=FIELDS), st.sampled_from(["newest", "oldest"]))
 def test_a_filter_finds_what_meets_it_page_by_page(index, many, fields, order):
-    wanted = SampleFilter(**fields)
+    wanted = SampleQuery(**fields)
     expected = [
         row
         for row, pair in enumerate(zip(many.rewards, many.judgements, strict=True), start=1)
@@ -94,7 +94,7 @@ def test_sorting_by_value_shows_each_scored_sample_once_although_many_are_equal(
     index, many, order, component
 ):
     rewards = many.rewards
-    rows, _ = read_on(index, SampleFilter(split="train", component=component), order)
+    rows, _ = read_on(index, SampleQuery(split="train", component=component), order)
     values = [rewards[row - 1].reward.value for row in rows]
     assert values == sorted(values, reverse=order == "highest")
     scored = {
@@ -108,13 +108,13 @@ def test_sorting_by_value_shows_each_scored_sample_once_although_many_are_equal(
 @pytest.mark.parametrize(("order", "after"), [("newest", "x"), ("highest", "1"), ("lowest", "a@1")])
 def test_a_place_that_no_page_gave_is_refused(index, order, after):
     with pytest.raises(DataError, match="no page begins after"):
-        sample_page(index, SampleFilter(), order=order, after=after)
+        sample_page(index, SampleQuery(), order=order, after=after)
 
 
 def test_a_row_that_was_judged_again_is_shown_once(recorded, reward):
     again = [msgspec.structs.replace(reward(n), ticket="t1") for n in (1, 2)]
     with closing(open_index(recorded(again))) as index:
-        assert read_on(index, SampleFilter())[0] == [2]
+        assert read_on(index, SampleQuery())[0] == [2]
 
 
 def test_a_group_is_shown_whole_with_the_prompt_that_the_judge_read_and_its_reply(
@@ -141,7 +141,7 @@ def test_a_sample_without_a_group_stands_alone_and_texts_may_be_missing(recorded
     with closing(open_index(recorded([dropped, reward(2)]))) as index:
         [alone] = group_of(index, 1)["samples"]
         assert (alone["prompt"], alone["response"], alone["response_chars"]) == (None, None, 12)
-        assert sample_page(index, SampleFilter(text="it"))["samples"][0]["row"] == 2
+        assert sample_page(index, SampleQuery(text="it"))["samples"][0]["row"] == 2
         with pytest.raises(DataError, match="no row 9"):
             whole_sample(index, 9)
 

@@ -34,7 +34,7 @@ _STEPS_BETWEEN_CHECKS: Final = 2_000
 Order = Literal["newest", "oldest", "highest", "lowest"]
 
 
-class SampleFilter(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SampleQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which samples to show; a field that is None does not narrow them.
 
     Args:
@@ -82,7 +82,7 @@ class _Condition(msgspec.Struct, frozen=True):
 
 def sample_page(
     index: sqlite3.Connection,
-    wanted: SampleFilter,
+    wanted: SampleQuery,
     *,
     order: Order = "newest",
     after: str | None = None,
@@ -121,7 +121,7 @@ class _Sql(msgspec.Struct, frozen=True):
     given: list[Any]
 
 
-def _where(index: sqlite3.Connection, wanted: SampleFilter) -> _Sql:
+def _where(index: sqlite3.Connection, wanted: SampleQuery) -> _Sql:
     """The condition on ``rewards r``."""
     terms, given = [_CURRENT], list[Any]()
     for term, value in _own_terms(wanted):
@@ -151,7 +151,7 @@ def _where(index: sqlite3.Connection, wanted: SampleFilter) -> _Sql:
     return _Sql(" AND ".join(terms), given)
 
 
-def _own_terms(wanted: SampleFilter) -> Iterator[tuple[str, Any]]:
+def _own_terms(wanted: SampleQuery) -> Iterator[tuple[str, Any]]:
     """The conditions on columns of ``rewards`` with one parameter each."""
     columns: dict[str, Any] = {
         "r.split = ?": wanted.split,
@@ -164,7 +164,7 @@ def _own_terms(wanted: SampleFilter) -> Iterator[tuple[str, Any]]:
     yield from ((term, value) for term, value in columns.items() if value is not None)
 
 
-def _conditions(wanted: SampleFilter) -> Iterator[_Condition]:
+def _conditions(wanted: SampleQuery) -> Iterator[_Condition]:
     """The conditions of the filter on components, judgements and opinions."""
     own_outcome = wanted.component is None and wanted.outcome in {"abstain", "score"}
     if wanted.component is not None or (wanted.outcome is not None and not own_outcome):
@@ -183,7 +183,7 @@ def _conditions(wanted: SampleFilter) -> Iterator[_Condition]:
         )
 
 
-def _of_components(wanted: SampleFilter) -> _Condition:
+def _of_components(wanted: SampleQuery) -> _Condition:
     terms, given = list[str](), list[Any]()
     if wanted.component is not None:
         terms.append("c.component = ?")
@@ -255,7 +255,7 @@ def _recorded_rows(
     return found, None if ended else str(edge)
 
 
-def _by_value(where: _Sql, wanted: SampleFilter, order: str, after: str | None) -> _Sql:
+def _by_value(where: _Sql, wanted: SampleQuery, order: str, after: str | None) -> _Sql:
     """The query of matching rows with their values, by reward or by the component's score.
 
     With nothing else to meet, values are read from the best on until the page is full. Otherwise
@@ -287,10 +287,10 @@ def _by_value(where: _Sql, wanted: SampleFilter, order: str, after: str | None) 
     )
 
 
-def _is_of_component_alone(wanted: SampleFilter) -> bool:
+def _is_of_component_alone(wanted: SampleQuery) -> bool:
     """Whether the filter narrows nothing but the component and its score."""
     others = msgspec.structs.replace(wanted, component=None, least=None, most=None)
-    return others == SampleFilter()
+    return others == SampleQuery()
 
 
 def _sorted_rows(

@@ -28,7 +28,7 @@ from zerowait.observe.dashboard.agreement import anchors_file, given_verdicts, h
 from zerowait.observe.dashboard.runs import NotYetError, WatchedRun
 from zerowait.observe.dashboard.samples import (
     Order,
-    SampleFilter,
+    SampleQuery,
     choices,
     group_of,
     opinions_of,
@@ -123,7 +123,7 @@ class _Handlers:
     async def samples(self, request: web.Request) -> web.StreamResponse:
         given = {name: value for name, value in request.query.items() if value}
         paging = {name: given.pop(name) for name in _Paging.__struct_fields__ if name in given}
-        wanted = _converted(given, SampleFilter)
+        wanted = _converted(given, SampleQuery)
         paged = _converted(paging, _Paging)
         query = partial(
             sample_page,
