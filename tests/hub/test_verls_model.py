@@ -21,6 +21,8 @@ with warnings.catch_warnings():
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.experimental.reward_loop.router.naive_router import NaiveRouter
 
+    from zerowait.verl.rewards.manager import RewardManager  # while `ray.remote` is Ray's own
+
 from zerowait.errors import ConfigError  # noqa: E402
 from zerowait.hub.ray import servers  # noqa: E402
 from zerowait.testing import FakeJudge  # noqa: E402
