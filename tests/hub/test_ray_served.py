@@ -13,8 +13,8 @@ from zerowait import Sample  # noqa: E402 - Ray is optional
 from zerowait.errors import ConfigError  # noqa: E402
 from zerowait.hub.ray import RayHub  # noqa: E402
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
-LONG_S = 300
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+LONG_S = 600
 
 REWARD = """
 components: {{quality: {{judge: quality}}}}
@@ -22,7 +22,7 @@ judges:
   quality:
     endpoints: [{{serve: {{engine: llama_cpp, model: {model}, gpus: {gpus}, replicas: 2}}}}]
     verdict: {{integer: [1, 10]}}
-traffic: {{hedge: off, timeout_s: 60, deadline_s: 300}}
+traffic: {{hedge: off, timeout_s: 300, deadline_s: 600}}
 hub: {{shards: {shards}}}
 cache: off
 """
@@ -58,7 +58,9 @@ def test_replicas_are_shared_by_shards_and_replaced_when_they_die(weights, under
     with under_ray():
 
         async def scenario():
-            hub = RayHub(written(tmp_path, slow, shards=2), record=str(tmp_path / "run"))
+            hub = RayHub(
+                written(tmp_path, slow, shards=2), record=str(tmp_path / "run"), patience_s=LONG_S
+            )
             await hub.ready()
             assert len(slow.started) == 2
             assert await rewards(hub, rows(20, "first")) == [7.0] * 20
@@ -82,11 +84,13 @@ def test_replicas_are_shared_by_shards_and_replaced_when_they_die(weights, under
             await hub.aclose()
             await until(lambda: not slow.running, "servers outlive the hub")
 
-            hub = RayHub(written(tmp_path, broken), record=None, name="broken")
+            hub = RayHub(written(tmp_path, broken), record=None, name="broken", patience_s=LONG_S)
             with pytest.raises(ConfigError, match=r"serve did not start: [\s\S]*tensor 'blk.0'"):
                 await hub.ready()
 
-            hub = RayHub(written(tmp_path, slow, gpus=3), record=None, name="greedy")
+            hub = RayHub(
+                written(tmp_path, slow, gpus=3), record=None, name="greedy", patience_s=LONG_S
+            )
             with pytest.raises(
                 ConfigError, match=r"serve\.gpus asks for 6 GPUs .* Ray's cluster has 0"
             ):

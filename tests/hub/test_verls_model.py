@@ -21,7 +21,8 @@ with warnings.catch_warnings():
     from verl.experimental.reward_loop.reward_loop import RewardLoopWorker
     from verl.experimental.reward_loop.router.naive_router import NaiveRouter
 
-import zerowait.verl.plugin  # noqa: E402 - registers the reward manager
+    from zerowait.verl.rewards.manager import RewardManager  # while `ray.remote` is Ray's own
+
 from zerowait.errors import ConfigError  # noqa: E402
 from zerowait.hub.ray import servers  # noqa: E402
 from zerowait.testing import FakeJudge  # noqa: E402
@@ -156,7 +157,7 @@ def test_verls_worker_is_given_the_router_that_our_hub_asks(
 
 async def manager(config, address):
     """Made on a loop, as verl does: without one its base class makes one and leaves it open."""
-    return zerowait.verl.rewards.manager.RewardManager(config, None, reward_router_address=address)
+    return RewardManager(config, None, reward_router_address=address)
 
 
 @pytest.mark.parametrize(
