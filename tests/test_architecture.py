@@ -63,6 +63,7 @@ ROOMS = {
         "groups": {"judging", "plan"},
         "pool": set(),
         "sandbox": set(),
+        "serving": set(),
         "monitor": {"plan"},
     },
     "observe": {"page": {"axis", "fall", "timeline"}},

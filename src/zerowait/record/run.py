@@ -14,10 +14,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from zerowait.config import Recording
+from zerowait.config import Recording, RewardConfig
 from zerowait.errors import ConfigError, DataError
 from zerowait.events import Event
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
+from zerowait.record.configuration import keep_configuration
 from zerowait.record.event_writer import EventWriter
 from zerowait.record.lines import AppendOnlyFile, encoded_line
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
@@ -185,6 +186,7 @@ class RunRecord:
         folder: of the record.
         settings: what is recorded.
         stats: gives the run's counters; None where another process records them.
+        config: of the rewards, of which ``reward.json`` keeps what they are made of.
     """
 
     def __init__(
@@ -193,8 +195,10 @@ class RunRecord:
         settings: Recording = Recording(),  # noqa: B008 - frozen
         *,
         stats: Callable[[], msgspec.Struct] | None = None,
+        config: RewardConfig | None = None,
     ) -> None:
         self.folder = folder
+        self._config = config
         self._hub = uuid.uuid4().hex
         self._numbers = count(1)
         self._stats = stats
@@ -220,6 +224,8 @@ class RunRecord:
             )
             stack.callback(self._records.close)
             try:
+                if self._config is not None:
+                    keep_configuration(self.folder, self._config)
                 self._events.open()
             except OSError as error:
                 why = f"{error.filename} cannot be written to ({error.strerror})"
