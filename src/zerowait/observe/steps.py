@@ -96,3 +96,8 @@ def _std(mean: float | None, square: float | None) -> float | None:
     if mean is None or square is None:
         return None
     return math.sqrt(max(square - mean**2, 0.0))
+
+
+def mean(values: list[float]) -> float | None:
+    """The mean, or None for no values, which is no measurement of 0."""
+    return math.fsum(values) / len(values) if values else None
