@@ -64,7 +64,9 @@ class TaskReward:
     data_source: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
-    async def __call__(self, history: Sequence[Mapping[str, Any]]) -> tuple[float, dict[str, float]]:
+    async def __call__(
+        self, history: Sequence[Mapping[str, Any]]
+    ) -> tuple[float, dict[str, float]]:
         """The reward, and each component's score.
 
         Raises:

@@ -59,9 +59,7 @@ def judged(judge):
 
 
 def test_swift_takes_each_rows_reward():
-    rewards, _ = scored(
-        zerowait.swift.orm(RULE), "<answer>Paris</answer>", "<answer>Rome</answer>"
-    )
+    rewards, _ = scored(zerowait.swift.orm(RULE), "<answer>Paris</answer>", "<answer>Rome</answer>")
     assert rewards == [1.0, 0.0]
 
 
