@@ -1,6 +1,6 @@
 """The verification of a NeMo-Gym resources server, made by `verifier`.
 
-In a `SimpleResourcesServer` whose file says ``judged = zerowait.nemo_gym.verifier("reward.yaml")``::
+With ``judged = zerowait.nemo_gym.verifier("reward.yaml")``, in a `SimpleResourcesServer`::
 
     async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
         return BaseVerifyResponse(**body.model_dump(), **await judged(body))
@@ -20,6 +20,7 @@ from zerowait.errors import DataError, did_you_mean
 from zerowait.hub.process import ProcessHub
 from zerowait.types import Abstain, FailureKind, Reward, Sample, content_text
 
+_CALLS: Final = ("response", "responses_create_params")
 _GROUND_TRUTH: Final = ("ground_truth", "solution", "answer", "expected_answer")
 
 

@@ -22,7 +22,7 @@ def custom_rm(
     url: str | None = None,
     token: str | None = None,
 ) -> Callable[..., Any]:
-    """slime's ``async custom_rm(args, sample, **kwargs)``, or with a list of samples.
+    """A reward function of slime's, called with its arguments and a sample or a list of samples.
 
     Where the reward abstains, the sample's ``remove_sample`` is set, so that slime masks its
     tokens. Its number is then the mean of its group's judged rows, so that the baseline stays

@@ -20,7 +20,7 @@ from zerowait.types import Sample
 _GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
 
 
-def orm(  # noqa: PLR0913 - each is a choice of the user's
+def orm(
     config: str | Path | Mapping[str, Any] | RewardConfig,
     *,
     on_abstain: OnAbstain = "error",

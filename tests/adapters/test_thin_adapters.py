@@ -111,7 +111,7 @@ def tinker_episode(reward_fn, reply):
 
 def test_tinker_gets_the_reward_at_the_end_of_an_episode_also_of_a_pickled_function():
     judge = zerowait.tinker.reward_fn(RULE)(ground_truth="Paris")
-    for reward_fn in (judge, pickle.loads(pickle.dumps(judge))):  # noqa: S301 - our own
+    for reward_fn in (judge, pickle.loads(pickle.dumps(judge))):
         step = tinker_episode(reward_fn, RIGHT)
         assert (step.reward, step.episode_done) == (1.0, True)
         assert step.metrics["zerowait/answer"] == 1.0
