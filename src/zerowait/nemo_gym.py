@@ -89,6 +89,6 @@ def _sample(request: dict[str, Any], ground_truth: str | None) -> Sample:
 
 
 def _last_text(output: list[dict[str, Any]]) -> str:
-    """The text of the last message of the Responses API's output; none where there is no message."""
+    """The text of the last message of a Responses API output; empty without one."""
     said = [item for item in output if item.get("type") == "message"]
     return content_text(said[-1].get("content")) if said else ""

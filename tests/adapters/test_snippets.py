@@ -53,7 +53,9 @@ PLUGINS = re.findall(r"^```python\n(.*?)^```", OTHERS.read_text(), re.DOTALL | r
 @pytest.mark.parametrize("package", ["swift", "skyrl_gym"])
 def test_the_plugins_of_other_trainers(folder, package):
     pytest.importorskip(package)
-    [snippet] = [each for each in PLUGINS if re.search(rf"^(import|from) {package}\b", each, re.M)]
+    [snippet] = [
+        each for each in PLUGINS if re.search(rf"^(import|from) {package}\b", each, re.MULTILINE)
+    ]
     run(snippet)
     if package == "swift":
         from swift.rewards import orms

@@ -15,7 +15,10 @@ import zerowait.nemo_gym
 import zerowait.slime
 import zerowait.tinker
 from zerowait import ConfigError, DataError
+from zerowait.engine.portal import Portal
 from zerowait.errors import JudgementError
+from zerowait.hub.http.service import serving
+from zerowait.hub.http.settings import ServiceSettings
 from zerowait.testing import FakeJudge, Script, Status
 
 RULE = {"components": {"answer": {"scorer": "qa_em"}}}
@@ -264,3 +267,31 @@ def test_nemo_gym_masks_the_sample_where_the_reward_abstains():
     assert fields["mask_sample"]
     assert fields["failure_kind"] == "judge_failed"
     assert "500" in fields["failure_reason"]
+
+
+# one service for several processes
+
+
+def test_a_running_service_computes_the_same_rewards_and_neutral_means():
+    samples = [SlimeSample(f"response {n}") for n in range(16)]
+    with failing(0.4) as judge, Portal("service") as portal:
+        running = serving(judged(judge), ServiceSettings(port=0))
+        url, _ = portal.call(running.__aenter__)
+        try:
+            rm = zerowait.slime.custom_rm(RULE, url=url)
+            rewards = slime_rewards(rm, samples, group_rm=False)
+            alone = zerowait.tinker.reward_fn(RULE, url=url)()
+            outcomes = [tinker_outcome(alone, each.response) for each in samples]
+        finally:
+            portal.call(lambda: running.__aexit__(None, None, None))
+    kept = [value for value, each in zip(rewards, samples, strict=True) if not each.remove_sample]
+    assert 0 < len(kept) < 16
+    assert sum(rewards) / 16 == pytest.approx(sum(kept) / len(kept))
+    assert [outcome is None for outcome in outcomes] == [each.remove_sample for each in samples]
+
+
+def tinker_outcome(reward_fn, reply):
+    try:
+        return asyncio.run(reward_fn([*ASKED, {"role": "assistant", "content": reply}]))
+    except JudgementError:
+        return None
