@@ -159,15 +159,11 @@ async def load(
     ):
         for client in range(clients):
             tasks.create_task(ask_again_and_again(session, numbers, answers, random.Random(client)))
-        await asyncio.sleep(seconds / 6)
-        early = resident(process.pid, "VmRSS")
-        await asyncio.sleep(seconds - seconds / 6)
-        memory = Memory(
-            early,
-            resident(process.pid, "VmRSS"),
-            resident(process.pid, "VmHWM"),
-            cpu_s(process.pid),
-        )
+        by_sixth = []
+        for _ in range(6):
+            await asyncio.sleep(seconds / 6)
+            by_sixth.append(resident(process.pid, "VmRSS"))
+        memory = Memory(by_sixth, resident(process.pid, "VmHWM"), cpu_s(process.pid))
         answers.draining = True
         process.send_signal(signal.SIGTERM)
     return memory

@@ -5,6 +5,7 @@ import gc
 import os
 import signal
 import socket
+import sys
 import threading
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +33,9 @@ WIRE_FILES = frozenset(
         "engine/test_partition.py",
         "engine/test_pool.py",
         "engine/test_rewards.py",
+        "engine/test_serving.py",
         "judge/test_reward_model.py",
+        "observe/test_replay.py",
         "scorers/test_memory.py",
         "search/test_retriever.py",
         "search/test_retriever_dense.py",
@@ -249,3 +252,100 @@ def companions(nodeid):
     if "/test_ray_" in file:
         return "ray"
     return file
+
+
+# In place of llama.cpp's server: it answers as one, and its "weights" say how it behaves. Only the
+# standard library, so that a test may start many.
+LLAMA_SERVER = """#!{python}
+import http.server, json, os, pathlib, subprocess, sys, time
+
+given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+weights = pathlib.Path(given["--model"])
+behaviour = weights.read_text().strip()
+with open(weights.with_suffix(".pids"), "a") as pids:
+    pids.write(f"{{os.getpid()}} {{os.environ.get('CUDA_VISIBLE_DEVICES')}}\\n")
+if behaviour == "family":  # as vLLM's engine, which does not notice that its server has died
+    child = subprocess.Popen(["sleep", "1000"])
+    with open(weights.with_suffix(".children"), "a") as children:
+        children.write(f"{{child.pid}}\\n")
+if behaviour == "broken":
+    sys.exit("error: tensor 'blk.0' has the wrong shape")
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def say(self, status, body):
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        self.say(503 if behaviour == "loading" else 200, {{"status": behaviour}})
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if behaviour == "slow":
+            time.sleep(0.05)
+        assert body["model"] == given["--alias"], body["model"]
+        message = {{"role": "assistant", "content": json.dumps({{"reason": "", "score": 7}})}}
+        choice = {{"index": 0, "message": message, "finish_reason": "stop"}}
+        self.say(200, {{"object": "chat.completion", "model": body["model"], "choices": [choice],
+                       "usage": {{"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}}}})
+
+    def log_message(self, *words):
+        pass
+
+    protocol_version = "HTTP/1.1"
+
+http.server.ThreadingHTTPServer((given["--host"], int(given["--port"])), Handler).serve_forever()
+"""
+
+
+class Weights(NamedTuple):
+    """What a llama-server of the tests serves."""
+
+    path: Path
+
+    @property
+    def started(self):
+        """The process and the GPUs of every server that was started with them."""
+        file = self.path.with_suffix(".pids")
+        lines = file.read_text().splitlines() if file.exists() else []
+        return [(int(line.split()[0]), line.split(" ", 1)[1]) for line in lines]
+
+    @property
+    def running(self):
+        """The processes of the servers that run now."""
+        return [pid for pid, _ in self.started if is_running(pid)]
+
+    @property
+    def children(self):
+        """The processes that servers have started and that run now."""
+        lines = self.path.with_suffix(".children").read_text().split()
+        return [pid for pid in map(int, lines) if is_running(pid)]
+
+
+def is_running(pid):
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return stat.rpartition(b") ")[2][:1] not in (b"Z", b"X")
+
+
+@pytest.fixture
+def weights(tmp_path, monkeypatch):
+    """Weights that the program llama-server on the PATH serves; an argument says how it behaves."""
+    program = tmp_path / "bin" / "llama-server"
+    program.parent.mkdir()
+    program.write_text(LLAMA_SERVER.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))  # logs of what does not start stay there
+
+    def made(behaviour="well"):
+        path = tmp_path / f"{behaviour}.gguf"
+        path.write_text(behaviour)
+        return Weights(path)
+
+    return made

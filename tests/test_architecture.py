@@ -64,6 +64,7 @@ ROOMS = {
         "groups": {"judging", "plan"},
         "pool": set(),
         "sandbox": set(),
+        "serving": set(),
         "monitor": {"plan"},
     },
     "hub": {

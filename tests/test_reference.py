@@ -20,6 +20,7 @@ from zerowait.cli import app
 from zerowait.config.load import _TOP as REWARD_KEYS
 from zerowait.config.row_rubric import Batches
 from zerowait.config.schema import EverySteps
+from zerowait.config.serve import ServeSettings
 from zerowait.engine import ALARMS, Stats
 from zerowait.engine.monitor.metrics import (
     alarm_metrics,
@@ -52,6 +53,7 @@ SECTIONS = {
     "A shape: `components.NAME`": settings.ShapeComponent,
     "`judges.NAME`": settings.Judge,
     "`judges.NAME.endpoints`": settings.Endpoint,
+    "`judges.NAME.endpoints.serve`": ServeSettings,
     "`judges.NAME.verdict`": settings.VerdictRule,
     "`judges.NAME.ask`": Batches,
     "`judges.NAME.votes`": settings.Votes,
@@ -124,7 +126,9 @@ def default(field):
     value = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
     if value is None:
         return "none"
-    text = yaml.safe_dump(msgspec.to_builtins(value), default_flow_style=True, width=1000)
+    text = yaml.safe_dump(
+        msgspec.to_builtins(value, enc_hook=str), default_flow_style=True, width=1000
+    )
     return f"`{text.removesuffix('...' + chr(10)).strip()}`"
 
 

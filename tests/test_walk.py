@@ -8,13 +8,23 @@ from types import FrameType
 import pytest
 
 import zerowait
-from zerowait.testing import FakeJudge
+from zerowait.testing import FakeJudge, Latency, Script
 
 SOURCE = Path(zerowait.__file__).parent
 
 MOST_FILES_OF_A_RULE = 10
 MOST_FILES_OF_A_JUDGEMENT = 34
 MOST_FUNCTIONS_OF_A_JUDGEMENT = 145
+# Due now and then, whichever sample comes, and with each one where the machine is slow
+TIMERS = {
+    ("client/limits/adaptive.py", "Window.restart"),
+    ("engine/engine.py", "Engine._look"),
+    ("engine/monitor/loop_lag.py", "LoopLagMonitor._probe"),
+    ("engine/monitor/loop_lag.py", "LoopLagMonitor._probe.<locals>.<genexpr>"),
+    ("engine/monitor/loop_lag.py", "_outwards"),
+    ("engine/monitor/stall_watchdog.py", "PendingWork.__len__"),
+    ("engine/monitor/stall_watchdog.py", "StallWatchdog.check"),
+}
 
 
 class Walk:
@@ -27,8 +37,9 @@ class Walk:
         file = Path(frame.f_code.co_filename)
         if event == "call" and file.is_relative_to(SOURCE):
             name = str(file.relative_to(SOURCE))
-            if not name.startswith("testing"):
-                self.functions[name, frame.f_code.co_qualname] = None
+            function = name, frame.f_code.co_qualname
+            if not name.startswith("testing") and function not in TIMERS:
+                self.functions[function] = None
 
     @property
     def files(self) -> list[str]:
@@ -45,10 +56,7 @@ class Walk:
 
 
 async def walk(config: dict) -> Walk:
-    """The shortest walk of several samples through an engine that has judged another one before.
-
-    Timers and the windows of the limiter are due now and then, whichever sample comes.
-    """
+    """The shortest walk of several samples through an engine that has judged another one before."""
     async with zerowait.Engine(config) as engine:
         await engine.score(zerowait.Sample("Capital of Italy?", "<answer>Rome</answer>", "Rome"))
         walks = []
@@ -74,7 +82,8 @@ def of_a_rule() -> Walk:
 @pytest.fixture(scope="module")
 def of_a_judgement(tmp_path_factory: pytest.TempPathFactory) -> Walk:
     """One judged sample with default traffic: a warm connection, and nothing in the cache."""
-    with FakeJudge() as judge:
+    # Its latency is far longer than the pauses between samples, which the limiter takes note of
+    with FakeJudge(Script(latency=Latency(median_s=0.1, sigma=0.0))) as judge:
         endpoint = {"base_url": judge.url, "model": "m"}
         config = {
             "components": {"quality": {"judge": "quality"}},

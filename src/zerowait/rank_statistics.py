@@ -1,10 +1,10 @@
-"""Rank statistics: Spearman's correlation and the Mann-Whitney rank sum, with their z-scores."""
+"""Rank statistics: Spearman's and Kendall's correlation, the Mann-Whitney rank sum, z-scores."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 
 def ranks(values: Sequence[float]) -> list[float]:
@@ -77,3 +77,52 @@ def rank_sum_z(some: Sequence[float], others: Sequence[float]) -> float:
         return 0.0
     excess = math.fsum(ranks(together)[:m]) - m * (total + 1) / 2
     return excess / math.sqrt(variance)
+
+
+def kendall_tau(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Kendall's tau-b, in [-1, 1], which allows ties; None where either side has one value only.
+
+    Of two pairs drawn at random it says how much more often both sides order them alike than the
+    other way round. The time is n log n.
+
+    Reference:
+        Kendall 1945, The treatment of ties in ranking problems; Knight 1966, A computer method for
+        calculating Kendall's tau with ungrouped data.
+
+    >>> kendall_tau([1.0, 2.0, 3.0], [1.0, 3.0, 2.0])
+    0.3333333333333333
+    """
+    count = len(one)
+    total = count * (count - 1) // 2
+    both = sorted(zip(one, other, strict=True))
+    tied_one, tied_other = _tied_pairs(one), _tied_pairs(other)
+    if total in (tied_one, tied_other):
+        return None
+    discordant = _inversions([second for _, second in both])
+    concordant = total - tied_one - tied_other + _tied_pairs(both) - discordant
+    norm = math.sqrt(float(total - tied_one) * float(total - tied_other))
+    return max(-1.0, min(1.0, (concordant - discordant) / norm))
+
+
+def _tied_pairs(values: Sequence[Hashable]) -> int:
+    return sum(times * (times - 1) // 2 for times in Counter(values).values())
+
+
+def _inversions(values: list[float]) -> int:
+    """How many pairs stand in falling order, counted while a copy is merged into rising order."""
+    found, width, runs = 0, 1, list(values)
+    while width < len(runs):
+        merged: list[float] = []
+        for start in range(0, len(runs), 2 * width):
+            left = runs[start : start + width]
+            right = runs[start + width : start + 2 * width]
+            at = 0
+            for value in right:
+                while at < len(left) and left[at] <= value:
+                    merged.append(left[at])
+                    at += 1
+                found += len(left) - at
+                merged.append(value)
+            merged.extend(left[at:])
+        runs, width = merged, 2 * width
+    return found

@@ -30,6 +30,7 @@ from zerowait.engine.together import first_of, side_by_side
 from zerowait.errors import ConfigError, DataError, did_you_mean
 from zerowait.hub.http import RemoteRewards, connect
 from zerowait.hub.http.shared import SharedService
+from zerowait.loggers import check_installed
 from zerowait.types import Abstain, Reward, Sample, Score, content_text
 
 RewardFunction: TypeAlias = Callable[..., Any]
@@ -81,6 +82,7 @@ def reward(  # noqa: PLR0913 - each is a choice of the user's
     Raises:
         ConfigError: the configuration is wrong, asks for the policy ``mask``, which TRL cannot do,
             or this TRL is too old; or a record is asked for beside `url`.
+        MissingExtraError: a logger's package is not installed.
     """
     try:
         _check_trl()
@@ -92,6 +94,8 @@ def reward(  # noqa: PLR0913 - each is a choice of the user's
                 "record: goes without url; the service there keeps the record, of all its clients: "
                 "start it with zerowait serve --record DIR"
             )
+        if url is None:
+            check_installed(loaded.log_to.wanted)
         return TrlReward(
             loaded,
             columns=_checked_columns(columns),

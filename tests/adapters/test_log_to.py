@@ -164,8 +164,24 @@ def test_runs_of_their_own_hold_every_step_and_no_key(folder, caplog):
     assert b"reward/mean" in written
 
 
+def in_a_loop_of_another_thread(work):
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    try:
+        asyncio.run_coroutine_threadsafe(asyncio.to_thread(work), loop).result()
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.run_until_complete(loop.shutdown_default_executor())
+        loop.close()
+
+
 def test_a_run_that_the_program_has_begun_gets_the_metrics_and_stays_open(folder):
-    """The program's own steps of W&B are not used up: what it logs with its own step is kept."""
+    """The program's own steps of W&B are not used up: what it logs with its own step is kept.
+
+    TRL calls rewards in a loop of another thread, where MLflow's own function finds no run.
+    """
     import mlflow
     import trackio
     import wandb
@@ -178,7 +194,7 @@ def test_a_run_that_the_program_has_begun_gets_the_metrics_and_stays_open(folder
         config = settings(judge, "wandb", "mlflow", "trackio")
         for n, step in enumerate(MEANS):
             own.log({"loss": 1.0 - n}, step=n)
-            train(config, steps=[step])
+            in_a_loop_of_another_thread(lambda step=step: train(config, steps=[step]))
         assert wandb.run is own
         assert mlflow.active_run().info.run_id == run.info.run_id
     own.finish()

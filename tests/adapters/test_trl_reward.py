@@ -204,8 +204,14 @@ def trained(tiny, tmp_path, function, steps=2, rollout_func=None, columns=None, 
 def test_trls_trainer_leaves_abstained_rows_out_of_baseline_and_update(tiny, tmp_path, reward):
     """Half of the judge's replies fail: the advantages are those of the judged rows alone."""
     fails = Status(status=500, share=0.5, always=True)
+    log_to = [{"tensorboard": {"dir": str(tmp_path / "events")}}]
     with FakeJudge(Script(faults=(fails,))) as judge:
-        trainer = trained(tiny, tmp_path, reward(judged(judge)))
+        function = reward(judged(judge, log_to=log_to))
+        trainer = trained(tiny, tmp_path, function)
+        function.close()
+    told = [each["zerowait/abstained"] for each in trainer.state.log_history[:2]]
+    assert logged(tmp_path / "events", "reward/abstained") == list(enumerate(map(approx, told)))
+    assert [step for step, _ in logged(tmp_path / "events", "judge/p50_s")] == [0, 1]
     logs = trainer._logs
     values = [None if math.isnan(value) else value for value in logs["rewards"]["zerowait"]]
     advantages = list(logs["advantages"])
@@ -222,6 +228,19 @@ def test_trls_trainer_leaves_abstained_rows_out_of_baseline_and_update(tiny, tmp
         assert cell == ("abstained: http_error" if value is None else pytest.approx(value))
     metrics = trainer.state.log_history[0]
     assert 0 < metrics["zerowait/abstained"] < 1
+
+
+def logged(folder, name):
+    """The points of one of TensorBoard's curves."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(folder))
+    events.Reload()
+    return [(point.step, point.value) for point in events.Scalars(name)]
+
+
+def approx(value):
+    return pytest.approx(value, abs=1e-4)
 
 
 def expected_advantage(value, judged_values):

@@ -227,3 +227,12 @@ def test_however_a_file_grows_each_of_its_rows_is_read_once(tmp_path, rows, cuts
 def test_a_byte_order_mark_is_no_part_of_the_first_row(rollouts, watch):
     (rollouts / "1.jsonl").write_bytes(b"\xef\xbb\xbf" + row("Paris").encode())
     assert watch(1) == {"1": [1.0]}
+
+
+def test_a_watch_that_is_started_again_goes_on_with_its_record(rollouts, watch, tmp_path):
+    (rollouts / "1.jsonl").write_text(row("Paris") + row("Rome"))
+    watch(2, "--record", "run")
+    append(rollouts / "1.jsonl", row("Paris"))
+    watch(1, "--record", "run")
+    recorded = (tmp_path / "run" / "rewards.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reward"]["value"] for line in recorded] == [1.0, 0.0, 1.0]

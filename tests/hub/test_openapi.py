@@ -135,7 +135,7 @@ def nearly_right(draw, schema):
 
 
 @pytest.mark.parametrize("path", POSTS)
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_what_the_document_allows_is_answered_as_it_says(ask, path, data):
     body = data.draw(from_schema(body_schema(path)))
@@ -144,7 +144,7 @@ def test_what_the_document_allows_is_answered_as_it_says(ask, path, data):
 
 
 @pytest.mark.parametrize("path", POSTS)
-@settings(max_examples=80)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_what_it_does_not_allow_is_a_clear_error_and_never_the_services_own(ask, path, data):
     body = data.draw(nearly_right(body_schema(path)))

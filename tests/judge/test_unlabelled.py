@@ -163,7 +163,7 @@ def test_blank_lines_cost_no_more_than_their_number(blank):
     text = f"it is {blank * 60_000} 8/10."
     before = time.process_time()
     said(text)
-    assert time.process_time() - before < 1
+    assert time.process_time() - before < 10  # 0.1 s; minutes, if it grew with the square
 
 
 PROSE = ["The answer is right.", "Fine.", "It holds, and the last of 4 steps is short."]

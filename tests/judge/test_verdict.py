@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from zerowait.config.schema import VerdictRule
@@ -105,6 +105,7 @@ def test_the_reader_of_the_asked_form_agrees_with_the_general_one_on_the_corpus(
     line=st.sampled_from(["Score: 7", "Score: 07.5", "Score: -1", "7", "Verdict: yes", "Verdict: tie", "no"]),
     rule=st.sampled_from(RULES),
 )  # fmt: skip
+@example(reasons=[], between=": ", line="7", rule=ONE_TO_TEN)
 @settings(deadline=None, max_examples=300)
 def test_the_reader_of_the_asked_form_agrees_with_the_general_one(reasons, between, line, rule):
     assert agrees(" ".join(reasons) + between + line, rule)

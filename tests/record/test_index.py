@@ -301,3 +301,29 @@ def test_the_parts_of_a_file_are_read_in_order(tmp_path):
     append(tmp_path, "judgements.previous.jsonl", judgement(9))
     with closing(open_index(tmp_path)) as index:
         assert column(index, "SELECT at FROM judgements ORDER BY judgement") == [1.0, 2.0, 3.0]
+
+
+def test_steps_are_summed_up_and_again_when_a_row_is_judged_anew(tmp_path):
+    recorded(
+        tmp_path,
+        *(row(value=value, response_tokens=4) for value in (1.0, 2.0, None)),
+        row(value=3.0, step=2, ticket="t"),
+        row(value=3.0, step=2),
+    )
+    with closing(open_index(tmp_path)) as index:
+        query = "SELECT step, rows, scored, mean_value, mean_square, mean_tokens, groups, equal_groups FROM steps ORDER BY step"
+        assert [tuple(each) for each in index.execute(query)] == [
+            (1, 3, 2, 1.5, 2.5, 4.0, 1, 0),
+            (2, 2, 2, 3.0, 9.0, None, 1, 1),
+        ]
+        recorded(tmp_path, row(value=5.0, step=2, ticket="t"))
+        refresh(index)
+        assert column(index, "SELECT mean_value FROM steps WHERE step = 2") == [4.0]
+        found = index.execute(
+            "SELECT step, component, outcome, kind, rows, mean_value FROM step_components ORDER BY 1, 3 DESC"
+        )
+        assert [tuple(each) for each in found] == [
+            (1, "quality", "score", None, 2, 1.5),
+            (1, "quality", "abstain", "timeout", 1, None),
+            (2, "quality", "score", None, 2, 4.0),
+        ]

@@ -37,6 +37,16 @@ def test_the_field_stand_in_keeps_its_name_in_the_file(tmp_path):
     assert b'"stand_in":"group"' in (tmp_path / REWARDS).read_bytes()
 
 
+def test_half_a_surrogate_pair_which_no_file_can_hold_costs_no_reward(tmp_path):
+    """Models that write bytes of their own, and JSON's escapes, make such texts."""
+    sample = Sample("half \ud83d", "a", extra={"\udc00": ["\ud83d"]})
+    records = Records(tmp_path)
+    records.reward(RewardRecord(sample=sample, reward=Reward(1.0, {})))
+    records.close()
+    [row] = read_rewards(tmp_path)
+    assert (row.sample.prompt, row.sample.extra) == ("half ?", {"?": ["?"]})
+
+
 def test_a_second_run_of_the_writer_appends(tmp_path):
     for _ in range(2):
         records = Records(tmp_path)

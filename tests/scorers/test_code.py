@@ -68,7 +68,7 @@ def test_a_long_response_of_fences_is_read_in_a_moment():
         "- ``` \n",
     ):
         program_in(piece * 20_000)
-    assert time.process_time() - began_s < 2
+    assert time.process_time() - began_s < 20  # 0.3 s; minutes, if it grew with the square
 
 
 def test_another_language_has_its_own_names():

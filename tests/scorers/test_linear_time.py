@@ -78,6 +78,9 @@ def test_four_times_the_text_takes_no_more_than_about_four_times_as_long(name):
         if short < 0.003:  # sixteen-fold would be 0.05 s: not worth a second look
             continue
         growth = seconds(SCANNERS[name], filling, LONG) / short
+        if growth > 9:  # the machine may have been busy just then: look again
+            short = seconds(SCANNERS[name], filling, SHORT)
+            growth = min(growth, seconds(SCANNERS[name], filling, LONG) / short)
         if growth > 9:
             slow.append((filling, round(short, 3), round(growth, 1)))
     assert not slow

@@ -225,7 +225,7 @@ HANGING = [
 def test_an_answer_that_is_made_to_hang_is_a_wrong_one_at_once(answer, gold):
     began_s = time.process_time()
     assert boxed(gold, answer) == WRONG
-    assert time.process_time() - began_s < 1
+    assert time.process_time() - began_s < 10  # 0.05 s; what hangs never ends
 
 
 PIECES = st.sampled_from(

@@ -19,15 +19,18 @@ from zerowait.errors import ConfigError, DataError, MissingExtraError, ZerowaitE
 _MODULES: Final = (
     "cache",
     "data",
+    "diff",
     "doctor",
     "doctor_data",
     "doctor_judge",
     "export",
     "judge",
+    "replay",
     "report",
     "retriever",
     "score",
     "serve",
+    "show",
     "timeline",
     "train",
 )

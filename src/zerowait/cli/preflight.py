@@ -20,6 +20,7 @@ from zerowait.config.urls import shown_url
 from zerowait.engine.credentials import credentials
 from zerowait.engine.judging.plan import check_row_rubrics
 from zerowait.engine.plan import compile_plan
+from zerowait.engine.serving.servers import check_servers, gpus_of, visible_gpus
 from zerowait.errors import ConfigError
 from zerowait.judge import RowCriterion
 from zerowait.search import Failed, Retriever, RetrieverSettings
@@ -53,7 +54,10 @@ def check_recipe(recipe: Recipe, extra: Mapping[str, str], *, connect: bool) -> 
     refuse_lone_comparison(recipe.reward, _responses(recipe, overrides))
     estimator = overrides.get("algorithm.adv_estimator", recipe.algorithm.estimator)
     refuse_turns(recipe.reward, str(estimator))
-    check_reward(recipe.reward, connect=connect)
+    is_local = recipe.resources.ray_address is None
+    check_reward(recipe.reward, connect=connect, here=is_local)
+    if connect and is_local:
+        _check_gpus(recipe)
     check_model(recipe.path(recipe.model.path), recipe.model.path)
     if "actor_rollout_ref.model.tokenizer_path" not in overrides:
         check_tokenizer(recipe.path(recipe.model.path), recipe.model.path)
@@ -103,21 +107,31 @@ def check_rubrics_of(
 
 
 def check_reward(
-    config: RewardConfig, environ: Mapping[str, str] | None = None, *, connect: bool = True
+    config: RewardConfig,
+    environ: Mapping[str, str] | None = None,
+    *,
+    connect: bool = True,
+    here: bool = True,
 ) -> None:
     """Raise a ConfigError unless names resolve, API keys are set and judges accept connections.
+
+    Of judges that will be served for the job, the program and the weights have to be there.
 
     Args:
         config: the configuration of the rewards.
         environ: environment variables with the keys; None takes those of the process.
         connect: False checks names only.
+        here: whether judges are served on this machine, which has to have their program and GPUs.
     """
     compile_plan(config)
     if not connect:
         return
     credentials(config, environ)
+    check_servers(config, here=here)
     for name, judge in config.judges.items():
         for index, endpoint in enumerate(judge.endpoints):
+            if endpoint.serve is not None or endpoint.is_verls:
+                continue
             proxy = proxy_for(endpoint, config.traffic.proxy)
             problem = unreachable(proxy or endpoint.base_url)
             if problem:
@@ -126,6 +140,21 @@ def check_reward(
                     ("judges", name, "endpoints", index, "base_url"),
                     f"{shown_url(endpoint.base_url)} cannot be reached{through}: {problem}",
                 )
+
+
+def _check_gpus(recipe: Recipe) -> None:
+    """Raise a ConfigError where this machine has too few GPUs for the training and its judges."""
+    wanted, resources = gpus_of(recipe.reward), recipe.resources
+    if not wanted or resources.device == "cpu":
+        return
+    training = resources.devices + (resources.rollout_devices or int(recipe.trainer.is_separate))
+    there = len(visible_gpus())
+    if wanted + training > there:
+        recipe.source.fail(
+            ("resources", "devices"),
+            f"is {resources.devices}: the training needs {training} GPUs and its served judges "
+            f"{wanted}, and this machine has {there}",
+        )
 
 
 def unreachable(url: str) -> str | None:

@@ -122,7 +122,7 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
             settle_s=settle_s,
             on_batch=(lambda _name, _counts: None) if quiet else _tell,
         )
-        return _score_growing(folder, as_json=as_json)
+        return _score_growing(folder, record=record, as_json=as_json)
     target = out or _default_target(file, split)
     refuse_json_beside(target, as_json=as_json)
     loaded = load_config(config)
@@ -155,10 +155,10 @@ def score(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     return SOME_ABSTAINED if counts.abstained else 0
 
 
-def _score_growing(folder: FolderWatch, *, as_json: bool) -> int:
+def _score_growing(folder: FolderWatch, *, record: Path | None, as_json: bool) -> int:
     """Score the files of a folder until a signal or the limit; the exit code."""
     collect_rarely()
-    with closing(Rewards(folder.config)) as rewards:
+    with closing(Rewards(folder.config, record=record)) as rewards:
         folder.run(rewards, folder.config.traffic.timeout_s)
         stats = rewards.stats()
     if as_json:

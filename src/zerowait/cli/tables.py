@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
+from typing import Final
+
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -13,6 +17,17 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     ('1 row', '0 rows', '2 entries')
     """
     return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def printable(text: str) -> str:
+    r"""The text without characters that move a terminal's cursor or turn its direction.
+
+    >>> print(printable("\x1b[2J gone"))
+    \x1b[2J gone
+    """
+    return _CONTROL.sub(
+        lambda found: found[0].encode("unicode_escape").decode(), text.replace("\t", "    ")
+    )
 
 
 def show(rows: Sequence[Sequence[str]]) -> None:

@@ -18,8 +18,9 @@ from zerowait.cli.preflight import check_recipe
 from zerowait.engine import Progress, Stats
 from zerowait.engine.progress import failures_text
 from zerowait.errors import ConfigError, MissingExtraError, ZerowaitError, did_you_mean
-from zerowait.hub import read_stats
+from zerowait.loggers import check_installed
 from zerowait.observe.report import run_stats
+from zerowait.record import read_stats
 from zerowait.record.resume import archive_record, rewind_record
 from zerowait.verl.launch.command import (
     compose_arguments,
@@ -65,6 +66,9 @@ def train(
     extra = dict(parse_override(text) for text in overrides or [])
     loaded = load_recipe(recipe, output=output, seed=seed)
     _needs_verl()
+    check_installed(
+        {"otel"} & set(loaded.reward.log_to.wanted)
+    )  # the rest is left to verl's loggers
     refuse_ineffective_overrides(loaded, extra)
     workers = check_configuration(loaded, extra)
     check_recipe(loaded, extra, connect=not only_print)

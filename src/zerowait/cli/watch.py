@@ -320,9 +320,16 @@ class FolderWatch:
 
     def _write_finished(self) -> None:
         for name, batch in list(self._running.items()):
-            if batch.rewards.done():
+            if not batch.rewards.done():
+                continue
+            try:
                 self._write(batch, batch.rewards.result())
-                del self._running[name]
+            except OSError as error:
+                raise DataError(
+                    f"{self.out / name} cannot be written: {error.strerror}; make room and run "
+                    "the same command again"
+                ) from None
+            del self._running[name]
 
     def _write(self, batch: Batch, rewards: list[Reward]) -> None:
         """Append a batch's rows to the output, then keep how far the file has been read."""

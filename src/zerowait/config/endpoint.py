@@ -13,12 +13,19 @@ import msgspec
 from zerowait.attribution import ReplyEnding, ending_of
 from zerowait.config.checks import positive
 from zerowait.config.obfuscated_pickle import obfuscated
+from zerowait.config.serve import ServeSettings
 from zerowait.config.urls import check_proxy, check_url, shown_url
 
 Api: TypeAlias = Literal["chat", "completions", "responses", "classify", "pooling", "score"]
 
 REWARD_APIS: Final = ("classify", "pooling", "score")
 """Those of vLLM that answer a conversation with a number."""
+
+VERL: Final = "verl"
+"""The ``base_url`` of the reward-model servers that verl itself starts."""
+
+VERL_HOST: Final = "reward-model.verl"
+"""The name that stands for their router in URLs."""
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -33,14 +40,21 @@ _PATHS: Final[dict[Api, str]] = {
 }
 
 
+class _NotGiven(str):
+    """The empty text of a key that is not there, which is not the same as an empty one."""
+
+    __slots__ = ()
+
+
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One address at which a judge answers.
 
     Args:
         base_url: a base such as ``http://127.0.0.1:8001/v1``, or a full URL that ends with
             ``/chat/completions`` or ``/responses``; a reward model's with ``/classify``,
-            ``/pooling`` or ``/score``.
-        model: the name sent as ``model``.
+            ``/pooling`` or ``/score``; ``verl`` for the reward model that verl serves.
+        model: the name sent as ``model``; with `serve` by default its ``model``.
+        serve: servers that zerowait starts itself, in place of `base_url`.
         api: ``chat``, ``completions``, ``responses``, ``classify``, ``pooling`` or ``score``;
             default: what the URL ends with, else ``chat``. ``completions`` (a base model's: the
             prompt is one text without chat template) is never the default.
@@ -56,8 +70,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             endpoints count for all of them.
     """
 
-    base_url: str
-    model: str
+    base_url: str = msgspec.field(default_factory=_NotGiven)
+    model: str = msgspec.field(default_factory=_NotGiven)
+    serve: ServeSettings | None = None
     api: Api | None = None
     api_key_env: str | None = None
     api_key: str | None = None
@@ -69,6 +84,11 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     proxy: str | None = None
 
     def __post_init__(self) -> None:
+        self._name_its_servers()
+        for key in ("base_url", "model"):
+            if type(getattr(self, key)) is _NotGiven:
+                # in the words of msgspec for a field that has no default
+                raise ValueError(f"Object missing required field `{key}`")
         check_url("base_url", self.base_url)
         if not self.model.strip():
             raise ValueError("model must be the name that the endpoint knows, not nothing")
@@ -101,6 +121,36 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __reduce__(self) -> tuple[Any, ...]:  # nor through a pickle that is shown as text
         return obfuscated(_endpoint, msgspec.structs.asdict(self))
+
+    def _name_its_servers(self) -> None:
+        """Set the URL that stands for servers whose address is known only when they run."""
+        if self.serve is None and self.base_url != VERL:
+            return
+        host = VERL_HOST if self.serve is None else self.serve.host(0)
+        base = f"http://{host}" if self.api in REWARD_APIS else f"http://{host}/v1"
+        if self.serve is not None:
+            if self.base_url not in ("", base):
+                raise ValueError("base_url does not go with serve, whose servers have their own")
+            if not self.model:
+                msgspec.structs.force_setattr(self, "model", self.serve.model)
+        msgspec.structs.force_setattr(self, "base_url", base)
+        msgspec.structs.force_setattr(self, "proxy", "off")
+
+    @property
+    def is_verls(self) -> bool:
+        """Whether verl starts the servers of this endpoint."""
+        return urlsplit(self.base_url).hostname == VERL_HOST
+
+    @property
+    def replicas(self) -> list[Endpoint]:
+        """This endpoint, or one for each of the servers that are started for it."""
+        if self.serve is None:
+            return [self]
+        first, replace = self.serve.host(0), msgspec.structs.replace
+        return [
+            replace(self, serve=None, base_url=self.base_url.replace(first, self.serve.host(index)))
+            for index in range(self.serve.replicas)
+        ]
 
     @property
     def speaks(self) -> Api:

@@ -3,6 +3,7 @@
 from zerowait.engine.combine import combine, metrics_of, policy_for, settle_groups
 from zerowait.engine.engine import Engine
 from zerowait.engine.groups.shapes import Tokenizer
+from zerowait.engine.judging.recorded_replies import AnsweredBy, RecordedReplies, RecordedReply
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.monitor.failure_reasons import failure_reason
 from zerowait.engine.monitor.give_up import JudgementCounts
@@ -16,6 +17,7 @@ from zerowait.engine.rewards import Rewards, open  # noqa: A004 - users write ze
 __all__ = [
     "ALARMS",
     "AnchorStats",
+    "AnsweredBy",
     "Engine",
     "ForwardedRequest",
     "JudgeStats",
@@ -24,6 +26,8 @@ __all__ = [
     "Partition",
     "Portal",
     "Progress",
+    "RecordedReplies",
+    "RecordedReply",
     "Rewards",
     "Stats",
     "StepRow",

@@ -38,6 +38,7 @@ from zerowait.engine.judge_factory import JudgeDependencies, JudgeFactory
 from zerowait.engine.judging.anchors import AnchorWatch
 from zerowait.engine.judging.cached_judge import JobContext
 from zerowait.engine.judging.plan import check_row_rubrics
+from zerowait.engine.judging.recorded_replies import RecordedReplies
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner
 from zerowait.engine.monitor.give_up import GiveUpCheck
@@ -51,6 +52,12 @@ from zerowait.engine.plan import compile_plan
 from zerowait.engine.pool.scorer_pool import ScorerPool
 from zerowait.engine.sandbox.remote import RemoteSandbox
 from zerowait.engine.sandbox.scoring import CodeScoring
+from zerowait.engine.serving.servers import (
+    JudgeServers,
+    LocalServers,
+    ServedTransport,
+    needs_servers,
+)
 from zerowait.engine.together import first_of, group_by_group, run_all
 from zerowait.engine.turns import with_turns
 from zerowait.errors import ClosedError, PortalMisuseError
@@ -92,6 +99,10 @@ class Engine:
         transport: sends requests; `HttpTransport` when None.
         environ: holds the variables of ``api_key_env``; None: the process's environment.
         partition: this engine's place among several that share a job's limits; None: it is alone.
+        replay: the judgements of a run that is replayed, from which the judges are answered;
+            None: they are asked.
+        servers: starts the judges that are served for the job; None: on this machine, and opening
+            the engine waits until they answer.
         recorder: called with the events that a record keeps, like `listener`; judgements then name
             the samples of `SAMPLE_UIDS`, and what their failed attempts brought.
 
@@ -108,6 +119,8 @@ class Engine:
         transport: Transport | None = None,
         environ: Mapping[str, str] | None = None,
         partition: Partition | None = None,
+        replay: RecordedReplies | None = None,
+        servers: Callable[[RewardConfig], JudgeServers] | None = None,
         recorder: Listener | None = None,
     ) -> None:
         try:
@@ -118,10 +131,13 @@ class Engine:
         self._keys = credentials(self.config, environ)
         self._sandbox_keys = sandbox_keys(self.config, self.plan.sandboxes, environ)
         self._given_transport = transport
+        self._new_servers = servers or LocalServers
+        self._servers: JudgeServers | None = None
         self._user_listener = listener
         self._recorder = recorder
         self._stats = StatsCollector()
         self._partition = partition
+        self._replay = replay
         self._shard = Shard() if partition is None else partition.shard
         self.give_up = GiveUpCheck(self.config.traffic.give_up_after)
         self.endpoint_states = EndpointStates(
@@ -174,6 +190,10 @@ class Engine:
                 stack.push_async_callback(self._budgets.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
+                if needs_servers(self.config):
+                    servers = self._new_servers(self.config)
+                    self._servers = await stack.enter_async_context(servers)
+                    transport = ServedTransport(transport, servers)
                 store = await open_store(self.config.cache, self._shard, listener=self._tell)
                 stack.push_async_callback(store.aclose)
                 sandboxes = self._remote_sandboxes(transport, store)
@@ -184,6 +204,7 @@ class Engine:
                     store=store,
                     listener=self._tell,
                     partition=self._partition,
+                    replay=self._replay,
                     is_recorded=self._recorder is not None,
                 )
                 dependencies = JudgeDependencies(
@@ -192,6 +213,7 @@ class Engine:
                     endpoint_states=self.endpoint_states,
                     budgets=self._budgets,
                     shared=shared,
+                    servers=self._servers,
                 )
                 factory = JudgeFactory(self.config, self.plan.judges, dependencies)
                 self._judge_factory = factory
@@ -288,6 +310,15 @@ class Engine:
             await self._flights.aclose(drain_s)
         finally:
             await stack.aclose()
+
+    async def servers_ready(self) -> None:
+        """Wait until the judges that are served for the job have answered once.
+
+        Raises:
+            ConfigError: one cannot be started; the end of its log is in the message.
+        """
+        if self._servers is not None:
+            await self._servers.wait_ready()
 
     async def score(self, sample: Sample) -> Reward:
         """The reward of one sample.

@@ -21,9 +21,11 @@ from zerowait.engine.budget import Budgets, in_training
 from zerowait.engine.groups.comparer import Comparer, GroupComparer, ReferenceRunner
 from zerowait.engine.judging.cached_judge import CachedJudge, JobContext
 from zerowait.engine.judging.plan import JudgePlan
+from zerowait.engine.judging.recorded_judge import RecordedJudge
 from zerowait.engine.judging.result import JudgementResult
 from zerowait.engine.judging.runner import JudgeRunner, PanelRunner, SingleJudgeRunner
 from zerowait.engine.partition import ForwardedRequest
+from zerowait.engine.serving.servers import JudgeServers
 from zerowait.judge import body_for_api, decode_reply
 from zerowait.types import Outcome, Sample
 
@@ -37,6 +39,7 @@ class JudgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
         endpoint_states: limiter, quota and circuit breaker of each endpoint.
         budgets: what requests are paid from.
         shared: calls in flight, cache, listener and partition.
+        servers: of judges that are served for the job; None: there are none.
     """
 
     keys: Mapping[str, Sequence[Secret | None]]
@@ -44,6 +47,7 @@ class JudgeDependencies(msgspec.Struct, frozen=True, kw_only=True):
     endpoint_states: EndpointStates
     budgets: Budgets
     shared: JobContext
+    servers: JudgeServers | None = None
 
 
 class JudgeFactory:
@@ -83,19 +87,23 @@ class JudgeFactory:
 
     async def answer(self, ask: ForwardedRequest) -> tuple[JudgementResult, bool]:
         """The result that another engine asked for; see `CachedJudge.answer`."""
+        if self._dependencies.servers is not None:
+            await self._dependencies.servers.wait_ready()
         judges = self._validation if ask.apart else self._training
         return await judges[ask.judge].answer(ask)
 
     def _cached(self, name: str, ledger: Ledger) -> CachedJudge:
         judge = self._config.judges[name]
         meter = CostMeter(name, self._config.prices)
-        cached = CachedJudge(
+        shared = self._dependencies.shared
+        make = CachedJudge if shared.replay is None else RecordedJudge
+        cached = make(
             judge,
             self._plan.rubrics[name],
             client=self._client(name, ledger, meter),
             meter=meter,
             ledger=ledger,
-            shared=self._dependencies.shared,
+            shared=shared,
         )
         cached.set_questions(self._plan.procedures[name].questions)
         return cached
@@ -103,6 +111,16 @@ class JudgeFactory:
     def _client(self, name: str, ledger: Ledger, meter: CostMeter) -> JudgeClient:
         """The client of the judge `name` at the expense of one budget."""
         judge, listener = self._config.judges[name], self._dependencies.shared.listener
+        endpoints, keys = judge.endpoints, self._dependencies.keys[name]
+        if self._is_served(name):
+            copies = [
+                (each, key)
+                for one, key in zip(endpoints, keys, strict=True)
+                for each in one.replicas
+            ]
+            endpoints, keys = [each for each, _ in copies], [key for _, key in copies]
+            for endpoint in endpoints:  # one that is restarted is waited for, whenever it died
+                self._dependencies.endpoint_states.of(endpoint).breaker.has_answered = True
         decode = partial(decode_reply, endings=judge.endings)
         transport = self._dependencies.transport
         if self._config.prices:
@@ -110,8 +128,8 @@ class JudgeFactory:
                 transport, meter, decode=decode, ledger=ledger, listener=listener
             )
         return JudgeClient(
-            endpoints=judge.endpoints,
-            keys=self._dependencies.keys[name],
+            endpoints=endpoints,
+            keys=keys,
             traffic=self._config.traffic,
             transport=transport,
             endpoint_states=self._dependencies.endpoint_states,
@@ -121,12 +139,16 @@ class JudgeFactory:
             listener=listener,
         )
 
+    def _is_served(self, name: str) -> bool:
+        endpoints = self._config.judges[name].endpoints
+        return any(each.serve is not None or each.is_verls for each in endpoints)
+
     def _runners(
         self, cached: Mapping[str, CachedJudge]
-    ) -> tuple[dict[str, JudgeRunner], dict[str, Comparer]]:
+    ) -> tuple[dict[str, JudgeRunner], dict[str, GroupComparer]]:
         """The runners and comparers that ask these judges."""
         judges: dict[str, JudgeRunner] = {}
-        comparers: dict[str, Comparer] = {}
+        comparers: dict[str, GroupComparer] = {}
         listener = self._dependencies.shared.listener
         for name, procedure in self._plan.procedures.items():
             if procedure.comparison is None:
@@ -137,9 +159,40 @@ class JudgeFactory:
                 comparers[name] = comparer
             else:
                 judges[name] = ReferenceRunner(comparer)
+        if (servers := self._dependencies.servers) is not None:
+            for name in filter(self._is_served, [*judges]):
+                judges[name] = _ServedJudge(judges[name], servers)
+            for name in filter(self._is_served, [*comparers]):
+                comparers[name] = _ServedComparer(comparers[name], servers)
         known = {name: bounds for name, bounds in self._plan.bounds.items() if bounds is not None}
         panels = self._config.panels
         return judges | {n: PanelRunner(p, judges, known) for n, p in panels.items()}, comparers
+
+
+class _ServedJudge:
+    """One judge whose servers are started for the job: it is asked once they have answered."""
+
+    def __init__(self, judge: JudgeRunner, servers: JudgeServers) -> None:
+        self._judge, self._servers = judge, servers
+
+    async def judge(self, sample: Sample, *, component: str = "") -> Outcome:
+        await self._servers.wait_ready()
+        return await self._judge.judge(sample, component=component)
+
+
+class _ServedComparer:
+    """The same for a judge that compares responses."""
+
+    def __init__(self, comparer: GroupComparer, servers: JudgeServers) -> None:
+        self._comparer, self._servers = comparer, servers
+
+    @property
+    def quorum(self) -> float:
+        return self._comparer.quorum
+
+    async def compare(self, samples: Sequence[Sample], *, component: str) -> list[Outcome]:
+        await self._servers.wait_ready()
+        return await self._comparer.compare(samples, component=component)
 
 
 class _BudgetedJudge:

@@ -7,6 +7,7 @@ import concurrent.futures
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn, Self
@@ -19,6 +20,7 @@ from zerowait.engine.monitor.stats import Stats
 from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.progress import Progress, closing_text
 from zerowait.engine.recorded import RecordedEngine
+from zerowait.engine.serving.servers import LOGS, LocalServers
 from zerowait.events import Listener, ignore_event
 from zerowait.record import RunRecord
 from zerowait.types import Reward, Sample, check_sample, samples_in
@@ -43,9 +45,18 @@ class Rewards:
         finally:
             del config  # a mapping may hold a key, and a traceback may show local variables
         self._record: RunRecord | None = None
+        servers: Callable[[RewardConfig], LocalServers] | None = None
         if record is not None:
-            self._record = RunRecord(Path(record).expanduser(), loaded.record, stats=self.stats)
-        self._engine = Engine(loaded, tokenizer=tokenizer, listener=listener, recorder=self._record)
+            folder = Path(record).expanduser()
+            self._record = RunRecord(folder, loaded.record, stats=self.stats, config=loaded)
+            servers = partial(LocalServers, folder=folder / LOGS)
+        self._engine = Engine(
+            loaded,
+            tokenizer=tokenizer,
+            listener=listener,
+            servers=servers,
+            recorder=self._record,
+        )
         self._recorded = RecordedEngine(self._engine, self._record)
         self._portal = Portal()
         self._closing = threading.Lock()

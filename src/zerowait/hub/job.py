@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -24,6 +25,7 @@ from zerowait.engine import (
 )
 from zerowait.engine.final_rewards import FinalRewards, stream_final
 from zerowait.engine.recorded import RecordedEngine
+from zerowait.engine.serving.servers import LOGS, JudgeServers, LocalServers
 from zerowait.events import Event, HealthAlarm, JudgementSettled
 from zerowait.hub.shard_stats import merged_stats
 from zerowait.hub.slots import ShardLoad
@@ -69,6 +71,7 @@ class JobHub:
         record: the folder of the run's record; None keeps none.
         partition: which judgements this hub owns, where it is one shard of several.
         other_shards: the latest statistics of the other shards, which the first one records.
+        servers: see `Engine`; None: on this machine, with their logs in the folder of the record.
     """
 
     def __init__(
@@ -78,19 +81,26 @@ class JobHub:
         record: Path | None = None,
         partition: Partition | None = None,
         other_shards: Callable[[], Sequence[Stats]] = list,
+        servers: Callable[[RewardConfig], JudgeServers] | None = None,
     ) -> None:
         try:
             loaded = load_config(config)
         finally:
             del config  # a mapping may hold a key, and a traceback may show local variables
+        if servers is None and record is not None:
+            servers = partial(LocalServers, folder=record / LOGS)
         self._other_shards = other_shards
         self._record: RunRecord | None = None
         if record is not None:
             counts = partition is None or partition.shard.index == 0
             stats = self._job_stats if counts else None
-            self._record = RunRecord(record, loaded.record, stats=stats)
+            self._record = RunRecord(record, loaded.record, stats=stats, config=loaded)
         self._engine = Engine(
-            loaded, listener=_LogListener(), partition=partition, recorder=self._record
+            loaded,
+            listener=_LogListener(),
+            partition=partition,
+            servers=servers,
+            recorder=self._record,
         )
         self._recorded = RecordedEngine(self._engine, self._record)
         group_deadline_s = self._engine.config.traffic.group_deadline_s
@@ -123,6 +133,10 @@ class JobHub:
             await self._tickets.aclose()
             if self._record is not None:
                 self._record.close()
+
+    async def servers_ready(self) -> None:
+        """See `Engine.servers_ready`."""
+        await self._engine.servers_ready()
 
     async def reward(self, sample: Sample) -> Streamed:
         """The sample's reward and a number to train on, recorded before they are returned.

@@ -13,6 +13,7 @@ from zerowait.judge.parsing.structured import StructuredVerdict
 from zerowait.judge.parsing.verdict import parse, reply_format, to_unit, to_unit_range
 from zerowait.judge.pooling import measure, panel_outcome, pooled, votes_outcome
 from zerowait.judge.procedure import JudgeQuestion, Procedure, check_majority, procedure_for
+from zerowait.judge.recorded_request import RequestPattern, decoded_request
 from zerowait.judge.reply import (
     ServedModel,
     decode_reply,
@@ -52,6 +53,7 @@ __all__ = [
     "ModelChangeDetector",
     "Procedure",
     "Rank",
+    "RequestPattern",
     "RowCriterion",
     "Rubric",
     "SampleTexts",
@@ -64,6 +66,7 @@ __all__ = [
     "check_judge",
     "check_majority",
     "decode_reply",
+    "decoded_request",
     "extra_text",
     "is_strict",
     "lineup",

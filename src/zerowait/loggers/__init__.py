@@ -2,6 +2,6 @@
 
 from zerowait.loggers.background import BackgroundLogger, MetricLogger
 from zerowait.loggers.run_config import shown_config
-from zerowait.loggers.table import TRACKERS, logger_of
+from zerowait.loggers.table import check_installed, logger_of
 
-__all__ = ["TRACKERS", "BackgroundLogger", "MetricLogger", "logger_of", "shown_config"]
+__all__ = ["BackgroundLogger", "MetricLogger", "check_installed", "logger_of", "shown_config"]

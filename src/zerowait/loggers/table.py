@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from importlib.util import find_spec
 from typing import Final
 
@@ -22,9 +23,6 @@ from zerowait.loggers.run_config import shown_config
 from zerowait.loggers.tensorboard import TensorboardLogger
 from zerowait.loggers.trackio import TrackioLogger
 from zerowait.loggers.wandb import WandbLogger
-
-TRACKERS: Final = ("wandb", "tensorboard", "mlflow", "trackio")
-"""Those that keep runs with curves over steps."""
 
 _PACKAGES: Final = {
     "wandb": ("wandb",),
@@ -48,8 +46,7 @@ def logger_of(name: str, config: RewardConfig) -> MetricLogger:
     Raises:
         MissingExtraError: its package is not installed.
     """
-    if not all(map(_is_installed, _PACKAGES[name])):
-        raise MissingExtraError(f"log_to: {name}", extra=name)
+    check_installed([name])
     shown = shown_config(config)
     match config.log_to.wanted[name]:
         case WandbLog() as settings:
@@ -64,6 +61,13 @@ def logger_of(name: str, config: RewardConfig) -> MetricLogger:
             return OtelLogger(settings, config.judges)
         case PrometheusLog():
             raise ValueError("prometheus is served by the engine")
+
+
+def check_installed(names: Iterable[str]) -> None:
+    """Raise a MissingExtraError where the package of one of these loggers is not installed."""
+    for name in names:
+        if not all(map(_is_installed, _PACKAGES.get(name, ()))):
+            raise MissingExtraError(f"log_to: {name}", extra=name)
 
 
 def _is_installed(package: str) -> bool:

@@ -1,5 +1,19 @@
-"""Reports on a run: its records summed up in tables and a page."""
+"""Reads a run's record for people: reports, replays, comparisons and samples."""
 
+from zerowait.observe.config_differences import config_differences
+from zerowait.observe.found_samples import (
+    FoundJudgement,
+    FoundSample,
+    SampleFilter,
+    find_samples,
+)
+from zerowait.observe.recorded_samples import (
+    RecordedRow,
+    rows_in,
+    steps_in,
+    text_name,
+)
+from zerowait.observe.replay import Replayed, replay, rows_to_replay
 from zerowait.observe.report import (
     Report,
     alarms,
@@ -9,16 +23,48 @@ from zerowait.observe.report import (
     traffic,
     write_page,
 )
+from zerowait.observe.reward_comparison import (
+    ADVANTAGE,
+    SHOWN_CHARS,
+    Disagreement,
+    RewardComparison,
+    RewardedSample,
+    ValueComparison,
+    compare,
+    joined,
+    outcome_words,
+)
 from zerowait.observe.steps import StepSummary, summarise
 
 __all__ = [
+    "ADVANTAGE",
+    "SHOWN_CHARS",
+    "Disagreement",
+    "FoundJudgement",
+    "FoundSample",
+    "RecordedRow",
+    "Replayed",
     "Report",
+    "RewardComparison",
+    "RewardedSample",
+    "SampleFilter",
     "StepSummary",
+    "ValueComparison",
     "alarms",
     "by_step",
+    "compare",
     "comparison",
+    "config_differences",
+    "find_samples",
+    "joined",
+    "outcome_words",
     "read_report",
+    "replay",
+    "rows_in",
+    "rows_to_replay",
+    "steps_in",
     "summarise",
+    "text_name",
     "traffic",
     "write_page",
 ]

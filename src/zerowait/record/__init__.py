@@ -1,12 +1,13 @@
 """The record of a run: files of JSON lines that are only appended to, and an index to query them.
 
 A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``stats.jsonl``,
-``waits.jsonl`` and ``pictures/``; see ``docs/reference/record.md``.
+``waits.jsonl``, ``reward.json`` and ``pictures/``; see ``docs/reference/record.md``.
 """
 
+from zerowait.record.configuration import CONFIGURATION, described, read_configuration
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
 from zerowait.record.export import export_table
-from zerowait.record.index import TABLES, RecordIndex, open_index, refresh
+from zerowait.record.index import INDEX, TABLES, RecordIndex, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
     JUDGEMENTS,
@@ -36,8 +37,10 @@ from zerowait.record.run import Records, RunRecord
 from zerowait.record.texts import PICTURES
 
 __all__ = [
+    "CONFIGURATION",
     "EVENTS",
     "EVENT_KINDS",
+    "INDEX",
     "JUDGEMENTS",
     "OPINIONS",
     "PICTURES",
@@ -60,8 +63,10 @@ __all__ = [
     "WaitRecord",
     "append_wait",
     "archive_record",
+    "described",
     "export_table",
     "open_index",
+    "read_configuration",
     "read_phases",
     "read_rewards",
     "read_stats",

@@ -6,7 +6,7 @@ import logging
 import re
 import threading
 import time
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -45,7 +45,7 @@ from zerowait.record.judgements import (
     JudgementLine,
     encoded_body,
 )
-from zerowait.record.lines import RotatingFile, to_builtin
+from zerowait.record.lines import RotatingFile, encoded_line, to_builtin
 from zerowait.record.room import Room
 from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
 
@@ -70,7 +70,6 @@ _MOST_KEYS: Final = 65_536
 _MOST_REPLY_BYTES: Final = 2**20
 _STEP_OF_EVENT: Final = "step"
 
-_encode_into: Final = msgspec.json.Encoder(enc_hook=to_builtin).encode_into
 _log = logging.getLogger(__name__)
 
 
@@ -81,31 +80,6 @@ class _Queued(NamedTuple):
     at: float
     step: int | None
     size_bytes: int
-
-
-class _Lines:
-    """Lines that are written at once.
-
-    Attributes:
-        encoded: each with its newline.
-        count: how many they are.
-    """
-
-    def __init__(self) -> None:
-        self.encoded = bytearray()
-        self.count = 0
-
-    def add(self, line: msgspec.Struct) -> int:
-        """Add a line; its size in bytes."""
-        size = len(self.encoded)
-        try:
-            _encode_into(line, self.encoded, size)
-        except BaseException:
-            del self.encoded[size:]
-            raise
-        self.encoded += b"\n"
-        self.count += 1
-        return len(self.encoded) - size
 
 
 class EventWriter:
@@ -208,8 +182,9 @@ class EventWriter:
 
     def _write_queued(self) -> None:
         while self._queue:
-            judgements, events = _Lines(), _Lines()
-            while self._queue and judgements.count + events.count < _LINES_AT_ONCE:
+            judgements: list[bytes] = []
+            events: list[bytes] = []
+            while self._queue and len(judgements) + len(events) < _LINES_AT_ONCE:
                 queued = self._queue.popleft()
                 self._queued_bytes -= queued.size_bytes
                 try:
@@ -222,14 +197,17 @@ class EventWriter:
         self._room.measure()
         self._tell_of_room()
 
-    def _add(self, queued: _Queued, judgements: _Lines, events: _Lines) -> None:
+    def _add(self, queued: _Queued, judgements: list[bytes], events: list[bytes]) -> None:
         event = queued.event
         if not isinstance(event, JudgementSettled):
             fields = msgspec.to_builtins(event, enc_hook=to_builtin)
             kind = EVENT_KINDS[type(event)]
-            events.add(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
+            events.append(
+                encoded_line(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
+            )
         elif not self._room.is_full:
-            self._room.add(judgements.add(self._judgement(event, queued.at)))
+            judgements.append(encoded_line(self._judgement(event, queued.at)))
+            self._room.add(len(judgements[-1]))
 
     def _judgement(self, event: JudgementSettled, at: float) -> JudgementLine:
         texts = self._texts
@@ -276,13 +254,13 @@ class EventWriter:
             reply=self._texts.written(attempt.reply),
         )
 
-    def _append(self, file: RotatingFile, lines: _Lines) -> None:
-        if not lines.count:
+    def _append(self, file: RotatingFile, lines: list[bytes]) -> None:
+        if not lines:
             return
         try:
-            file.append(lines.encoded)
+            file.append(b"\n".join([*lines, b""]))
         except OSError as error:
-            self._lost += lines.count
+            self._lost += len(lines)
             self._texts.forget()  # what these lines brought is written again
             why = f"{error.filename}: {error.strerror}"
             self._tell("disk", f"judgements are not recorded until there is room ({why})")
@@ -293,9 +271,8 @@ class EventWriter:
 
     def _append_event(self, kind: str, **fields: Any) -> None:
         """Append an event about the record itself."""
-        lines = _Lines()
-        lines.add(EventLine(at=self._wall(), kind=kind, fields=fields))
-        self._append(self._events, lines)
+        line = encoded_line(EventLine(at=self._wall(), kind=kind, fields=fields))
+        self._append(self._events, [line])
 
     def _tell_of_room(self) -> None:
         room = self._room
@@ -327,14 +304,14 @@ class EventWriter:
 class _WrittenTexts:
     """Bodies of judgements as a line holds them, where they were not written before.
 
-    It remembers the latest 65,536 keys; texts of older ones are written again.
+    It remembers up to 65,536 keys, and then begins anew: texts may be written again.
     """
 
     def __init__(self, folder: Path, settings: Recording, room: Room) -> None:
         self._folder = folder
         self._settings = settings
         self._room = room
-        self._replies: OrderedDict[str, int] = OrderedDict()  # by key: a hash of the last one
+        self._replies: dict[str, int] = {}  # by key: a hash of the last one
 
     @property
     def are_kept(self) -> bool:
@@ -343,16 +320,20 @@ class _WrittenTexts:
 
     def of(self, event: JudgementSettled) -> tuple[msgspec.Raw, msgspec.Raw]:
         """Request and reply of a judgement; each unset where it was written before."""
-        before = self._replies.get(event.key)
-        number = hash(event.reply) if event.reply else 0  # bytes keep theirs
-        if before is None and not event.request:
-            return UNSET, self.written(event.reply)
-        if number or before is None:
-            self._replies[event.key] = number
-            if len(self._replies) > _MOST_KEYS:
-                self._replies.popitem(last=False)
-        request = UNSET if before is not None else self.written(event.request, is_request=True)
-        return request, UNSET if number in (0, before) else self.written(event.reply)
+        key, reply = event.key, event.reply
+        number = hash(reply) if reply else 0  # bytes keep theirs
+        before = self._replies.get(key)
+        if before is None:
+            if not event.request:  # written in an earlier process, or so long ago
+                return UNSET, self.written(reply)
+            if len(self._replies) >= _MOST_KEYS:
+                self._replies.clear()
+            self._replies[key] = number
+            return self.written(event.request, is_request=True), self.written(reply)
+        if number in (0, before):
+            return UNSET, UNSET
+        self._replies[key] = number
+        return UNSET, self.written(reply)
 
     def written(self, body: bytes, *, is_request: bool = False) -> msgspec.Raw:
         """A body as far as the settings allow."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -83,21 +83,29 @@ CREATE TABLE events (at REAL, kind TEXT, judge TEXT, endpoint TEXT, component TE
   why TEXT, fields TEXT);
 CREATE TABLE opinions (row INTEGER, uid TEXT, up INTEGER, note TEXT, who TEXT, at REAL);
 CREATE TABLE undone (uid TEXT, step INTEGER);
+CREATE TABLE steps (split TEXT, step INTEGER, rows INTEGER, scored INTEGER, mean_value REAL,
+  mean_square REAL, min_value REAL, max_value REAL, mean_chars REAL, mean_tokens REAL,
+  groups INTEGER, equal_groups INTEGER);
+CREATE TABLE step_components (split TEXT, step INTEGER, component TEXT, outcome TEXT, kind TEXT,
+  rows INTEGER, mean_value REAL, mean_square REAL);
 """
 TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))[1:]
 """The tables of an index that hold what was recorded, in their order."""
 _INDEXES: Final = """
 CREATE INDEX IF NOT EXISTS rewards_uid ON rewards (uid);
 CREATE INDEX IF NOT EXISTS rewards_ticket ON rewards (ticket) WHERE ticket IS NOT NULL;
-CREATE INDEX IF NOT EXISTS rewards_step ON rewards (split, step, current);
-CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step);
+CREATE INDEX IF NOT EXISTS rewards_step ON rewards (split, step, current, value, response_chars,
+  response_tokens, prompt_group);
+CREATE INDEX IF NOT EXISTS rewards_group ON rewards (prompt_group, step, current, value);
 CREATE INDEX IF NOT EXISTS rewards_value ON rewards (value);
-CREATE INDEX IF NOT EXISTS components_row ON components (row);
-CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind);
-CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row);
-CREATE INDEX IF NOT EXISTS metrics_name ON metrics (name);
+CREATE INDEX IF NOT EXISTS components_row ON components (row, component, outcome, kind, value);
+CREATE INDEX IF NOT EXISTS components_kind ON components (component, kind, value, row);
+CREATE INDEX IF NOT EXISTS components_failed ON components (component, kind, why)
+  WHERE outcome = 'abstain';
+CREATE INDEX IF NOT EXISTS metrics_row ON metrics (row, name, value);
 CREATE INDEX IF NOT EXISTS judgements_key ON judgements (key);
-CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind);
+CREATE INDEX IF NOT EXISTS judgements_judge ON judgements (judge, kind, source, outcome,
+  latency_s, cost_usd);
 CREATE INDEX IF NOT EXISTS judgement_rows_uid ON judgement_rows (uid);
 CREATE INDEX IF NOT EXISTS judgement_rows_judgement ON judgement_rows (judgement);
 CREATE INDEX IF NOT EXISTS attempts_judgement ON attempts (judgement);
@@ -106,7 +114,13 @@ CREATE INDEX IF NOT EXISTS opinions_uid ON opinions (uid);
 CREATE INDEX IF NOT EXISTS undone_uid ON undone (uid);
 """
 
-_NEEDED: Final = ("rewards_ticket", "rewards_uid", "judgements_key")
+_NEEDED: Final = (
+    "rewards_ticket",
+    "rewards_uid",
+    "rewards_step",
+    "components_row",
+    "judgements_key",
+)
 """The indexes that reading the lines needs; the others are made when all lines are read."""
 
 
@@ -381,7 +395,22 @@ def _add_rewards(db: sqlite3.Connection, records: Sequence[RewardRecord]) -> Non
     _insert(db, "rewards", rows)
     _insert(db, "components", components)
     _insert(db, "metrics", metrics)
+    steps = {(each.sample.split, each.sample.step) for each in records}
+    for ticket, row in tickets:  # of rows with one ticket the last counts
+        found = db.execute(
+            "SELECT split, step FROM rewards WHERE ticket = ? AND row < ? AND current",
+            (ticket, row),
+        )
+        steps.update((split, step) for split, step in found)
     db.executemany("UPDATE rewards SET current = 0 WHERE ticket = ? AND row < ?", tickets)
+    _sum_up(db, steps)
+
+
+def _sum_up(db: sqlite3.Connection, steps: Collection[tuple[str, int | None]]) -> None:
+    """Sum these steps up again, of which rows were added."""
+    for table, query in _SUMS.items():
+        db.executemany(f"DELETE FROM {table} WHERE split = ? AND step IS ?", steps)  # noqa: S608
+        db.executemany(f"INSERT INTO {table} {query}", steps)
 
 
 def _reward_row(row: int, record: RewardRecord) -> tuple[Any, ...]:
@@ -556,6 +585,25 @@ def _add_opinions(db: sqlite3.Connection, records: Sequence[OpinionLine]) -> Non
         if each.up is not None:
             shown = (row, each.uid or None, int(each.up), each.note, each.who, each.at)
             _insert(db, "opinions", [shown])
+
+
+_SUMS: Final = {
+    "steps": """
+        SELECT split, step, sum(n), sum(scored), sum(total) / sum(scored),
+          sum(squares) / sum(scored), min(low), max(high), sum(chars) / sum(n),
+          sum(tokens) / sum(with_tokens), count(prompt_group),
+          count(prompt_group) FILTER (WHERE scored > 1 AND low = high)
+        FROM (SELECT split, step, prompt_group, count(*) AS n, count(value) AS scored,
+            total(value) AS total, total(value * value) AS squares, min(value) AS low,
+            max(value) AS high, total(response_chars) AS chars, total(response_tokens) AS tokens,
+            count(response_tokens) AS with_tokens
+          FROM rewards WHERE split = ? AND step IS ? AND current = 1 GROUP BY prompt_group)
+        GROUP BY split, step""",
+    "step_components": """
+        SELECT split, step, component, outcome, kind, count(*), avg(c.value), avg(c.value * c.value)
+        FROM rewards r JOIN components c USING (row)
+        WHERE split = ? AND step IS ? AND current = 1 GROUP BY component, outcome, kind""",
+}
 
 
 class _Reader(NamedTuple):

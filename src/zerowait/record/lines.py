@@ -39,7 +39,7 @@ class AppendOnlyFile:
         """
         self.append(b"%b\n" % line)
 
-    def append(self, lines: bytes | bytearray) -> int:
+    def append(self, lines: bytes) -> int:
         """Append whole lines, each with its newline.
 
         Returns:
@@ -86,7 +86,7 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def append(self, lines: bytes | bytearray) -> None:
+    def append(self, lines: bytes) -> None:
         """Append whole lines, each with its newline.
 
         Raises:
@@ -150,8 +150,31 @@ def read_lines(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
         raise DataError(f"{path} does not exist: nothing was recorded there") from None
 
 
+def encoded_line(record: msgspec.Struct) -> bytes:
+    """A record as JSON; halves of surrogate pairs, which no file can hold, become ``?``."""
+    try:
+        return _encode(record)
+    except UnicodeEncodeError:
+        return _encode(_writable(msgspec.to_builtins(record, enc_hook=to_builtin)))
+
+
+def _writable(value: Any) -> Any:
+    match value:
+        case str():
+            return value.encode("utf-8", "replace").decode()
+        case dict():
+            return {_writable(key): _writable(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_writable(each) for each in value]
+        case _:
+            return value
+
+
 def to_builtin(value: Any) -> Any:
     """A value of numpy as Python's own, which data sets may hold; anything else as text."""
     if hasattr(value, "tolist"):
         return value.tolist()
     return str(value)
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=to_builtin).encode

@@ -14,12 +14,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from zerowait.config import Recording
+from zerowait.config import Recording, RewardConfig
 from zerowait.errors import ConfigError, DataError
 from zerowait.events import Event
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
+from zerowait.record.configuration import keep_configuration
 from zerowait.record.event_writer import EventWriter
-from zerowait.record.lines import AppendOnlyFile, to_builtin
+from zerowait.record.lines import AppendOnlyFile, encoded_line
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
 from zerowait.record.room import Room
 from zerowait.record.texts import (
@@ -71,7 +72,6 @@ class Records:
                 why = f"{error.filename} cannot be written to ({error.strerror})"
                 raise ConfigError(f"the record {folder}: {why}: name another folder") from None
             stack.pop_all()
-        self._encode = msgspec.json.Encoder(enc_hook=to_builtin).encode
         self._hub = hub or uuid.uuid4().hex
         self._texts = texts
         self._room = room
@@ -97,7 +97,7 @@ class Records:
             )
         elif has_parts(record.sample.prompt) and holds_pictures(record.sample.prompt):
             record = msgspec.structs.replace(record, sample=self._with_files(record.sample))
-        line = self._encode(record)
+        line = encoded_line(record)
         self._rewards.write(line)
         if self._room is not None:
             self._room.add(len(line))
@@ -157,7 +157,7 @@ class Records:
         if self._texts != "keep":
             counted["reasons"] = reasons_without_words(counted.get("reasons", {}))
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
-        self._stats.write(self._encode(row))
+        self._stats.write(encoded_line(row))
         return True
 
     def close(self) -> None:
@@ -186,6 +186,7 @@ class RunRecord:
         folder: of the record.
         settings: what is recorded.
         stats: gives the run's counters; None where another process records them.
+        config: of the rewards, of which ``reward.json`` keeps what they are made of.
     """
 
     def __init__(
@@ -194,8 +195,10 @@ class RunRecord:
         settings: Recording = Recording(),  # noqa: B008 - frozen
         *,
         stats: Callable[[], msgspec.Struct] | None = None,
+        config: RewardConfig | None = None,
     ) -> None:
         self.folder = folder
+        self._config = config
         self._hub = uuid.uuid4().hex
         self._numbers = count(1)
         self._stats = stats
@@ -221,6 +224,8 @@ class RunRecord:
             )
             stack.callback(self._records.close)
             try:
+                if self._config is not None:
+                    keep_configuration(self.folder, self._config)
                 self._events.open()
             except OSError as error:
                 why = f"{error.filename} cannot be written to ({error.strerror})"

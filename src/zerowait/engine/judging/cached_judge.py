@@ -41,6 +41,7 @@ from zerowait.client import (
 )
 from zerowait.completion import Completion
 from zerowait.config import Judge
+from zerowait.engine.judging.recorded_replies import RecordedReplies
 from zerowait.engine.judging.result import JudgementResult, Read
 from zerowait.engine.judging.timeout_check import FEWEST_TOKENS, TimeoutCheck
 from zerowait.engine.partition import ForwardedRequest, Partition
@@ -171,6 +172,15 @@ class ReplyCache:
             return None
         return None if entry is None else self.verdict(entry, read)
 
+    async def find(self, key: str, read: Read) -> JudgementResult | None:
+        """The stored reply's verdict, or None; unlike `claim` for a caller that will not ask."""
+        try:
+            entry = await self._store.get(key)
+        except StoreError as error:
+            self._report(error)
+            return None
+        return None if entry is None else self.verdict(entry, read)
+
     def verdict(self, entry: Entry, read: Read) -> JudgementResult | None:
         """The verdict in a stored reply, or None where it has none (any more)."""
         outcome = self._read_again(read, entry.reply)
@@ -242,6 +252,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
         store: the cache.
         listener: receives every event.
         partition: this engine's place among several; None: it is alone.
+        replay: the judgements of a run that is replayed; None: judges are asked.
         is_recorded: whether a record is kept, for which failed attempts are collected.
     """
 
@@ -249,6 +260,7 @@ class JobContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     listener: Listener
     partition: Partition | None = None
+    replay: RecordedReplies | None = None
     is_recorded: bool = False
 
 

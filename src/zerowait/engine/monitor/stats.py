@@ -239,19 +239,16 @@ class StatsCollector:
 
     def judge_counts(self) -> JudgeCounts:
         """The counts of which a step's metrics are differences; cheap enough for each reward."""
-        sources: Counter[str] = Counter()
+        asked = cached = joined = 0
         usd = 0.0
         for judge in self._judges.values():
-            sources.update(judge.sources)
+            sources = judge.sources
+            asked += sources["asked"]
+            cached += sources["cache"]
+            joined += sources["joined"]
             usd += judge.spent_usd
-        return JudgeCounts(
-            asked=sources["asked"],
-            cached=sources["cache"],
-            joined=sources["joined"],
-            retries=self._events[RequestRetried],
-            hedges=self._events[RequestHedged],
-            spent_usd=usd,
-        )
+        retries, hedges = self._events[RequestRetried], self._events[RequestHedged]
+        return JudgeCounts(asked, cached, joined, retries, hedges, usd)
 
     def snapshot(self, endpoint_states: EndpointStates) -> Stats:
         """The counts so far, with the state of `endpoint_states` now."""

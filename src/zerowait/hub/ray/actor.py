@@ -15,9 +15,11 @@ from zerowait.cache import Shard
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import ForwardedRequest, JudgementCounts, JudgementResult, Partition, Stats
 from zerowait.engine.collector import collect_rarely
+from zerowait.engine.serving.servers import JudgeServers
 from zerowait.errors import ClosedError, ConfigError, HubLostError
 from zerowait.hub.job import JobHub
 from zerowait.hub.ray.metrics import publish_for_ever
+from zerowait.hub.ray.servers import RayServers
 from zerowait.hub.rpc import (
     HEARTBEAT_S,
     CallResult,
@@ -31,6 +33,7 @@ from zerowait.hub.streaming import Streamed
 from zerowait.hub.tickets import Deposit, Redemption
 from zerowait.types import Abstain, FailureKind, Reward, Sample
 
+_SERVERS_POLL_S: Final = 10.0
 SESSION_TIMEOUT_S: Final = 300.0
 """The hub cancels the calls of a worker that was silent for so long."""
 
@@ -98,6 +101,8 @@ class HubActor:
         index: of the shard that this actor holds; the first one divides the slots among all.
         client_of: makes the client of the shard at an index; needed with several shards.
         host: the address at which sessions may connect; None: by calls of these methods only.
+        servers: starts the judges that are served for the job, and takes the record's folder; None:
+            as child processes.
     """
 
     def __init__(
@@ -108,7 +113,9 @@ class HubActor:
         client_of: Callable[[int], Peer] | None = None,
         *,
         host: str | None = None,
+        servers: Callable[[RewardConfig, Path | None], JudgeServers] | None = None,
     ) -> None:
+        self._servers = servers
         self._config = config
         self._record = None if record is None else Path(record)
         self._index = index
@@ -145,6 +152,20 @@ class HubActor:
                 "now: close the hub first"
             )
         return self._shards
+
+    async def servers_ready(self) -> bool:
+        """Whether the judges that are served for the job have answered; waits for 10 s at most.
+
+        Raises:
+            ConfigError: one cannot be started.
+        """
+        hub = await self._open()
+        try:
+            async with asyncio.timeout(_SERVERS_POLL_S):
+                await hub.servers_ready()
+        except TimeoutError:
+            return False
+        return True
 
     async def open_session(
         self, config: str, session: str, shards: int | None = None, previous: str = ""
@@ -237,17 +258,21 @@ class HubActor:
             _log.info("log_to %s: %s", ", ".join(others.wanted), _NOT_HERE)
             config = msgspec.structs.replace(config, log_to=config.log_to.without(*others.wanted))
         self._shards = count = config.hub.shards
+        new_servers, record = self._servers, self._record
+        servers = None if new_servers is None else lambda given: new_servers(given, record)
         if count == 1 or self._client_of is None:
-            return await JobHub(config, record=self._record).__aenter__()
+            return await JobHub(config, record=record, servers=servers).__aenter__()
         peers = Peers(self._client_of, Shard(self._index, count))
         if self._index:
-            return await JobHub(config, record=self._record, partition=peers.partition).__aenter__()
+            hub = JobHub(config, record=record, partition=peers.partition, servers=servers)
+            return await hub.__aenter__()
         balancer = SlotBalancer(config.traffic.slots, count)
         hub = JobHub(
             config,
-            record=self._record,
+            record=record,
             partition=peers.partition,
             other_shards=balancer.other_shards,
+            servers=servers,
         )
         await hub.__aenter__()
         members = [hub, *(peers[index] for index in range(1, count))]
@@ -266,7 +291,7 @@ class RayHubActor(HubActor):
         # connections are not encrypted, so there are none where Ray's own messages are
         uses_tls = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
         host = None if uses_tls else ray.util.get_node_ip_address()
-        super().__init__(*arguments, host=host)
+        super().__init__(*arguments, host=host, servers=RayServers)
         self._publishing: asyncio.Task[None] | None = None
 
     async def aclose(self, drain_s: float) -> None:

@@ -79,14 +79,18 @@ class RayHub:
         self._round_robin = itertools.count()
 
     async def ready(self) -> None:
-        """Wait until the hub is open.
+        """Wait until the hub is open, and the judges that are served for the job have answered.
 
         Raises:
-            ConfigError: its configuration is wrong, or another than this handle's.
+            ConfigError: its configuration is wrong, or another than this handle's, or a judge's
+                server does not start.
             HubLostError: it was gone for longer than `patience_s`.
         """
-        for shard in await self._all_shards():
+        shards = await self._all_shards()
+        for shard in shards:
             await shard.call("ready", self._address.config, shard.shards)
+        while not await shards[0].call("servers_ready"):
+            pass
 
     async def reward(self, sample: Sample) -> Streamed:
         """See `JobHub.reward`.

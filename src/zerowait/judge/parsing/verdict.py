@@ -101,8 +101,8 @@ def read_asked_form(answer: str, rule: VerdictRule) -> Score | None:
     7.0
     """
     reasons, _, line = answer.strip().rpartition("\n")
-    label, _, said = line.rpartition(": ")
-    if label != ("Score" if rule.choice is None else "Verdict") and (label or reasons):
+    label, colon, said = line.rpartition(": ")
+    if label != ("Score" if rule.choice is None else "Verdict") and (colon or reasons):
         return None
     if reasons and ("{" in reasons or not ends_a_sentence(reasons)):
         return None

@@ -21,6 +21,7 @@ from zerowait.verl.launch.recipe import Recipe
 from zerowait.verl.launch.steps import steps_of
 from zerowait.verl.launch.trainer_process import ROLLOUTS, VALIDATION
 from zerowait.verl.launch.training_setup import TrainingSetup
+from zerowait.verl.rewards.verl_judge import OVERRIDES, asks_verls_model
 from zerowait.verl.rows import MANAGER
 
 
@@ -213,7 +214,7 @@ def refuse_ineffective_overrides(recipe: Recipe, extra: Mapping[str, str]) -> No
         given = read(value) if isinstance(value, str) else value
         if isinstance(given, float) and math.isnan(given):
             raise ConfigError(f"verl's configuration: {key} must be a number, not {value}")
-    findings = examine({**recipe.verl, **extra})
+    findings = examine({**_verls_model(recipe), **recipe.verl, **extra})
     if findings:
         raise ConfigError("; ".join(str(finding) for finding in findings))
 
@@ -254,9 +255,15 @@ def _reward(recipe: Recipe) -> dict[str, object]:
         "trainer.v1.trainer_mode": trainer.mode,
         **(tickets if trainer.gives_tickets else {}),
         **(sampled if trainer.stops_sampling else {}),
+        **_verls_model(recipe),
         "trainer.rollout_data_dir": str(folder / ROLLOUTS),
         "trainer.validation_data_dir": str(folder / VALIDATION),
     }
+
+
+def _verls_model(recipe: Recipe) -> Mapping[str, object]:
+    """Overrides by which verl serves the reward model that a judge of the recipe asks."""
+    return OVERRIDES if asks_verls_model(recipe.reward) else {}
 
 
 def _search(recipe: Recipe) -> dict[str, object]:

@@ -32,6 +32,7 @@ from zerowait.verl.rewards.settings import gives_tickets, settings_in
 from zerowait.verl.rewards.streaming_rules import check_streaming
 from zerowait.verl.rewards.tickets import PLACEHOLDER, ticket
 from zerowait.verl.rewards.turn_rewards import pays_by_turn, turn_columns
+from zerowait.verl.rewards.verl_judge import check_router, check_verls_model
 from zerowait.verl.rows import (
     episode_in,
     extra_in,
@@ -120,7 +121,9 @@ class RewardManager(RewardManagerBase):
     Args:
         config: verl's whole configuration.
         tokenizer: the policy's.
-        compute_score, reward_router_address, reward_model_tokenizer: verl's, not used.
+        compute_score, reward_model_tokenizer: verl's, not used.
+        reward_router_address: of the reward model that verl serves, if it does; the hub asks a
+            reward worker for it.
 
     Raises:
         ConfigError: ``reward.zerowait.config`` is missing or wrong, or asks for something that
@@ -136,9 +139,12 @@ class RewardManager(RewardManagerBase):
         reward_model_tokenizer: Any = None,
     ) -> None:
         super().__init__(config, tokenizer, compute_score)
-        del reward_router_address, reward_model_tokenizer
+        del reward_model_tokenizer
         settings = settings_in(config)
         check_agent_loop(config)
+        rewards = load_config(settings.config)
+        check_verls_model(rewards, config)
+        check_router(rewards, reward_router_address)
         self._hub: RayHub | RayTickets
         self._sampled: SampledRows | None = None
         self._pays_by_turn = False
@@ -146,7 +152,7 @@ class RewardManager(RewardManagerBase):
             self._hub = RayTickets(settings.config, record=settings.record)
         else:
             check_streaming(settings.config, config)
-            self._pays_by_turn = pays_by_turn(load_config(settings.config))
+            self._pays_by_turn = pays_by_turn(rewards)
             if str(config.trainer.v1.trainer_mode) in STOPPABLE_MODES:
                 self._sampled = _sampled_rows(config, settings.max_sampled_batches)
             self._hub = RayHub(settings.config, record=settings.record)

@@ -21,6 +21,7 @@ from zerowait.verl.estimators import ESTIMATORS, check_estimator, estimator_in, 
 from zerowait.verl.rewards.filter_metric import check_filter_metric
 from zerowait.verl.rewards.settings import check_ticketed, gives_tickets, settings_in
 from zerowait.verl.rewards.turn_rewards import check_turn_rewards
+from zerowait.verl.rewards.verl_judge import check_verls_model
 from zerowait.verl.trainer_modes import BASE_MODES
 
 _ROWS_OF_A_WORKER = 1000
@@ -43,8 +44,9 @@ def check_rewards(verl_config: Any) -> None:
     if not gives_tickets(verl_config):
         check_streaming(settings.config, verl_config)
         return
-    check_ticketed(verl_config)
     config = load_config(settings.config)
+    check_verls_model(config, verl_config)
+    check_ticketed(verl_config)
     compile_plan(config)
     check_filter_metric(config, verl_config.algorithm.get("filter_groups"), streaming=False)
     refuse_lone_comparison(config, int(verl_config.actor_rollout_ref.rollout.n))
@@ -66,6 +68,7 @@ def check_streaming(path: str | Path, verl_config: Any) -> bool:
     """
     config = load_config(path)
     plan = compile_plan(config)
+    check_verls_model(config, verl_config)
     check_filter_metric(config, verl_config.algorithm.get("filter_groups"), streaming=True)
     refuse_unstreamable(config, redraws=redraws(verl_config.trainer.v1))
     refuse_lone_comparison(config, int(verl_config.actor_rollout_ref.rollout.n))

@@ -1,0 +1,254 @@
+"""What a record costs: CPU per judgement with and without one, and a million judgements to query.
+
+python benchmarks/record.py [--count 300] [--rounds 40] [--judgements 1000000] [--keep FOLDER]
+
+The judgements of the first table go to a judge that answers at once, by the default configuration.
+Those of the second are made up, each of another sample, with a request of 1.3 kB; what is timed is
+the index and what the first view of a page and its filters ask of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from asking import TEXT, reward_config
+from serving import quick_judge, show_load
+
+import zerowait
+from zerowait.cli.tables import show
+from zerowait.config import Recording
+from zerowait.engine import Rewards
+from zerowait.events import JudgementSettled
+from zerowait.record import INDEX, RewardRecord, RunRecord, open_index
+from zerowait.types import Abstain, Outcome, Reward, Sample, Score
+
+KINDS = {"without a record": None, "rewards only": "off", "rewards and judgements": "on"}
+PER_STEP, GROUP = 1024, 8
+WRITTEN_S = 0.5
+
+FIRST_VIEW = {
+    "mean reward by step": """
+        SELECT * FROM steps ORDER BY split, step""",
+    "components by step": """
+        SELECT * FROM step_components ORDER BY component, split, step""",
+    "judges: outcomes, latency, cost": """
+        SELECT judge, source, outcome, kind, count(*), avg(latency_s), max(latency_s),
+          sum(cost_usd)
+        FROM judgements GROUP BY judge, source, outcome, kind""",
+    "groups of a step without a difference": """
+        SELECT prompt_group, count(*), min(value) FROM rewards
+        WHERE current = 1 AND split = 'train' AND step = 9
+        GROUP BY prompt_group HAVING max(value) = min(value)""",
+    "the reasons of failures": """
+        SELECT component, kind, why, count(*) FROM components WHERE outcome = 'abstain'
+        GROUP BY component, kind, why ORDER BY count(*) DESC LIMIT 20""",
+}
+FILTERS = {
+    "abstained by refusal, one page": """
+        SELECT r.row, prompt, response, r.value FROM components c JOIN rewards r USING (row)
+        WHERE component = 'quality' AND kind = 'refused' AND current = 1 LIMIT 50""",
+    "the worst of a step": """
+        SELECT row, prompt, response, value FROM rewards
+        WHERE split = 'train' AND step = 7 AND current = 1 ORDER BY value LIMIT 50""",
+    "the worst of all": """
+        SELECT row, prompt, response, value FROM rewards
+        WHERE value IS NOT NULL AND current = 1 ORDER BY value LIMIT 50""",
+    "a group, side by side, with what the judge read": """
+        SELECT r.row, response, r.value, j.why, q.body, a.body FROM rewards r
+        JOIN judgement_rows USING (uid) JOIN judgements j USING (judgement)
+        LEFT JOIN texts q ON q.text = request LEFT JOIN texts a ON a.text = reply
+        WHERE prompt_group = 'g3-5' AND step = 3""",
+    "judgements of a judge that timed out": """
+        SELECT at, why, attempts, endpoint FROM judgements
+        WHERE judge = 'quality' AND kind = 'timeout' ORDER BY judgement DESC LIMIT 50""",
+}
+
+
+def main() -> int:
+    """Print both tables."""
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--count", type=int, default=300)
+    options.add_argument("--rounds", type=int, default=40)
+    options.add_argument("--judgements", type=int, default=1_000_000)
+    options.add_argument("--keep", type=Path, help="folder of the made-up record; it is used again")
+    given = options.parse_args()
+    if given.rounds:
+        with quick_judge() as url:
+            show(cpu_table(url, given.count, given.rounds))
+    if given.judgements:
+        with folder_of(given.keep) as folder:
+            show(index_table(folder, given.judgements))
+    show_load()
+    return 0
+
+
+def cpu_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
+    """CPU per judgement for each kind of record, by turns in one process.
+
+    What other programs do to the caches makes single turns slower, never faster: the quarter of
+    the turns that took least is compared.
+    """
+    taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    with ExitStack() as stack:
+        opened = {
+            kind: stack.enter_context(open_rewards(url, judgements))
+            for kind, judgements in KINDS.items()
+        }
+        for number in range(-1, rounds):
+            for kind, rewards in opened.items():
+                cpu = cpu_ms(rewards, count, number)
+                if number >= 0:  # the first turn connects
+                    taken[kind].append(cpu)
+    base = least_quarter(taken["without a record"])
+    rows: list[Sequence[str]] = [("record", "CPU ms per judgement", "/ without", "all turns")]
+    for kind, each in taken.items():
+        least = least_quarter(each)
+        spread = f"{min(each):.3f} to {max(each):.3f}"
+        rows.append((kind, f"{least:.3f}", f"{least / base:.3f}", spread))
+    return rows
+
+
+def least_quarter(taken: list[float]) -> float:
+    """The mean of the smallest quarter."""
+    return statistics.mean(sorted(taken)[: max(1, len(taken) // 4)])
+
+
+@contextmanager
+def open_rewards(url: str, judgements: str | None) -> Iterator[Rewards]:
+    """Rewards by the default configuration, with a record or without."""
+    with tempfile.TemporaryDirectory() as name:
+        config = reward_config(url, traffic={}, cache=str(Path(name) / "cache.db"))
+        if judgements is not None:
+            config["record"] = {"judgements": judgements}
+        record = None if judgements is None else Path(name) / "run"
+        with zerowait.open(config, record=record) as rewards:
+            yield rewards
+
+
+def cpu_ms(rewards: Rewards, count: int, number: int) -> float:
+    """CPU milliseconds of this process per judgement, all of its threads included."""
+    texts = [f"{number} {index} {TEXT}" for index in range(count)]
+    samples = [Sample("Say something.", text) for text in texts]
+    began = time.process_time()
+    lost = sum(reward.abstained for reward in rewards.score(samples))
+    time.sleep(WRITTEN_S)  # what was queued is written meanwhile
+    if lost:
+        raise SystemExit(f"{lost} of {count} judgements were not reached")
+    return (time.process_time() - began) / count * 1000
+
+
+@contextmanager
+def folder_of(kept: Path | None) -> Iterator[Path]:
+    """The folder of the made-up record; removed afterwards unless it is to be kept."""
+    folder = kept or Path(tempfile.mkdtemp(prefix="zerowait-record-"))
+    try:
+        yield folder
+    finally:
+        if kept is None:
+            shutil.rmtree(folder)
+
+
+def index_table(folder: Path, count: int) -> list[Sequence[str]]:
+    """Seconds and bytes of the index of `count` judgements, and of what a page asks of it."""
+    if not (folder / "judgements.jsonl").exists():
+        asyncio.run(make_up(folder, count))
+    (folder / INDEX).unlink(missing_ok=True)
+    lines_bytes = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
+    rows: list[Sequence[str]] = [(f"{count:,} judgements", "seconds", "CPU seconds")]
+    with taking(rows, f"the index is made, of {lines_bytes / 2**30:.2f} GiB of lines"):
+        open_index(folder).close()
+    size_bytes = (folder / INDEX).stat().st_size
+    with taking(rows, f"it is opened again ({size_bytes / 2**30:.2f} GiB)"):
+        index = open_index(folder)
+    with closing(index):
+        index.execute("SELECT count(*) FROM rewards").fetchone()
+        with taking(rows, "the first view, all of it"):
+            for query in FIRST_VIEW.values():
+                index.execute(query).fetchall()
+        for name, query in (FIRST_VIEW | FILTERS).items():
+            with taking(rows, name):
+                index.execute(query).fetchall()
+    return rows
+
+
+@contextmanager
+def taking(rows: list[Sequence[str]], what: str) -> Iterator[None]:
+    """Add a row with the time that the block takes."""
+    began, cpu = time.monotonic(), time.process_time()
+    yield
+    wall_s, cpu_s = time.monotonic() - began, time.process_time() - cpu
+    rows.append((what, f"{wall_s:.2f}", f"{cpu_s:.2f}"))
+
+
+async def make_up(folder: Path, count: int) -> None:
+    """Write a record of `count` samples with one judgement each, by the writer of real ones."""
+    draw = random.Random(7)
+    record = RunRecord(folder, Recording(max_bytes=2**50))
+    record.open()
+    for number in range(count):
+        step, group = divmod(number, PER_STEP)
+        uid = record.new_uid()
+        outcome = made_up_outcome(draw)
+        sample = Sample(
+            f"Question {group // GROUP} of step {step}?",
+            f"{number} {TEXT[: draw.randrange(100, 900)]}",
+            "Paris",
+            group=f"g{step}-{group // GROUP}",
+            step=step,
+        )
+        record(judgement(number, uid, outcome))
+        components: dict[str, Outcome] = {"quality": outcome, "answer": Score(draw.random() // 0.5)}
+        value = outcome.value if isinstance(outcome, Score) else None
+        metrics: dict[str, float | None] = {"quality/scored": 1.0, "length": float(number % 900)}
+        reward = Reward(value, components, metrics, "" if value is not None else "neutral")
+        record.reward(RewardRecord(uid=uid, sample=sample, reward=reward, trained_on=value))
+        if number % 1000 == 0:
+            await asyncio.sleep(0.02)  # the thread that writes judgements keeps up
+    record.close()
+
+
+def made_up_outcome(draw: random.Random) -> Outcome:
+    """A verdict, or in 2 % of the cases a failure."""
+    chance = draw.random()
+    if chance < 0.01:
+        return Abstain("timeout", "http://judge: no answer in 60 s (after 6 attempts)")
+    if chance < 0.02:
+        return Abstain("refused", "the judge refuses to judge this")
+    return Score(float(draw.randrange(1, 11)), "as the material shows")
+
+
+def judgement(number: int, uid: str, outcome: Outcome) -> JudgementSettled:
+    """The event of a judgement whose texts are its own."""
+    words: dict[str, Any] = {"status": 200, "attempts": 1, "prompt_tokens": 450}
+    return JudgementSettled(
+        judge="quality",
+        component="quality",
+        key=f"{number:064x}",
+        outcome=outcome,
+        source="asked" if number % 4 else "cache",
+        uids=(uid,),
+        question=0,
+        endpoint="http://judge/v1/chat/completions",
+        model="m",
+        latency_s=0.5 + number % 100 / 100,
+        cost_usd=1e-4,
+        request=b'{"model":"m","messages":[{"role":"user","content":"%d %b"}]}'
+        % (number, TEXT[:1200].encode()),
+        reply=b'{"id":"%d","choices":[{"message":{"content":"Score: 7"}}]}' % number,
+        **words,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

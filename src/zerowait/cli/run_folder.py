@@ -1,0 +1,37 @@
+"""The folder of a run's record, as commands take it."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from pathlib import Path
+
+from zerowait.errors import DataError
+from zerowait.record import REWARDS
+
+
+def run_folder(given: Path) -> Path:
+    """The folder with a record that `given` names: itself, or the folder of its ``rewards.jsonl``.
+
+    Raises:
+        DataError: there is no record; names the nearest folder that has one.
+    """
+    folder = given.parent if given.name == REWARDS else given
+    if (folder / REWARDS).is_file():
+        return folder
+    if given.is_file():
+        raise DataError(f"{given} is a file; name the folder of a run, with its {REWARDS}")
+    near = _folders_near(folder)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    if not folder.exists():
+        raise DataError(f"there is no folder {folder}{hint}")
+    raise DataError(f"{folder} holds no record: it has no {REWARDS}{hint}")
+
+
+def _folders_near(folder: Path) -> list[Path]:
+    """Folders with a record: inside of `folder`, or beside it under a similar name."""
+    if folder.is_dir():
+        return sorted(file.parent for file in folder.glob(f"*/{REWARDS}"))[:1]
+    if not folder.parent.is_dir():
+        return []
+    beside = {path.parent.name: path.parent for path in folder.parent.glob(f"*/{REWARDS}")}
+    return [beside[name] for name in get_close_matches(folder.name, beside, n=1)]

@@ -1,0 +1,101 @@
+"""What a run's rewards were made of, kept beside its record so that runs can be told apart.
+
+``reward.json`` holds what decides about rewards: components, judges with a hash of their rubrics'
+text, panels and failure policies. It holds no endpoint, limit, cache or key, and is made of the
+configuration; no run is started from it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from zerowait.config import Judge, RewardConfig
+from zerowait.config.urls import shown_url
+
+CONFIGURATION: Final = "reward.json"
+_SECRET: Final = re.compile(
+    r"api_?key|secret|passw|authorization|headers?$|proxy|cookie|(?:^|_)token$", re.IGNORECASE
+)
+_HASH_CHARS: Final = 12
+
+
+def described(config: RewardConfig) -> dict[str, Any]:
+    """What of a configuration decides about rewards, as plain values without secrets."""
+    parts = {
+        "components": config.components,
+        "judges": {name: _judge(judge, config.base) for name, judge in config.judges.items()},
+        "panels": config.panels,
+        "on_failure": config.on_failure,
+    }
+    found: dict[str, Any] = _without_secrets(
+        msgspec.to_builtins(parts, enc_hook=str, str_keys=True)
+    )
+    return found
+
+
+def keep_configuration(folder: Path, config: RewardConfig) -> None:
+    """Write ``reward.json``; of several processes or a resumed run the last one counts.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    body = msgspec.json.format(msgspec.json.encode(described(config)), indent=1)
+    path = folder / CONFIGURATION
+    if path.exists() and path.read_bytes() == body:
+        return
+    draft = folder / f".{CONFIGURATION}.{os.getpid()}"
+    draft.touch(mode=0o600)
+    draft.write_bytes(body)
+    draft.replace(path)
+
+
+def read_configuration(folder: Path) -> dict[str, Any] | None:
+    """What `keep_configuration` wrote; None for a record without it."""
+    try:
+        found = msgspec.json.decode((folder / CONFIGURATION).read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _judge(judge: Judge, base: Path) -> dict[str, Any]:
+    fields = ("max_tokens", "temperature", "parameters", "ask", "votes", "monitor", "images")
+    verdict = msgspec.structs.asdict(judge.verdict)
+    return {
+        "model": judge.endpoints[0].model,
+        "rubric": judge.rubric,
+        "rubric_text": _text_hash(base / Path(judge.rubric).expanduser()),
+        "verdict": {name: value for name, value in verdict.items() if value is not None},
+        **{name: getattr(judge, name) for name in fields},
+    }
+
+
+def _text_hash(file: Path) -> str | None:
+    """A hash of a rubric's file; None for a built-in one."""
+    try:
+        return sha256(file.read_bytes()).hexdigest()[:_HASH_CHARS]
+    except OSError:
+        return None
+
+
+def _without_secrets(value: Any, *, secret: bool = False) -> Any:
+    """The value without URLs' credentials, and without texts below a key that names a secret."""
+    if isinstance(value, Mapping):
+        return {
+            key: _without_secrets(inner, secret=secret or bool(_SECRET.search(str(key))))
+            for key, inner in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_without_secrets(inner, secret=secret) for inner in value]
+    if not isinstance(value, str):
+        return value
+    if secret:
+        return "***"
+    return shown_url(value) if "://" in value else value
