@@ -36,7 +36,7 @@ tiny: $(VENV)/.ready
 test: $(VENV)/.ready-test
 	@$(BIN)/python -m pytest $(IN_PARALLEL) -n $(WORKERS) --ignore=tests/adapters $(ARGS)
 
-# The adapters for TRL, OpenRLHF and verifiers, called by the real packages.
+# The adapters for TRL, OpenRLHF, verifiers and the other trainers, called by the real packages.
 adapters: $(ADAPTERS)/.ready
 	@$(ADAPTERS)/bin/python -m pytest tests/adapters $(ARGS)
 
@@ -87,5 +87,8 @@ $(ADAPTERS)/.ready: $(VENV)/.ready-test
 	@$(BIN)/python -c "import site; [print(f'import site; site.addsitedir({each!r})') for each in site.getsitepackages()]" > $$($(ADAPTERS)/bin/python -c "import site; print(site.getsitepackages()[0])")/below.pth
 	@$(ADAPTERS)/bin/python -m pip install --quiet --upgrade pip
 	@$(ADAPTERS)/bin/python -m pip install --quiet --group adapters
-	@$(ADAPTERS)/bin/python -m pip install --quiet --no-deps openrlhf==0.11.2
+	@$(ADAPTERS)/bin/python -m pip install --quiet --no-deps openrlhf==0.11.2 \
+		areal==1.0.4 ms-swift==4.6.0 skyrl-gym==0.4.0 tinker-cookbook==0.6.1 \
+		blinker chz colorlog dacite einops flask itsdangerous json-repair lark llvmlite \
+		modelscope modelscope-hub numba tinker werkzeug
 	@touch $@

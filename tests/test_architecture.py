@@ -46,6 +46,7 @@ MAY_IMPORT = {
     "tiny_models": FLOOR | {"search", "testing", "verl"},
     "cli": CORE | {"hub", "observe", "search", "testing", "tiny_models", "verl"},
     **dict.fromkeys(("trl", "openrlhf", "verifiers"), CORE | {"hub"}),
+    **dict.fromkeys(("areal", "nemo_gym", "skyrl", "slime", "swift", "tinker"), CORE | {"hub"}),
     "__init__": FLOOR | {"engine", "hub"},
     "__main__": {"cli"},
 }

@@ -53,7 +53,7 @@ RECIPE = {
 SAMPLE = Sample("Capital of France?", "<answer>Paris</answer>", "Paris")
 
 
-ELSEWHERE = r"import ray|zerowait\.(trl|verifiers)"
+ELSEWHERE = r"import ray|zerowait\.(trl|verifiers|swift|skyrl)|nemo_gym\.b"
 """What a snippet has that is run under Ray, or by tests/adapters with the package it needs."""
 
 

@@ -7,29 +7,21 @@ limits of its own; with several engines run one ``zerowait serve`` and give Open
 
 from __future__ import annotations
 
-import atexit
-import math
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
-from zerowait.config import RewardConfig, load_config
-from zerowait.engine.plan import compile_plan
-from zerowait.engine.portal import Portal
-from zerowait.engine.together import side_by_side
-from zerowait.errors import ConfigError
+from zerowait.config import RewardConfig
 from zerowait.hub.http import wire
-from zerowait.hub.job import JobHub
-from zerowait.types import Reward, Sample
+from zerowait.hub.process import OnAbstain, ProcessHub, checked_on_abstain
 
 
 def reward_func(
     config: str | Path | Mapping[str, Any] | RewardConfig,
     *,
-    on_abstain: float | Literal["neutral", "error"] = "error",
+    on_abstain: OnAbstain = "error",
     group_size: int | None = None,
     data_source: str = "",
 ) -> Callable[[Sequence[str], Sequence[str], Sequence[Any]], dict[str, Any]]:
@@ -49,11 +41,9 @@ def reward_func(
     Raises:
         ConfigError: the configuration is wrong, or `on_abstain` is none of these.
     """
-    loaded = load_config(config)
+    hub = ProcessHub(config)
     del config  # a mapping may hold a key
-    _check_on_abstain(on_abstain)
-    compile_plan(loaded)  # raises what is wrong before the training starts
-    hub = _OpenHub(loaded)
+    checked_on_abstain(on_abstain)
     constants = {"data_source": data_source}
     if group_size is not None:
         constants["group_size"] = str(group_size)
@@ -63,50 +53,7 @@ def reward_func(
     ) -> dict[str, Any]:
         body = {"query": list(queries), "prompts": list(prompts), "labels": list(labels)}
         samples = wire.decode_openrlhf(msgspec.json.encode(body), constants)
-        rewards, values = hub.rewards(samples, on_abstain)
+        rewards, values = hub.numbers(samples, on_abstain).result()
         return wire.openrlhf_reply(rewards, values)
 
     return computed
-
-
-def _check_on_abstain(chosen: object) -> None:
-    number = isinstance(chosen, float | int) and not isinstance(chosen, bool)
-    if chosen in ("neutral", "error") or (number and math.isfinite(float(str(chosen)))):
-        return
-    raise ConfigError(f"on_abstain must be 'neutral', 'error' or a finite number, not {chosen!r}")
-
-
-class _OpenHub:
-    """A hub on a loop of its own, opened with the first call; it closes at the process's end."""
-
-    def __init__(self, config: RewardConfig) -> None:
-        self._config = config
-        self._opening = threading.Lock()
-        self._open: tuple[Portal, JobHub] | None = None
-
-    def rewards(
-        self, samples: Sequence[Sample], on_abstain: float | str
-    ) -> tuple[list[Reward], list[float]]:
-        """The rewards of `samples`, and the number of each that OpenRLHF trains on."""
-        portal, hub = self._opened()
-        if on_abstain == "neutral":
-            streamed = portal.call(lambda: side_by_side(hub.reward(sample) for sample in samples))
-            return [each.reward for each in streamed], [each.number("train") for each in streamed]
-        rewards = portal.call(lambda: side_by_side(hub.score(sample) for sample in samples))
-        number = on_abstain if isinstance(on_abstain, float | int) else None
-        return rewards, [wire.openrlhf_value(reward, number) for reward in rewards]
-
-    def _opened(self) -> tuple[Portal, JobHub]:
-        with self._opening:
-            if self._open is None:
-                portal, hub = Portal("zerowait-openrlhf"), JobHub(self._config)
-                portal.call(hub.__aenter__)
-                self._open = portal, hub
-                atexit.register(self._close)
-            return self._open
-
-    def _close(self) -> None:
-        if self._open is not None:
-            portal, hub = self._open
-            portal.call(hub.aclose)
-            portal.close()

@@ -8,18 +8,13 @@ own way of saying that a rollout was not scored, and never a reward of 0.
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerowait.config import RewardConfig, load_config
-from zerowait.engine import Rewards
-from zerowait.engine import open as open_rewards
-from zerowait.engine.plan import compile_plan
+from zerowait.config import RewardConfig
 from zerowait.errors import DataError, JudgementError, did_you_mean
-from zerowait.hub.http import RemoteRewards, connect
+from zerowait.hub.process import ProcessHub
 from zerowait.types import Sample, Score
 
 if TYPE_CHECKING:
@@ -52,12 +47,12 @@ def reward(
     """
     from verifiers import v1 as vf
 
-    rewards = _RewardsOfProcess(config, url, token)
+    hub = ProcessHub(config, url=url, token=token)
     del config, token  # a traceback may show local variables
 
     async def zerowait(self: vf.Task, trace: vf.Trace) -> float:
         """The reward of the root agent's last reply; a failed judgement raises."""
-        scored = await rewards.opened().submit(_sample(self.data, trace, ground_truth))
+        scored = await hub.score(_sample(self.data, trace, ground_truth))
         for name, outcome in scored.components.items():
             if isinstance(outcome, Score):
                 trace.record_metric(f"zerowait/{name}", outcome.value)
@@ -67,33 +62,6 @@ def reward(
 
     method: Callable[..., Any] = vf.reward(zerowait, weight=weight)
     return method
-
-
-class _RewardsOfProcess:
-    """Rewards that are opened with the first use in each process."""
-
-    def __init__(
-        self,
-        config: str | Path | Mapping[str, Any] | RewardConfig,
-        url: str | None,
-        token: str | None,
-    ) -> None:
-        self._config = load_config(config)
-        del config  # a mapping may hold a key
-        compile_plan(self._config)  # raises what is wrong before any rollout
-        self._url, self._token = url, token
-        self._opening = threading.Lock()
-        self._opened: tuple[int, Rewards | RemoteRewards] | None = None
-
-    def opened(self) -> Rewards | RemoteRewards:
-        """The rewards of this process; they close at its end."""
-        with self._opening:
-            if self._opened is None or self._opened[0] != os.getpid():
-                if self._url is None:
-                    self._opened = os.getpid(), open_rewards(self._config)
-                else:
-                    self._opened = os.getpid(), connect(self._url, token=self._token)
-            return self._opened[1]
 
 
 def _sample(data: vf.TaskData, trace: vf.Trace, ground_truth: str | None) -> Sample:

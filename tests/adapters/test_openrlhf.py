@@ -153,7 +153,7 @@ def test_a_neutral_abstention_gets_its_groups_mean_so_that_its_advantage_is_zero
 def test_an_abstention_without_a_choice_gives_openrlhf_no_number(executor):
     with FakeJudge(Script(faults=(Status(status=400, always=True),))) as judge:
         file_form = reward_func(judged(judge))
-        with pytest.raises(Exception, match="no reward was reached and --on-abstain is error"):
+        with pytest.raises(Exception, match="no reward was reached and on_abstain is error"):
             file_form([PROMPT + "r"], [PROMPT], [None])
         chosen = reward_func(judged(judge), on_abstain=-1.0)
         assert chosen([PROMPT + "r"], [PROMPT], [None])["rewards"] == [-1.0]

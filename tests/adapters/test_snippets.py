@@ -44,3 +44,24 @@ def test_the_task_of_verifiers(folder):
     names = run(snippet)
     task = names["Trivia"](names["Question"](prompt="Capital?", answer="Paris"))
     assert [hook.__name__ for hook in task.hooks("reward")] == ["zerowait"]
+
+
+OTHERS = PAGE.with_name("other-trainers.md")
+PLUGINS = re.findall(r"^```python\n(.*?)^```", OTHERS.read_text(), re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("package", ["swift", "skyrl_gym"])
+def test_the_plugins_of_other_trainers(folder, package):
+    pytest.importorskip(package)
+    [snippet] = [
+        each for each in PLUGINS if re.search(rf"^(import|from) {package}\b", each, re.MULTILINE)
+    ]
+    run(snippet)
+    if package == "swift":
+        from swift.rewards import orms
+
+        assert callable(orms.pop("zerowait")(args=None))
+    else:
+        from skyrl_gym.envs.registration import registry
+
+        assert callable(registry.pop("zerowait").entry_point)

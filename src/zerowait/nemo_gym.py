@@ -1,0 +1,94 @@
+"""The verification of a NeMo-Gym resources server, made by `verifier`.
+
+With ``judged = zerowait.nemo_gym.verifier("reward.yaml")``, in a `SimpleResourcesServer`::
+
+    async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
+        return BaseVerifyResponse(**body.model_dump(), **await judged(body))
+
+Where the reward abstains, the reply has ``mask_sample``, which excludes it from scores and
+training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from zerowait.config import RewardConfig
+from zerowait.errors import DataError, did_you_mean
+from zerowait.hub.process import ProcessHub
+from zerowait.types import Abstain, FailureKind, Reward, Sample, content_text
+
+_CALLS: Final = ("response", "responses_create_params")
+_GROUND_TRUTH: Final = ("ground_truth", "solution", "answer", "expected_answer")
+
+
+def verifier(
+    config: str | Path | Mapping[str, Any] | RewardConfig,
+    *,
+    ground_truth: str | None = None,
+    url: str | None = None,
+    token: str | None = None,
+) -> Callable[[Any], Awaitable[dict[str, Any]]]:
+    """A function of a verify request, awaited for the fields that a verify reply adds to it.
+
+    Args:
+        config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
+        ground_truth: the request's field with the gold answer; None: the first that it has of
+            ``ground_truth``, ``solution``, ``answer`` and ``expected_answer``.
+        url: a running ``zerowait serve`` with the same configuration, which all servers share;
+            None: each process has an engine of its own.
+        token: the value of the service's ``--token-env`` variable.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+    """
+    hub = ProcessHub(config, url=url, token=token)
+    del config, token  # a traceback may show local variables
+
+    async def verify(body: Any) -> dict[str, Any]:
+        return _fields(await hub.score(_sample(body.model_dump(mode="json"), ground_truth)))
+
+    return verify
+
+
+def _fields(reward: Reward) -> dict[str, Any]:
+    """Of `BaseVerifyResponse`. Its reward has to be a number, so a masked one's is 0."""
+    if reward.value is not None:
+        return {"reward": reward.value, "mask_sample": False}
+    unparseable = any(
+        isinstance(outcome, Abstain) and outcome.kind is FailureKind.UNPARSEABLE
+        for outcome in reward.components.values()
+    )
+    return {
+        "reward": 0.0,
+        "mask_sample": True,
+        "failure_kind": "judge_unparseable" if unparseable else "judge_failed",
+        "failure_reason": reward.why,
+    }
+
+
+def _sample(request: dict[str, Any], ground_truth: str | None) -> Sample:
+    fields = {
+        key: each
+        for key, each in request.items()
+        if key not in ("response", "responses_create_params")
+    }
+    column = ground_truth or next((key for key in _GROUND_TRUTH if key in fields), None)
+    if column is not None and column not in fields:
+        hint = did_you_mean(column, list(fields))
+        raise DataError(f"ground_truth: the request has no field {column!r}{hint}")
+    asked = request["responses_create_params"]["input"]
+    return Sample(
+        prompt=asked if isinstance(asked, str) else [each for each in asked if "role" in each],
+        response=_last_text(request["response"]["output"]),
+        ground_truth=None if column is None else fields[column],
+        extra=fields,
+    )
+
+
+def _last_text(output: list[dict[str, Any]]) -> str:
+    """The text of the last message of a Responses API output; empty without one."""
+    said = [item for item in output if item.get("type") == "message"]
+    return content_text(said[-1].get("content")) if said else ""
