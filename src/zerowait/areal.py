@@ -14,12 +14,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from areal.workflow.rlvr import RLVRWorkflow as RewardFunctionWorkflow
-
 from zerowait.config import RewardConfig
-from zerowait.errors import DataError, JudgementError, did_you_mean
+from zerowait.errors import ConfigError, DataError, JudgementError, did_you_mean
 from zerowait.hub.process import ProcessHub
 from zerowait.types import Sample
+
+try:
+    from areal.workflow.rlvr import RLVRWorkflow as RewardFunctionWorkflow
+except ModuleNotFoundError as error:
+    if error.name != "areal":
+        raise
+    RewardFunctionWorkflow = object  # so that the module can be read without AReaL
 
 _GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
 
@@ -37,7 +42,7 @@ class RLVRWorkflow(RewardFunctionWorkflow):  # type: ignore[misc]  # areal has n
         workflow: what AReaL's own workflow takes: ``gconfig``, ``tokenizer``, ``enable_thinking``.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: the configuration is wrong, or AReaL is not installed.
     """
 
     def __init__(
@@ -49,6 +54,10 @@ class RLVRWorkflow(RewardFunctionWorkflow):  # type: ignore[misc]  # areal has n
         token: str | None = None,
         **workflow: Any,
     ) -> None:
+        if RewardFunctionWorkflow is object:
+            raise ConfigError(
+                "zerowait.areal needs AReaL, which is not installed: pip install areal"
+            )
         self._hub = ProcessHub(config, url=url, token=token)
         del config, token  # a traceback may show local variables
         self._ground_truth = ground_truth

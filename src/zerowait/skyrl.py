@@ -1,6 +1,6 @@
-"""Environment for SkyRL whose reward is a configuration's, made by `environment`.
+"""Environment for SkyRL whose reward is a configuration's, made by `env_class`.
 
-``skyrl_gym.register("zerowait", entry_point=zerowait.skyrl.environment("reward.yaml"))``; the rows
+``skyrl_gym.register("zerowait", entry_point=zerowait.skyrl.env_class("reward.yaml"))``; the rows
 of the data say ``env_class: zerowait``.
 """
 
@@ -16,7 +16,7 @@ from zerowait.hub.process import OnAbstain, ProcessHub, checked_on_abstain
 from zerowait.types import Sample
 
 
-def environment(
+def env_class(
     config: str | Path | Mapping[str, Any] | RewardConfig,
     *,
     on_abstain: OnAbstain = "error",

@@ -135,7 +135,7 @@ def skyrl_step(config, response, **chosen):
     import zerowait.skyrl
 
     gym.envs.registration.registry.pop("zerowait", None)
-    gym.register("zerowait", entry_point=zerowait.skyrl.environment(config, **chosen))
+    gym.register("zerowait", entry_point=zerowait.skyrl.env_class(config, **chosen))
     extras = {"reward_spec": {"method": "rule", "ground_truth": "Paris"}, "max_turns": 1}
     env = gym.make("zerowait", env_config={}, extras=extras)
     chat, _ = env.init(list(ASKED))

@@ -116,7 +116,7 @@ def checked_on_abstain(chosen: OnAbstain) -> OnAbstain:
     raise ConfigError(f"on_abstain must be 'neutral', 'error' or a finite number, not {chosen!r}")
 
 
-def number_of(reward: Reward, on_abstain: float | Literal["error"]) -> float:
+def number_or_error(reward: Reward, on_abstain: float | Literal["error"]) -> float:
     """The reward's value, or the number that the user chose for one that abstained.
 
     Raises:
@@ -142,7 +142,7 @@ async def _numbers(
         streamed = await side_by_side([hub.reward(sample) for sample in samples])
         return [each.reward for each in streamed], [each.number(TRAINING) for each in streamed]
     rewards = await side_by_side([_reward(hub, sample) for sample in samples])
-    return rewards, [number_of(reward, on_abstain) for reward in rewards]
+    return rewards, [number_or_error(reward, on_abstain) for reward in rewards]
 
 
 def _close(pid: int, portal: Portal, hub: JobHub | HttpHub) -> None:
