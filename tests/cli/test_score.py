@@ -344,10 +344,15 @@ def test_rows_that_lack_what_a_shape_needs_are_named_at_once_too(tmp_path, zerow
     ended = zerowait("score", "rows.parquet", "-c", "reward.yaml", "-q", "--skip-unusable")
     assert ended.returncode == 0, ended.stderr
     assert pq.read_table(tmp_path / "rows.rewards.parquet").num_rows == 2
-    one = write_rows(tmp_path / "one.jsonl", [{"prompt": "q"}])
-    ended = zerowait("score", one, "-c", "reward.yaml", "--skip-unusable")
-    assert ended.returncode == 2
-    assert "has no usable rows" in ended.stderr
+
+
+def test_a_file_without_a_usable_row_is_one_line(tmp_path, zerowait):
+    (tmp_path / "reward.yaml").write_text("components: {answer: {scorer: contains}}")
+    pq.write_table(pa.Table.from_pylist([{"prompt": "q"}]), tmp_path / "one.parquet")
+    for one in (write_rows(tmp_path / "one.jsonl", [{"prompt": "q"}]), "one.parquet"):
+        ended = zerowait("score", one, "-c", "reward.yaml", "--skip-unusable")
+        assert ended.returncode == 2
+        assert "has no usable rows" in ended.stderr
 
 
 @pytest.fixture

@@ -124,6 +124,15 @@ def test_a_row_that_cannot_be_scored_is_named_or_left_out(rollouts, watch):
     assert watch(3, "--skip-unusable") == {"1": [1.0, 0.0]}
 
 
+def test_a_row_is_named_by_its_line_after_one_that_came_without_its_end(rollouts, watch):
+    (rollouts / "1.jsonl").write_text(row("Paris").rstrip())
+    watch(1)
+    append(rollouts / "1.jsonl", "\n" + row("Rome").rstrip())
+    watch(1)
+    append(rollouts / "1.jsonl", "\n" + row("Rome") + "garbage\n")
+    assert "rollouts/1.jsonl:4: is no JSON object" in watch(3, code=2)
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -1,5 +1,10 @@
 """When a step's metrics are written: once it is whole, and once more where it was not."""
 
+import asyncio
+
+import pytest
+
+from zerowait import DataError, Engine, Sample
 from zerowait.engine.monitor.metrics_log import LoggedReward, StepRewards
 from zerowait.engine.monitor.stats import JudgeCounts
 from zerowait.types import Reward, Score
@@ -74,3 +79,27 @@ def test_old_steps_are_forgotten():
     for step in range(50):
         list(steps.add(row(step), 0.0))
     assert len(steps._steps) == 4
+
+
+def test_a_sample_that_was_refused_or_given_up_is_not_pending():
+    config = {
+        "components": {"answer": {"scorer": "contains"}, "length": {"shape": "median_band"}},
+        "log_to": [{"prometheus": {"port": 0}}],
+    }
+    alone = {"ground_truth": "r", "group": "a", "response_tokens": 3}
+
+    async def run():
+        async with Engine(config) as engine:
+            with pytest.raises(DataError, match="group_size"):
+                await engine.score(Sample("q", "r", **alone))
+            assert engine.stats().submitted == 0
+            waiting = asyncio.create_task(engine.score(Sample("q", "r", group_size=2, **alone)))
+            await asyncio.sleep(0)  # now it waits for its sibling
+            assert engine.stats().submitted == 1
+            assert not engine._metrics_log._is_idle()
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            assert engine._metrics_log._is_idle()
+
+    asyncio.run(run())

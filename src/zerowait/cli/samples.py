@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import compress, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -159,20 +159,20 @@ def usable_samples(
         ConfigError: `columns` maps a field that does not exist.
     """
     _check_columns(columns)
-    kept: list[int] = []
+    is_usable: list[bool] = []
     samples: list[Sample] = []
     counts: list[int | None] = []
-    for index, (where, row) in enumerate(zip(file.places, file.rows, strict=True)):
+    for where, row in zip(file.places, file.rows, strict=True):
         make = partial(_samples, row, columns, where, file.path.parent)
         read = collect_error(partial(_checked_samples, make, where, check), unusable)
+        is_usable.append(read is not None)
         if read is not None:
-            kept.append(index)
             samples += read[0]
             counts.append(read[1])
-    if len(kept) < len(file.rows):
-        rows = [file.rows[index] for index in kept]
-        places = [file.places[index] for index in kept]
-        table = None if file.table is None else file.table.take(kept)
+    if not all(is_usable):
+        rows = list(compress(file.rows, is_usable))
+        places = list(compress(file.places, is_usable))
+        table = None if file.table is None else file.table.filter(is_usable)
         file = RowFile(file.path, rows, places, table)
     return UsableRows(file, samples, counts)
 

@@ -443,11 +443,13 @@ def _lines(path: Path, known: Position, most_bytes: int | None) -> Iterator[NewR
     """The complete lines behind a position; a last one without its end is complete as an object."""
     try:
         with path.open("rb") as file:
-            file.seek(known.offset)
+            file.seek(max(0, known.offset - 1))
+            ended = known.offset == 0 or file.read(1) == b"\n"
             text, at_end = _read(file, most_bytes)
     except FileNotFoundError:
         return  # renamed or removed in this moment
-    line, end = known.lines, known.offset
+    # the end of a last line that was scored without it is still part of that line
+    line, end = known.lines if ended else known.lines - 1, known.offset
     for part in _split(text):
         line += 1
         end += len(part)

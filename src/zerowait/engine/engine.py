@@ -172,7 +172,10 @@ class Engine:
         self.health = HealthMonitor(self.plan, self._tell, alone=partition is None)
         self._metrics_log: MetricsLog | None = None
         if self.config.log_to.wanted:
-            self._metrics_log = MetricsLog(self.config, self.stats, self._stats.judge_counts)
+            counts = self._stats
+            self._metrics_log = MetricsLog(
+                self.config, self.stats, counts.judge_counts, lambda: counts.pending
+            )
         self._listeners = {kind: self._listeners_for(kind) for kind in get_args(Event)}
 
     async def __aenter__(self) -> Self:
@@ -427,15 +430,20 @@ class Engine:
         if self.give_up.is_due:
             self.give_up.check(asyncio.get_running_loop().time())
         submitted_at = time.time()
-        self._stats.submitted += 1
-        turns: dict[str, list[Outcome]] = {}
         if self._has_groups:
-            self._check(sample, size=size)
-            member = self.groups.join(batch, sample, size or 1)
-            member.uids = SAMPLE_UIDS.get()
-            outcomes = await self._grouped(steps, member, batch, until, turns)
-        else:
-            outcomes = await steps.outcomes(sample, until=until, turns=turns)
+            self._check(sample, size=size)  # what is refused is not submitted
+        self._stats.submitted += 1
+        self._stats.pending += 1
+        turns: dict[str, list[Outcome]] = {}
+        try:
+            if self._has_groups:
+                member = self.groups.join(batch, sample, size or 1)
+                member.uids = SAMPLE_UIDS.get()
+                outcomes = await self._grouped(steps, member, batch, until, turns)
+            else:
+                outcomes = await steps.outcomes(sample, until=until, turns=turns)
+        finally:
+            self._stats.pending -= 1
         if self.give_up.is_due:
             self.give_up.check(asyncio.get_running_loop().time())
         on_failure = self.config.on_failure

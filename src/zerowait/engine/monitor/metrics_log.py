@@ -150,6 +150,7 @@ class MetricsLog:
         config: the reward configuration.
         stats: returns a snapshot; called from other threads.
         counts: returns the counts of the judges; called for each reward.
+        pending: returns the number of samples that are being scored.
         clock: seconds, for the pauses.
 
     Raises:
@@ -161,6 +162,7 @@ class MetricsLog:
         config: RewardConfig,
         stats: Callable[[], Stats],
         counts: Callable[[], JudgeCounts],
+        pending: Callable[[], int],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -180,6 +182,7 @@ class MetricsLog:
         self._priced = bool(config.judges) and has_all_prices(config)
         self._stats = stats
         self._counts = counts
+        self._pending = pending
         self._clock = clock
         self._queue: deque[LoggedReward] = deque()
         self._closing = threading.Event()
@@ -275,8 +278,7 @@ class MetricsLog:
             self._write(point)
 
     def _is_idle(self) -> bool:
-        stats = self._stats()
-        return stats.submitted <= stats.settled
+        return self._pending() == 0
 
     def _write(self, point: MetricPoint) -> None:
         metrics = self._metrics_of(point)

@@ -192,10 +192,15 @@ class _Counts:
 
 
 class StatsCollector:
-    """A listener that counts; `snapshot` is what it counted."""
+    """A listener that counts; `snapshot` is what it counted.
+
+    Attributes:
+        submitted: samples handed in.
+        pending: of these, those that are being scored; without those whose caller gave them up.
+    """
 
     def __init__(self) -> None:
-        self.submitted = 0
+        self.submitted = self.pending = 0
         self._abstained = self._hedge_wins = 0
         self._events: Counter[type[Event]] = Counter()
         self._judges: defaultdict[str, _Counts] = defaultdict(_Counts)
