@@ -54,6 +54,7 @@ windows = builds(
     groups=just(40),
     equal_groups=integers(0, 40),
     prompts_elsewhere=none() | values,
+    usual_elsewhere=none() | values,
     events=lists(
         tuples(
             sampled_from(["endpoint_ejected", "judge_drifted", "model_changed", "limit_changed"]),

@@ -344,6 +344,16 @@ def test_a_sample_keeps_the_reply_that_it_got_where_the_judge_said_two_things(tm
         assert [outcome.value for outcome in outcomes(found)] == [3.0, 8.0]
 
 
+def test_a_text_with_half_a_surrogate_pair_is_answered_by_the_recorded_reply(tmp_path):
+    """The record holds what the judge read instead of it."""
+    rows = [Sample("Capital?", "Paris \ud83d", "Paris", id="0", extra={"half": "\udc00"})]
+    with recorded(tmp_path, script=Script(), rows=rows):
+        pass
+    found = replayed(tmp_path, config(UNREACHABLE))
+    [(then, now)] = found.pairs
+    assert now.value == then.value is not None
+
+
 @pytest.mark.parametrize("how", ["same", "reread"])
 def test_what_was_shown_as_a_picture_is_found_again(tmp_path, how):
     url = f"data:image/png;base64,{PIXEL}"

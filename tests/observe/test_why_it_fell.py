@@ -2,10 +2,13 @@
 
 from contextlib import closing
 
+import msgspec
 import pytest
 
+from zerowait.observe.fall import FallReader
 from zerowait.observe.page.data import open_run, point, view_document
-from zerowait.record import open_index
+from zerowait.record import REWARDS, AppendOnlyFile, RewardRecord, open_index
+from zerowait.types import Reward, Sample, Score
 
 FALLS_AT = 6
 
@@ -28,3 +31,22 @@ def test_the_first_cause_is_the_true_one(name, cause, prepare, tmp_path):
     assert panel.fall.fell
     assert panel.fall.causes[0].kind == cause, panel.fall
     assert panel.worst[0].responses[-1].components
+
+
+@pytest.mark.parametrize("only", [None, 5])
+def test_prompts_that_a_younger_policy_answered_are_not_called_harder(only, tmp_path):
+    """At the first step of a second epoch they were last seen when the policy knew nothing."""
+    means = [0.2, 0.3, 0.4, 0.5, 0.6, 0.2, 0.8, 0.85, 0.9, 0.95]
+    file = AppendOnlyFile(tmp_path / REWARDS)
+    for step, mean in enumerate(means):
+        for k in range(16):
+            value = mean + 0.05 * (-1) ** k
+            sample = Sample(f"question {step % 5}-{k // 4}", "a", group=f"{k // 4}", step=step)
+            reward = Reward(value, {"correct": Score(value)})
+            file.write(msgspec.json.encode(RewardRecord(sample=sample, reward=reward)))
+    file.close()
+    with closing(open_index(tmp_path)) as index:
+        run = open_run(index)
+        fall = FallReader(index, run.axis, run.judged, only=only).explain(5)
+    assert fall.fell
+    assert [cause.kind for cause in fall.causes] == ["worse_responses"]

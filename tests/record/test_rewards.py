@@ -44,7 +44,7 @@ def test_half_a_surrogate_pair_which_no_file_can_hold_costs_no_reward(tmp_path):
     records.reward(RewardRecord(sample=sample, reward=Reward(1.0, {})))
     records.close()
     [row] = read_rewards(tmp_path)
-    assert (row.sample.prompt, row.sample.extra) == ("half ?", {"?": ["?"]})
+    assert (row.sample.prompt, row.sample.extra) == ("half \ufffd", {"\ufffd": ["\ufffd"]})
 
 
 def test_a_second_run_of_the_writer_appends(tmp_path):

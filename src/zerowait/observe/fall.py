@@ -69,6 +69,7 @@ class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
         groups, equal_groups: prompt groups of several scored rows, and those without variance.
         prompts_elsewhere: mean reward that the same prompts got in all steps outside the window;
             None where fewer than half of the rows have one.
+        usual_elsewhere: mean reward of all prompts around those steps; None if unknown.
         events: ``(kind, judge or endpoint, why)`` of what happened to judges in the window.
         models: served model names by judge.
     """
@@ -83,6 +84,7 @@ class RewardWindow(msgspec.Struct, frozen=True, kw_only=True):
     groups: int = 0
     equal_groups: int = 0
     prompts_elsewhere: float | None = None
+    usual_elsewhere: float | None = None
     events: list[tuple[str, str, str]] = []
     models: dict[str, list[str]] = {}
 
@@ -374,14 +376,7 @@ def _harder_prompts(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     fall = before.mean - now.mean if now.scored and before.scored else 0.0
     if fall > 0:
         _weigh_mix(evidence, before, now, fall)
-        if before.prompts_elsewhere is not None and now.prompts_elsewhere is not None:
-            harder = before.prompts_elsewhere - now.prompts_elsewhere
-            if harder > 0.1 * fall:
-                evidence.add(
-                    0.85 * min(harder / fall, 1.0),
-                    f"the same prompts got {_number(now.prompts_elsewhere)} in other steps, those "
-                    f"of the steps before {_number(before.prompts_elsewhere)}",
-                )
+        _weigh_past(evidence, before, now, fall)
     return evidence.cause(
         "harder_prompts",
         "The prompts are harder, or other ones, than before",
@@ -416,6 +411,28 @@ def _weigh_mix(evidence: _Evidence, before: RewardWindow, now: RewardWindow, fal
         f"against {_percent(_source_share(before, name))} before; the mix alone explains "
         f"{_percent(explained)} of the fall",
     )
+
+
+def _weigh_past(evidence: _Evidence, before: RewardWindow, now: RewardWindow, fall: float) -> None:
+    """How much lower these prompts are in other steps, beside what was usual around those.
+
+    Without what was usual, prompts last seen when the policy was young would seem hard.
+    """
+    if before.prompts_elsewhere is None or now.prompts_elsewhere is None:
+        return
+    harder, beside = before.prompts_elsewhere - now.prompts_elsewhere, ""
+    if before.usual_elsewhere is not None and now.usual_elsewhere is not None:
+        harder -= before.usual_elsewhere - now.usual_elsewhere
+        beside = (
+            f" (usual around there: {_number(now.usual_elsewhere)} and "
+            f"{_number(before.usual_elsewhere)})"
+        )
+    if harder > 0.1 * fall:
+        evidence.add(
+            0.85 * min(harder / fall, 1.0),
+            f"the same prompts got {_number(now.prompts_elsewhere)} in other steps, those "
+            f"of the steps before {_number(before.prompts_elsewhere)}{beside}",
+        )
 
 
 def _source_share(window: RewardWindow, name: str) -> float:
@@ -609,7 +626,8 @@ class FallReader:
             "GROUP BY point, prompt_hash",
             wanted,
         )
-        self._prompt_totals = self._totals_of_prompts(only)
+        self._seen = self._points_of_prompts(only)
+        self._step_sums = self._sums_of_points()
 
     def _by_point(self, sql: str, wanted: str) -> dict[int, list[sqlite3.Row]]:
         found: dict[int, list[sqlite3.Row]] = {}
@@ -620,31 +638,60 @@ class FallReader:
     def _rows(self, sql: str, **parameters: float | str) -> list[sqlite3.Row]:
         return self._connection.execute(sql, {"split": self._axis.split, **parameters}).fetchall()
 
-    def _totals_of_prompts(self, only: int | None) -> dict[str, tuple[int, float]]:
-        """Number and sum of the rewards of each prompt in the whole run."""
-        totals: dict[str, tuple[int, float]] = {}
+    def _points_of_prompts(self, only: int | None) -> dict[str, list[tuple[int, int, float]]]:
+        """Each prompt's points in the whole run, with the number and the sum of its rewards."""
+        seen: dict[str, list[tuple[int, int, float]]] = {}
         if only is None:
-            for rows in self._prompts.values():
+            for at, rows in self._prompts.items():
                 for row in rows:
-                    count, total = totals.get(row["prompt_hash"], (0, 0.0))
-                    totals[row["prompt_hash"]] = (
-                        count + row["scored"],
-                        total + (row["total"] or 0.0),
-                    )
-            return totals
+                    of_prompt = seen.setdefault(row["prompt_hash"], [])
+                    of_prompt.append((at, row["scored"], row["total"] or 0.0))
+            return seen
         for name in {row["prompt_hash"] for rows in self._prompts.values() for row in rows}:
             found = self._rows(
-                "SELECT COUNT(value) AS n, SUM(value) AS total FROM rewards r "
-                f"WHERE prompt_hash = :name AND {self._of_run}",
+                f"SELECT {self._axis.sql} AS point, COUNT(value) AS n, SUM(value) AS total "
+                f"FROM rewards r WHERE prompt_hash = :name AND {self._of_run} GROUP BY point",
                 name=name,
-            )[0]
-            totals[name] = (found["n"], found["total"] or 0.0)
-        return totals
+            )
+            seen[name] = [(row["point"], row["n"], row["total"] or 0.0) for row in found]
+        return seen
+
+    def _sums_of_points(self) -> list[tuple[int, int, float]]:
+        """Number and sum of the rewards of every step's point; rows without steps have no trend."""
+        if self._axis.kind != "step":
+            return []
+        found = self._rows(
+            f"SELECT {self._axis.of('step')} AS point, SUM(scored) AS n, "
+            "SUM(scored * mean_value) AS total FROM steps "
+            "WHERE split = :split AND step IS NOT NULL GROUP BY point ORDER BY point"
+        )
+        return [(row["point"], row["n"], row["total"] or 0.0) for row in found]
+
+    def _usual_around(self, fallen: int) -> dict[int, float]:
+        """Mean reward of all prompts around each point, as far to one side of it as to the other.
+
+        Args:
+            fallen: the point whose own rewards are left out, because they are to be explained.
+        """
+        usual: dict[int, float] = {}
+        last = len(self._step_sums) - 1
+        for index, (at, _, _) in enumerate(self._step_sums):
+            far = min(STEPS_BEFORE, index, last - index)
+            near = [
+                (n, total)
+                for other, n, total in self._step_sums[index - far : index + far + 1]
+                if other != fallen
+            ]
+            count = sum(n for n, _ in near)
+            if count:
+                usual[at] = sum(total for _, total in near) / count
+        return usual
 
     def explain(self, point: int) -> Fall:
         """Why the reward of `point` differs from that of the points before it."""
         earlier = sorted(at for at in self._whole if at < point)[-STEPS_BEFORE:]
-        now = self._window([point], with_lengths=True)
+        usual = self._usual_around(point)
+        now = self._window([point], usual, with_lengths=True)
         if not earlier:
             words = f"The reward is {_number(now.mean)}." if now.scored else "No row has a value."
             return Fall(
@@ -655,7 +702,7 @@ class FallReader:
                 changes=list(changes(RewardWindow(), now)),
                 causes=[],
             )
-        before = self._window(earlier, with_lengths=False)
+        before = self._window(earlier, usual, with_lengths=False)
         causes = likely_causes(before, now)
         return Fall(
             point=point,
@@ -668,13 +715,16 @@ class FallReader:
             causes=causes,
         )
 
-    def _window(self, points: list[int], *, with_lengths: bool) -> RewardWindow:
+    def _window(
+        self, points: list[int], usual: dict[int, float], *, with_lengths: bool
+    ) -> RewardWindow:
         whole = [row for at in points for row in self._whole.get(at, [])]
         reward = _Sums()
         for row in whole:
             reward.add(row["scored"], row["total"], row["square"])
         rows = sum(row["rows"] for row in whole)
         groups = [row for at in points for row in self._groups.get(at, [])]
+        elsewhere, usual_elsewhere = self._prompts_elsewhere(points, usual)
         events, models = self._judges(whole, self._began_after(max(points)))
         return RewardWindow(
             rows=rows,
@@ -686,7 +736,8 @@ class FallReader:
             length=sum(row["length"] for row in whole) / rows if rows else None,
             groups=sum(row["groups"] for row in groups),
             equal_groups=sum(row["equal"] for row in groups),
-            prompts_elsewhere=self._prompts_elsewhere(points),
+            prompts_elsewhere=elsewhere,
+            usual_elsewhere=usual_elsewhere,
             events=events,
             models=models,
         )
@@ -740,20 +791,22 @@ class FallReader:
             name: DataSource(rows=n, mean=rewards[name].mean) for name, n in sorted(rows.items())
         }
 
-    def _prompts_elsewhere(self, points: list[int]) -> float | None:
-        """Mean reward of these points' prompts in all other points."""
-        inside: dict[str, tuple[int, float]] = {}
-        for row in (row for at in points for row in self._prompts.get(at, [])):
-            count, total = inside.get(row["prompt_hash"], (0, 0.0))
-            inside[row["prompt_hash"]] = count + row["scored"], total + (row["total"] or 0.0)
-        rows, known = 0, _Sums()
+    def _prompts_elsewhere(
+        self, points: list[int], usual: dict[int, float]
+    ) -> tuple[float | None, float | None]:
+        """Mean reward of these points' prompts in all other points, and what was usual there."""
+        rows, known, beside = 0, _Sums(), _Sums()
         for row in (row for at in points for row in self._prompts.get(at, [])):
             rows += row["n"]
-            name = row["prompt_hash"]
-            (count, total), (less, taken) = self._prompt_totals[name], inside[name]
-            if count > less:
-                known.add(row["n"], row["n"] * (total - taken) / (count - less))
-        return known.mean if known.count and 2 * known.count >= rows else None
+            others = [found for found in self._seen[row["prompt_hash"]] if found[0] not in points]
+            count = sum(n for _, n, _ in others)
+            if count:
+                known.add(row["n"], row["n"] * sum(total for _, _, total in others) / count)
+                around = sum(n * usual[at] if at in usual else total for at, n, total in others)
+                beside.add(row["n"], row["n"] * around / count)
+        if not known.count or 2 * known.count < rows:
+            return None, None
+        return known.mean, beside.mean if usual else None
 
     def _began_after(self, point: int) -> float:
         """When the first reward of the next point was asked for; 0 without one."""

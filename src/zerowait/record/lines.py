@@ -16,6 +16,8 @@ INCOMPLETE: Final = b"\x18\n"
 """Ends a line of which only a part was written: the control character "cancel", which JSON text
 never holds unescaped."""
 
+_HALF_OF_PAIR: Final = re.compile("[\ud800-\udfff]")
+
 PART_BYTES: Final = 256 * 2**20
 
 
@@ -151,7 +153,10 @@ def read_lines(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
 
 
 def encoded_line(record: msgspec.Struct) -> bytes:
-    """A record as JSON; halves of surrogate pairs, which no file can hold, become ``?``."""
+    """A record as JSON; halves of surrogate pairs, which no file can hold, become U+FFFD.
+
+    Judges read them so too, and a replay finds a judgement by what the judge read.
+    """
     try:
         return _encode(record)
     except UnicodeEncodeError:
@@ -161,7 +166,7 @@ def encoded_line(record: msgspec.Struct) -> bytes:
 def _writable(value: Any) -> Any:
     match value:
         case str():
-            return value.encode("utf-8", "replace").decode()
+            return _HALF_OF_PAIR.sub("\ufffd", value)
         case dict():
             return {_writable(key): _writable(each) for key, each in value.items()}
         case list() | tuple():

@@ -146,6 +146,19 @@ def test_a_sample_without_a_group_stands_alone_and_texts_may_be_missing(recorded
             whole_sample(index, 9)
 
 
+def test_texts_with_the_character_0_are_searched_to_their_end(recorded, reward):
+    lines = [reward(1, response="A byte \0 of data, then ORCHIDS"), reward(2)]
+    with closing(open_index(recorded(lines))) as index:
+
+        def found(text):
+            page = sample_page(index, SampleQuery(text=text))
+            return [sample["row"] for sample in page["samples"]]
+
+        assert found("orchids") == [1]
+        assert found("\0 of") == [1]
+        assert found("\0zebra") == []
+
+
 def test_the_filters_offer_what_the_run_has(index):
     offered = choices(index)
     assert offered["splits"] == ["train", "validation"]

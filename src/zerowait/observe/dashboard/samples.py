@@ -144,10 +144,10 @@ def _where(index: sqlite3.Connection, wanted: SampleQuery) -> _Sql:
         case "up" | "down":
             terms.append("r.row IN (SELECT row FROM opinions WHERE up = ?)")
             given.append(int(wanted.opinion == "up"))
-    if wanted.text:
-        pattern = "%" + _escaped(wanted.text) + "%"
-        terms.append("(r.response LIKE ? ESCAPE '\\' OR r.prompt LIKE ? ESCAPE '\\')")
-        given += [pattern, pattern]
+    if wanted.text:  # instr, because LIKE reads no further than the character 0
+        has = "instr(lower(coalesce({}, '')), lower(?)) > 0"
+        terms.append(f"({has.format('r.response')} OR {has.format('r.prompt')})")
+        given += [wanted.text, wanted.text]
     return _Sql(" AND ".join(terms), given)
 
 
@@ -206,12 +206,6 @@ def _of_components(wanted: SampleQuery) -> _Condition:
         f"WHERE c.row = r.row AND {both})",
         tuple(given),
     )
-
-
-def _escaped(text: str) -> str:
-    for character in "\\%_":
-        text = text.replace(character, "\\" + character)
-    return text
 
 
 def _recorded_rows(
