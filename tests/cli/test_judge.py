@@ -6,8 +6,13 @@ import signal
 import socket
 import urllib.request
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
+
+from zerowait.cli.judge import _check_ports
+from zerowait.errors import ConfigError
+from zerowait.testing import FakeJudge
 
 
 def test_a_fake_judge_says_what_it_was_asked_when_it_ends(start_zerowait):
@@ -87,6 +92,20 @@ def test_a_model_that_cannot_be_served_is_one_error(zerowait_process, weights):
     assert ended.returncode == 2
     assert "--engine llama_cpp: the server ended with exit code 1; the end of" in ended.stderr
     assert "tensor 'blk.0' has the wrong shape" in ended.stderr
+
+
+def test_a_port_that_is_taken_is_one_line_and_nobody_elses_server_is_announced(zerowait, weights):
+    with FakeJudge() as other:  # it would answer the question whether the server is ready
+        taken = urlsplit(other.url).port
+        serve = ("judge", "--engine", "llama_cpp", "--model", weights().path.name)
+        ended = zerowait(*serve, "--port", taken)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert f"--port {taken}: no judge can listen at 127.0.0.1:{taken}: " in ended.stderr
+
+
+def test_ports_of_further_replicas_have_to_exist():
+    with pytest.raises(ConfigError, match=r"--port 65536: .*: ports end at 65535"):
+        _check_ports("127.0.0.1", [65536])
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ import asyncio
 import fcntl
 import json
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -15,6 +17,7 @@ from zerowait.cli.watch import Position, _lines
 from zerowait.testing import FakeJudge, Latency, Script
 
 RULE = "components: {answer: {scorer: contains}}\n"
+WATCH = ["zerowait", "score", "rollouts", "-c", "reward.yaml", "--watch", "--limit", "1"]
 SHAPE = "components: {answer: {scorer: contains}, length: {shape: median_band}}\n"
 
 
@@ -149,6 +152,23 @@ def test_what_cannot_be_is_one_clear_line(rollouts, watch, options, says):
     (rollouts / "1.jsonl").write_text(row("Paris"))
     watch(1)
     assert says in watch(1, *options, code=2)
+
+
+def test_a_start_on_a_full_disk_does_not_lose_what_the_folder_holds(rollouts, watch, tmp_path):
+    (rollouts / "1.jsonl").write_text(row("Paris"))
+    watch(1)
+    append(rollouts / "1.jsonl", row("Rome"))
+    full = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+    run = f"from zerowait.cli import main; sys.argv = {WATCH!r}; main()"
+    ended = subprocess.run(
+        [sys.executable, "-c", full + run],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 2, ended.stderr
+    assert watch(1) == {"1": [1.0, 0.0]}
 
 
 def test_two_watches_do_not_write_to_one_folder(rollouts, watch, tmp_path):

@@ -96,6 +96,7 @@ def test_metrics_are_readable_whatever_a_judge_is_called(name):
 
 @pytest.mark.parametrize("path", ["/v1/score", "/get_reward"])
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_body_that_is_not_packed_as_it_says_is_the_senders_fault(path, encoding):
+def test_a_body_that_is_not_packed_as_it_says_is_the_senders_fault(path, encoding, caplog):
     more = f"Content-Encoding: {encoding}", "Content-Length: 5"
     assert answered(head(path, *more), b"abcde")[0].startswith("HTTP/1.1 400 ")
+    assert caplog.text == ""  # no traceback of a mistake that is not the service's

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -85,9 +86,7 @@ def judge(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         except OSError as error:
             if listens:  # not an error of the port: standard output may be closed, for one
                 raise
-            raise ConfigError(
-                f"--port {port}: no judge can listen at {host}:{port}: {_reason(error)}"
-            ) from None
+            raise _no_port(host, port, _reason(error)) from None
     return 0
 
 
@@ -160,6 +159,8 @@ async def _own(settings: ServeSettings, host: str, port: int) -> None:
             f"--gpus {wanted}: {settings.replicas} servers with {wanted} each, and this machine "
             f"has {len(free)} (CUDA_VISIBLE_DEVICES)"
         )
+    if port:
+        _check_ports(host, range(port, port + settings.replicas))
     name = weights if settings.engine == "transformers" else settings.model
     folder = Path(tempfile.mkdtemp(prefix="zerowait-judge-"))
     servers = [
@@ -197,6 +198,28 @@ async def _own(settings: ServeSettings, host: str, port: int) -> None:
     finally:
         await _close(servers)
     raise ZerowaitError(f"every server has died for good: it {problem}")
+
+
+def _check_ports(host: str, ports: Iterable[int]) -> None:
+    """Raise a ConfigError for a port that a server could not listen at.
+
+    Whatever listens there already would answer in its place, perhaps for another model.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in ports:
+        with socket.socket(family) as probe:
+            # as servers do: connections that have just ended do not keep a port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                raise _no_port(host, port, _reason(error)) from None
+            except OverflowError:
+                raise _no_port(host, port, "ports end at 65535") from None
+
+
+def _no_port(host: str, port: int, why: str) -> ConfigError:
+    return ConfigError(f"--port {port}: no judge can listen at {host}:{port}: {why}")
 
 
 async def _close(servers: Iterable[Any]) -> None:

@@ -369,12 +369,14 @@ class FolderWatch:
             except BlockingIOError:
                 raise ConfigError(f"--out {self.out}: another watch writes to it") from None
             known = state / "config"
-            if known.exists() and known.read_text() != self._digest:
+            if not known.exists():
+                with open_output(known) as written:  # whole or not at all, also on a full disk
+                    written.write(self._digest.encode())
+            elif known.read_text() != self._digest:
                 raise ConfigError(
                     f"--out {self.out}: holds rewards of another configuration, or of other "
                     "columns; choose another folder"
                 )
-            known.write_text(self._digest)
             for file in state.glob("*.json"):
                 self._positions[file.name.removesuffix(".json")] = _decode_position(file)
             yield

@@ -320,6 +320,9 @@ async def _body(request: web.Request, within_s: float, *, lines: bool = False) -
         why = f"the body did not arrive in {within_s:g} s"
         raise web.HTTPRequestTimeout(text=why) from None
     except web.RequestPayloadError as error:  # not packed as it says
+        # or aiohttp goes on reading, and logs the client's mistake as an error of ours
+        request.content.feed_eof()
+        request.protocol.close()
         why = f"the body cannot be read: {' '.join(str(error).split())}"
         raise web.HTTPBadRequest(text=why) from None
 
