@@ -231,3 +231,16 @@ def test_a_step_in_which_everything_abstained_is_a_fall():
     gone = {"quality": ComponentFigures(abstained=64, judged=True, kinds={"unreachable": 64})}
     silent = step(scored=0, mean=0.0, parts=gone)
     assert likely_causes(USUAL, silent)[0].kind == "judge_outage"
+
+
+def test_a_judge_that_fell_far_is_named_although_a_rule_may_have_fallen_by_chance():
+    now = step(
+        parts={
+            "correct": ComponentFigures(scored=64, mean=0.54, sd=0.5),
+            "quality": ComponentFigures(scored=64, mean=0.3, sd=0.2, judged=True),
+        }
+    )
+    [cause] = likely_causes(USUAL, now)
+    assert cause.kind == "judge_drift"
+    assert cause.strength < 0.5
+    assert "while no rule did as clearly" in cause.evidence[0]

@@ -336,12 +336,14 @@ def _judge_drift(before: RewardWindow, now: RewardWindow) -> LikelyCause:
     judged = _z_of(before, now, judged=True)
     rules = _z_of(before, now, judged=False)
     fell = {name: z for name, z in judged.items() if z <= -_SURE_Z}
-    if fell and rules and min(rules.values()) > -2.0:
+    if fell and rules and min(rules.values()) > -_SURE_Z:
         worst = min(fell, key=lambda name: (fell[name], name))
+        # between two and three standard errors a rule may have fallen by chance, or not
+        strength, clearly = (0.55, "") if min(rules.values()) > -2.0 else (0.3, " as clearly")
         evidence.add(
-            0.55,
+            strength,
             f"{worst}, which a judge scores, fell from {_number(before.parts[worst].mean)} to "
-            f"{_number(now.parts[worst].mean)} while no rule did",
+            f"{_number(now.parts[worst].mean)} while no rule did{clearly}",
         )
     elif not fell and not told:
         return LikelyCause(kind="judge_drift", title="", strength=0.0, evidence=[], advice="")
