@@ -66,6 +66,12 @@ def test_the_last_line_names_the_commonest_failure_of_this_batch_in_the_provider
     assert "The model `m` does not exist" in line
 
 
+def test_a_quick_batch_in_which_nothing_abstained_says_nothing_where_there_is_no_terminal(capsys):
+    with zerowait.open({"components": {"a": {"scorer": "contains"}}}) as rewards:
+        rewards.score([zerowait.Sample("q", "a", "a")], progress=True)
+    assert capsys.readouterr() == ("", "")
+
+
 def test_nothing_is_said_of_failures_where_there_were_none():
     before = Stats(asked=1, abstentions={"timeout": 1}, reasons={"timeout": 1})
     after = Stats(asked=5, abstentions={"timeout": 1}, reasons={"timeout": 1})

@@ -74,7 +74,7 @@ class ServeSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         Equal settings have equal names, so that judges that serve the same share the servers.
 
         >>> ServeSettings(engine="vllm", model="models/Qwen3-8B").host(0)
-        'qwen3-8b-27a592-0.served'
+        'qwen3-8b-642ff7-0.served'
         """
         known = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:6]
         words = _NO_LABEL.sub("-", PurePath(self.model).name.lower())[:_LABEL_CHARS].strip("-")

@@ -80,6 +80,11 @@ class Progress:
         if self._bar is not None:
             self._bar.advance(self._task, count)
 
+    @property
+    def was_seen(self) -> bool:
+        """Whether there was a bar, or has been time for a line."""
+        return self._bar is not None or time.monotonic() - self._started >= _LINE_EVERY_S
+
     def say(self, line: str) -> None:
         """Print a last line, once the display has ended; nothing unless it is shown."""
         if self._shown:

@@ -139,8 +139,9 @@ class Rewards:
 
         Args:
             samples: rows that share a ``group`` form a prompt group.
-            progress: a bar on a terminal, else a line at least every 10 s while it waits; and a
-                last line that names the commonest failure. All on stderr.
+            progress: a bar on a terminal, else a line at least every 10 s while it waits; then a
+                last line that names the commonest failure. Without a terminal nothing is said of
+                a batch that took less and in which nothing abstained. All on stderr.
             on_reward: called on the loop thread with a row's index and reward as they come.
             deadline_s: a component that is not known by then abstains with ``timeout``.
 
@@ -162,7 +163,8 @@ class Rewards:
         if before is not None:
             abstained = sum(reward.abstained for reward in rewards)
             elapsed_s = time.monotonic() - began_s
-            bar.say(closing_text(len(rows), abstained, elapsed_s, (before, self.stats())))
+            if abstained or bar.was_seen:
+                bar.say(closing_text(len(rows), abstained, elapsed_s, (before, self.stats())))
         return rewards
 
     def stats(self) -> Stats:
