@@ -5,19 +5,20 @@ With ``judged = zerowait.nemo_gym.verifier("reward.yaml")``, in a `SimpleResourc
     async def verify(self, body: BaseVerifyRequest) -> BaseVerifyResponse:
         return BaseVerifyResponse(**body.model_dump(), **await judged(body))
 
-Where the reward abstains, the reply has ``mask_sample``, which excludes it from scores and
-training.
+Where the reward abstains, the call fails. With ``on_abstain="mask"`` the reply has ``mask_sample``,
+by which NeMo-Gym leaves the sample out. The trainer has to do so too: the reply's reward has to be
+a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from zerowait.config import RewardConfig
-from zerowait.errors import DataError, did_you_mean
-from zerowait.hub.process import ProcessHub
+from zerowait.errors import ConfigError, DataError, did_you_mean
+from zerowait.hub.process import ProcessHub, is_number, number_or_error
 from zerowait.types import Abstain, FailureKind, Reward, Sample, content_text
 
 _CALLS: Final = ("response", "responses_create_params")
@@ -28,6 +29,7 @@ def verifier(
     config: str | Path | Mapping[str, Any] | RewardConfig,
     *,
     ground_truth: str | None = None,
+    on_abstain: float | Literal["error", "mask"] = "error",
     url: str | None = None,
     token: str | None = None,
 ) -> Callable[[Any], Awaitable[dict[str, Any]]]:
@@ -37,33 +39,43 @@ def verifier(
         config: a path to a ``reward.yaml``, a mapping, or a `RewardConfig`.
         ground_truth: the request's field with the gold answer; None: the first that it has of
             ``ground_truth``, ``solution``, ``answer`` and ``expected_answer``.
+        on_abstain: what a sample that abstained gets: ``error``, the function raises a
+            `JudgementError`; ``mask``, ``mask_sample`` beside a reward of 0, for trainers that
+            leave such samples out; or a number of your choice.
         url: a running ``zerowait serve`` with the same configuration, which all servers share;
             None: each process has an engine of its own.
         token: the value of the service's ``--token-env`` variable.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: the configuration or `on_abstain` is wrong.
     """
+    if on_abstain != "mask" and not is_number(on_abstain) and on_abstain != "error":
+        raise ConfigError(
+            f"on_abstain must be 'error', 'mask' or a finite number, not {on_abstain!r}"
+        )
     hub = ProcessHub(config, url=url, token=token)
     del config, token  # a traceback may show local variables
 
     async def verify(body: Any) -> dict[str, Any]:
-        return _fields(await hub.score(_sample(body.model_dump(mode="json"), ground_truth)))
+        reward = await hub.score(_sample(body.model_dump(mode="json"), ground_truth))
+        return _fields(reward, on_abstain)
 
     return verify
 
 
-def _fields(reward: Reward) -> dict[str, Any]:
-    """Of `BaseVerifyResponse`. Its reward has to be a number, so a masked one's is 0."""
+def _fields(reward: Reward, on_abstain: float | Literal["error", "mask"]) -> dict[str, Any]:
+    """Of `BaseVerifyResponse`."""
     if reward.value is not None:
         return {"reward": reward.value, "mask_sample": False}
+    masked = on_abstain == "mask"
+    number = number_or_error(reward, 0.0 if on_abstain == "mask" else on_abstain)
     unparseable = any(
         isinstance(outcome, Abstain) and outcome.kind is FailureKind.UNPARSEABLE
         for outcome in reward.components.values()
     )
     return {
-        "reward": 0.0,
-        "mask_sample": True,
+        "reward": number,
+        "mask_sample": masked,
         "failure_kind": "judge_unparseable" if unparseable else "judge_failed",
         "failure_reason": reward.why,
     }

@@ -1,4 +1,4 @@
-"""A tiny policy whose training takes a second a step."""
+"""A tiny policy whose training takes a second a step, and a judged configuration."""
 
 import pytest
 
@@ -26,3 +26,24 @@ def tiny(tmp_path_factory):
     )  # fmt: skip
     Qwen2ForCausalLM(config).save_pretrained(folder)
     return str(folder)
+
+
+@pytest.fixture
+def judged():
+    """A configuration with one judge that is asked once, of a fake judge and further settings."""
+
+    def config(judge, **settings):
+        return {
+            "components": {"quality": {"judge": "q"}},
+            "judges": {
+                "q": {
+                    "endpoints": [{"base_url": judge.url, "model": "m"}],
+                    "verdict": {"integer": [1, 10]},
+                }
+            },
+            "traffic": {"attempts": 1, "give_up_after": 10000},
+            "on_failure": {"default": "neutral"},
+            "cache": "off",
+        } | settings
+
+    return config

@@ -79,21 +79,6 @@ def service(config=RULE, **settings):
             portal.call(lambda: running.__aexit__(None, None, None))
 
 
-def judged(judge, **settings):
-    return {
-        "components": {"quality": {"judge": "q"}},
-        "judges": {
-            "q": {
-                "endpoints": [{"base_url": judge.url, "model": "m"}],
-                "verdict": {"integer": [1, 10]},
-            }
-        },
-        "traffic": {"attempts": 1, "give_up_after": 10000},
-        "on_failure": {"default": "neutral"},
-        "cache": "off",
-    } | settings
-
-
 @pytest.mark.parametrize(("response", "value"), [(RIGHT, 1.0), (WRONG, 0.0)])
 def test_openrlhfs_client_gets_the_reward_from_the_service(executor, response, value):
     with service() as url:
@@ -127,7 +112,7 @@ def group_of(executor, endpoint):
 
 @pytest.mark.parametrize("form", ["service", "file"])
 def test_a_neutral_abstention_gets_its_groups_mean_so_that_its_advantage_is_zero(
-    executor, tmp_path, form
+    executor, tmp_path, form, judged
 ):
     fails = Status(status=500, share=0.4, always=True)
     with FakeJudge(Script(faults=(fails,))) as judge:
@@ -150,7 +135,7 @@ def test_a_neutral_abstention_gets_its_groups_mean_so_that_its_advantage_is_zero
     assert sum(rewards) / 16 == pytest.approx(sum(kept) / len(kept))
 
 
-def test_an_abstention_without_a_choice_gives_openrlhf_no_number(executor):
+def test_an_abstention_without_a_choice_gives_openrlhf_no_number(executor, judged):
     with FakeJudge(Script(faults=(Status(status=400, always=True),))) as judge:
         file_form = reward_func(judged(judge))
         with pytest.raises(Exception, match="no reward was reached and on_abstain is error"):

@@ -43,27 +43,12 @@ def scored(orm, *responses):
     return rewards[:, 0].tolist(), advantages.tolist()
 
 
-def judged(judge):
-    return {
-        "components": {"quality": {"judge": "q"}},
-        "judges": {
-            "q": {
-                "endpoints": [{"base_url": judge.url, "model": "m"}],
-                "verdict": {"integer": [1, 10]},
-            }
-        },
-        "traffic": {"attempts": 1, "give_up_after": 10000},
-        "on_failure": {"default": "neutral"},
-        "cache": "off",
-    }
-
-
 def test_swift_takes_each_rows_reward():
     rewards, _ = scored(zerowait.swift.orm(RULE), "<answer>Paris</answer>", "<answer>Rome</answer>")
     assert rewards == [1.0, 0.0]
 
 
-def test_a_neutral_abstention_has_advantage_zero_and_an_error_stops_the_training():
+def test_a_neutral_abstention_has_advantage_zero_and_an_error_stops_the_training(judged):
     fails = Status(status=500, share=0.4, always=True)
     responses = [f"response {n}" for n in range(16)]
     with FakeJudge(Script(faults=(fails,))) as judge:

@@ -26,21 +26,6 @@ RIGHT, WRONG = "<answer>Paris</answer>", "<answer>Rome</answer>"
 ASKED = [{"role": "user", "content": "Capital of France?"}]
 
 
-def judged(judge):
-    return {
-        "components": {"quality": {"judge": "q"}},
-        "judges": {
-            "q": {
-                "endpoints": [{"base_url": judge.url, "model": "m"}],
-                "verdict": {"integer": [1, 10]},
-            }
-        },
-        "traffic": {"attempts": 1, "give_up_after": 10000},
-        "on_failure": {"default": "neutral"},
-        "cache": "off",
-    }
-
-
 def failing(share=1.0):
     return FakeJudge(Script(faults=(Status(status=500, share=share, always=True),)))
 
@@ -80,7 +65,7 @@ def test_slime_gets_each_samples_reward(group_rm):
 
 
 @pytest.mark.parametrize("group_rm", [False, True])
-def test_slime_masks_an_abstained_sample_and_its_number_leaves_the_baseline_alone(group_rm):
+def test_slime_masks_an_abstained_sample_and_its_number_leaves_the_baseline_alone(group_rm, judged):
     samples = [SlimeSample(f"response {n}") for n in range(16)]
     with failing(0.4) as judge:
         rm = zerowait.slime.custom_rm(judged(judge))
@@ -90,7 +75,7 @@ def test_slime_masks_an_abstained_sample_and_its_number_leaves_the_baseline_alon
     assert sum(rewards) / 16 == pytest.approx(sum(kept) / len(kept))
 
 
-def test_slime_gets_no_number_where_nothing_was_judged():
+def test_slime_gets_no_number_where_nothing_was_judged(judged):
     with failing() as judge, pytest.raises(JudgementError, match="no judgement has been reached"):
         slime_rewards(zerowait.slime.custom_rm(judged(judge)), [SlimeSample("a")], group_rm=False)
 
@@ -122,7 +107,7 @@ def test_tinker_gets_the_reward_at_the_end_of_an_episode_also_of_a_pickled_funct
     assert tinker_episode(judge, thought).reward == 1.0
 
 
-def test_tinkers_rollout_fails_where_the_reward_abstains():
+def test_tinkers_rollout_fails_where_the_reward_abstains(judged):
     with failing() as judge, pytest.raises(JudgementError, match="no reward was reached"):
         tinker_episode(zerowait.tinker.reward_fn(judged(judge))(), "Paris")
 
@@ -149,7 +134,7 @@ def test_skyrls_step_ends_the_episode_with_the_reward(response, value):
     assert skyrl_step(RULE, response) == (value, True, 0.0)
 
 
-def test_skyrls_abstention_is_an_error_or_the_users_number():
+def test_skyrls_abstention_is_an_error_or_the_users_number(judged):
     with failing() as judge:
         with pytest.raises(JudgementError, match="no reward was reached and on_abstain is error"):
             skyrl_step(judged(judge), "Paris")
@@ -210,7 +195,7 @@ def test_areals_trajectories_have_the_rewards():
         areal_group(RULE, [RIGHT], answer="Paris", chosen=chosen)
 
 
-def test_areal_trains_on_a_group_without_the_trajectories_that_abstained():
+def test_areal_trains_on_a_group_without_the_trajectories_that_abstained(judged):
     with failing(0.4) as judge:
         kept = areal_group(judged(judge), [f"response {n}" for n in range(16)])["rewards"]
     assert 0 < len(kept) < 16
@@ -261,9 +246,19 @@ def test_nemo_gyms_verify_gets_the_fields_of_its_reply(text, value):
         asyncio.run(zerowait.nemo_gym.verifier(RULE, ground_truth="gold")(nemo_body(text)))
 
 
-def test_nemo_gym_masks_the_sample_where_the_reward_abstains():
+def test_nemo_gym_gets_no_number_where_the_reward_abstains_unless_one_was_chosen(judged):
+    def fields_of(**chosen):
+        verify = zerowait.nemo_gym.verifier(judged(judge), **chosen)
+        return asyncio.run(verify(nemo_body("Paris")))
+
     with failing() as judge:
-        fields = asyncio.run(zerowait.nemo_gym.verifier(judged(judge))(nemo_body("Paris")))
+        with pytest.raises(JudgementError, match="500"):
+            fields_of()
+        number = fields_of(on_abstain=-1.0)
+        fields = fields_of(on_abstain="mask")
+        with pytest.raises(ConfigError, match="'error', 'mask' or a finite number, not 'masks'"):
+            fields_of(on_abstain="masks")
+    assert (number["reward"], number["mask_sample"]) == (-1.0, False)
     assert fields["mask_sample"]
     assert fields["failure_kind"] == "judge_failed"
     assert "500" in fields["failure_reason"]
@@ -272,7 +267,7 @@ def test_nemo_gym_masks_the_sample_where_the_reward_abstains():
 # one service for several processes
 
 
-def test_a_running_service_computes_the_same_rewards_and_neutral_means():
+def test_a_running_service_computes_the_same_rewards_and_neutral_means(judged):
     samples = [SlimeSample(f"response {n}") for n in range(16)]
     with failing(0.4) as judge, Portal("service") as portal:
         running = serving(judged(judge), ServiceSettings(port=0))

@@ -22,21 +22,6 @@ RULE = {"components": {"answer": {"scorer": "qa_em"}}}
 RIGHT, WRONG = "<answer>Paris</answer>", "<answer>Rome</answer>"
 
 
-def judged(judge, **settings):
-    return {
-        "components": {"quality": {"judge": "q"}},
-        "judges": {
-            "q": {
-                "endpoints": [{"base_url": judge.url, "model": "m"}],
-                "verdict": {"integer": [1, 10]},
-            }
-        },
-        "on_failure": {"default": "neutral"},
-        "traffic": {"attempts": 1, "give_up_after": 10000},
-        "cache": "off",
-    } | settings
-
-
 def call(function, completions, prompts=None, **columns):
     prompts = prompts or ["Capital?"] * len(completions)
     return asyncio.run(function(prompts=prompts, completions=completions, **columns))
@@ -94,7 +79,7 @@ def test_chat_completions_are_judged_by_the_last_thing_the_policy_said(reward, c
     assert call(reward(), [completion], prompts, solution=["Paris"]) == [value]
 
 
-def test_an_abstention_is_none_and_never_zero(reward):
+def test_an_abstention_is_none_and_never_zero(reward, judged):
     fails = Status(status=500, share=0.5, always=True)
     with FakeJudge(Script(faults=(fails,))) as judge:
         values = call(reward(judged(judge)), [f"response {n}" for n in range(32)])
@@ -102,7 +87,7 @@ def test_an_abstention_is_none_and_never_zero(reward):
     assert all(value is None or value > 0 for value in values)
 
 
-def test_other_functions_are_added_and_an_abstention_stays_none(reward):
+def test_other_functions_are_added_and_an_abstention_stays_none(reward, judged):
     async def length(completions, **_):
         return [float(len(completion)) for completion in completions]
 
@@ -164,7 +149,7 @@ def test_a_shape_sees_the_groups_that_trl_made(reward):
     assert values == [each.value for each in expected]
 
 
-def test_it_is_pickled_without_its_open_rewards_and_without_its_key_in_clear(reward):
+def test_it_is_pickled_without_its_open_rewards_and_without_its_key_in_clear(reward, judged):
     with FakeJudge() as judge:
         config = judged(judge)
         config["judges"]["q"]["endpoints"][0]["api_key"] = "planted-key"
@@ -201,7 +186,9 @@ def trained(tiny, tmp_path, function, steps=2, rollout_func=None, columns=None, 
     return trainer
 
 
-def test_trls_trainer_leaves_abstained_rows_out_of_baseline_and_update(tiny, tmp_path, reward):
+def test_trls_trainer_leaves_abstained_rows_out_of_baseline_and_update(
+    tiny, tmp_path, reward, judged
+):
     """Half of the judge's replies fail: the advantages are those of the judged rows alone."""
     fails = Status(status=500, share=0.5, always=True)
     log_to = [{"tensorboard": {"dir": str(tmp_path / "events")}}]
@@ -259,7 +246,7 @@ def test_trls_trainer_logs_no_metric_for_what_was_not_measured(tiny, tmp_path, r
 
 @pytest.mark.parametrize("columns", [{"solution": "a"}, {}], ids=["columns", "prompts-alone"])
 def test_rows_are_judged_while_others_are_still_generated(
-    tiny, tmp_path, reward, monkeypatch, columns
+    tiny, tmp_path, reward, monkeypatch, columns, judged
 ):
     """The judge has answered the first rows of a batch before its last row has ended."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
@@ -289,7 +276,7 @@ def until(condition, within_s=60.0):
     return condition()
 
 
-def test_a_record_gets_every_reward_and_judgement_with_its_step(reward, tmp_path):
+def test_a_record_gets_every_reward_and_judgement_with_its_step(reward, tmp_path, judged):
     with FakeJudge() as judge:
         function = reward(judged(judge), record=tmp_path / "run")
         call(function, [RIGHT, WRONG], trainer_state=SimpleNamespace(global_step=3))

@@ -39,21 +39,6 @@ def scored(reward, *replies, **data):
     return trace
 
 
-def judged(judge):
-    return {
-        "components": {"quality": {"judge": "q"}},
-        "judges": {
-            "q": {
-                "endpoints": [{"base_url": judge.url, "model": "m"}],
-                "verdict": {"integer": [1, 10]},
-            }
-        },
-        "traffic": {"attempts": 1, "give_up_after": 10000},
-        "on_failure": {"default": "neutral"},
-        "cache": "off",
-    }
-
-
 @pytest.mark.parametrize(("reply", "value"), [(RIGHT, 1.0), ("<answer>Rome</answer>", 0.0)])
 def test_a_traces_last_reply_is_rewarded_and_its_components_are_metrics(reply, value):
     trace = scored(zerowait.verifiers.reward(RULE), "I think.", reply)
@@ -87,7 +72,7 @@ def test_the_gold_answer_may_have_any_name_and_the_prompt_may_be_a_conversation(
         scored(zerowait.verifiers.reward(RULE, ground_truth="golden"), RIGHT)
 
 
-def test_an_abstention_is_an_error_of_the_trace_and_never_a_zero():
+def test_an_abstention_is_an_error_of_the_trace_and_never_a_zero(judged):
     with (
         FakeJudge(Script(faults=(Status(status=500, message="out of order"),))) as judge,
         pytest.raises(vf.TaskError, match=r"no reward was reached: .*out of order"),

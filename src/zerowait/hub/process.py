@@ -110,10 +110,22 @@ def checked_on_abstain(chosen: OnAbstain) -> OnAbstain:
     Raises:
         ConfigError: it is none of these.
     """
-    number = isinstance(chosen, float | int) and not isinstance(chosen, bool)
-    if chosen in ("neutral", "error") or (number and math.isfinite(float(chosen))):
+    if chosen in ("neutral", "error") or is_number(chosen):
         return chosen
     raise ConfigError(f"on_abstain must be 'neutral', 'error' or a finite number, not {chosen!r}")
+
+
+def is_number(chosen: object) -> bool:
+    """Whether `chosen` is a finite number.
+
+    >>> is_number(-1), is_number(True), is_number(float("nan")), is_number("neutral")
+    (True, False, False, False)
+    """
+    return (
+        isinstance(chosen, float | int)
+        and not isinstance(chosen, bool)
+        and math.isfinite(float(chosen))
+    )
 
 
 def number_or_error(reward: Reward, on_abstain: float | Literal["error"]) -> float:

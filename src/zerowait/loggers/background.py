@@ -51,7 +51,7 @@ class MetricLogger(Protocol):
 class BackgroundLogger:
     """Runs a logger in a thread: a bounded queue, and one warning about what goes wrong.
 
-    A logger that cannot be opened is left alone from then on; one that fails later is tried again
+    A logger that cannot be opened is not tried again; one that fails later is tried again
     with the next metrics. Both are told once.
 
     Args:

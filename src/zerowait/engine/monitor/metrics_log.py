@@ -247,7 +247,7 @@ class MetricsLog:
             background.give_up()
 
     def _end_now(self) -> None:
-        """Write what is left while the process ends; for rewards that nobody closed."""
+        """Write what is left while the process ends; for rewards that the program did not close."""
         give_up_at_s = time.monotonic() + _END_S
         self._closing.set()
         self._thread.join(_END_S)

@@ -96,7 +96,7 @@ function choice(label, name, values, first = "all") {
   return element("label", { "data-field": name }, label, element("select", { name }, all, options));
 }
 
-/** The filter as the address says; a field that is being edited is left alone. */
+/** The filter as the address says; a field that is being edited is not set. */
 function fill(form, given) {
   for (const input of form.elements) {
     if (input.name && input !== document.activeElement) input.value = given.get(input.name) ?? "";
