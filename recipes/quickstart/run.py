@@ -50,7 +50,8 @@ def judge(log: Path) -> Iterator[None]:
         try:
             line = process.stdout.readline() if process.stdout else ""
             if "answers at" not in line:
-                sys.exit(f"the judge did not start: see {log}")
+                process.wait(10)
+                sys.exit(f"the judge did not start: {log.read_text().strip() or line.strip()}")
             print(line.strip())
             yield
         finally:
