@@ -17,6 +17,7 @@ from zerowait.client.endpoint_state import EndpointStates, PooledEndpoint
 from zerowait.client.failures import FailureHandler
 from zerowait.client.http.proxy import proxy_for
 from zerowait.client.limits.limiter import Limiter, Slot
+from zerowait.client.limits.quota import Reservation
 from zerowait.client.request_state import FormRefusedError, RequestCounts, RequestState
 from zerowait.client.retry import meaning
 from zerowait.client.secret import Secret
@@ -216,6 +217,9 @@ class JudgeClient:
         if request.form in endpoint.state.refused_forms:  # while it waited in the queue
             raise FormRefusedError(endpoint.target.name, "it has refused this form before")
         breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
+        if breaker.is_open and (check := breaker.health_check()) is not None:
+            await self._check_health(request, slot, check)
+            return None
         now_s = asyncio.get_running_loop().time()
         reservation = request.start_attempt(now_s)
         queue_s = request.queue_s if request.sends == 1 else 0.0
@@ -239,7 +243,10 @@ class JudgeClient:
             if request.counts is not None:
                 self._keep_failure(request, request.counts, result)
             return self._failures.after(result.reply, request)
-        if breaker.succeeded(request.sent_s, others=slot.others):
+        closes = breaker.succeeded(
+            request.sent_s, others=slot.others, body=body, latency_s=result.latency_s
+        )
+        if closes:
             self._failures.close_circuit(endpoint, probed=request.sent_s > breaker.opened_s)
         return JudgeReply(
             reply=result.reply,
@@ -249,6 +256,29 @@ class JudgeClient:
             queue_s=request.queue_s,
             endpoint=endpoint.target.name,
         )
+
+    async def _check_health(self, request: RequestState, slot: Slot, body: bytes) -> None:
+        """Send a health check of the request's endpoint in its place, and tell the breaker.
+
+        It is no attempt of the request, which is sent when it is answered, waits when it fails, and
+        keeps its share of the quota.
+        """
+        endpoint = request.endpoint
+        breaker = endpoint.state.breaker
+        sent_s = asyncio.get_running_loop().time()
+        admission = Admission(slot, Reservation(0.0), is_suspect=True)
+        timeout_s = min(self.traffic.timeout_s, request.deadline_s - sent_s)
+        breaker.request_sent(sent_s)
+        body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
+        try:
+            result = await self._sender.send(endpoint, body, admission, timeout_s=timeout_s)
+        finally:
+            if breaker.request_ended():
+                endpoint.state.circuit.changed()
+        if result.completion is None:
+            self._failures.after_health_check(result.reply, endpoint)
+        elif breaker.succeeded(sent_s, others=slot.others):
+            self._failures.close_circuit(endpoint, probed=True)
 
     def _keep_failure(
         self, request: RequestState, counts: RequestCounts, result: AttemptResult
@@ -288,6 +318,25 @@ class JudgeClient:
 
 def _renamed(body: bytes, model: str) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(body) | {"model": model})
+
+
+def _varied(body: bytes, words: str) -> bytes:
+    """The request `body` with `words` at the end of its prompt, so that no cache has its answer.
+
+    >>> _varied(b'{"messages":[{"content":"Judge."}]}', " Again.")
+    b'{"messages":[{"content":"Judge. Again."}]}'
+    """
+    try:
+        request = msgspec.json.decode(body)
+    except msgspec.DecodeError:  # not ours
+        return body
+    match request:
+        case {"messages": [*_, {"content": str(text)} as last]} | {
+            "input": [*_, {"content": str(text)} as last]
+        }:
+            last["content"] = text + words
+            return msgspec.json.encode(request)
+    return body
 
 
 async def _admission(request: RequestState, slot: Slot) -> Literal[True]:

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from zerowait.client.endpoint_pool import EndpointPool, attempts_text
 from zerowait.client.endpoint_state import PooledEndpoint
+from zerowait.client.limits.breaker import Reason
 from zerowait.client.request_state import FormRefusedError, RequestState
 from zerowait.client.retry import (
     LONGEST_CAP_S,
@@ -162,8 +163,7 @@ class FailureHandler:
             if (is_last or _is_own(failed, request)) and not breaker.is_open:
                 return
         retry_after_s = self._retry_after_s(failed)
-        kind, why = meaning(failed)
-        reason = kind, endpoint.target.redact(why)
+        reason = _reason(failed, endpoint)
         by = None if is_unprocessed(failed) and not is_rate_limit(failed) else request
         if spent:
             opens = breaker.spent(now_s, reason)
@@ -173,10 +173,24 @@ class FailureHandler:
                 now_s, reason, retry_after_s=retry_after_s, firmly=firmly, by=by
             )
         else:
-            opens = breaker.failed(now_s, reason, retry_after_s=retry_after_s, by=by)
+            opens = breaker.failed(
+                now_s, reason, retry_after_s=retry_after_s, by=by, is_down=_is_unsent(failed)
+            )
         if opens:
             self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
             endpoint.state.circuit.opened()
+
+    def after_health_check(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
+        """A health check got no answer: the endpoint is down, unless it said what is wrong."""
+        now_s = asyncio.get_running_loop().time()
+        breaker, reason = endpoint.state.breaker, _reason(failed, endpoint)
+        if is_spent(failed):
+            breaker.spent(now_s, reason)
+        elif is_overload(failed) or is_endpoint_fault(failed) or is_timeout(failed):
+            retry_after_s = self._retry_after_s(failed)
+            breaker.failed(now_s, reason, retry_after_s=retry_after_s, is_down=True)
+        elif breaker.close():
+            self.close_circuit(endpoint)
 
     def _refuse_form(self, failed: Reply | TransportError, request: RequestState) -> NoReturn:
         """Remember that this endpoint does not enforce the form, and report it the first time."""
@@ -222,5 +236,15 @@ class FailureHandler:
 
 def _is_own(failed: Reply | TransportError, request: RequestState) -> bool:
     """Whether the failure is the request's own: it failed before while others were answered."""
-    unsent = isinstance(failed, TransportError) and not failed.sent
-    return request.own_failures > 0 and not unsent
+    return request.own_failures > 0 and not _is_unsent(failed)
+
+
+def _is_unsent(failed: Reply | TransportError) -> bool:
+    """Whether the request did not reach the endpoint, so that no request can be at fault."""
+    return isinstance(failed, TransportError) and not failed.sent
+
+
+def _reason(failed: Reply | TransportError, endpoint: PooledEndpoint) -> Reason:
+    """The kind of a failure, and words for it that may be shown."""
+    kind, why = meaning(failed)
+    return kind, endpoint.target.redact(why)
