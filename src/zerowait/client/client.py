@@ -265,19 +265,19 @@ class JudgeClient:
         """
         endpoint = request.endpoint
         breaker = endpoint.state.breaker
-        sent_s = asyncio.get_running_loop().time()
+        clock = asyncio.get_running_loop().time
         admission = Admission(slot, Reservation(0.0), is_suspect=True)
-        timeout_s = min(self.traffic.timeout_s, request.deadline_s - sent_s)
-        breaker.request_sent(sent_s)
+        timeout_s = min(self.traffic.timeout_s, request.deadline_s - clock())
+        breaker.request_sent(clock(), is_check=True)
         body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
         try:
             result = await self._sender.send(endpoint, body, admission, timeout_s=timeout_s)
         finally:
-            if breaker.request_ended():
+            if breaker.request_ended(is_check=True):
                 endpoint.state.circuit.changed()
         if result.completion is None:
             self._failures.after_health_check(result.reply, endpoint)
-        elif breaker.succeeded(sent_s, others=slot.others):
+        elif breaker.succeeded(clock(), others=slot.others):  # well also when later ones failed
             self._failures.close_circuit(endpoint, probed=True)
 
     def _keep_failure(

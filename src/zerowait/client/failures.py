@@ -30,6 +30,7 @@ from zerowait.client.retry import (
     is_stale_connection,
     is_timeout,
     is_unprocessed,
+    is_unsent,
     meaning,
     refuses_format,
 )
@@ -138,7 +139,7 @@ class FailureHandler:
             attempts=self._traffic.attempts,
             remaining_s=request.deadline_s - now_s,
             free=request.free,
-            breaker_open=breaker.has_answered and breaker.is_open,
+            is_down=breaker.has_answered and (breaker.is_open or is_unsent(failed)),
             own_fault=_is_own(failed, request) and not breaker.is_open,
             all_open_for_s=self._pool.named_rest_s(now_s) if rests else None,
             resent=request.resent,
@@ -166,7 +167,7 @@ class FailureHandler:
         reason = _reason(failed, endpoint)
         by = None if is_unprocessed(failed) and not is_rate_limit(failed) else request
         if spent:
-            opens = breaker.spent(now_s, reason)
+            opens = _spent(endpoint, now_s, reason)
         elif overloads:
             firmly = is_endpoint_fault(failed) or retry_after_s > LONGEST_CAP_S
             opens = breaker.rejected(
@@ -174,7 +175,7 @@ class FailureHandler:
             )
         else:
             opens = breaker.failed(
-                now_s, reason, retry_after_s=retry_after_s, by=by, is_down=_is_unsent(failed)
+                now_s, reason, retry_after_s=retry_after_s, by=by, is_down=is_unsent(failed)
             )
         if opens:
             self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
@@ -182,10 +183,11 @@ class FailureHandler:
 
     def after_health_check(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
         """A health check got no answer: the endpoint is down, unless it said what is wrong."""
+        self._warn_once(failed, endpoint)
         now_s = asyncio.get_running_loop().time()
         breaker, reason = endpoint.state.breaker, _reason(failed, endpoint)
         if is_spent(failed):
-            breaker.spent(now_s, reason)
+            _spent(endpoint, now_s, reason)
         elif is_overload(failed) or is_endpoint_fault(failed) or is_timeout(failed):
             retry_after_s = self._retry_after_s(failed)
             breaker.failed(now_s, reason, retry_after_s=retry_after_s, is_down=True)
@@ -236,12 +238,16 @@ class FailureHandler:
 
 def _is_own(failed: Reply | TransportError, request: RequestState) -> bool:
     """Whether the failure is the request's own: it failed before while others were answered."""
-    return request.own_failures > 0 and not _is_unsent(failed)
+    return request.own_failures > 0 and not is_unsent(failed)
 
 
-def _is_unsent(failed: Reply | TransportError) -> bool:
-    """Whether the request did not reach the endpoint, so that no request can be at fault."""
-    return isinstance(failed, TransportError) and not failed.sent
+def _spent(endpoint: PooledEndpoint, now_s: float, reason: Reason) -> bool:
+    """Report an account that is used up. Returns whether the breaker opens."""
+    breaker = endpoint.state.breaker
+    opens = breaker.spent(now_s, reason)
+    if breaker.is_spent:
+        endpoint.state.circuit.changed()  # those that wait for a probe would do so in vain
+    return opens
 
 
 def _reason(failed: Reply | TransportError, endpoint: PooledEndpoint) -> Reason:

@@ -72,6 +72,7 @@ class Breaker:
         self._is_probed = False
         self._answered_body = b""  # of the request that was answered most quickly
         self._quickest_s = math.inf
+        self._is_checking = False
         self._checks = False  # the last probe may have failed for reasons of its own
         self._is_down = False  # since it opened, something failed that cannot be the request's
 
@@ -84,31 +85,29 @@ class Breaker:
         worked_s = self.opened_s + patience_s if self.has_answered else -math.inf
         return max(worked_s, self.named_until_s)
 
-    def request_sent(self, now_s: float) -> None:
-        """A request is sent: the only probe for a while, if the breaker is open."""
+    def request_sent(self, now_s: float, *, is_check: bool = False) -> None:
+        """A request or a health check is sent: if the breaker is open, the only probe for a while."""
         self.in_flight += 1
+        self._is_checking = self._is_checking or is_check
         if self.is_open:
             self._is_probed = True
             # a probe that is cancelled or stalls tells nothing: do not wait for it for long
             self.until_s = max(self.until_s, now_s + max(_PROBE_S, self._rest_s(now_s)))
 
-    def request_ended(self) -> bool:
-        """A request that was sent has ended, however that was.
+    def request_ended(self, *, is_check: bool = False) -> bool:
+        """A request or a health check that was sent has ended, however that was.
 
         Returns whether nothing is to be heard from the endpoint before the time that it named.
         """
         self.in_flight -= 1
+        self._is_checking = self._is_checking and not is_check
         return self.in_flight == 0 and self.named_until_s > -math.inf
 
     def health_check(self) -> bytes | None:
-        """The body that is sent instead of a request now; None: that request is the probe.
-
-        Each health check is the only one under way.
-        """
-        if not (self._checks and self._answered_body):
-            return None
-        self._checks = False
-        return self._answered_body
+        """The body that is sent instead of a request now; None: that request is the probe."""
+        if self._checks and self._answered_body and not self._is_checking:
+            return self._answered_body
+        return None
 
     def suspect(self, request: BreakerRequest, sent_s: float, *, others: int | None = None) -> None:
         """`request` failed: for reasons of its own, if others that were sent no earlier do not.
