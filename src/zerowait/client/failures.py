@@ -120,7 +120,8 @@ class FailureHandler:
     ) -> PooledEndpoint | None:
         """The endpoint where the request goes on, if that is another one."""
         is_long = self._retry_after_s(failed) > LONGEST_CAP_S  # a quota of the day, say
-        is_of_no_use = is_endpoint_fault(failed) or is_spent(failed) or is_long
+        is_fault = is_endpoint_fault(failed) or is_timeout(failed)
+        is_of_no_use = is_fault or is_spent(failed) or is_long
         if is_of_no_use or not endpoint.state.breaker.may_ask(now_s):
             return self._pool.other(endpoint, now_s)
         return None
