@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from zerowait.client.endpoint_pool import EndpointPool
 from zerowait.client.endpoint_state import EndpointStates, PooledEndpoint
 from zerowait.client.failures import FailureHandler
 from zerowait.client.http.proxy import proxy_for
-from zerowait.client.limits.limiter import Limiter, Slot
+from zerowait.client.limits.limiter import AttemptOutcome, Limiter, Slot
 from zerowait.client.limits.quota import Reservation
 from zerowait.client.request_state import FormRefusedError, RequestCounts, RequestState
 from zerowait.client.retry import meaning
@@ -26,8 +27,11 @@ from zerowait.client.transport import Reply, Transport, TransportError
 from zerowait.completion import Completion
 from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
+from zerowait.errors import ZerowaitError
 from zerowait.events import FailedAttempt, Listener, ignore_event
 from zerowait.types import Abstain
+
+_LOG = logging.getLogger(__name__)
 
 
 class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +159,8 @@ class JudgeClient:
                     failed = await self._pool.wait_for_endpoint(request)
                     if failed is not None:
                         return failed
+                if request.endpoint.state.breaker.is_open and self._pool.only is None:
+                    self._check_beside(request, clock())
                 slot = Slot(request.endpoint.state.limiter, again=request.sends > 0)
                 at_once = request.try_reserve() and slot.try_enter()
                 if not at_once and not await self._wait_for_slot(request, slot):
@@ -216,11 +222,12 @@ class JudgeClient:
         endpoint = request.endpoint
         if request.form in endpoint.state.refused_forms:  # while it waited in the queue
             raise FormRefusedError(endpoint.target.name, "it has refused this form before")
-        breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
-        if breaker.is_open and (check := breaker.health_check()) is not None:
-            await self._check_health(request, slot, check)
-            return None
         now_s = asyncio.get_running_loop().time()
+        breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
+        if breaker.is_open and (check := breaker.health_check(now_s)) is not None:
+            timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
+            await self._check_health(endpoint, slot, check, timeout_s)
+            return None
         reservation = request.start_attempt(now_s)
         queue_s = request.queue_s if request.sends == 1 else 0.0
         admission = Admission(slot, reservation, queue_s, is_suspect=request.own_failures > 0)
@@ -257,18 +264,46 @@ class JudgeClient:
             endpoint=endpoint.target.name,
         )
 
-    async def _check_health(self, request: RequestState, slot: Slot, body: bytes) -> None:
-        """Send a health check of the request's endpoint in its place, and tell the breaker.
+    def _check_beside(self, request: RequestState, now_s: float) -> None:
+        """Let a health check be the probe of the request's endpoint, and move the request.
 
-        It is no attempt of the request, which is sent when it is answered, waits when it fails, and
-        keeps its share of the quota.
+        So that no request has to find out whether an endpoint still hangs. Where no endpoint is
+        sound, the request stays and is the probe.
         """
-        endpoint = request.endpoint
+        endpoint, sound = request.endpoint, self._pool.sound(now_s)
+        if sound is None:
+            return
+        breaker = endpoint.state.breaker
+        if not breaker.is_checked(now_s):
+            breaker.check_begins(now_s)
+            translate = endpoint.translate or bytes
+            body = breaker.answered_body or translate(request.body)
+            self.endpoint_states.start_check(self._checked_beside(endpoint, body))
+        request.move(sound)
+
+    async def _checked_beside(self, endpoint: PooledEndpoint, body: bytes) -> None:
+        """Send a health check while requests go elsewhere; it takes no slot from them."""
+        slot = endpoint.state.limiter.slot()
+        try:
+            await self._check_health(endpoint, slot, body, self.traffic.timeout_s)
+        except ZerowaitError as error:  # the budget is spent, say: requests will report it
+            _LOG.debug("%s: no health check: %s", endpoint.target.name, error)
+        finally:
+            slot.ended(AttemptOutcome.SAYS_NOTHING)
+
+    async def _check_health(
+        self, endpoint: PooledEndpoint, slot: Slot, body: bytes, timeout_s: float
+    ) -> None:
+        """Send a health check, and tell the circuit breaker how it ended.
+
+        It is no attempt of the request in whose place it is sent, which is sent afterwards if it is
+        answered, and keeps its share of the quota.
+        """
         breaker = endpoint.state.breaker
         clock = asyncio.get_running_loop().time
         admission = Admission(slot, Reservation(0.0), is_suspect=True)
-        timeout_s = min(self.traffic.timeout_s, request.deadline_s - clock())
-        breaker.request_sent(clock(), is_check=True)
+        breaker.check_begins(clock())
+        breaker.request_sent(clock())
         body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
         try:
             result = await self._sender.send(endpoint, body, admission, timeout_s=timeout_s)

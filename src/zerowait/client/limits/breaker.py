@@ -70,9 +70,9 @@ class Breaker:
         self._failed: set[object] = set()
         self._look_s = FIRST_LOOK_S
         self._is_probed = False
-        self._answered_body = b""  # of the request that was answered most quickly
+        self.answered_body = b""  # of the request that was answered most quickly
         self._quickest_s = math.inf
-        self._is_checking = False
+        self._checked_s = -math.inf  # when the health check was sent that is under way
         self._checks = False  # the last probe may have failed for reasons of its own
         self._is_down = False  # since it opened, something failed that cannot be the request's
 
@@ -85,28 +85,36 @@ class Breaker:
         worked_s = self.opened_s + patience_s if self.has_answered else -math.inf
         return max(worked_s, self.named_until_s)
 
-    def request_sent(self, now_s: float, *, is_check: bool = False) -> None:
-        """A request or a health check is sent: if the breaker is open, the only probe for a while."""
+    def request_sent(self, now_s: float) -> None:
+        """A request or health check is sent: if the breaker is open, the only probe for a while."""
         self.in_flight += 1
-        self._is_checking = self._is_checking or is_check
         if self.is_open:
             self._is_probed = True
             # a probe that is cancelled or stalls tells nothing: do not wait for it for long
             self.until_s = max(self.until_s, now_s + max(_PROBE_S, self._rest_s(now_s)))
 
     def request_ended(self, *, is_check: bool = False) -> bool:
-        """A request or a health check that was sent has ended, however that was.
+        """A request or health check that was sent has ended, however that was.
 
         Returns whether nothing is to be heard from the endpoint before the time that it named.
         """
         self.in_flight -= 1
-        self._is_checking = self._is_checking and not is_check
+        if is_check:
+            self._checked_s = -math.inf
         return self.in_flight == 0 and self.named_until_s > -math.inf
 
-    def health_check(self) -> bytes | None:
+    def check_begins(self, now_s: float) -> None:
+        """A health check is about to be sent."""
+        self._checked_s = now_s
+
+    def is_checked(self, now_s: float) -> bool:
+        """Whether a health check is under way, and was not sent so long ago that it may hang."""
+        return now_s < self._checked_s + LONGEST_REST_S
+
+    def health_check(self, now_s: float) -> bytes | None:
         """The body that is sent instead of a request now; None: that request is the probe."""
-        if self._checks and self._answered_body and not self._is_checking:
-            return self._answered_body
+        if self._checks and self.answered_body and not self.is_checked(now_s):
+            return self.answered_body
         return None
 
     def suspect(self, request: BreakerRequest, sent_s: float, *, others: int | None = None) -> None:
@@ -146,7 +154,7 @@ class Breaker:
         """
         self.has_answered = True
         if latency_s < self._quickest_s:
-            self._answered_body, self._quickest_s = body, latency_s
+            self.answered_body, self._quickest_s = body, latency_s
         if sent_s < math.inf:
             self._answered_sent_s = max(self._answered_sent_s, sent_s)
         if self._is_down and self.is_open:
