@@ -12,7 +12,6 @@ from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply, Tran
 from zerowait.client.cost import BudgetSpentError
 from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
-
 from zerowait.events import AccountExhausted, EndpointEjected, EndpointReturned
 from zerowait.testing import virtually
 from zerowait.types import FailureKind
@@ -423,16 +422,16 @@ def batches(client, count, size):
     return result
 
 
-@pytest.mark.parametrize("fails", [HANGS, REFUSED, *OWN], ids=str)
+@pytest.mark.parametrize("fails", [HANGS, REFUSED, RESET, status(429), status(503)], ids=str)
 @pytest.mark.parametrize("begins_s", [0, 0.5])
-@pytest.mark.parametrize("traffic", [{"concurrency": 32}, {}], ids=str)
+@pytest.mark.parametrize("traffic", [{"concurrency": 16}, {}], ids=str)
 def test_an_endpoint_that_stays_away_costs_no_batch_a_probe(fails, begins_s, traffic):
     """Health checks look whether it is back, beside the requests that the other endpoint gets."""
     server = OneOfTwo(fails, begins_s)
     client = asker(server, "ab", hedge="off", **traffic)
-    outcomes, longest_s, _ = batches(client, 12, 128)
+    outcomes, longest_s, _ = batches(client, 12, 64)
     assert lost(outcomes) == []
-    assert longest_s <= 128 / 32 + 3
+    assert longest_s <= 64 / 16 + 3
     assert server.requests_at_a(after_s=80) == []
 
 
@@ -440,10 +439,10 @@ def test_an_endpoint_that_stays_away_costs_no_batch_a_probe(fails, begins_s, tra
 @pytest.mark.parametrize("begins_s", [0, 0.5])
 def test_an_endpoint_that_a_health_check_finds_well_gets_requests_again(fails, begins_s):
     server = OneOfTwo(fails, begins_s, 120)
-    client = asker(server, "ab", hedge="off", concurrency=32)
-    _, _, ended_s = batches(client, 80, 128)
+    client = asker(server, "ab", hedge="off", concurrency=8)
+    _, _, ended_s = batches(client, 70, 24)
     assert ended_s > 200
-    assert len(server.requests_at_a(after_s=140)) >= 100
+    assert len(server.requests_at_a(after_s=140)) >= 50
 
 
 def test_closing_ends_a_health_check_that_hangs():
