@@ -334,15 +334,16 @@ def test_a_cancelled_call_frees_its_slot_wherever_it_is(where):
     virtually(main())
 
 
-def test_a_judgement_whose_endpoint_fails_goes_on_at_another():
-    transport = Scripted(lost(), GOOD)
+@pytest.mark.parametrize("step", [lost(), error_reply(500), TIMEOUT], ids=str)
+def test_a_judgement_whose_endpoint_fails_goes_on_at_another(step):
+    transport = Scripted(step, GOOD)
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))
     answer, _ = virtually(asker.ask(b"1"))
     assert answer.endpoint == "http://b/v1/chat/completions"
     assert [url.split("/")[2] for _, url, _, _ in transport.sent] == ["a", "b"]
 
 
-@pytest.mark.parametrize("step", [error_reply(429), TIMEOUT, BAD])
+@pytest.mark.parametrize("step", [error_reply(429), BAD])
 def test_what_is_not_the_endpoints_fault_stays_with_the_endpoint(step):
     transport = Scripted(step, GOOD)
     asker = client(transport, endpoints=endpoints("http://a/v1", "http://b/v1"))

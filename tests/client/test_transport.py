@@ -7,7 +7,7 @@ import struct
 import subprocess
 import sys
 import traceback
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 
 import pytest
@@ -217,6 +217,70 @@ def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_e
             return wire.connections
 
     assert asyncio.run(main()) == 2
+
+
+def test_when_one_connection_turns_out_stale_those_that_were_idle_for_longer_are_closed_too():
+    """A load balancer that restarts resets all of them, each when it is used again."""
+    connections, opened = [], asyncio.Event()
+
+    async def once(reader, writer):
+        connections.append(writer)
+        if len(connections) == 4:
+            opened.set()
+        await reader.readuntil(b"\r\n\r\n{}")
+        await opened.wait()
+        writer.write(OK)
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            await reader.readuntil(b"\r\n\r\n{}")
+        writer.transport.abort()
+
+    async def main():
+        server = await asyncio.start_server(once, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        request = Request(f"http://127.0.0.1:{port}/v1", {}, b"{}")
+        transport = HttpTransport(connect_timeout_s=60.0, keepalive_s=60.0)
+        async with server:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(4):
+                    group.create_task(transport.send(request, timeout_s=60.0))
+            error = await failure(transport, request)
+            reply = await transport.send(request, timeout_s=60.0)
+            await transport.aclose()
+        return error, reply
+
+    error, reply = asyncio.run(main())
+    assert error.reused_connection
+    assert reply.body == b"ok"
+    assert len(connections) == 5
+
+
+def test_a_name_server_that_is_away_for_a_while_costs_no_request(leaping):
+    """The addresses that it gave before are used; a name that it never knew is unknown."""
+
+    async def main(leap):
+        loop = asyncio.get_running_loop()
+        resolve, lookups = loop.getaddrinfo, []
+
+        async def away(host, *arguments, **options):
+            lookups.append(host)
+            if len(lookups) in (2, 3):
+                raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+            return await resolve(host, *arguments, **options)
+
+        loop.getaddrinfo = away
+        closing = OK.replace(b"X-Thing: A", b"Connection: close")
+        async with _serving(HttpTransport, (closing, "fin")) as (wire, transport):
+            for _ in range(4):
+                await transport.send(wire.request, timeout_s=60.0)
+                leap(11)
+        async with _serving(HttpTransport, OK) as (wire, transport):
+            lookups[:] = ["one"]
+            return await failure(transport, wire.request), len(wire.requests)
+
+    error, requests = leaping(main)
+    assert "the host's name is unknown (Temporary failure in name resolution)" in error.detail
+    assert not error.sent
+    assert requests == 0
 
 
 @pytest.mark.parametrize("before_s", [300.0, 60.0])

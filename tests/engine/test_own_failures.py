@@ -3,10 +3,12 @@
 import asyncio
 import time
 
+import msgspec
 import pytest
 
 from zerowait import Engine, Sample, Score
 from zerowait.events import EndpointEjected, LimitChanged
+from zerowait.hub import JobHub
 from zerowait.testing import FakeJudge, Hang, Latency, Reset, Script, Status
 
 ROWS = 400
@@ -120,3 +122,34 @@ def test_requests_that_are_never_answered_cost_nobody_else_anything(leaping):
     scores = [outcome for outcome in outcomes if isinstance(outcome, Score)]
     assert ROWS - 20 <= len(scores) < ROWS
     assert not ejections(events)
+
+
+@pytest.mark.parametrize("endpoints", [1, 2])
+@pytest.mark.parametrize("kind", [Engine, JobHub])
+@pytest.mark.parametrize("fault", [Reset(sent="nothing"), Status(status=503)], ids=lambda f: f.name)
+def test_the_last_of_a_batch_that_break_their_connection_do_not_wait_for_the_deadline(
+    fault, kind, endpoints
+):
+    """Nobody else is left to be answered: an answered request is sent again, and says who is at
+    fault."""
+    script = Script(faults=(msgspec.structs.replace(fault, share=0.1, always=True),))
+
+    async def main(judges):
+        async with Engine(configuration(judges, attempts=1)) as engine:
+            values = [(await engine.score(row)).value for row in samples()[:100]]
+        rows = list(zip(samples(), values, strict=False))
+        sound = [row for row, value in rows if value is not None]
+        breaking = [row for row, value in rows if value is None]
+        given = configuration(judges, concurrency=8, hedge="off")
+        async with kind(given) as scoring:
+            began_s = time.monotonic()
+            rewards = await scoring.score_all([*sound[:56], *breaking[:8]])
+            took_s = time.monotonic() - began_s
+        return [reward.components["quality"] for reward in rewards], took_s
+
+    with FakeJudge(script) as first, FakeJudge(script) as second:
+        outcomes, took_s = asyncio.run(main([first, second][:endpoints]))
+    assert all(isinstance(outcome, Score) for outcome in outcomes[:56])
+    assert all("attempts)" in outcome.detail for outcome in outcomes[56:])
+    assert not any("deadline" in outcome.detail for outcome in outcomes[56:])
+    assert took_s <= 150.0  # half of the deadline, however slow the machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from zerowait.client.endpoint_pool import EndpointPool
 from zerowait.client.endpoint_state import EndpointStates, PooledEndpoint
 from zerowait.client.failures import FailureHandler
 from zerowait.client.http.proxy import proxy_for
-from zerowait.client.limits.limiter import Limiter, Slot
+from zerowait.client.limits.limiter import AttemptOutcome, Limiter, Slot
+from zerowait.client.limits.quota import Reservation
 from zerowait.client.request_state import FormRefusedError, RequestCounts, RequestState
 from zerowait.client.retry import meaning
 from zerowait.client.secret import Secret
@@ -25,8 +27,11 @@ from zerowait.client.transport import Reply, Transport, TransportError
 from zerowait.completion import Completion
 from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
+from zerowait.errors import ZerowaitError
 from zerowait.events import FailedAttempt, Listener, ignore_event
 from zerowait.types import Abstain
+
+_LOG = logging.getLogger(__name__)
 
 
 class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,6 +159,8 @@ class JudgeClient:
                     failed = await self._pool.wait_for_endpoint(request)
                     if failed is not None:
                         return failed
+                if request.endpoint.state.breaker.is_open and self._pool.only is None:
+                    self._check_beside(request, clock())
                 slot = Slot(request.endpoint.state.limiter, again=request.sends > 0)
                 at_once = request.try_reserve() and slot.try_enter()
                 if not at_once and not await self._wait_for_slot(request, slot):
@@ -215,8 +222,12 @@ class JudgeClient:
         endpoint = request.endpoint
         if request.form in endpoint.state.refused_forms:  # while it waited in the queue
             raise FormRefusedError(endpoint.target.name, "it has refused this form before")
-        breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
         now_s = asyncio.get_running_loop().time()
+        breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
+        if breaker.is_open and (check := breaker.health_check(now_s)) is not None:
+            timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
+            await self._check_health(endpoint, slot, check, timeout_s)
+            return None
         reservation = request.start_attempt(now_s)
         queue_s = request.queue_s if request.sends == 1 else 0.0
         admission = Admission(slot, reservation, queue_s, is_suspect=request.own_failures > 0)
@@ -239,7 +250,10 @@ class JudgeClient:
             if request.counts is not None:
                 self._keep_failure(request, request.counts, result)
             return self._failures.after(result.reply, request)
-        if breaker.succeeded(request.sent_s, others=slot.others):
+        closes = breaker.succeeded(
+            request.sent_s, others=slot.others, body=body, latency_s=result.latency_s
+        )
+        if closes:
             self._failures.close_circuit(endpoint, probed=request.sent_s > breaker.opened_s)
         return JudgeReply(
             reply=result.reply,
@@ -249,6 +263,57 @@ class JudgeClient:
             queue_s=request.queue_s,
             endpoint=endpoint.target.name,
         )
+
+    def _check_beside(self, request: RequestState, now_s: float) -> None:
+        """Let a health check be the probe of the request's endpoint, and move the request.
+
+        So that no request has to find out whether an endpoint still hangs. Where no endpoint is
+        sound, the request stays and is the probe.
+        """
+        endpoint, sound = request.endpoint, self._pool.sound(now_s)
+        if sound is None:
+            return
+        breaker = endpoint.state.breaker
+        if not breaker.is_checked(now_s):
+            breaker.check_begins(now_s)
+            translate = endpoint.translate or bytes
+            body = breaker.answered_body or translate(request.body)
+            self.endpoint_states.start_check(self._checked_beside(endpoint, body))
+        request.move(sound)
+
+    async def _checked_beside(self, endpoint: PooledEndpoint, body: bytes) -> None:
+        """Send a health check while requests go elsewhere; it takes no slot from them."""
+        slot = endpoint.state.limiter.slot()
+        try:
+            await self._check_health(endpoint, slot, body, self.traffic.timeout_s)
+        except ZerowaitError as error:  # the budget is spent, say: requests will report it
+            _LOG.debug("%s: no health check: %s", endpoint.target.name, error)
+        finally:
+            slot.ended(AttemptOutcome.SAYS_NOTHING)
+
+    async def _check_health(
+        self, endpoint: PooledEndpoint, slot: Slot, body: bytes, timeout_s: float
+    ) -> None:
+        """Send a health check, and tell the circuit breaker how it ended.
+
+        It is no attempt of the request in whose place it is sent, which is sent afterwards if it is
+        answered, and keeps its share of the quota.
+        """
+        breaker = endpoint.state.breaker
+        clock = asyncio.get_running_loop().time
+        admission = Admission(slot, Reservation(0.0), is_suspect=True)
+        breaker.check_begins(clock())
+        breaker.request_sent(clock())
+        body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
+        try:
+            result = await self._sender.send(endpoint, body, admission, timeout_s=timeout_s)
+        finally:
+            if breaker.request_ended(is_check=True):
+                endpoint.state.circuit.changed()
+        if result.completion is None:
+            self._failures.after_health_check(result.reply, endpoint)
+        elif breaker.succeeded(clock(), others=slot.others):  # well also when later ones failed
+            self._failures.close_circuit(endpoint, probed=True)
 
     def _keep_failure(
         self, request: RequestState, counts: RequestCounts, result: AttemptResult
@@ -288,6 +353,25 @@ class JudgeClient:
 
 def _renamed(body: bytes, model: str) -> bytes:
     return msgspec.json.encode(msgspec.json.decode(body) | {"model": model})
+
+
+def _varied(body: bytes, words: str) -> bytes:
+    """The request `body` with `words` at the end of its prompt, so that no cache has its answer.
+
+    >>> _varied(b'{"messages":[{"content":"Judge."}]}', " Again.")
+    b'{"messages":[{"content":"Judge. Again."}]}'
+    """
+    try:
+        request = msgspec.json.decode(body)
+    except msgspec.DecodeError:  # not ours
+        return body
+    match request:
+        case {"messages": [*_, {"content": str(text)} as last]} | {
+            "input": [*_, {"content": str(text)} as last]
+        }:
+            last["content"] = text + words
+            return msgspec.json.encode(request)
+    return body
 
 
 async def _admission(request: RequestState, slot: Slot) -> Literal[True]:

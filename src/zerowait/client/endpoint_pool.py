@@ -45,6 +45,10 @@ class EndpointPool:
         """Where a request goes instead of `endpoint`; None: no other one is available."""
         return _best((each for each in self._endpoints if each is not endpoint), now_s)
 
+    def sound(self, now_s: float) -> PooledEndpoint | None:
+        """Where a request goes that should be no probe; None: all circuit breakers are open."""
+        return _best((each for each in self._endpoints if not each.state.breaker.is_open), now_s)
+
     def rests_s(self, now_s: float) -> float:
         """Seconds until the first circuit breaker lets a request through."""
         return max(0.0, min(breaker.until_s for breaker in self._breakers) - now_s)

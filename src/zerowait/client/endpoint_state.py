@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, OrderedDict
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -186,6 +186,7 @@ class EndpointStates:
         self._states: dict[tuple[str, str, str | None], EndpointState] = {}
         self._shared = limiter
         self._parts = parts
+        self._checks: set[asyncio.Task[None]] = set()
         self.slots = traffic.slots if parts == 1 else 1
         if limiter is None and traffic.concurrency != "auto":
             self._shared = Limiter(FixedLimit(traffic.concurrency), total=self._total)
@@ -215,6 +216,19 @@ class EndpointStates:
             limiter.cap(slots)
         for state in self._states.values():
             state.quota.divide(self._part)
+
+    def start_check(self, check: Coroutine[None, None, None]) -> None:
+        """Run a health check of an endpoint that is ejected; `aclose` ends it."""
+        task = asyncio.get_running_loop().create_task(check, name="zerowait health check")
+        self._checks.add(task)
+        task.add_done_callback(self._checks.discard)
+
+    async def aclose(self) -> None:
+        """Cancel the health checks that are under way. Idempotent."""
+        for task in self._checks:
+            task.cancel()
+        if self._checks:
+            await asyncio.wait(self._checks)
 
     @property
     def held(self) -> int:

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from zerowait.client.endpoint_pool import EndpointPool, attempts_text
 from zerowait.client.endpoint_state import PooledEndpoint
+from zerowait.client.limits.breaker import Reason
 from zerowait.client.request_state import FormRefusedError, RequestState
 from zerowait.client.retry import (
     LONGEST_CAP_S,
@@ -29,6 +30,7 @@ from zerowait.client.retry import (
     is_stale_connection,
     is_timeout,
     is_unprocessed,
+    is_unsent,
     meaning,
     refuses_format,
 )
@@ -118,7 +120,8 @@ class FailureHandler:
     ) -> PooledEndpoint | None:
         """The endpoint where the request goes on, if that is another one."""
         is_long = self._retry_after_s(failed) > LONGEST_CAP_S  # a quota of the day, say
-        is_of_no_use = is_endpoint_fault(failed) or is_spent(failed) or is_long
+        is_fault = is_endpoint_fault(failed) or is_timeout(failed)
+        is_of_no_use = is_fault or is_spent(failed) or is_long
         if is_of_no_use or not endpoint.state.breaker.may_ask(now_s):
             return self._pool.other(endpoint, now_s)
         return None
@@ -137,7 +140,7 @@ class FailureHandler:
             attempts=self._traffic.attempts,
             remaining_s=request.deadline_s - now_s,
             free=request.free,
-            breaker_open=breaker.has_answered and breaker.is_open,
+            is_down=breaker.has_answered and (breaker.is_open or is_unsent(failed)),
             own_fault=_is_own(failed, request) and not breaker.is_open,
             all_open_for_s=self._pool.named_rest_s(now_s) if rests else None,
             resent=request.resent,
@@ -162,21 +165,35 @@ class FailureHandler:
             if (is_last or _is_own(failed, request)) and not breaker.is_open:
                 return
         retry_after_s = self._retry_after_s(failed)
-        kind, why = meaning(failed)
-        reason = kind, endpoint.target.redact(why)
+        reason = _reason(failed, endpoint)
         by = None if is_unprocessed(failed) and not is_rate_limit(failed) else request
         if spent:
-            opens = breaker.spent(now_s, reason)
+            opens = _spent(endpoint, now_s, reason)
         elif overloads:
             firmly = is_endpoint_fault(failed) or retry_after_s > LONGEST_CAP_S
             opens = breaker.rejected(
                 now_s, reason, retry_after_s=retry_after_s, firmly=firmly, by=by
             )
         else:
-            opens = breaker.failed(now_s, reason, retry_after_s=retry_after_s, by=by)
+            opens = breaker.failed(
+                now_s, reason, retry_after_s=retry_after_s, by=by, is_down=is_unsent(failed)
+            )
         if opens:
             self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
             endpoint.state.circuit.opened()
+
+    def after_health_check(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
+        """A health check got no answer: the endpoint is down, unless it said what is wrong."""
+        self._warn_once(failed, endpoint)
+        now_s = asyncio.get_running_loop().time()
+        breaker, reason = endpoint.state.breaker, _reason(failed, endpoint)
+        if is_spent(failed):
+            _spent(endpoint, now_s, reason)
+        elif is_overload(failed) or is_endpoint_fault(failed) or is_timeout(failed):
+            retry_after_s = self._retry_after_s(failed)
+            breaker.failed(now_s, reason, retry_after_s=retry_after_s, is_down=True)
+        elif breaker.close():
+            self.close_circuit(endpoint)
 
     def _refuse_form(self, failed: Reply | TransportError, request: RequestState) -> NoReturn:
         """Remember that this endpoint does not enforce the form, and report it the first time."""
@@ -222,5 +239,19 @@ class FailureHandler:
 
 def _is_own(failed: Reply | TransportError, request: RequestState) -> bool:
     """Whether the failure is the request's own: it failed before while others were answered."""
-    unsent = isinstance(failed, TransportError) and not failed.sent
-    return request.own_failures > 0 and not unsent
+    return request.own_failures > 0 and not is_unsent(failed)
+
+
+def _spent(endpoint: PooledEndpoint, now_s: float, reason: Reason) -> bool:
+    """Report an account that is used up. Returns whether the breaker opens."""
+    breaker = endpoint.state.breaker
+    opens = breaker.spent(now_s, reason)
+    if breaker.is_spent:
+        endpoint.state.circuit.changed()  # those that wait for a probe would do so in vain
+    return opens
+
+
+def _reason(failed: Reply | TransportError, endpoint: PooledEndpoint) -> Reason:
+    """The kind of a failure, and words for it that may be shown."""
+    kind, why = meaning(failed)
+    return kind, endpoint.target.redact(why)

@@ -46,7 +46,8 @@ class RetryContext(msgspec.Struct, frozen=True, kw_only=True):
         remaining_s: seconds until the request's deadline.
         free: how many of them do not count.
         resent: the free resend was used.
-        breaker_open: the endpoint answered before, and its circuit breaker is open now.
+        is_down: the endpoint answered before, and now its circuit breaker is open or it cannot be
+            reached.
         own_fault: other requests are answered: this one fails for reasons of its own.
         all_open_for_s: where the circuit breakers of all endpoints are open: for how many seconds
             all have asked for no requests; None where one endpoint is available.
@@ -59,7 +60,7 @@ class RetryContext(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int
     remaining_s: float
     free: int = 0
-    breaker_open: bool = False
+    is_down: bool = False
     own_fault: bool = False
     all_open_for_s: float | None = None
     resent: bool = False
@@ -78,8 +79,8 @@ def decide(failed: Reply | TransportError, context: RetryContext, *, jitter: Ran
     answered. A named Retry-After is waited for instead, times 1 to 1.25, and one of less than a
     second is spread over up to 1 s. The first failure of a reused connection is resent at once and
     not counted, because the server may have closed it while idle. Nor is one counted that an outage
-    explains while the circuit breaker is open. A wait that would reach the deadline gives up at
-    once.
+    explains: while the circuit breaker is open, or where the endpoint cannot be reached any more.
+    A wait that would reach the deadline gives up at once.
 
     Args:
         failed: the reply that is no answer, or the transport's error.
@@ -101,7 +102,7 @@ def decide(failed: Reply | TransportError, context: RetryContext, *, jitter: Ran
         return GiveUp(kind, why)
     if is_stale_connection(failed) and not context.resent and context.remaining_s > 0:
         return Retry(0.0, why, counted=False)
-    counted = context.own_fault or not (context.breaker_open and may_be_outage(failed))
+    counted = context.own_fault or not (context.is_down and may_be_outage(failed))
     if counted and context.attempt - context.free >= context.attempts:
         return GiveUp(kind, why)
     wait_s = _wait_s(failed, context, jitter)
@@ -130,11 +131,16 @@ def is_endpoint_fault(failed: Reply | TransportError) -> bool:
     return attribution(failed).status >= 500
 
 
+def is_unsent(failed: Reply | TransportError) -> bool:
+    """Whether the request did not reach the endpoint, and so is not at fault."""
+    return isinstance(failed, TransportError) and not failed.sent
+
+
 def is_unprocessed(failed: Reply | TransportError) -> bool:
     """Whether it is certain that the request itself is not at fault: it was not processed."""
-    if isinstance(failed, TransportError):
-        return not failed.sent
-    return attribution(failed).status in _UNPROCESSED
+    return is_unsent(failed) or (
+        isinstance(failed, Reply) and attribution(failed).status in _UNPROCESSED
+    )
 
 
 def may_be_outage(failed: Reply | TransportError) -> bool:

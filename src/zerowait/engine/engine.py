@@ -193,6 +193,7 @@ class Engine:
                 stack.push_async_callback(self._budgets.aclose)
                 transport = self._given_transport or HttpTransport()
                 stack.push_async_callback(transport.aclose)
+                stack.push_async_callback(self.endpoint_states.aclose)
                 if needs_servers(self.config):
                     servers = self._new_servers(self.config)
                     self._servers = await stack.enter_async_context(servers)

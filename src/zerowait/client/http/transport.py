@@ -81,6 +81,14 @@ class ConnectionPool:
         if self._sweeper is None:
             self._sweeper = loop.call_later(self._keepalive_s, self._sweep)
 
+    def close_idle(self) -> None:
+        """Close the idle connections: one that was used more recently than they turned out stale.
+
+        A load balancer that restarts, or forgets idle connections, does that to all of them.
+        """
+        while self._idle:
+            self._idle.popitem()[0].abort()
+
     async def dial(self, timeout_s: float) -> Connection:
         """A new connection.
 
@@ -157,8 +165,12 @@ class ConnectionPool:
         loop = asyncio.get_running_loop()
         async with self._resolving:
             if loop.time() >= self._addresses_until_s:
-                found = await loop.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
-                self._addresses = deque(found)
+                try:
+                    found = await loop.getaddrinfo(*self._address, type=socket.SOCK_STREAM)
+                    self._addresses = deque(found)
+                except socket.gaierror:
+                    if not self._addresses:
+                        raise  # else the known ones are used while the name server is away
                 self._addresses_until_s = loop.time() + _ADDRESSES_KEPT_S
         self._addresses.rotate(-1)
         return list(self._addresses)
@@ -238,9 +250,16 @@ class HttpTransport:
             began_s = clock()
             connection = await origin.dial(min(self._connect_timeout_s, timeout_s))
             spent_s = clock() - began_s
-        reply = await connection.exchange(
-            b"%b%d\r\n\r\n%b" % (head.prefix, len(body), body), timeout_s=timeout_s, spent_s=spent_s
-        )
+        try:
+            reply = await connection.exchange(
+                b"%b%d\r\n\r\n%b" % (head.prefix, len(body), body),
+                timeout_s=timeout_s,
+                spent_s=spent_s,
+            )
+        except TransportError as error:
+            if error.reused_connection:
+                origin.close_idle()
+            raise
         origin.give_back(connection)
         return reply
 

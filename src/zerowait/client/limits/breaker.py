@@ -41,6 +41,11 @@ class Breaker:
     is let through as a probe, with a rest of 8 % of the time since it opened in between, from
     0.25 s to 15 s, so that an outage is noticed to be over within a tenth of its length. An answer
     closes the breaker. An endpoint that names a Retry-After rests as long as it says.
+
+    A probe that reached the endpoint and failed may have failed for reasons of its own. So the next
+    one is a health check: a copy of a request that the endpoint has answered before. If that is
+    answered at once, the requests that failed are at fault; if it fails, the endpoint is down.
+
     One whose account is used up is probed after 60 s, and then after twice as long each time, up to
     600 s.
 
@@ -65,6 +70,11 @@ class Breaker:
         self._failed: set[object] = set()
         self._look_s = FIRST_LOOK_S
         self._is_probed = False
+        self.answered_body = b""  # of the request that was answered most quickly
+        self._quickest_s = math.inf
+        self._checked_s = -math.inf  # when the health check was sent that is under way
+        self._checks = False  # the last probe may have failed for reasons of its own
+        self._is_down = False  # since it opened, something failed that cannot be the request's
 
     def may_ask(self, now_s: float) -> bool:
         """Whether a request may be sent at `now_s`."""
@@ -76,20 +86,36 @@ class Breaker:
         return max(worked_s, self.named_until_s)
 
     def request_sent(self, now_s: float) -> None:
-        """A request is sent: the only probe for a while, if the breaker is open."""
+        """A request or health check is sent: if the breaker is open, the only probe for a while."""
         self.in_flight += 1
         if self.is_open:
             self._is_probed = True
             # a probe that is cancelled or stalls tells nothing: do not wait for it for long
             self.until_s = max(self.until_s, now_s + max(_PROBE_S, self._rest_s(now_s)))
 
-    def request_ended(self) -> bool:
-        """A request that was sent has ended, however that was.
+    def request_ended(self, *, is_check: bool = False) -> bool:
+        """A request or health check that was sent has ended, however that was.
 
         Returns whether nothing is to be heard from the endpoint before the time that it named.
         """
         self.in_flight -= 1
+        if is_check:
+            self._checked_s = -math.inf
         return self.in_flight == 0 and self.named_until_s > -math.inf
+
+    def check_begins(self, now_s: float) -> None:
+        """A health check is about to be sent."""
+        self._checked_s = now_s
+
+    def is_checked(self, now_s: float) -> bool:
+        """Whether a health check is under way, and was not sent so long ago that it may hang."""
+        return now_s < self._checked_s + LONGEST_REST_S
+
+    def health_check(self, now_s: float) -> bytes | None:
+        """The body that is sent instead of a request now; None: that request is the probe."""
+        if self._checks and self.answered_body and not self.is_checked(now_s):
+            return self.answered_body
+        return None
 
     def suspect(self, request: BreakerRequest, sent_s: float, *, others: int | None = None) -> None:
         """`request` failed: for reasons of its own, if others that were sent no earlier do not.
@@ -110,17 +136,30 @@ class Breaker:
         """`request` is sent again, or has ended."""
         self._suspects.pop(request, None)
 
-    def succeeded(self, sent_s: float = math.inf, *, others: int = 0) -> bool:
+    def succeeded(
+        self,
+        sent_s: float = math.inf,
+        *,
+        others: int = 0,
+        body: bytes = b"",
+        latency_s: float = math.inf,
+    ) -> bool:
         """A request was answered. Returns whether the breaker was open.
 
         Args:
             sent_s: when it was sent.
             others: requests that were on the wire then.
+            body: what was sent, for a health check.
+            latency_s: how long the answer took: the quickest is cheap to repeat.
         """
         self.has_answered = True
+        if latency_s < self._quickest_s:
+            self.answered_body, self._quickest_s = body, latency_s
         if sent_s < math.inf:
             self._answered_sent_s = max(self._answered_sent_s, sent_s)
-        if self._suspects:
+        if self._is_down and self.is_open:
+            self._suspects.clear()  # the outage that is over explains their failures
+        elif self._suspects:
             for request, (since_s, beside) in list(self._suspects.items()):
                 request.was_passed = request.was_passed or since_s <= sent_s
                 if since_s <= sent_s and beside <= others:
@@ -133,11 +172,17 @@ class Breaker:
         was_open, self.is_open, self.is_spent = self.is_open, False, False
         self._failed.clear()
         self.until_s = self.named_until_s = -math.inf
-        self._is_probed = False
+        self._is_probed = self._checks = self._is_down = False
         return was_open
 
     def failed(
-        self, now_s: float, reason: Reason, *, retry_after_s: float = 0.0, by: object = None
+        self,
+        now_s: float,
+        reason: Reason,
+        *,
+        retry_after_s: float = 0.0,
+        by: object = None,
+        is_down: bool = False,
     ) -> bool:
         """A request failed. Returns whether the breaker opens.
 
@@ -146,20 +191,25 @@ class Breaker:
             reason: its words.
             retry_after_s: the rest asked for; 0 for none.
             by: which request; one that fails several times counts once. None: it counts anyway.
+            is_down: the request is certainly not at fault: it did not reach the endpoint, or was a
+                health check.
         """
         self.reason = reason
         self._failed.add(object() if by is None else by)
+        self._is_down = self._is_down or is_down
         if self.is_open and not self._is_probed:  # it was sent before
-            self._rest_until(now_s + retry_after_s, retry_after_s)
+            self._rest(now_s, retry_after_s, retry_after_s=retry_after_s)
             return False
         if not self.is_open and retry_after_s <= 0 and len(self._failed) < TRIPS_AT:
             return False
         opens, self.is_open = not self.is_open, True
         if opens:
             self.opened_s = now_s
+        else:
+            self._checks = not is_down
         self.is_spent = self._is_probed = False
         self.until_s = -math.inf
-        self._rest_until(now_s + max(retry_after_s, self._rest_s(now_s)), retry_after_s)
+        self._rest(now_s, max(retry_after_s, self._rest_s(now_s)), retry_after_s=retry_after_s)
         return opens
 
     def spent(self, now_s: float, reason: Reason) -> bool:
@@ -211,7 +261,7 @@ class Breaker:
         rest_s = min(max(FIRST_REST_S, share_s), LONGEST_REST_S)
         return rest_s * (1 - self._jitter.uniform(0, _JITTER))
 
-    def _rest_until(self, until_s: float, retry_after_s: float) -> None:
-        self.until_s = max(self.until_s, until_s)
+    def _rest(self, now_s: float, rest_s: float, *, retry_after_s: float) -> None:
+        self.until_s = max(self.until_s, now_s + rest_s)
         if retry_after_s > 0:
-            self.named_until_s = max(self.named_until_s, until_s)
+            self.named_until_s = max(self.named_until_s, now_s + retry_after_s)
