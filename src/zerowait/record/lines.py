@@ -32,6 +32,7 @@ class AppendOnlyFile:
         self._path = path
         # readable too, to see how it ends
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._written_to = 0  # where our last whole line ends
 
     def write(self, line: bytes) -> None:
         """Append a line; several, if there are newlines between them.
@@ -50,10 +51,12 @@ class AppendOnlyFile:
         Raises:
             OSError: not all of it was written; names the file.
         """
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
+        size = os.lseek(self._file, 0, os.SEEK_END)
+        # after our own last line nothing is incomplete; after that of another process it may be
+        if size not in (0, self._written_to) and os.pread(self._file, 1, size - 1) != b"\n":
             lines = INCOMPLETE + lines
         size += len(lines)
+        self._written_to = 0
         left = memoryview(lines)
         try:
             while left:
@@ -61,6 +64,7 @@ class AppendOnlyFile:
         except OSError as error:
             error.filename = str(self._path)
             raise
+        self._written_to = size
         return size
 
     def close(self) -> None:
