@@ -49,9 +49,7 @@ class RecordedSample:
             OSError: it was not written, because the disk is full, say; names the file.
         """
         self._record.reward(
-            self.line(
-                reward, trained_on=trained_on, substitute_from=substitute_from, ticket=ticket
-            )
+            self.line(reward, trained_on=trained_on, substitute_from=substitute_from, ticket=ticket)
         )
 
     def line(
@@ -83,9 +81,7 @@ class _RecordedTogether:
         on_reward: called with an index and its reward once they are recorded.
     """
 
-    def __init__(
-        self, record: RunRecord, on_reward: Callable[[int, Reward], None] | None
-    ) -> None:
+    def __init__(self, record: RunRecord, on_reward: Callable[[int, Reward], None] | None) -> None:
         self._record = record
         self._on_reward = on_reward
         self._lines: list[RewardRecord] = []

@@ -251,7 +251,7 @@ class EventWriter:
         if not lines:
             return
         try:
-            file.append(b"\n".join([*lines, b""]))
+            file.append(lines)
         except OSError as error:
             self._lost += len(lines)
             self._texts.forget()  # what these lines brought is written again
@@ -316,9 +316,7 @@ class _WrittenTexts:
         """Whether texts are written as they are."""
         return self._settings.texts == "keep" and self._room.keeps_texts
 
-    def of(
-        self, event: JudgementSettled, *, are_kept: bool
-    ) -> tuple[msgspec.Raw, msgspec.Raw]:
+    def of(self, event: JudgementSettled, *, are_kept: bool) -> tuple[msgspec.Raw, msgspec.Raw]:
         """Request and reply of a judgement; each unset where it was written before.
 
         Args:

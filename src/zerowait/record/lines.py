@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ never holds unescaped."""
 _HALF_OF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 PART_BYTES: Final = 256 * 2**20
+_MOST_PARTS: Final = 1024  # of one `writev`, by POSIX
 
 
 class AppendOnlyFile:
@@ -40,32 +41,41 @@ class AppendOnlyFile:
         Raises:
             OSError: not all of it was written; names the file.
         """
-        self.append(b"%b\n" % line)
+        self.append([line])
 
-    def append(self, lines: bytes) -> int:
-        """Append whole lines, each with its newline.
+    def append(self, lines: Sequence[bytes]) -> int:
+        """Append lines with one write.
+
+        Args:
+            lines: each without its newline.
 
         Returns:
             The size of the file in bytes, before another process wrote more.
 
         Raises:
-            OSError: not all of it was written; names the file.
+            OSError: not all of them were written; names the file.
         """
         size = os.lseek(self._file, 0, os.SEEK_END)
         # after our own last line nothing is incomplete; after that of another process it may be
-        if size not in (0, self._written_to) and os.pread(self._file, 1, size - 1) != b"\n":
-            lines = INCOMPLETE + lines
-        size += len(lines)
+        cut = size not in (0, self._written_to) and os.pread(self._file, 1, size - 1) != b"\n"
+        parts = [INCOMPLETE] if cut else []
+        for line in lines:
+            parts += line, b"\n"
+        if len(parts) > _MOST_PARTS:
+            parts = [b"".join(parts)]
+        size_bytes = sum(map(len, parts))
         self._written_to = 0
-        left = memoryview(lines)
         try:
-            while left:
-                left = left[os.write(self._file, left) :]
+            written = os.writev(self._file, parts)  # copies no line, as to join them would
+            if written < size_bytes:
+                left = memoryview(b"".join(parts))[written:]
+                while left:
+                    left = left[os.write(self._file, left) :]
         except OSError as error:
             error.filename = str(self._path)
             raise
-        self._written_to = size
-        return size
+        self._written_to = size + size_bytes
+        return self._written_to
 
     def close(self) -> None:
         """Close the file."""
@@ -92,8 +102,8 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def append(self, lines: bytes) -> None:
-        """Append whole lines, each with its newline.
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Append lines, each without its newline.
 
         Raises:
             OSError: not all of them were written; names the file.

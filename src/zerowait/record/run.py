@@ -93,10 +93,10 @@ class Records:
         Raises:
             OSError: not all of them were written, because the disk is full, say; names the file.
         """
-        lines = b"".join([b"%b\n" % self._line(record) for record in records])
+        lines = [self._line(record) for record in records]
         self._rewards.append(lines)
         if self._room is not None:
-            self._room.add(len(lines))
+            self._room.add(sum(map(len, lines)))
 
     def _line(self, record: RewardRecord) -> bytes:
         """A reward as it is written, as far as the settings and the room allow."""
