@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -15,7 +14,7 @@ from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.cli.reward_tables import show_changes, show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, read_rows
-from zerowait.cli.run_folder import run_folder
+from zerowait.cli.run_folder import opened_record, run_folder
 from zerowait.cli.samples import problems_of_rows, usable_samples
 from zerowait.cli.tables import counted
 from zerowait.errors import DataError
@@ -29,7 +28,7 @@ from zerowait.observe import (
     steps_in,
     text_name,
 )
-from zerowait.record import REWARDS, open_index, read_configuration
+from zerowait.record import REWARDS, read_configuration
 from zerowait.types import Outcome, Sample, prompt_text
 
 _JOINED_BY: Final = {
@@ -106,7 +105,7 @@ def _rewarded(source: Path) -> list[RewardedSample]:
     if not source.exists() and source.suffix:
         raise DataError(f"{source} does not exist")
     folder = run_folder(source)
-    with closing(open_index(folder)) as connection:
+    with opened_record(folder) as connection:
         return [
             row.then
             for split, step in steps_in(connection)

@@ -133,14 +133,13 @@ class _RunReplies:
             self.missing.setdefault(judge, Counter())[why] += 1
 
 
-def rows_to_replay(folder: Path) -> int:
+def rows_to_replay(connection: sqlite3.Connection) -> int:
     """How many rows of a record count.
 
-    Raises:
-        DataError: there is no record, or it is damaged.
+    Args:
+        connection: from `zerowait.record.open_index`.
     """
-    with closing(open_index(folder)) as connection:
-        [count] = connection.execute("SELECT count(*) FROM rewards WHERE current = 1").fetchone()
+    [count] = connection.execute("SELECT count(*) FROM rewards WHERE current = 1").fetchone()
     return int(count)
 
 
@@ -168,7 +167,7 @@ async def replay(
 
     Raises:
         ConfigError: the configuration does not fit.
-        DataError: there is no record, it is damaged, or none of its rows can be scored.
+        DataError: there is no record, it cannot be read, or none of its rows can be scored.
     """
     with closing(open_index(folder)) as connection:
         replies = _RunReplies(connection, folder, may_ask=ask)

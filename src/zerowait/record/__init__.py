@@ -7,7 +7,7 @@ A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``
 from zerowait.record.configuration import CONFIGURATION, described, read_configuration
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
 from zerowait.record.export import export_table
-from zerowait.record.index import INDEX, TABLES, RecordIndex, open_index, refresh
+from zerowait.record.index import INDEX, TABLES, RecordIndex, left_out, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
     JUDGEMENTS,
@@ -65,6 +65,7 @@ __all__ = [
     "archive_record",
     "described",
     "export_table",
+    "left_out",
     "open_index",
     "read_configuration",
     "read_phases",

@@ -56,8 +56,8 @@ def rewind_record(folder: Path, *, step: int, validates: bool) -> None:
     def undone(line: bytes) -> bool:
         try:
             of = decode(line).sample
-        except msgspec.MsgspecError:
-            return False  # readers of the record report a damaged line
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False  # it stays where it is, and readers of the record name it
         if of.step is None:
             return False
         repeated = validates and of.split != "train"

@@ -205,7 +205,9 @@ def test_a_damaged_line_is_told_and_not_hidden(recorded, reward, serve_runs):
     with (folder / "rewards.jsonl").open("a") as file:
         file.write("{broken}\n")
     with serve_runs([folder]) as url:
-        assert "rewards.jsonl:2: is damaged" in until_ready(url, "failed")["why"]
+        assert until_ready(url)["samples"] == 1
+        [note, *_] = json_at(url, "/api/runs/0/views/overview")["notes"]
+        assert "rewards.jsonl:2: is damaged and left out" in note
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
@@ -25,6 +26,7 @@ from zerowait.record import (
     AppendOnlyFile,
     OpinionLine,
     RecordIndex,
+    left_out,
     open_index,
     refresh,
 )
@@ -34,6 +36,9 @@ T = TypeVar("T")
 _REFRESH_EVERY_S: Final = 1.0
 _MOST_NAMED: Final = 5
 _FILES: Final = (REWARDS, JUDGEMENTS, STATS, EVENTS)
+
+
+_log = logging.getLogger(__name__)
 
 
 class NotYetError(Exception):
@@ -83,6 +88,7 @@ class WatchedRun:
         self._updated = _Opened(folder)
         self._documents = RunDocuments(self._status.name)
         self._watching: asyncio.Task[None] | None = None
+        self._warned = False
 
     async def __aenter__(self) -> Self:
         self._watching = asyncio.create_task(self._watch())
@@ -194,12 +200,18 @@ class WatchedRun:
                 self._tell(state="reading", why="reading the record for the first time")
             refresh(self._updated())
             version, samples = _extent(self._updated())
+            self._warn_of(left_out(self._updated()))
             self._tell(state="ready", why="", version=version, samples=samples)
         except DataError as error:
             self._tell(state="failed", why=str(error))
         except (OSError, sqlite3.Error) as error:
             why = f"the index of {self.folder} cannot be made: {error}"
             self._tell(state="failed", why=why)
+
+    def _warn_of(self, damage: str) -> None:
+        if damage and not self._warned:
+            self._warned = True
+            _log.warning("%s", damage)
 
     def _tell(self, **changes: Any) -> None:
         self._status = msgspec.structs.replace(self._status, **changes)
@@ -231,7 +243,7 @@ def _extent(index: sqlite3.Connection) -> tuple[str, int]:
     """A text that changes with every new line, and the number of rewards."""
     query = ", ".join(
         f"(SELECT max(rowid) FROM {table})"
-        for table in ("rewards", "judgements", "stats", "phases", "events")
+        for table in ("rewards", "judgements", "stats", "phases", "events", "damaged")
     )
     # an opinion that takes the place of another one may get its rowid
     query += ", (SELECT count(*) FROM opinions), (SELECT max(at) FROM opinions)"
