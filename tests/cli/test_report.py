@@ -53,5 +53,3 @@ def test_what_cannot_be_read_or_written_is_told_in_a_line(zerowait, run, argumen
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-

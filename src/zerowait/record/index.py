@@ -213,11 +213,11 @@ def refresh(connection: sqlite3.Connection) -> None:
 
 def left_out(connection: sqlite3.Connection) -> str:
     """Which lines of the record are damaged and so left out, in words; empty for none."""
-    assert isinstance(connection, RecordIndex)  # noqa: S101 - made by `open_index`
+    folder = connection.folder if isinstance(connection, RecordIndex) else Path()
     [count] = connection.execute("SELECT count(*) FROM damaged").fetchone()
     if not count:
         return ""
-    return damage_text(connection.folder, _first_damaged(connection), count)
+    return damage_text(folder, _first_damaged(connection), count)
 
 
 def _first_damaged(connection: sqlite3.Connection, file: str = "") -> list[DamagedLine]:

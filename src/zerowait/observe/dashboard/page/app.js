@@ -6,6 +6,7 @@ import { showPeople, showSamples } from "./browser.js";
 import { showOverview } from "./overview.js";
 
 const EVERY_MS = 2000;
+const SOON_MS = 100; // while a run is opened, which takes a moment where its index is made
 const VIEWS = {
   overview: { name: "Overview", show: showOverview },
   samples: { name: "Samples", show: showSamples },
@@ -64,7 +65,8 @@ async function showPlace() {
 async function watch() {
   for (;;) {
     if (!document.hidden) await look();
-    await new Promise((done) => setTimeout(done, EVERY_MS));
+    const opening = runs.some((run) => run.state === "reading");
+    await new Promise((done) => setTimeout(done, opening ? SOON_MS : EVERY_MS));
   }
 }
 
