@@ -246,6 +246,29 @@ def test_a_diff_of_two_runs_says_what_differs_between_their_configurations(run, 
     assert "changed: components.quality.weight: 0.1, now 0.5" in done.stdout
 
 
+def test_rows_of_before_keep_the_configuration_that_scored_them(zerowait, tmp_path):
+    """A run that goes on in its folder by another configuration had these rewards by the first."""
+    rows = [{"prompt": f"Capital {n}?", "response": "Paris", "ground_truth": "Paris"} for n in "ab"]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for weight in (1.0, 1.0, 0.5):
+        rule = {"scorer": "contains", "weight": weight}
+        (tmp_path / f"{weight}.yaml").write_text(json.dumps({"components": {"x": rule}}))
+        scored = ("score", "rows.jsonl", "-c", f"{weight}.yaml", "-q", "--record", "run")
+        assert zerowait(*scored).returncode == 0
+    assert len(lines_of(tmp_path / "run" / "configurations.jsonl")) == 1
+    said = "rows 1 to 4 were scored by an earlier configuration of the run; since then changed: "
+    change = "components.x.weight: 1.0, now 0.5"
+    done = json.loads(zerowait("replay", "run", "-c", "0.5.yaml", "-q", "--json").stdout)
+    assert (done["notes"], done["changes"]) == ([f"{said}{change}"], [])
+    done = json.loads(zerowait("replay", "run", "-c", "1.0.yaml", "-q", "--json").stdout)
+    assert done["changes"] == ["components.x.weight: 0.5, now 1.0"]
+    [note] = done["notes"]
+    assert "rows 1 to 4 " in note
+    assert note.endswith("which is the same as this one")
+    done = zerowait("diff", "run", "run")
+    assert f"note: run: {said}{change}" in done.stdout
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_rows_with_several_responses_are_compared_response_by_response(zerowait, tmp_path, ending):
     row = {"prompt": "Capital?", "responses": ["Paris", "Rome", "Lima"], "ground_truth": "Paris"}

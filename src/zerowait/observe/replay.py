@@ -24,7 +24,11 @@ from zerowait.config.schema import (
 from zerowait.engine import AnsweredBy, Engine, RecordedReply
 from zerowait.engine.combine import unraised
 from zerowait.errors import ConfigError, DataError, did_you_mean
-from zerowait.observe.config_differences import config_differences
+from zerowait.observe.config_differences import (
+    config_differences,
+    notes_on_earlier_rows,
+    used_configurations,
+)
 from zerowait.observe.recorded_samples import (
     RecordedRow,
     outcome_in,
@@ -33,7 +37,7 @@ from zerowait.observe.recorded_samples import (
 )
 from zerowait.observe.reward_comparison import Pair, RewardedSample
 from zerowait.pictures import picture_url
-from zerowait.record import PICTURES, described, open_index, read_configuration
+from zerowait.record import PICTURES, described, open_index
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample, Skipped
 
 _REPLIES: Final = """
@@ -171,11 +175,12 @@ async def replay(
     """
     with closing(open_index(folder)) as connection:
         replies = _RunReplies(connection, folder, may_ask=ask)
-        then = read_configuration(folder)
-        changes = None if then is None else config_differences(then, described(config))
+        used = used_configurations(connection, folder)
+        now = described(config)
+        changes = config_differences(used[-1].reward, now) if used else None
         _check_kept(connection, config, keep)
         config = _with_kept(_for_replay(config, ask=ask), keep)
-        notes = list(_notes(connection, config, ask=ask))
+        notes = [*notes_on_earlier_rows(used, now), *_notes(connection, config, ask=ask)]
         pairs: list[Pair] = []
         not_replayed: Counter[str] = Counter()
         async with Engine(config, replay=replies) as engine:
