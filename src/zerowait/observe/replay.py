@@ -48,6 +48,10 @@ FROM judgements LEFT JOIN texts AS asked ON asked.text = request
 """
 _MOST_REPLIES: Final = 4096
 _MOST_SAMPLES: Final = 512
+_NO_TEXTS: Final = (
+    "their texts were not kept (record: texts), and without them only recorded outcomes can be "
+    "weighed again: --keep every component"
+)
 _FILE: Final = re.compile(rb"(?<=\")%b/[0-9a-f]{64}\.\w+(?=\")" % PICTURES.encode())
 """A picture in a recorded request: the path of its file."""
 _NOWHERE: Final = "http://replay.invalid/v1"
@@ -165,7 +169,8 @@ async def replay(
         folder: of the record.
         config: of the new rewards.
         ask: whether the judges are asked for what the record and the cache cannot answer.
-        keep: components whose recorded outcomes are taken as they are.
+        keep: components whose recorded outcomes are taken as they are; where these are all, rows
+            whose texts were not kept are scored, too.
         on_reward: called for each row that is scored.
         write: called with each row and its final reward, in order, step by step.
 
@@ -179,13 +184,15 @@ async def replay(
         now = described(config)
         changes = config_differences(used[-1].reward, now) if used else None
         _check_kept(connection, config, keep)
+        all_kept = set(config.components) == set(keep)  # then no text is read
         config = _with_kept(_for_replay(config, ask=ask), keep)
         notes = [*notes_on_earlier_rows(used, now), *_notes(connection, config, ask=ask)]
         pairs: list[Pair] = []
         not_replayed: Counter[str] = Counter()
         async with Engine(config, replay=replies) as engine:
             for split, step in steps_in(connection):
-                rows = _scorable(rows_in(connection, folder, split, step), engine, not_replayed)
+                found = rows_in(connection, folder, split, step, without_texts=all_kept)
+                rows = _scorable(found, engine, not_replayed)
                 samples = [sample for row in rows if (sample := _with_kept_outcomes(row, keep))]
                 rewards = await engine.score_all(
                     samples,
@@ -223,7 +230,7 @@ def _scorable(
     found = []
     for row in rows:
         if row.sample is None:
-            left_out["their texts were not kept (record: texts)"] += 1
+            left_out[_NO_TEXTS] += 1
             continue
         try:
             engine.check(row.sample)

@@ -20,6 +20,7 @@ from zerowait.client import Secret
 from zerowait.errors import ConfigError, DataError
 from zerowait.observe.dashboard import DashboardSettings
 from zerowait.observe.dashboard.agreement import Confusion
+from zerowait.observe.page.data import VIEWS
 from zerowait.testing import FakeJudge
 from zerowait.types import Score
 
@@ -198,6 +199,14 @@ def test_a_folder_without_a_record_is_named_with_the_runs_in_it(
     ):
         with pytest.raises(DataError, match=says), serve_runs([path]):
             pass
+
+
+def test_the_views_are_made_before_a_page_asks_for_them(recorded, reward, serve_runs):
+    folder = recorded([reward(1)])
+    with serve_runs([folder]) as url:
+        until_ready(url)
+        while set(json_at(url, "/api/runs/0/views")["documents"]) != set(VIEWS):
+            time.sleep(0.02)
 
 
 def test_a_damaged_line_is_told_and_not_hidden(recorded, reward, serve_runs):

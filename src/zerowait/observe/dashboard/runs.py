@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Self, TypeVar
@@ -88,6 +89,7 @@ class WatchedRun:
         self._updated = _Opened(folder)
         self._documents = RunDocuments(self._status.name)
         self._watching: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
         self._warned = False
 
     async def __aenter__(self) -> Self:
@@ -95,9 +97,11 @@ class WatchedRun:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
+        tasks = {task for task in (self._watching, self._preparing) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         self._updating.close()
         await self._samples.aclose()
         await self._views.aclose()
@@ -186,9 +190,17 @@ class WatchedRun:
         """Bring the index up to date whenever somebody has asked since, until cancelled."""
         while True:
             await self._updating.run(self._update)
+            if self._preparing is None and self._status.state == "ready":
+                self._preparing = asyncio.create_task(self._prepare())
             await asyncio.sleep(_REFRESH_EVERY_S)
             await self._asked.wait()
             self._asked.clear()
+
+    async def _prepare(self) -> None:
+        """Make the views that were never made, so that they are there when the page is opened."""
+        with suppress(NotYetError, DataError):  # the page will say so
+            for name in await self.read(self._documents.missing, long=True):
+                await self.view(name)
 
     def _update(self) -> None:
         """Read what was recorded since; in the updating thread."""
