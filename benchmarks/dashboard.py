@@ -5,9 +5,9 @@
 Writes a record of synthetic judgements through the record's own line types, starts the dashboard
 on it, and asks it over HTTP as its page does. Prints the seconds of each request, and the
 processor's seconds, which other work on the machine does not stretch; the goals are a page in under
-2 s and a filter in under 0.3 s. The first reading of a record (its index is made) is
-told apart: it happens once. Last, Chromium opens the page of a dashboard that was just started, until
-its charts are drawn, and then that of a view with a filter; ``--busy`` beside so many processes.
+2 s and a filter in under 0.3 s. The first reading of a record (its index is made) is told apart: it
+happens once. Last, Chromium opens the page of a dashboard that was just started, until its charts
+are drawn, and then that of a view with a filter; ``--busy`` beside so many busy processes.
 """
 
 from __future__ import annotations

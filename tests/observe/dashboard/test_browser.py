@@ -80,6 +80,7 @@ def steps_drawn(browser):
     return browser.run(
         "const all = [...document.querySelectorAll('details.numbers')];"
         "const reward = all.find((each) => each.textContent.startsWith('Numbers: Reward'));"
+        "if (reward) reward.open = true;"
         "return [...(reward?.querySelectorAll('tbody tr') ?? [])].map((row) => row.cells[0].textContent)"
     )
 
