@@ -21,7 +21,8 @@ from zerowait.record import StatsRecord, left_out, open_index
 TableRow = Sequence[str]
 _MAX_REASONS = 5
 _SUMMED: Final = (
-    *("submitted", "settled", "abstained", "asked", "cached", "joined", "requests", "retries"),
+    *("submitted", "settled", "given_up", "abstained", "asked", "cached", "joined"),
+    *("requests", "retries"),
     *("hedges", "hedge_wins", "store_failures", "model_changes", "comparisons", "inconsistent"),
     *("prompt_tokens", "completion_tokens", "spent_usd"),
 )
