@@ -62,7 +62,7 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_LINES_AT_ONCE: Final = 64
+_BYTES_AT_ONCE: Final = 128 * 2**10
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _CLOSE_S: Final = 10.0
@@ -181,26 +181,28 @@ class EventWriter:
         while self._queue:
             judgements: list[bytes] = []
             events: list[bytes] = []
-            while self._queue and len(judgements) + len(events) < _LINES_AT_ONCE:
+            is_full, are_kept = room.is_full, self._texts.are_kept
+            taken_bytes = 0
+            while self._queue and taken_bytes < _BYTES_AT_ONCE:
                 event, at, step, size_bytes = self._queue.popleft()
-                self._queued_bytes -= size_bytes
+                taken_bytes += size_bytes
                 try:
                     if not isinstance(event, JudgementSettled):
                         events.append(_event_line(event, at, step))
-                    elif not room.is_full:
-                        line = encoded_line(self._judgement(event, at))
-                        room.add(len(line))
-                        judgements.append(line)
+                    elif not is_full:
+                        line = self._judgement(event, at, are_kept=are_kept)
+                        judgements.append(encoded_line(line))
                 except Exception:  # noqa: BLE001 - one event must not cost the others
                     self._lost += 1
                     self._tell("line", "an event could not be recorded", exc_info=True)
+            self._queued_bytes -= taken_bytes
+            room.add(sum(map(len, judgements)))
             self._append(self._judgements, judgements)
             self._append(self._events, events)
         room.measure()
         self._tell_of_room()
 
-    def _judgement(self, event: JudgementSettled, at: float) -> JudgementLine:
-        are_kept = self._texts.are_kept
+    def _judgement(self, event: JudgementSettled, at: float, *, are_kept: bool) -> JudgementLine:
         request, reply = self._texts.of(event, are_kept=are_kept)
         outcome = event.outcome
         if not are_kept:
@@ -208,7 +210,7 @@ class EventWriter:
         failed = []
         if event.failed and event.source == "asked":
             # those who joined the call waited for the same attempts
-            failed = [self._failed(each) for each in event.failed]
+            failed = [self._failed(each, are_kept=are_kept) for each in event.failed]
         return JudgementLine(
             at=at,
             judge=event.judge,
@@ -236,7 +238,7 @@ class EventWriter:
             failed=failed,
         )
 
-    def _failed(self, attempt: FailedAttempt) -> FailedLine:
+    def _failed(self, attempt: FailedAttempt, *, are_kept: bool) -> FailedLine:
         return FailedLine(
             number=attempt.number,
             at=attempt.at,
@@ -244,7 +246,7 @@ class EventWriter:
             status=attempt.status,
             latency_s=attempt.latency_s,
             why=attempt.why,
-            reply=self._texts.written(attempt.reply),
+            reply=self._texts.written(attempt.reply, are_kept=are_kept),
         )
 
     def _append(self, file: RotatingFile, lines: list[bytes]) -> None:
@@ -328,26 +330,26 @@ class _WrittenTexts:
         before = self._replies.get(key)
         if before is None:
             if not request:  # written in an earlier process, or so long ago
-                return UNSET, self.written(reply)
+                return UNSET, self.written(reply, are_kept=are_kept)
             if len(self._replies) >= _MOST_KEYS:
                 self._replies.clear()
             self._replies[key] = number
             # a comparison tells no number of pictures, as its members have their own
             if are_kept and not event.pictures and event.question is not None:
-                return msgspec.Raw(request), self.written(reply)
-            return self._request(request), self.written(reply)
+                return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
+            return self._request(request), self.written(reply, are_kept=are_kept)
         if number in (0, before):
             return UNSET, UNSET
         self._replies[key] = number
-        return UNSET, self.written(reply)
+        return UNSET, self.written(reply, are_kept=are_kept)
 
-    def written(self, reply: bytes) -> msgspec.Raw:
+    def written(self, reply: bytes, *, are_kept: bool) -> msgspec.Raw:
         """A reply as far as the settings allow."""
         if not reply:
             return UNSET
         if len(reply) > _MOST_REPLY_BYTES:
             reply = reply[:_MOST_REPLY_BYTES] + b" (cut)"
-        return encoded_body(reply) if self.are_kept else self._hashed(reply)
+        return encoded_body(reply) if are_kept else self._hashed(reply)
 
     def _request(self, body: bytes) -> msgspec.Raw:
         """A request as far as the settings allow: our own JSON, on one line."""
