@@ -1,12 +1,13 @@
 """How long the dashboard takes to open a large run, and to filter its samples.
 
-    python benchmarks/dashboard.py [--judgements 1000000] [--folder DIR]
+    python benchmarks/dashboard.py [--judgements 1000000] [--folder DIR] [--opened 5] [--busy 0]
 
 Writes a record of synthetic judgements through the record's own line types, starts the dashboard
 on it, and asks it over HTTP as its page does. Prints the seconds of each request, and the
 processor's seconds, which other work on the machine does not stretch; the goals are a page in under
-2 s and a filter in under 0.3 s. The first reading of a record (its index is made) is
-told apart: it happens once.
+2 s and a filter in under 0.3 s. The first reading of a record (its index is made) is told apart: it
+happens once. Last, Chromium opens the page of a dashboard that was just started, until its charts
+are drawn, and then that of a view with a filter; ``--busy`` beside so many busy processes.
 """
 
 from __future__ import annotations
@@ -14,11 +15,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import shutil
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
@@ -63,6 +69,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--judgements", type=int, default=1_000_000)
     options.add_argument("--folder", type=Path, default=None)
+    options.add_argument("--opened", type=int, default=5, help="times that Chromium opens the page")
+    options.add_argument("--busy", type=int, default=0, help="busy processes beside that")
     given = options.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = given.folder or Path(made) / "run"
@@ -71,6 +79,10 @@ def main() -> None:
             write_record(folder, given.judgements)
             print(f"{given.judgements:,} judgements written in {time.perf_counter() - began:.0f} s")
         asyncio.run(measure(folder, given.judgements))
+        if given.opened:
+            with busy_processes(given.busy), chromium() as browser:
+                for _ in range(given.opened):
+                    asyncio.run(show_opening(browser, folder))
 
 
 def write_record(folder: Path, judgements: int) -> None:
@@ -231,6 +243,63 @@ async def timed(http: aiohttp.ClientSession, name: str, path: str) -> None:
         if pieces > 1:
             note += f"; in {pieces} pieces, all after {times[-1] + rest:.2f} s"
     print(f"{statistics.median(times):7.3f} s {statistics.median(cpu):7.3f} s  {name:34} {note}")
+
+
+async def show_opening(browser: Any, folder: Path) -> None:
+    """How long it takes from the address to the charts, and to a filtered list."""
+    async with serving_dashboard([folder], DashboardSettings(port=0)) as url:
+        drawn_s = await asyncio.to_thread(
+            seconds_until,
+            browser,
+            f"{url}/",
+            "document.querySelectorAll('.canvas canvas').length > 8",
+        )
+    async with serving_dashboard([folder], DashboardSettings(port=0)) as url:
+        listed_s = await asyncio.to_thread(
+            seconds_until,
+            browser,
+            f"{url}/#/samples?outcome=timeout&run=0",
+            "document.querySelectorAll('.samples a').length > 40",
+        )
+    print(f"{drawn_s:7.3f} s  charts in Chromium; a filtered list {listed_s:.3f} s")
+
+
+def seconds_until(browser: Any, address: str, condition: str) -> float:
+    """From the opening of an address until a JavaScript condition holds."""
+    browser.get("about:blank")
+    began = time.perf_counter()
+    browser.get(address)
+    while not browser.execute_script(f"return {condition}"):
+        time.sleep(0.02)
+    return time.perf_counter() - began
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """The system's Chromium, without a window."""
+    from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+
+    options = ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--window-size=1300,900"):
+        options.add_argument(argument)
+    browser = Chrome(options=options, service=ChromeService(shutil.which("chromedriver")))
+    try:
+        yield browser
+    finally:
+        browser.quit()
+
+
+@contextmanager
+def busy_processes(count: int) -> Iterator[None]:
+    """So many processes that do nothing but use the processor."""
+    started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
 
 
 async def got(http: aiohttp.ClientSession, path: str) -> list | dict:

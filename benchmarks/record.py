@@ -1,8 +1,10 @@
 """What a record costs: CPU per judgement with and without one, and a million judgements to query.
 
-python benchmarks/record.py [--count 300] [--rounds 40] [--judgements 1000000] [--keep FOLDER]
+python benchmarks/record.py [--count 1000] [--rounds 31] [--judgements 1000000] [--keep FOLDER]
 
-The judgements of the first table go to a judge that answers at once, by the default configuration.
+The judgements of the first table go to a judge that answers at once, by the default configuration:
+with a record and without by turns, and the turns of a round are compared with each other. Its CPU
+time is user and system time of this process, all of its threads included.
 Those of the second are made up, each of another sample, with a request of 1.3 kB; what is timed is
 the index and what the first view of a page and its filters ask of it.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
+import resource
 import shutil
 import statistics
 import sys
@@ -35,7 +38,7 @@ from zerowait.types import Abstain, Outcome, Reward, Sample, Score
 
 KINDS = {"without a record": None, "rewards only": "off", "rewards and judgements": "on"}
 PER_STEP, GROUP = 1024, 8
-WRITTEN_S = 0.5
+WRITTEN_S = 0.25
 
 FIRST_VIEW = {
     "mean reward by step": """
@@ -78,8 +81,8 @@ FILTERS = {
 def main() -> int:
     """Print both tables."""
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--count", type=int, default=300)
-    options.add_argument("--rounds", type=int, default=40)
+    options.add_argument("--count", type=int, default=1000)
+    options.add_argument("--rounds", type=int, default=31)
     options.add_argument("--judgements", type=int, default=1_000_000)
     options.add_argument("--keep", type=Path, help="folder of the made-up record; it is used again")
     given = options.parse_args()
@@ -94,10 +97,11 @@ def main() -> int:
 
 
 def cpu_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
-    """CPU per judgement for each kind of record, by turns in one process.
+    """CPU per judgement for each kind of record, by turns in one process, and what a record adds.
 
-    What other programs do to the caches makes single turns slower, never faster: the quarter of
-    the turns that took least is compared.
+    Other programs slow single turns down, so each is compared with the turn without a record of the
+    same round; the order changes with each round. The last column compares lower quartiles, which
+    other programs disturb less.
     """
     taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with ExitStack() as stack:
@@ -105,23 +109,30 @@ def cpu_table(url: str, count: int, rounds: int) -> list[Sequence[str]]:
             kind: stack.enter_context(open_rewards(url, judgements))
             for kind, judgements in KINDS.items()
         }
+        order = list(opened)
         for number in range(-1, rounds):
-            for kind, rewards in opened.items():
-                cpu = cpu_ms(rewards, count, number)
+            for kind in order:
+                cpu = cpu_us(opened[kind], count, number)
                 if number >= 0:  # the first turn connects
                     taken[kind].append(cpu)
-    base = least_quarter(taken["without a record"])
-    rows: list[Sequence[str]] = [("record", "CPU ms per judgement", "/ without", "all turns")]
+            order = order[1:] + order[:1]
+    without = taken["without a record"]
+    rows: list[Sequence[str]] = [
+        ("record", "us", "middle half", "more, us", "middle half", "more", "more, quiet turns")
+    ]
+    quiet = statistics.quantiles(without, n=4)[0]
     for kind, each in taken.items():
-        least = least_quarter(each)
-        spread = f"{min(each):.3f} to {max(each):.3f}"
-        rows.append((kind, f"{least:.3f}", f"{least / base:.3f}", spread))
+        more = [mine - other for mine, other in zip(each, without, strict=True)]
+        share = statistics.median(more) / statistics.median(without)
+        share_quiet = statistics.quantiles(each, n=4)[0] / quiet - 1
+        rows.append((kind, *shown(each), *shown(more), f"{share:.1%}", f"{share_quiet:.1%}"))
     return rows
 
 
-def least_quarter(taken: list[float]) -> float:
-    """The mean of the smallest quarter."""
-    return statistics.mean(sorted(taken)[: max(1, len(taken) // 4)])
+def shown(taken: list[float]) -> tuple[str, str]:
+    """The median, and between which values the middle half lies."""
+    low, middle, high = statistics.quantiles(taken, n=4)
+    return f"{middle:.1f}", f"{low:.1f} to {high:.1f}"
 
 
 @contextmanager
@@ -136,16 +147,22 @@ def open_rewards(url: str, judgements: str | None) -> Iterator[Rewards]:
             yield rewards
 
 
-def cpu_ms(rewards: Rewards, count: int, number: int) -> float:
-    """CPU milliseconds of this process per judgement, all of its threads included."""
+def cpu_us(rewards: Rewards, count: int, number: int) -> float:
+    """CPU microseconds of this process per judgement, all of its threads included."""
     texts = [f"{number} {index} {TEXT}" for index in range(count)]
     samples = [Sample("Say something.", text) for text in texts]
-    began = time.process_time()
+    began = used_s()
     lost = sum(reward.abstained for reward in rewards.score(samples))
     time.sleep(WRITTEN_S)  # what was queued is written meanwhile
     if lost:
         raise SystemExit(f"{lost} of {count} judgements were not reached")
-    return (time.process_time() - began) / count * 1000
+    return (used_s() - began) / count * 1e6
+
+
+def used_s() -> float:
+    """Seconds of CPU that this process has used, in user and system mode."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
 
 
 @contextmanager

@@ -36,6 +36,7 @@ MEANS = [(0, 0.25), (1, 0.5), (2, 0.75)]
 def patient(monkeypatch):
     """A busy machine may take minutes to import all packages and to make MLflow's database."""
     monkeypatch.setattr("zerowait.engine.monitor.metrics_log._END_S", 600.0)
+    monkeypatch.setattr("zerowait.loggers.otel._CLOSE_S", 600.0)
 
 
 @pytest.fixture
@@ -330,6 +331,20 @@ def test_a_client_of_the_service_names_the_span_above_in_its_header(folder, coll
     (span,) = collector.spans()
     assert span.trace_id.hex() == "0af7651916cd43dd8448eb211c80319c"
     assert span.parent_span_id.hex() == "b7ad6b7169203331"
+
+
+def test_no_collector_is_one_line_of_ours_and_holds_the_end_for_seconds_only(
+    folder, monkeypatch, caplog, hold_port
+):
+    """The SDK alone tells of every try, and waits for half a minute."""
+    monkeypatch.setattr("zerowait.loggers.otel._CLOSE_S", 0.1)
+    with hold_port() as port, FakeJudge() as judge:
+        where = {"endpoint": f"http://127.0.0.1:{port}"}
+        with zerowait.open(settings(judge, {"otel": where})) as rewards:
+            [reward] = rewards.score([zerowait.Sample("?", "<answer>a</answer>", "a")])
+    assert reward.value == 1.0
+    (told,) = caplog.messages
+    assert told.startswith("log_to otel: ConnectionError: spans and metrics do not reach the")
 
 
 def test_a_collector_that_never_answers_changes_no_reward_and_is_told_once(

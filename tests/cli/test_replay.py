@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from zerowait import Sample
-from zerowait.hub import JobHub
+from zerowait.hub import JobHub, Phase, WaitRecord, append_wait
 from zerowait.testing import FakeJudge, Garbage, Script, Status
 from zerowait.types import FailureKind
 
@@ -246,6 +246,29 @@ def test_a_diff_of_two_runs_says_what_differs_between_their_configurations(run, 
     assert "changed: components.quality.weight: 0.1, now 0.5" in done.stdout
 
 
+def test_rows_of_before_keep_the_configuration_that_scored_them(zerowait, tmp_path):
+    """A run that goes on in its folder by another configuration had these rewards by the first."""
+    rows = [{"prompt": f"Capital {n}?", "response": "Paris", "ground_truth": "Paris"} for n in "ab"]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for weight in (1.0, 1.0, 0.5):
+        rule = {"scorer": "contains", "weight": weight}
+        (tmp_path / f"{weight}.yaml").write_text(json.dumps({"components": {"x": rule}}))
+        scored = ("score", "rows.jsonl", "-c", f"{weight}.yaml", "-q", "--record", "run")
+        assert zerowait(*scored).returncode == 0
+    assert len(lines_of(tmp_path / "run" / "configurations.jsonl")) == 1
+    said = "rows 1 to 4 were scored by an earlier configuration of the run; since then changed: "
+    change = "components.x.weight: 1.0, now 0.5"
+    done = json.loads(zerowait("replay", "run", "-c", "0.5.yaml", "-q", "--json").stdout)
+    assert (done["notes"], done["changes"]) == ([f"{said}{change}"], [])
+    done = json.loads(zerowait("replay", "run", "-c", "1.0.yaml", "-q", "--json").stdout)
+    assert done["changes"] == ["components.x.weight: 0.5, now 1.0"]
+    [note] = done["notes"]
+    assert "rows 1 to 4 " in note
+    assert note.endswith("which is the same as this one")
+    done = zerowait("diff", "run", "run")
+    assert f"note: run: {said}{change}" in done.stdout
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_rows_with_several_responses_are_compared_response_by_response(zerowait, tmp_path, ending):
     row = {"prompt": "Capital?", "responses": ["Paris", "Rome", "Lima"], "ground_truth": "Paris"}
@@ -288,3 +311,64 @@ def test_a_response_cannot_move_the_cursor(zerowait, tmp_path):
 def test_every_kind_of_failure_can_be_asked_for(run, zerowait):
     for kind in FailureKind:
         assert zerowait("show", "run", "--kind", kind.value).returncode == 0
+
+
+DAMAGES = {
+    "a write that was torn": lambda line: line[: len(line) // 2] + b"\n",
+    "blocks that a power cut left empty": lambda line: bytes(512) + line[512:],
+    "text that is not UTF-8": lambda line: line.replace(b"Paris", b"P\xff\xfe", 1),
+    "JSON of another kind": lambda _: b'{"sample": {"prompt": 3}}\n',
+    "no JSON": lambda _: b"<html>\n",
+}
+READERS = (
+    ("report", "run"),
+    ("show", "run"),
+    ("replay", "run", "-c", "same.yaml", "-q"),
+    ("diff", "run", "whole"),
+    ("export", "run"),
+    ("timeline", "run"),
+)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_line_is_left_out_and_named_once_by_every_command(
+    zerowait, run, tmp_path, damage, caplog
+):
+    step = Phase(name="gen", began_at=100.0, ended_at=104.0)
+    append_wait(run, WaitRecord(step=1, exposed_s=0.0, phases=[step]))
+    shutil.copytree(run, tmp_path / "whole")
+    first, second, *others = (run / "rewards.jsonl").read_bytes().splitlines(keepends=True)
+    damaged = DAMAGES[damage](second)
+    (run / "rewards.jsonl").write_bytes(b"".join([first, damaged, *others]) + others[0][:99])
+    for command in READERS:
+        done = zerowait(*command)
+        assert done.returncode in {0, 3}, done.stderr
+        lines = [*done.stderr.splitlines(), *caplog.messages]  # Python prints warnings there, too
+        [told] = [line for line in lines if "damaged" in line]
+        assert "run/rewards.jsonl:2: is damaged and left out: " in told
+    assert f"{COUNT - 1} samples" in zerowait("show", "run").stdout
+    shown = (run / "report.html").read_text()
+    assert "run/rewards.jsonl:2: is damaged and left out" in shown
+
+
+def test_a_damaged_judgement_costs_its_own_row_and_no_other(zerowait, run):
+    file = run / "judgements.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    at = next(n for n, line in enumerate(lines) if b'"request":{' in line)
+    lines[at] = lines[at][:80] + b"\n"
+    file.write_bytes(b"".join(lines))
+    done = zerowait("replay", "run", "-c", "same.yaml", "-q", "--json")
+    assert f"run/judgements.jsonl:{at + 1}: is damaged and left out" in done.stderr
+    assert json.loads(done.stdout)["missing"] == {
+        "clarity": {"no judgement of this sample was recorded": 1}
+    }
+
+
+def test_rewards_of_which_none_can_be_read_are_one_clear_line(zerowait, run):
+    (run / "rewards.jsonl").write_bytes(b"\0" * 100 + b"\n" + b"{\n")
+    for command in READERS:
+        if command[0] != "timeline":
+            done = zerowait(*command)
+            assert done.returncode == 2
+            [told] = done.stderr.splitlines()
+            assert "rewards.jsonl:1: is damaged, and no other line of the file can be read" in told

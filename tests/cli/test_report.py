@@ -53,11 +53,3 @@ def test_what_cannot_be_read_or_written_is_told_in_a_line(zerowait, run, argumen
     assert done.returncode == 2
     assert says in done.stderr
     assert len(done.stderr.splitlines()) == 1
-
-
-def test_a_damaged_line_is_named(zerowait, run):
-    with (run / "rewards.jsonl").open("a") as file:
-        file.write("{no json}\n")
-    done = zerowait("report", "run")
-    assert done.returncode == 2
-    assert "rewards.jsonl:3" in done.stderr

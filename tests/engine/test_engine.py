@@ -15,6 +15,7 @@ from zerowait import Abstain, ConfigError, DataError, Engine, JudgementError, Sa
 from zerowait.cache import open_store
 from zerowait.client import Reply
 from zerowait.config import Cache
+from zerowait.engine.monitor.prometheus import exposition
 from zerowait.errors import ClosedError
 from zerowait.events import JudgementSettled, RewardSettled
 from zerowait.testing import virtually
@@ -398,6 +399,34 @@ def test_a_cancelled_caller_does_not_take_the_answer_from_another():
     reward, _ = virtually(scenario())
     assert reward.value == 7
     assert len(wire.bodies) == 1
+
+
+def test_what_ends_without_a_reward_is_counted_so_that_the_counts_add_up():
+    """A caller that stops waiting, a batch that is cancelled, an exception by the policy."""
+    wire = Wire(seven)
+
+    async def cancelled():
+        async with Engine(config(), transport=wire) as engine:
+            one = asyncio.create_task(engine.score(Sample("q", "one")))
+            batch = asyncio.create_task(engine.score_all(rows(4)))
+            await asyncio.sleep(0.1)
+            one.cancel()
+            batch.cancel()
+            await asyncio.wait({one, batch})
+            await engine.score(Sample("q", "another"))
+            return engine.stats()
+
+    async def raised():
+        refusing = Wire(lambda _body: (0, 400, "x"))
+        async with Engine(config(on_failure="raise"), transport=refusing) as engine:
+            with pytest.raises(JudgementError):
+                await engine.score_all(rows(4))
+            return engine.stats()
+
+    for stats, settled in ((virtually(cancelled())[0], 1), (virtually(raised())[0], 0)):
+        assert (stats.settled, stats.settled + stats.given_up) == (settled, stats.submitted)
+        metrics = exposition(stats)
+        assert f"zerowait_given_up_total {float(stats.submitted - settled)}\n" in metrics
 
 
 def test_closing_with_a_drain_lets_paid_answers_reach_the_cache(tmp_path):

@@ -1,7 +1,12 @@
-"""Runs whose reward falls at step 6 for a known cause, by the real engine and the fake judge."""
+"""Runs whose reward falls at step 6 for a known cause, by the real engine and the fake judge.
+
+Also a real Chromium, for the pages about them: one for all, which Debian's packages chromium and
+chromium-driver bring.
+"""
 
 import json
 import re
+import shutil
 import socket
 import time
 from pathlib import Path
@@ -175,3 +180,129 @@ def run(
                     )
             rewards.score(samples)
             end(step, rewards)
+
+
+PATIENCE_S = 60
+CONTRAST = """
+const channel = (c) => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+const parts = (text) => (text.match(/[\\d.]+/g) ?? []).map(Number);
+const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const ground = (e) => {
+  for (; e; e = e.parentElement) {
+    const c = parts(getComputedStyle(e).backgroundColor);
+    if (c.length === 3 || c[3] > 0) return c;
+  }
+  return [255, 255, 255];
+};
+const low = [];
+for (const e of document.querySelectorAll("body *")) {
+  const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+  if (!(own || e.matches("input, select, button"))) continue;
+  if (!e.checkVisibility() || e.matches("noscript, option") || e.closest("svg")) continue;
+  const [a, b] = [light(parts(getComputedStyle(e).color)), light(ground(e))];
+  const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+  if (ratio < 4.5) low.push(`${e.tagName}.${e.className} ${ratio.toFixed(2)}: ${e.textContent.slice(0, 30)}`);
+}
+return low;
+"""
+TOO_WIDE = "return document.documentElement.scrollWidth - document.documentElement.clientWidth"
+
+
+class Browser:
+    """Chromium and what is seen in it; ``driver`` is Selenium's."""
+
+    def __init__(self, driver):
+        self.driver = driver
+
+    def open(self, url):
+        """Open an address anew; one that differs in its fragment only would not be loaded."""
+        self.driver.get("about:blank")
+        self.driver.get(url)
+
+    def run(self, script, *arguments):
+        """What a script returns."""
+        return self.driver.execute_script(script, *arguments)
+
+    def until(self, condition):
+        """What ``condition()`` gives as soon as it holds; an element that was replaced is no error."""
+        from selenium.common.exceptions import TimeoutException
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        wait = WebDriverWait(self.driver, PATIENCE_S, 0.05, ignored_exceptions=[Exception])
+        try:
+            return wait.until(lambda _: condition())
+        except TimeoutException:
+            seen = self.run("return document.body.innerText")
+            raise AssertionError(
+                f"not in {PATIENCE_S} s at {self.driver.current_url}; seen: {seen}"
+            ) from None
+
+    def all(self, css):
+        """The elements of this kind that are there now."""
+        return self.driver.find_elements("css selector", css)
+
+    def find(self, css):
+        """The first element of this kind that is seen, as soon as there is one."""
+        return self.until(lambda: next(each for each in self.all(css) if each.is_displayed()))
+
+    def texts(self, css):
+        """The texts of these elements."""
+        return [each.text for each in self.all(css)]
+
+    @property
+    def focused(self):
+        """The element that has the focus."""
+        return self.driver.switch_to.active_element
+
+    def errors(self):
+        """What scripts and the page's own policy complained about since the last time."""
+        log = self.driver.get_log("browser")
+        return [line["message"] for line in log if line["level"] == "SEVERE"]
+
+    def emulate(self, scheme="light", width=1300, height=900):
+        """Prefer a colour scheme, on a screen of this size."""
+        features = [
+            {"name": "prefers-color-scheme", "value": scheme},
+            {"name": "prefers-reduced-motion", "value": "reduce"},  # what glides is clicked beside
+        ]
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+        self.driver.execute_cdp_cmd(
+            "Emulation.setDeviceMetricsOverride",
+            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False},
+        )
+
+    def poor_contrast(self):
+        """The texts whose contrast to their ground is below 4.5."""
+        return self.run(CONTRAST)
+
+    def too_wide(self):
+        """By how many pixels the page is wider than the screen."""
+        return self.run(TOO_WIDE)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """The browser, which all tests share."""
+    if not (shutil.which("chromium") and shutil.which("chromedriver")):
+        pytest.skip("Debian's packages chromium and chromium-driver are not installed")
+    pytest.importorskip("selenium", reason="the browser's driver in Python is not installed")
+    from selenium.webdriver import Chrome, ChromeOptions, ChromeService
+
+    options = ChromeOptions()
+    options.binary_location = shutil.which("chromium")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(argument)
+    options.add_argument("--window-size=1300,900")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    driver = Chrome(options=options, service=ChromeService(shutil.which("chromedriver")))
+    driver.set_page_load_timeout(PATIENCE_S)
+    yield Browser(driver)
+    driver.quit()
+
+
+@pytest.fixture
+def browser(chromium):
+    """The browser as a person has it: light, on a screen."""
+    chromium.emulate()
+    chromium.errors()  # of another test's page
+    return chromium

@@ -413,8 +413,21 @@ def test_rows_without_texts_are_counted_and_not_scored(tmp_path):
         tmp_path, rows=samples(8), settings=lambda url: config(url, record={"texts": "hash"})
     ):
         pass
-    with pytest.raises(DataError, match="texts were not kept"):
-        replayed(tmp_path, config(UNREACHABLE))
+    for keep in ((), ("quality",)):
+        with pytest.raises(DataError, match=r"texts were not kept .*--keep every component"):
+            replayed(tmp_path, config(UNREACHABLE), keep=keep)
+
+
+@pytest.mark.parametrize("texts", ["hash", "drop"])
+def test_rows_without_texts_are_weighed_again_where_every_component_is_kept(tmp_path, texts):
+    with recorded(
+        tmp_path, rows=samples(8), settings=lambda url: config(url, record={"texts": texts})
+    ) as (judge, rows):
+        afresh = fresh(config(judge.url, component={"weight": 1.0}), rows)
+    settings = config(UNREACHABLE, component={"weight": 1.0})
+    found = replayed(tmp_path, settings, keep=["answer", "quality"])
+    assert values(found) == pytest.approx([reward.value for reward in afresh])
+    assert found.not_replayed == {}
 
 
 def test_a_record_without_replies_keeps_its_components_only(tmp_path):

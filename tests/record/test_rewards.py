@@ -100,10 +100,23 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
         Records(tmp_path / "file" / "run")
 
 
-def test_a_damaged_line_is_named(tmp_path):
+def test_a_file_of_which_no_line_can_be_read_is_an_error(tmp_path):
     (tmp_path / REWARDS).write_bytes(b"{}\n")
     with pytest.raises(DataError, match=r"rewards.jsonl:1: is damaged"):
         list(read_rewards(tmp_path))
+
+
+def test_damaged_lines_are_left_out_and_told_once(tmp_path, caplog):
+    for _ in range(2):
+        records = Records(tmp_path)
+        records.reward(ROW)
+        records.close()
+    first, second = (tmp_path / REWARDS).read_bytes().splitlines(keepends=True)
+    (tmp_path / REWARDS).write_bytes(first + b"\0\0\n" + second + b'"\xff"\n')
+    assert list(read_rewards(tmp_path)) == [ROW, ROW]
+    [told] = caplog.messages
+    assert "2 damaged lines are left out: rewards.jsonl:2 (JSON is malformed" in told
+    assert told.endswith(", :4")
 
 
 def test_nothing_recorded_is_one_clear_error(tmp_path):

@@ -15,21 +15,24 @@ from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
 from zerowait.cli.reward_tables import show_changes, show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, read_rows
-from zerowait.cli.run_folder import run_folder
+from zerowait.cli.run_folder import opened_record, run_folder
 from zerowait.cli.samples import problems_of_rows, usable_samples
 from zerowait.cli.tables import counted
 from zerowait.errors import DataError
 from zerowait.observe import (
     SHOWN_CHARS,
     RewardedSample,
+    UsedConfiguration,
     compare,
     config_differences,
     joined,
+    notes_on_earlier_rows,
     rows_in,
     steps_in,
     text_name,
+    used_configurations,
 )
-from zerowait.record import REWARDS, open_index, read_configuration
+from zerowait.record import REWARDS, open_index
 from zerowait.types import Outcome, Sample, prompt_text
 
 _JOINED_BY: Final = {
@@ -62,12 +65,26 @@ def diff_rewards(
             f"{a} and {b} have no sample in common, by ticket, id, uid, or prompt and response"
         )
     comparison = compare(found.pairs, worst=worst)
-    changes = _changes(a, b)
+    before, after = _used(a), _used(b)
+    changes, notes = None, []
+    for source, used in ((a, before), (b, after)):
+        if used:
+            notes += [f"{source}: {n}" for n in notes_on_earlier_rows(used, used[-1].reward)]
+    if before and after:
+        changes = config_differences(before[-1].reward, after[-1].reward)
     if as_json:
         sides = {"a": str(a), "b": str(b), "joined_by": found.by}
         counts = {"only_a": found.only_a, "only_b": found.only_b}
         counts["other_response"] = found.other_response
-        print_json({**sides, **counts, "changes": changes, **msgspec.structs.asdict(comparison)})
+        print_json(
+            {
+                **sides,
+                **counts,
+                "changes": changes,
+                "notes": notes,
+                **msgspec.structs.asdict(comparison),
+            }
+        )
         return 0
     print(f"{counted(len(found.pairs), 'sample')} in both, joined by {_JOINED_BY[found.by]}")
     print(f"only in A ({a}): {found.only_a}; only in B ({b}): {found.only_b}")
@@ -76,18 +93,21 @@ def diff_rewards(
             f"note: in {found.other_response} of them the responses differ: these are two samples, "
             "and not two rewards of one"
         )
+    for note in notes:
+        print(f"note: {note}")
     show_changes(changes)
     print()
     show_comparison(comparison, _short(a), _short(b))
     return 0
 
 
-def _changes(a: Path, b: Path) -> list[str] | None:
-    """What differs between the configurations of two runs; None where one kept none."""
-    before, after = (
-        read_configuration(each.parent if each.name == REWARDS else each) for each in (a, b)
-    )
-    return None if before is None or after is None else config_differences(before, after)
+def _used(source: Path) -> list[UsedConfiguration]:
+    """The configurations of a record's rows; [] where none is known, as for a file of rewards."""
+    folder = source.parent if source.name == REWARDS else source
+    if source == STANDARD_STREAM or not folder.is_dir():
+        return []
+    with closing(open_index(folder)) as connection:
+        return used_configurations(connection, folder)
 
 
 def _short(path: Path) -> str:
@@ -106,7 +126,7 @@ def _rewarded(source: Path) -> list[RewardedSample]:
     if not source.exists() and source.suffix:
         raise DataError(f"{source} does not exist")
     folder = run_folder(source)
-    with closing(open_index(folder)) as connection:
+    with opened_record(folder) as connection:
         return [
             row.then
             for split, step in steps_in(connection)

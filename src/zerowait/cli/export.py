@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +9,10 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
+from zerowait.cli.run_folder import opened_record
 from zerowait.cli.tables import counted
 from zerowait.errors import ConfigError, DataError, did_you_mean
-from zerowait.record import TABLES, export_table, open_index
+from zerowait.record import TABLES, export_table
 
 
 @app.command()
@@ -32,7 +32,7 @@ def export(
             raise ConfigError(f"--table {name}: there is no such table{did_you_mean(name, TABLES)}")
     target = folder / "export" if out is None else out
     files: list[dict[str, str | int]] = []
-    with closing(open_index(folder)) as index:
+    with opened_record(folder) as index:
         try:
             target.mkdir(parents=True, exist_ok=True)
         except OSError as error:

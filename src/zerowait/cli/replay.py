@@ -18,7 +18,7 @@ from zerowait.cli.json_output import JsonOption, print_json, refuse_json_beside
 from zerowait.cli.output_file import check_output, open_output
 from zerowait.cli.reward_tables import show_changes, show_comparison
 from zerowait.cli.row_files import STANDARD_STREAM, as_json_value, encode_json
-from zerowait.cli.run_folder import run_folder
+from zerowait.cli.run_folder import opened_record, run_folder
 from zerowait.cli.score import reward_columns
 from zerowait.cli.tables import counted
 from zerowait.config import load_config
@@ -76,7 +76,9 @@ def replay_run(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
         check_output(f"--out {out}", out, inputs=inputs, suffixes=_SUFFIXES)
     collect_rarely()
     run_it = partial(replay, folder, loaded, ask=ask, keep=keep or ())
-    found = _replayed(run_it, rows_to_replay(folder), out, quiet=quiet)
+    with opened_record(folder) as index:
+        rows = rows_to_replay(index)
+    found = _replayed(run_it, rows, out, quiet=quiet)
     comparison = compare(found.pairs, worst=worst)
     if as_json:
         print_json(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
 from zerowait.errors import DataError
-from zerowait.record import REWARDS
+from zerowait.record import REWARDS, RecordIndex, left_out, open_index
 
 
 def run_folder(given: Path) -> Path:
@@ -25,6 +28,24 @@ def run_folder(given: Path) -> Path:
     if not folder.exists():
         raise DataError(f"there is no folder {folder}{hint}")
     raise DataError(f"{folder} holds no record: it has no {REWARDS}{hint}")
+
+
+@contextmanager
+def opened_record(folder: Path) -> Iterator[RecordIndex]:
+    """The index of the record in `folder`; damaged lines are named on the standard error.
+
+    Raises:
+        DataError: see `open_index`.
+    """
+    with closing(open_index(folder)) as index:
+        tell_left_out(left_out(index))
+        yield index
+
+
+def tell_left_out(lines: str) -> None:
+    """Print which lines of a record are damaged, if any."""
+    if lines:
+        print(f"zerowait: {lines}", file=sys.stderr)
 
 
 def _folders_near(folder: Path) -> list[Path]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from textwrap import wrap
 from typing import Annotated, Final, Literal
@@ -13,7 +12,7 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
-from zerowait.cli.run_folder import run_folder
+from zerowait.cli.run_folder import opened_record, run_folder
 from zerowait.cli.tables import counted, printable
 from zerowait.errors import ConfigError
 from zerowait.observe import (
@@ -23,7 +22,6 @@ from zerowait.observe import (
     find_samples,
     outcome_words,
 )
-from zerowait.record import open_index
 from zerowait.types import Abstain, Outcome, Score
 
 _WIDTH: Final = 80
@@ -80,7 +78,7 @@ def show_samples(  # noqa: PLR0913, PLR0917 - typer reads options from parameter
         by=by,
         limit=worst or best or limit,
     )
-    with closing(open_index(folder)) as connection:
+    with opened_record(folder) as connection:
         count, samples = find_samples(connection, wanted)
         [judgements] = connection.execute("SELECT count(*) FROM judgements").fetchone()
     if as_json:

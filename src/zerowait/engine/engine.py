@@ -436,6 +436,7 @@ class Engine:
         self._stats.submitted += 1
         self._stats.pending += 1
         turns: dict[str, list[Outcome]] = {}
+        is_known = False
         try:
             if self._has_groups:
                 member = self.groups.join(batch, sample, size or 1)
@@ -443,18 +444,20 @@ class Engine:
                 outcomes = await self._grouped(steps, member, batch, until, turns)
             else:
                 outcomes = await steps.outcomes(sample, until=until, turns=turns)
+            if self.give_up.is_due:
+                self.give_up.check(asyncio.get_running_loop().time())
+            on_failure = self.config.on_failure
+            if self._budgets.validation is not None:
+                on_failure = self._budgets.policy(on_failure, sample)
+            reward = combine(outcomes, self.plan.terms, on_failure)
+            if self._extra.may_be_needed:
+                reward = self._extra.filled(reward)
+            if self._turn_terms:
+                reward = with_turns(reward, sample, turns, self._turn_terms)
+            is_known = True
         finally:
             self._stats.pending -= 1
-        if self.give_up.is_due:
-            self.give_up.check(asyncio.get_running_loop().time())
-        on_failure = self.config.on_failure
-        if self._budgets.validation is not None:
-            on_failure = self._budgets.policy(on_failure, sample)
-        reward = combine(outcomes, self.plan.terms, on_failure)
-        if self._extra.may_be_needed:
-            reward = self._extra.filled(reward)
-        if self._turn_terms:
-            reward = with_turns(reward, sample, turns, self._turn_terms)
+            self._stats.given_up += not is_known
         self._tell(
             RewardSettled(
                 sample=sample, reward=reward, submitted_at=submitted_at, settled_at=time.time()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from zerowait.engine.engine import Engine
-from zerowait.engine.final_rewards import FinalRewards
+from zerowait.engine.final_rewards import FinalRewards, IndexedReward
 from zerowait.events import SAMPLE_UIDS
 from zerowait.record import RewardRecord, RunRecord
 from zerowait.types import Reward, Sample, samples_in
@@ -48,17 +49,79 @@ class RecordedSample:
             OSError: it was not written, because the disk is full, say; names the file.
         """
         self._record.reward(
-            RewardRecord(
-                uid=self._uid,
-                sample=self._sample,
-                reward=reward,
-                trained_on=trained_on if reward.value is None else reward.value,
-                substitute_from=substitute_from,
-                ticket=ticket,
-                submitted_at=self._submitted_at,
-                settled_at=time.time(),
-            )
+            self.line(reward, trained_on=trained_on, substitute_from=substitute_from, ticket=ticket)
         )
+
+    def line(
+        self,
+        reward: Reward,
+        *,
+        trained_on: float | None = None,
+        substitute_from: str = "",
+        ticket: str = "",
+    ) -> RewardRecord:
+        """What `rewarded` records."""
+        return RewardRecord(
+            uid=self._uid,
+            sample=self._sample,
+            reward=reward,
+            trained_on=trained_on if reward.value is None else reward.value,
+            substitute_from=substitute_from,
+            ticket=ticket,
+            submitted_at=self._submitted_at,
+            settled_at=time.time(),
+        )
+
+
+class _RecordedTogether:
+    """Records the rewards that one turn of the loop brings with one write.
+
+    Args:
+        record: of the run.
+        on_reward: called with an index and its reward once they are recorded.
+    """
+
+    def __init__(self, record: RunRecord, on_reward: Callable[[int, Reward], None] | None) -> None:
+        self._record = record
+        self._on_reward = on_reward
+        self._lines: list[RewardRecord] = []
+        self._known: list[IndexedReward] = []
+        self._error: Exception | None = None
+
+    def add(self, index: int, reward: Reward, lines: Iterable[RewardRecord]) -> None:
+        """Record the lines, and tell of the reward, before the loop's next turn ends.
+
+        Raises:
+            Exception: what an earlier write or call raised.
+        """
+        if self._error is not None:
+            raise self._error
+        if not self._known:
+            asyncio.get_running_loop().call_soon(self._write_or_keep_error)
+        self._known.append((index, reward))
+        self._lines += lines
+
+    def write(self) -> None:
+        """Write what is left.
+
+        Raises:
+            Exception: what an earlier write or call raised, or this one.
+        """
+        self._write_or_keep_error()
+        if self._error is not None:
+            raise self._error
+
+    def _write_or_keep_error(self) -> None:
+        known, self._known = self._known, []
+        lines, self._lines = self._lines, []
+        try:
+            if lines:
+                self._record.rewards(lines)
+            if self._on_reward is not None:
+                for index, reward in known:
+                    self._on_reward(index, reward)
+        except Exception as error:  # noqa: BLE001 - raised to the caller by `add` or `write`
+            self._error = self._error or error
 
 
 class RecordedEngine:
@@ -112,7 +175,7 @@ class RecordedEngine:
 
         Args:
             samples: to score.
-            on_reward: see `Engine.score_all`.
+            on_reward: see `Engine.score_all`; called once the reward is recorded.
             deadline_s: see `Engine.score_all`.
         """
         record = self._record
@@ -123,10 +186,19 @@ class RecordedEngine:
         recorded = [RecordedSample(row, uid, record) for row, uid in zip(rows, uids, strict=True)]
         final = FinalRewards(rows, self._engine.config.on_failure)
 
-        def keep(index: int, reward: Reward) -> None:
-            for at, each in final.add(index, reward):
-                recorded[at].rewarded(each)
-            if on_reward is not None:
-                on_reward(index, reward)
+        together = _RecordedTogether(record, on_reward)
 
-        return await self._engine.score_all(rows, on_reward=keep, deadline_s=deadline_s, uids=uids)
+        def keep(index: int, reward: Reward) -> None:
+            lines = [recorded[at].line(each) for at, each in final.add(index, reward)]
+            together.add(index, reward, lines)
+
+        try:
+            rewards = await self._engine.score_all(
+                rows, on_reward=keep, deadline_s=deadline_s, uids=uids
+            )
+        except BaseException:
+            with suppress(Exception):  # the first failure is told
+                together.write()
+            raise
+        together.write()
+        return rewards

@@ -8,7 +8,10 @@ draw today.
 
 from __future__ import annotations
 
+import logging
 import re
+import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -38,6 +41,17 @@ _PROVIDERS: Final = {
 """Well-known values of ``gen_ai.provider.name``. All others are ``openai``, whose API is spoken."""
 
 
+_CLOSE_S: Final = 5.0
+"""How long the last spans and metrics may take at the end of a run."""
+_TOLD_BY: Final = (
+    "opentelemetry.exporter.otlp.proto.http.trace_exporter",
+    "opentelemetry.exporter.otlp.proto.http.metric_exporter",
+    "opentelemetry.sdk._shared_internal",
+    "opentelemetry.sdk.metrics._internal.export",
+)
+"""Python's loggers in which the SDK tells of exports that fail."""
+
+
 class OtelLogger:
     """Writes spans and metrics to the program's providers if it has set some, else to its own.
 
@@ -54,6 +68,8 @@ class OtelLogger:
         self._of_judge: dict[str, Mapping[str, Any]] = {}
         self._gauges: dict[str, Any] = {}
         self._closing: list[Callable[[], Any]] = []
+        self._exporters: list[Any] = []
+        self._failures = _ExportFailures()
         self._tracer: Any = None
         self._meter: Any = None
         self._durations: Any = None
@@ -106,6 +122,7 @@ class OtelLogger:
                 gauge = self._meter.create_gauge(_NO_NAME.sub("_", name)[:_LONGEST_NAME])
                 self._gauges[name] = gauge
             gauge.set(value)
+        self._failures.check()
 
     def judgement(self, told: JudgementSettled, context: Any, ended_ns: int) -> None:
         """Write a judgement's span, and count its duration and tokens.
@@ -138,9 +155,21 @@ class OtelLogger:
                 self._tokens.record(count, {**without_error, "gen_ai.token.type": kind})
 
     def close(self) -> None:
-        """Send what is left; the program's own providers stay open."""
-        for close in self._closing:
-            close()
+        """Send what is left, within 5 s; the program's own providers stay open."""
+        give_up_at_s = time.monotonic() + _CLOSE_S
+        # daemons: the SDK waits up to half a minute for a collector that is not there
+        threads = [threading.Thread(target=close, daemon=True) for close in self._closing]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(max(0.0, give_up_at_s - time.monotonic()))
+        if any(thread.is_alive() for thread in threads):
+            for exporter in self._exporters:
+                exporter.shutdown()  # ends its retries
+            self._failures.add(f"the last were not sent within {_CLOSE_S:g} s")
+        else:
+            self._failures.close()
+        self._failures.check()
 
     def _common(self, told: JudgementSettled) -> dict[str, Any]:
         """The attributes of both span and metrics."""
@@ -193,7 +222,9 @@ class OtelLogger:
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
         provider = TracerProvider(resource=self._resource(), shutdown_on_exit=False)
+        self._failures.open()
         exporter = OTLPSpanExporter(endpoint=self._path("/v1/traces"))
+        self._exporters.append(exporter)
         provider.add_span_processor(BatchSpanProcessor(exporter))
         return provider
 
@@ -202,13 +233,53 @@ class OtelLogger:
         from opentelemetry.sdk.metrics import MeterProvider
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
+        self._failures.open()
         exporter = OTLPMetricExporter(endpoint=self._path("/v1/metrics"))
+        self._exporters.append(exporter)
         reader = PeriodicExportingMetricReader(exporter)
         return MeterProvider([reader], resource=self._resource(), shutdown_on_exit=False)
 
     def _path(self, path: str) -> str | None:
         endpoint = self._settings.endpoint
         return None if endpoint is None else endpoint.rstrip("/") + path
+
+
+class _ExportFailures(logging.Filter):
+    """Takes what the SDK would print of failed exports, a traceback for some, and keeps the first.
+
+    Only while exporters of ours are open. A request that is sent again is no failure yet.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first = self._retried = ""
+
+    def open(self) -> None:
+        for name in _TOLD_BY:
+            logging.getLogger(name).addFilter(self)  # of equal filters it keeps one
+
+    def close(self) -> None:
+        for name in _TOLD_BY:
+            logging.getLogger(name).removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        said = record.getMessage()
+        if record.levelno >= logging.ERROR or "ropping" in said:
+            self.add(said)
+        else:
+            self._retried = said
+        return False
+
+    def add(self, why: str) -> None:
+        if not self._first:
+            self._first = f"{why}; {self._retried}" if self._retried else why
+
+    def check(self) -> None:
+        """Raise a ConnectionError about the first export that failed."""
+        if self._first:
+            raise ConnectionError(f"spans and metrics do not reach the collector: {self._first}")
 
 
 def _result(told: JudgementSettled) -> dict[str, Any]:

@@ -8,10 +8,10 @@ from contextlib import redirect_stdout
 from typing import Any
 
 from zerowait.config import TrackioLog
-from zerowait.loggers.wandb import STEP
+from zerowait.loggers.tracked_run import STEP, TrackedRun
 
 
-class TrackioLogger:
+class TrackioLogger(TrackedRun[TrackioLog]):
     """Logs into the program's run if it has begun one, else into a run of its own.
 
     Args:
@@ -20,35 +20,18 @@ class TrackioLogger:
     """
 
     def __init__(self, settings: TrackioLog, shown: Mapping[str, Any]) -> None:
-        self._settings = settings
-        self._shown = shown
-        self._run = _active_run()
-        self._is_own = self._run is None
-
-    def prepare(self) -> None:
-        """Nothing has to work at once."""
+        # where Trackio was never imported there is no run
+        variables = sys.modules.get("trackio.context_vars")
+        run = None if variables is None else variables.current_run.get()
+        super().__init__(settings, shown, run)
 
     def open(self) -> None:
         """Begin a run, if there is none."""
-        if self._run is not None:
-            return
-        import trackio
-
-        settings = self._settings
         with redirect_stdout(sys.stderr):  # it prints, and stdout may be the output of a command
-            self._run = trackio.init(
-                project=settings.project,
-                name=settings.name,
-                space_id=settings.space_id,
-                config=dict(self._shown),
-                embed=False,
-                auto_log_gpu=False,
-                auto_log_cpu=False,
-            )
+            super().open()
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Write the metrics of a step."""
-        assert self._run is not None  # noqa: S101 - it was opened
         if self._is_own:
             self._run.log(dict(metrics), step=step)
         else:
@@ -56,12 +39,19 @@ class TrackioLogger:
 
     def close(self) -> None:
         """End the run, if it is its own."""
-        if self._is_own and self._run is not None:
-            with redirect_stdout(sys.stderr):
-                self._run.finish()
+        with redirect_stdout(sys.stderr):
+            super().close()
 
+    def _begin(self) -> Any:
+        import trackio
 
-def _active_run() -> Any:
-    """The program's run; None without one. Where Trackio was never imported there is none."""
-    variables = sys.modules.get("trackio.context_vars")
-    return None if variables is None else variables.current_run.get()
+        settings = self._settings
+        return trackio.init(
+            project=settings.project,
+            name=settings.name,
+            space_id=settings.space_id,
+            config=self._shown,
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )

@@ -1,6 +1,11 @@
 """Reads a run's record for people: reports, replays, comparisons and samples."""
 
-from zerowait.observe.config_differences import config_differences
+from zerowait.observe.config_differences import (
+    UsedConfiguration,
+    config_differences,
+    notes_on_earlier_rows,
+    used_configurations,
+)
 from zerowait.observe.found_samples import (
     FoundJudgement,
     FoundSample,
@@ -49,6 +54,7 @@ __all__ = [
     "RewardedSample",
     "SampleFilter",
     "StepSummary",
+    "UsedConfiguration",
     "ValueComparison",
     "alarms",
     "by_step",
@@ -57,6 +63,7 @@ __all__ = [
     "config_differences",
     "find_samples",
     "joined",
+    "notes_on_earlier_rows",
     "outcome_words",
     "read_report",
     "replay",
@@ -66,5 +73,6 @@ __all__ = [
     "summarise",
     "text_name",
     "traffic",
+    "used_configurations",
     "write_page",
 ]

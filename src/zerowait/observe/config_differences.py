@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 import msgspec
+
+from zerowait.record import earlier_configurations, read_configuration
 
 _ABSENT: Final = object()
 _SHOWN_CHARS: Final = 60
@@ -22,6 +26,60 @@ def config_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
     ['components.x: is gone', 'components.y: is new']
     """
     return list(_differences(a, b, ""))
+
+
+class UsedConfiguration(NamedTuple):
+    """A configuration that rows of a record were scored by: the first and the last of them."""
+
+    reward: Mapping[str, Any]
+    first_row: int
+    last_row: int
+
+
+def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[UsedConfiguration]:
+    """The configurations by which the rows of a record were scored, the last one at the end.
+
+    Args:
+        connection: to the index of the record.
+        folder: of the record.
+    """
+    last = read_configuration(folder)
+    if last is None:
+        return []
+    windows = [(each.until, each.reward) for each in earlier_configurations(folder)]
+    used: list[UsedConfiguration] = []
+    since = 0.0
+    for until, reward in [*windows, (float("inf"), last)]:
+        first_row, last_row = connection.execute(
+            "SELECT min(row), max(row) FROM rewards WHERE current = 1 "
+            "AND coalesce(settled_at, 0) >= ? AND coalesce(settled_at, 0) < ?",
+            (since, until),
+        ).fetchone()
+        since = until
+        if first_row is None:
+            continue
+        if used and used[-1].reward == reward:
+            first_row = used.pop().first_row
+        used.append(UsedConfiguration(reward, first_row, last_row))
+    return used
+
+
+def notes_on_earlier_rows(
+    used: Sequence[UsedConfiguration], now: Mapping[str, Any]
+) -> Iterator[str]:
+    """Which rows of a record were scored by another configuration than its last one, in words.
+
+    Args:
+        used: as `used_configurations` gives them.
+        now: the configuration that theirs are compared with.
+    """
+    for each in used[:-1]:
+        changes = "; ".join(config_differences(each.reward, now))
+        differs = f"since then changed: {changes}" if changes else "which is the same as this one"
+        yield (
+            f"rows {each.first_row} to {each.last_row} were scored by an earlier configuration of "
+            f"the run; {differs}"
+        )
 
 
 def _differences(a: Any, b: Any, at: str) -> Iterator[str]:

@@ -46,7 +46,12 @@ def steps_in(connection: sqlite3.Connection) -> list[tuple[str, int | None]]:
 
 
 def rows_in(
-    connection: sqlite3.Connection, folder: Path, split: str, step: int | None
+    connection: sqlite3.Connection,
+    folder: Path,
+    split: str,
+    step: int | None,
+    *,
+    without_texts: bool = False,
 ) -> list[RecordedRow]:
     """The rows of one step.
 
@@ -55,6 +60,7 @@ def rows_in(
         folder: of the record, which holds the pictures.
         split: ``train`` or another part of the data.
         step: of the training; None for rows without one.
+        without_texts: rows whose texts were not kept have a sample, too, with empty texts.
     """
     where = "WHERE split = ? AND step IS ? AND current = 1"
     rows = connection.execute(f"SELECT * FROM rewards {where} ORDER BY row", (split, step))
@@ -65,7 +71,10 @@ def rows_in(
         (split, step),
     ):
         outcomes.setdefault(each["row"], {})[each["component"]] = outcome_in(each)
-    return [_row(each, outcomes.get(each["row"], {}), folder) for each in rows]
+    return [
+        _row(each, outcomes.get(each["row"], {}), folder, without_texts=without_texts)
+        for each in rows
+    ]
 
 
 def outcome_in(row: sqlite3.Row) -> Outcome:
@@ -86,8 +95,11 @@ def text_name(prompt: str | list[dict[str, Any]] | list[Message], response: str)
     return sha256(said).hexdigest()
 
 
-def _row(row: sqlite3.Row, components: dict[str, Outcome], folder: Path) -> RecordedRow:
-    sample = _sample(row, folder) if row["response"] is not None else None
+def _row(
+    row: sqlite3.Row, components: dict[str, Outcome], folder: Path, *, without_texts: bool
+) -> RecordedRow:
+    kept = row["response"] is not None
+    sample = _sample(row, folder) if kept or without_texts else None
     group = row["prompt_group"]
     then = RewardedSample(
         value=row["value"],
@@ -97,7 +109,7 @@ def _row(row: sqlite3.Row, components: dict[str, Outcome], folder: Path) -> Reco
         ticket=row["ticket"] or "",
         id=row["id"] or "",
         uid=row["uid"] or "",
-        text="" if sample is None else text_name(sample.prompt, sample.response),
+        text="" if sample is None or not kept else text_name(sample.prompt, sample.response),
         step=row["step"],
         prompt=(row["prompt"] or "")[:SHOWN_CHARS],
         response=(row["response"] or "")[:SHOWN_CHARS],
@@ -108,12 +120,12 @@ def _row(row: sqlite3.Row, components: dict[str, Outcome], folder: Path) -> Reco
 def _sample(row: sqlite3.Row, folder: Path) -> Sample:
     messages = _json(row["messages"], {})
     extra = _json(row["extra"], {})
-    prompt = messages.get("prompt") or row["prompt"]
+    prompt = messages.get("prompt") or row["prompt"] or ""
     if not isinstance(prompt, str) and holds_pictures(prompt):
         prompt = with_urls(prompt, own_pictures(extra), folder=folder)
     return Sample(
         prompt=prompt,
-        response=row["response"],
+        response=row["response"] or "",
         ground_truth=_json(row["ground_truth"], None),
         data_source=row["data_source"] or "",
         group=row["prompt_group"],

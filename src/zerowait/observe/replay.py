@@ -24,7 +24,11 @@ from zerowait.config.schema import (
 from zerowait.engine import AnsweredBy, Engine, RecordedReply
 from zerowait.engine.combine import unraised
 from zerowait.errors import ConfigError, DataError, did_you_mean
-from zerowait.observe.config_differences import config_differences
+from zerowait.observe.config_differences import (
+    config_differences,
+    notes_on_earlier_rows,
+    used_configurations,
+)
 from zerowait.observe.recorded_samples import (
     RecordedRow,
     outcome_in,
@@ -33,7 +37,7 @@ from zerowait.observe.recorded_samples import (
 )
 from zerowait.observe.reward_comparison import Pair, RewardedSample
 from zerowait.pictures import picture_url
-from zerowait.record import PICTURES, described, open_index, read_configuration
+from zerowait.record import PICTURES, described, open_index
 from zerowait.types import Abstain, FailureKind, Outcome, Reward, Sample, Skipped
 
 _REPLIES: Final = """
@@ -44,6 +48,10 @@ FROM judgements LEFT JOIN texts AS asked ON asked.text = request
 """
 _MOST_REPLIES: Final = 4096
 _MOST_SAMPLES: Final = 512
+_NO_TEXTS: Final = (
+    "their texts were not kept (record: texts), and without them only recorded outcomes can be "
+    "weighed again: --keep every component"
+)
 _FILE: Final = re.compile(rb"(?<=\")%b/[0-9a-f]{64}\.\w+(?=\")" % PICTURES.encode())
 """A picture in a recorded request: the path of its file."""
 _NOWHERE: Final = "http://replay.invalid/v1"
@@ -133,14 +141,13 @@ class _RunReplies:
             self.missing.setdefault(judge, Counter())[why] += 1
 
 
-def rows_to_replay(folder: Path) -> int:
+def rows_to_replay(connection: sqlite3.Connection) -> int:
     """How many rows of a record count.
 
-    Raises:
-        DataError: there is no record, or it is damaged.
+    Args:
+        connection: from `zerowait.record.open_index`.
     """
-    with closing(open_index(folder)) as connection:
-        [count] = connection.execute("SELECT count(*) FROM rewards WHERE current = 1").fetchone()
+    [count] = connection.execute("SELECT count(*) FROM rewards WHERE current = 1").fetchone()
     return int(count)
 
 
@@ -162,26 +169,30 @@ async def replay(
         folder: of the record.
         config: of the new rewards.
         ask: whether the judges are asked for what the record and the cache cannot answer.
-        keep: components whose recorded outcomes are taken as they are.
+        keep: components whose recorded outcomes are taken as they are; where these are all, rows
+            whose texts were not kept are scored, too.
         on_reward: called for each row that is scored.
         write: called with each row and its final reward, in order, step by step.
 
     Raises:
         ConfigError: the configuration does not fit.
-        DataError: there is no record, it is damaged, or none of its rows can be scored.
+        DataError: there is no record, it cannot be read, or none of its rows can be scored.
     """
     with closing(open_index(folder)) as connection:
         replies = _RunReplies(connection, folder, may_ask=ask)
-        then = read_configuration(folder)
-        changes = None if then is None else config_differences(then, described(config))
+        used = used_configurations(connection, folder)
+        now = described(config)
+        changes = config_differences(used[-1].reward, now) if used else None
         _check_kept(connection, config, keep)
+        all_kept = set(config.components) == set(keep)  # then no text is read
         config = _with_kept(_for_replay(config, ask=ask), keep)
-        notes = list(_notes(connection, config, ask=ask))
+        notes = [*notes_on_earlier_rows(used, now), *_notes(connection, config, ask=ask)]
         pairs: list[Pair] = []
         not_replayed: Counter[str] = Counter()
         async with Engine(config, replay=replies) as engine:
             for split, step in steps_in(connection):
-                rows = _scorable(rows_in(connection, folder, split, step), engine, not_replayed)
+                found = rows_in(connection, folder, split, step, without_texts=all_kept)
+                rows = _scorable(found, engine, not_replayed)
                 samples = [sample for row in rows if (sample := _with_kept_outcomes(row, keep))]
                 rewards = await engine.score_all(
                     samples,
@@ -219,7 +230,7 @@ def _scorable(
     found = []
     for row in rows:
         if row.sample is None:
-            left_out["their texts were not kept (record: texts)"] += 1
+            left_out[_NO_TEXTS] += 1
             continue
         try:
             engine.check(row.sample)

@@ -16,12 +16,13 @@ import msgspec
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
 from zerowait.observe.steps import StepSummary, summarise
-from zerowait.record import StatsRecord, open_index
+from zerowait.record import StatsRecord, left_out, open_index
 
 TableRow = Sequence[str]
 _MAX_REASONS = 5
 _SUMMED: Final = (
-    *("submitted", "settled", "abstained", "asked", "cached", "joined", "requests", "retries"),
+    *("submitted", "settled", "given_up", "abstained", "asked", "cached", "joined"),
+    *("requests", "retries"),
     *("hedges", "hedge_wins", "store_failures", "model_changes", "comparisons", "inconsistent"),
     *("prompt_tokens", "completion_tokens", "spent_usd"),
 )
@@ -33,12 +34,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         folder: of its records. training, validation: one summary per step.
         stats: the fields of `zerowait.engine.Stats` at the end, summed over the run's hubs.
+        left_out: which lines of the record are damaged, in words; empty for none.
     """
 
     folder: Path
     training: list[StepSummary]
     validation: list[StepSummary]
     stats: dict[str, Any]
+    left_out: str = ""
 
     @property
     def before(self) -> StepSummary | None:
@@ -60,6 +63,7 @@ def read_report(folder: Path) -> Report:
     with closing(open_index(folder)) as index:
         steps = summarise(index)
         stats = run_stats(_stats(index))
+        damage = left_out(index)
     if not steps:
         raise DataError(f"{folder} has no rewards yet")
     return Report(
@@ -67,6 +71,7 @@ def read_report(folder: Path) -> Report:
         training=[step for step in steps if step.split == "train"],
         validation=[step for step in steps if step.split != "train"],
         stats=stats,
+        left_out=damage,
     )
 
 

@@ -4,10 +4,16 @@ A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``
 ``waits.jsonl``, ``reward.json`` and ``pictures/``; see ``docs/reference/record.md``.
 """
 
-from zerowait.record.configuration import CONFIGURATION, described, read_configuration
+from zerowait.record.configuration import (
+    CONFIGURATION,
+    EarlierConfiguration,
+    described,
+    earlier_configurations,
+    read_configuration,
+)
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
 from zerowait.record.export import export_table
-from zerowait.record.index import INDEX, TABLES, RecordIndex, open_index, refresh
+from zerowait.record.index import INDEX, TABLES, RecordIndex, left_out, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
     JUDGEMENTS,
@@ -50,6 +56,7 @@ __all__ = [
     "TABLES",
     "WAITS",
     "AppendOnlyFile",
+    "EarlierConfiguration",
     "EventLine",
     "FailedLine",
     "JudgementLine",
@@ -64,7 +71,9 @@ __all__ = [
     "append_wait",
     "archive_record",
     "described",
+    "earlier_configurations",
     "export_table",
+    "left_out",
     "open_index",
     "read_configuration",
     "read_phases",

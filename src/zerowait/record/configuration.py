@@ -2,13 +2,15 @@
 
 ``reward.json`` holds what decides about rewards: components, judges with a hash of their rubrics'
 text, panels and failure policies. It holds no endpoint, limit, cache or key, and is made of the
-configuration; no run is started from it.
+configuration; no run is started from it. A run that is continued by another configuration has its
+earlier ones in ``configurations.jsonl``, since its earlier rows were scored by those.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -18,12 +20,27 @@ import msgspec
 
 from zerowait.config import Judge, RewardConfig
 from zerowait.config.urls import shown_url
+from zerowait.record.lines import AppendOnlyFile, read_lines
+from zerowait.record.rewards import REWARDS
 
 CONFIGURATION: Final = "reward.json"
+EARLIER_CONFIGURATIONS: Final = "configurations.jsonl"
 _SECRET: Final = re.compile(
     r"api_?key|secret|passw|authorization|headers?$|proxy|cookie|(?:^|_)token$", re.IGNORECASE
 )
 _HASH_CHARS: Final = 12
+
+
+class EarlierConfiguration(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of ``configurations.jsonl``: what ``reward.json`` held before.
+
+    Args:
+        until: Unix time in seconds at which another one took its place.
+        reward: as `described` gives it.
+    """
+
+    until: float
+    reward: dict[str, Any]
 
 
 def described(config: RewardConfig) -> dict[str, Any]:
@@ -41,7 +58,7 @@ def described(config: RewardConfig) -> dict[str, Any]:
 
 
 def keep_configuration(folder: Path, config: RewardConfig) -> None:
-    """Write ``reward.json``; of several processes or a resumed run the last one counts.
+    """Write ``reward.json``; the one that scored the rows so far goes to ``configurations.jsonl``.
 
     Raises:
         OSError: it cannot be written.
@@ -50,6 +67,15 @@ def keep_configuration(folder: Path, config: RewardConfig) -> None:
     path = folder / CONFIGURATION
     if path.exists() and path.read_bytes() == body:
         return
+    before = read_configuration(folder)
+    has_rows = (folder / REWARDS).exists() and (folder / REWARDS).stat().st_size > 0
+    if before is not None and has_rows:
+        file = AppendOnlyFile(folder / EARLIER_CONFIGURATIONS)
+        try:
+            earlier = EarlierConfiguration(until=time.time(), reward=before)
+            file.write(msgspec.json.encode(earlier))
+        finally:
+            file.close()
     draft = folder / f".{CONFIGURATION}.{os.getpid()}"
     draft.touch(mode=0o600)
     draft.write_bytes(body)
@@ -63,6 +89,16 @@ def read_configuration(folder: Path) -> dict[str, Any] | None:
     except (OSError, msgspec.DecodeError):
         return None
     return found if isinstance(found, dict) else None
+
+
+def earlier_configurations(folder: Path) -> list[EarlierConfiguration]:
+    """Those that scored the record's rows before the one in ``reward.json`` did, oldest first.
+
+    Raises:
+        DataError: none of the lines can be read.
+    """
+    path = folder / EARLIER_CONFIGURATIONS
+    return [line for _, line in read_lines(path, EarlierConfiguration)] if path.exists() else []
 
 
 def _judge(judge: Judge, base: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -62,7 +62,7 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_LINES_AT_ONCE: Final = 64
+_BYTES_AT_ONCE: Final = 128 * 2**10
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _CLOSE_S: Final = 10.0
@@ -73,13 +73,8 @@ _STEP_OF_EVENT: Final = "step"
 _log = logging.getLogger(__name__)
 
 
-class _Queued(NamedTuple):
-    """An event, when it came, the training step at that time, and its size in bytes."""
-
-    event: Event
-    at: float
-    step: int | None
-    size_bytes: int
+_Queued: TypeAlias = tuple[Event, float, int | None, int]
+"""An event, when it came, the training step at that time, and its size in bytes."""
 
 
 class EventWriter:
@@ -145,12 +140,13 @@ class EventWriter:
             if not self._settings.has_judgements:
                 return
             size_bytes += len(event.request) + len(event.reply)
-            size_bytes += sum(len(each.reply) for each in event.failed)
+            for each in event.failed:
+                size_bytes += len(each.reply)
         if self._queued_bytes > _MOST_QUEUED_BYTES:
             self._lost += 1
             return
         self._queued_bytes += size_bytes
-        self._queue.append(_Queued(event, self._wall(), step, size_bytes))
+        self._queue.append((event, self._wall(), step, size_bytes))
         if not self._wake.is_set():
             self._wake.set()
 
@@ -181,40 +177,40 @@ class EventWriter:
             self._events.close()
 
     def _write_queued(self) -> None:
+        room = self._room
         while self._queue:
             judgements: list[bytes] = []
             events: list[bytes] = []
-            while self._queue and len(judgements) + len(events) < _LINES_AT_ONCE:
-                queued = self._queue.popleft()
-                self._queued_bytes -= queued.size_bytes
+            is_full, are_kept = room.is_full, self._texts.are_kept
+            taken_bytes = 0
+            while self._queue and taken_bytes < _BYTES_AT_ONCE:
+                event, at, step, size_bytes = self._queue.popleft()
+                taken_bytes += size_bytes
                 try:
-                    self._add(queued, judgements, events)
+                    if not isinstance(event, JudgementSettled):
+                        events.append(_event_line(event, at, step))
+                    elif not is_full:
+                        line = self._judgement(event, at, are_kept=are_kept)
+                        judgements.append(encoded_line(line))
                 except Exception:  # noqa: BLE001 - one event must not cost the others
                     self._lost += 1
                     self._tell("line", "an event could not be recorded", exc_info=True)
+            self._queued_bytes -= taken_bytes
+            room.add(sum(map(len, judgements)))
             self._append(self._judgements, judgements)
             self._append(self._events, events)
-        self._room.measure()
+        room.measure()
         self._tell_of_room()
 
-    def _add(self, queued: _Queued, judgements: list[bytes], events: list[bytes]) -> None:
-        event = queued.event
-        if not isinstance(event, JudgementSettled):
-            fields = msgspec.to_builtins(event, enc_hook=to_builtin)
-            kind = EVENT_KINDS[type(event)]
-            events.append(
-                encoded_line(EventLine(at=queued.at, kind=kind, step=queued.step, fields=fields))
-            )
-        elif not self._room.is_full:
-            judgements.append(encoded_line(self._judgement(event, queued.at)))
-            self._room.add(len(judgements[-1]))
-
-    def _judgement(self, event: JudgementSettled, at: float) -> JudgementLine:
-        texts = self._texts
-        request, reply = texts.of(event)
+    def _judgement(self, event: JudgementSettled, at: float, *, are_kept: bool) -> JudgementLine:
+        request, reply = self._texts.of(event, are_kept=are_kept)
         outcome = event.outcome
-        if not texts.are_kept:
+        if not are_kept:
             outcome = outcome_without_words(outcome)
+        failed = []
+        if event.failed and event.source == "asked":
+            # those who joined the call waited for the same attempts
+            failed = [self._failed(each, are_kept=are_kept) for each in event.failed]
         return JudgementLine(
             at=at,
             judge=event.judge,
@@ -239,11 +235,10 @@ class EventWriter:
             request=request,
             reply=reply,
             replied=bool(event.reply),
-            # those who joined the call waited for the same attempts
-            failed=[self._failed(each) for each in event.failed] if event.source == "asked" else [],
+            failed=failed,
         )
 
-    def _failed(self, attempt: FailedAttempt) -> FailedLine:
+    def _failed(self, attempt: FailedAttempt, *, are_kept: bool) -> FailedLine:
         return FailedLine(
             number=attempt.number,
             at=attempt.at,
@@ -251,14 +246,14 @@ class EventWriter:
             status=attempt.status,
             latency_s=attempt.latency_s,
             why=attempt.why,
-            reply=self._texts.written(attempt.reply),
+            reply=self._texts.written(attempt.reply, are_kept=are_kept),
         )
 
     def _append(self, file: RotatingFile, lines: list[bytes]) -> None:
         if not lines:
             return
         try:
-            file.append(b"\n".join([*lines, b""]))
+            file.append(lines)
         except OSError as error:
             self._lost += len(lines)
             self._texts.forget()  # what these lines brought is written again
@@ -301,6 +296,11 @@ class EventWriter:
             self._append_event(kind, why=why)
 
 
+def _event_line(event: Event, at: float, step: int | None) -> bytes:
+    fields = msgspec.to_builtins(event, enc_hook=to_builtin)
+    return encoded_line(EventLine(at=at, kind=EVENT_KINDS[type(event)], step=step, fields=fields))
+
+
 class _WrittenTexts:
     """Bodies of judgements as a line holds them, where they were not written before.
 
@@ -318,38 +318,49 @@ class _WrittenTexts:
         """Whether texts are written as they are."""
         return self._settings.texts == "keep" and self._room.keeps_texts
 
-    def of(self, event: JudgementSettled) -> tuple[msgspec.Raw, msgspec.Raw]:
-        """Request and reply of a judgement; each unset where it was written before."""
-        key, reply = event.key, event.reply
+    def of(self, event: JudgementSettled, *, are_kept: bool) -> tuple[msgspec.Raw, msgspec.Raw]:
+        """Request and reply of a judgement; each unset where it was written before.
+
+        Args:
+            event: of the judgement.
+            are_kept: whether texts are written as they are.
+        """
+        key, request, reply = event.key, event.request, event.reply
         number = hash(reply) if reply else 0  # bytes keep theirs
         before = self._replies.get(key)
         if before is None:
-            if not event.request:  # written in an earlier process, or so long ago
-                return UNSET, self.written(reply)
+            if not request:  # written in an earlier process, or so long ago
+                return UNSET, self.written(reply, are_kept=are_kept)
             if len(self._replies) >= _MOST_KEYS:
                 self._replies.clear()
             self._replies[key] = number
-            return self.written(event.request, is_request=True), self.written(reply)
+            # a comparison tells no number of pictures, as its members have their own
+            if are_kept and not event.pictures and event.question is not None:
+                return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
+            return self._request(request), self.written(reply, are_kept=are_kept)
         if number in (0, before):
             return UNSET, UNSET
         self._replies[key] = number
-        return UNSET, self.written(reply)
+        return UNSET, self.written(reply, are_kept=are_kept)
 
-    def written(self, body: bytes, *, is_request: bool = False) -> msgspec.Raw:
-        """A body as far as the settings allow."""
-        texts = self._settings.texts
-        if not body or texts == "drop" or not self._room.keeps_texts:
+    def written(self, reply: bytes, *, are_kept: bool) -> msgspec.Raw:
+        """A reply as far as the settings allow."""
+        if not reply:
             return UNSET
-        if is_request:
-            if b";base64," in body:
-                body = with_picture_files(body, self._folder if texts == "keep" else None)
-            if texts == "keep":
-                return msgspec.Raw(body)  # our own JSON, on one line
-        elif len(body) > _MOST_REPLY_BYTES:
-            body = body[:_MOST_REPLY_BYTES] + b" (cut)"
-        if texts == "hash":
-            return msgspec.Raw(b'"%b%b"' % (HASHED.encode(), sha256(body).hexdigest().encode()))
-        return encoded_body(body)
+        if len(reply) > _MOST_REPLY_BYTES:
+            reply = reply[:_MOST_REPLY_BYTES] + b" (cut)"
+        return encoded_body(reply) if are_kept else self._hashed(reply)
+
+    def _request(self, body: bytes) -> msgspec.Raw:
+        """A request as far as the settings allow: our own JSON, on one line."""
+        if self.are_kept:
+            return msgspec.Raw(with_picture_files(body, self._folder))
+        return self._hashed(with_picture_files(body, None))
+
+    def _hashed(self, body: bytes) -> msgspec.Raw:
+        if self._settings.texts == "drop" or not self._room.keeps_texts:
+            return UNSET
+        return msgspec.Raw(b'"%b%b"' % (HASHED.encode(), sha256(body).hexdigest().encode()))
 
     def forget(self) -> None:
         """Nothing is known to be written any more."""

@@ -38,7 +38,14 @@ from zerowait.record.judgements import (
     OpinionLine,
     body_text,
 )
-from zerowait.record.lines import INCOMPLETE, parts_of
+from zerowait.record.lines import (
+    DAMAGED_SHOWN,
+    DamagedLine,
+    damage_text,
+    decoded_lines,
+    parts_of,
+    unreadable,
+)
 from zerowait.record.resume import UNDONE
 from zerowait.record.rewards import (
     REWARDS,
@@ -52,7 +59,7 @@ from zerowait.record.texts import HASHED, hash_of
 from zerowait.types import Abstain, Outcome, Score, prompt_text
 
 INDEX: Final = "index.db"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _CHUNK_BYTES: Final = 8 * 2**20
 _BUSY_S: Final = 60.0
 _CACHE: Final = "~/.cache/zerowait/indexes"
@@ -88,6 +95,7 @@ CREATE TABLE steps (split TEXT, step INTEGER, rows INTEGER, scored INTEGER, mean
   groups INTEGER, equal_groups INTEGER);
 CREATE TABLE step_components (split TEXT, step INTEGER, component TEXT, outcome TEXT, kind TEXT,
   rows INTEGER, mean_value REAL, mean_square REAL);
+CREATE TABLE damaged (file TEXT, line INTEGER, why TEXT);
 """
 TABLES: Final = tuple(re.findall(r"CREATE TABLE (\w+)", _TABLES))[1:]
 """The tables of an index that hold what was recorded, in their order."""
@@ -158,8 +166,10 @@ def open_index(folder: Path) -> RecordIndex:
 
     Close it when it is no longer needed. It may be used from one thread at a time.
 
+    Lines that are damaged are left out; see `left_out`.
+
     Raises:
-        DataError: nothing was recorded there, or a line of the record is damaged.
+        DataError: nothing was recorded there, or none of its rewards can be read.
     """
     if not any(parts_of(folder, name) for name in _READERS):
         raise DataError(f"{folder} holds no record: none of {', '.join(_READERS)} is there")
@@ -186,18 +196,43 @@ def open_index(folder: Path) -> RecordIndex:
         )
         connection.row_factory = sqlite3.Row
         connection.folder, connection.file, connection._own = folder, file, own  # noqa: SLF001 - ours
+        try:
+            _check_readable(connection)
+        except DataError:
+            connection.close()
+            raise
         return connection
     raise AssertionError("the last place raises")
 
 
 def refresh(connection: sqlite3.Connection) -> None:
-    """Read what was appended to the record since; the connection's next statement sees it.
-
-    Raises:
-        DataError: a line of the record is damaged.
-    """
+    """Read what was appended to the record since; the connection's next statement sees it."""
     assert isinstance(connection, RecordIndex)  # noqa: S101 - made by `open_index`
     _bring_up_to_date(connection.folder, connection.file)
+
+
+def left_out(connection: sqlite3.Connection) -> str:
+    """Which lines of the record are damaged and so left out, in words; empty for none."""
+    folder = connection.folder if isinstance(connection, RecordIndex) else Path()
+    [count] = connection.execute("SELECT count(*) FROM damaged").fetchone()
+    if not count:
+        return ""
+    return damage_text(folder, _first_damaged(connection), count)
+
+
+def _first_damaged(connection: sqlite3.Connection, file: str = "") -> list[DamagedLine]:
+    found = connection.execute(
+        "SELECT file, line, why FROM damaged WHERE ? IN ('', file) ORDER BY rowid LIMIT ?",
+        (file, DAMAGED_SHOWN),
+    )
+    return [DamagedLine(*row) for row in found]
+
+
+def _check_readable(connection: RecordIndex) -> None:
+    """Raise a DataError where there are rewards and none can be read."""
+    damaged = _first_damaged(connection, REWARDS)
+    if damaged and connection.execute("SELECT 1 FROM rewards LIMIT 1").fetchone() is None:
+        raise unreadable(connection.folder, damaged[0])
 
 
 def _places(folder: Path) -> Iterator[Path | None]:
@@ -214,7 +249,6 @@ def _bring_up_to_date(folder: Path, file: Path) -> None:
 
     Raises:
         OSError, sqlite3.Error: it cannot be written here.
-        DataError: a line of the record is damaged.
     """
     if file.parent != folder:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -316,8 +350,12 @@ class _Writer:
                 source = self._sources().get(path.name, _Source(_identity(file)))
                 file.seek(source.offset)
                 lines = _whole_lines(file)
-                records = list(_decoded(path, lines, _READERS[kind].decode, source.line))
-                _READERS[kind].insert(self._db, records)
+                damaged: list[DamagedLine] = []
+                decoded = decoded_lines(
+                    path.name, lines, _READERS[kind].decode, damaged, before=source.line
+                )
+                _READERS[kind].insert(self._db, [record for _, record in decoded])
+                _insert(self._db, "damaged", damaged)
                 read = _Source(
                     source.identity, source.offset + sum(map(len, lines)), source.line + len(lines)
                 )
@@ -351,18 +389,6 @@ def _whole_lines(file: BinaryIO) -> list[bytes]:
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()  # it is being written
     return lines
-
-
-def _decoded(
-    path: Path, lines: Sequence[bytes], decode: Callable[[bytes], Any], before: int
-) -> Iterator[Any]:
-    for number, line in enumerate(lines, start=before + 1):
-        if line.endswith(INCOMPLETE):
-            continue
-        try:
-            yield decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise DataError(f"{path}:{number}: is damaged: {error}") from None
 
 
 def _json(value: Any) -> str:

@@ -17,7 +17,7 @@ UNSET: Final = msgspec.Raw()
 """No body in this line."""
 
 
-class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An attempt that brought no answer, as a judgement's line has it.
 
     Args:
@@ -39,7 +39,7 @@ class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reply: msgspec.Raw = UNSET
 
 
-class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One row of ``judgements.jsonl``: a settled judgement.
 
     A request or a reply is written with the first line of its key, and once more where it is

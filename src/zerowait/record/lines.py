@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -19,6 +20,11 @@ never holds unescaped."""
 _HALF_OF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 PART_BYTES: Final = 256 * 2**20
+_MOST_PARTS: Final = 1024  # of one `writev`, by POSIX
+DAMAGED_SHOWN: Final = 3
+"""How many damaged lines are named; the others are counted."""
+
+_log = logging.getLogger(__name__)
 
 
 class AppendOnlyFile:
@@ -32,6 +38,7 @@ class AppendOnlyFile:
         self._path = path
         # readable too, to see how it ends
         self._file = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        self._written_to = 0  # where our last whole line ends
 
     def write(self, line: bytes) -> None:
         """Append a line; several, if there are newlines between them.
@@ -39,29 +46,41 @@ class AppendOnlyFile:
         Raises:
             OSError: not all of it was written; names the file.
         """
-        self.append(b"%b\n" % line)
+        self.append([line])
 
-    def append(self, lines: bytes) -> int:
-        """Append whole lines, each with its newline.
+    def append(self, lines: Sequence[bytes]) -> int:
+        """Append lines with one write.
+
+        Args:
+            lines: each without its newline.
 
         Returns:
             The size of the file in bytes, before another process wrote more.
 
         Raises:
-            OSError: not all of it was written; names the file.
+            OSError: not all of them were written; names the file.
         """
-        size = os.fstat(self._file).st_size
-        if size and os.pread(self._file, 1, size - 1) != b"\n":
-            lines = INCOMPLETE + lines
-        size += len(lines)
-        left = memoryview(lines)
+        size = os.lseek(self._file, 0, os.SEEK_END)
+        # after our own last line nothing is incomplete; after that of another process it may be
+        cut = size not in (0, self._written_to) and os.pread(self._file, 1, size - 1) != b"\n"
+        parts = [INCOMPLETE] if cut else []
+        for line in lines:
+            parts += line, b"\n"
+        if len(parts) > _MOST_PARTS:
+            parts = [b"".join(parts)]
+        size_bytes = sum(map(len, parts))
+        self._written_to = 0
         try:
-            while left:
-                left = left[os.write(self._file, left) :]
+            written = os.writev(self._file, parts)  # copies no line, as to join them would
+            if written < size_bytes:
+                left = memoryview(b"".join(parts))[written:]
+                while left:
+                    left = left[os.write(self._file, left) :]
         except OSError as error:
             error.filename = str(self._path)
             raise
-        return size
+        self._written_to = size + size_bytes
+        return self._written_to
 
     def close(self) -> None:
         """Close the file."""
@@ -88,8 +107,8 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def append(self, lines: bytes) -> None:
-        """Append whole lines, each with its newline.
+    def append(self, lines: Sequence[bytes]) -> None:
+        """Append lines, each without its newline.
 
         Raises:
             OSError: not all of them were written; names the file.
@@ -134,22 +153,101 @@ def parts_of(folder: Path, name: str) -> list[Path]:
     return [first, *others] if first.exists() else others
 
 
-def read_lines(path: Path, kind: Any) -> Iterator[tuple[int, Any]]:
-    """The number and the decoded value of each complete line."""
-    decoder = msgspec.json.Decoder(kind)
+class DamagedLine(NamedTuple):
+    """A line that cannot be read: the name of its file, its number from 1, and why."""
+
+    file: str
+    line: int
+    why: str
+
+
+def decoded_lines(
+    name: str,
+    lines: Iterable[bytes],
+    decode: Callable[[bytes], Any],
+    damaged: list[DamagedLine],
+    *,
+    before: int = 0,
+) -> Iterator[tuple[int, Any]]:
+    """The number and the decoded value of each line that can be read.
+
+    A power cut, a disk that errs or an editor may damage a line in the middle of a record. It is
+    left out and told, because all that is beside it was paid for.
+
+    Args:
+        name: of the file.
+        lines: complete ones.
+        decode: makes a value of a line.
+        damaged: lines that cannot be read are added here.
+        before: how many lines come before these in the file.
+    """
+    for number, line in enumerate(lines, start=before + 1):
+        if line.endswith(INCOMPLETE) or line.isspace():
+            continue  # of an incomplete one the writer got an OSError
+        try:
+            yield number, decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            damaged.append(DamagedLine(name, number, str(error)))
+
+
+def damage_text(folder: Path, damaged: Sequence[DamagedLine], count: int | None = None) -> str:
+    """Which lines of a record are left out, in one line.
+
+    >>> bad = [DamagedLine("rewards.jsonl", n, "is malformed") for n in (2, 5, 7, 8)]
+    >>> damage_text(Path("runs/1"), bad[:1])
+    'runs/1/rewards.jsonl:2: is damaged and left out: is malformed'
+    >>> damage_text(Path("run"), bad)
+    'run: 4 damaged lines are left out: rewards.jsonl:2 (is malformed), :5, :7 and 1 more'
+
+    Args:
+        folder: of the record.
+        damaged: the first of them, in order.
+        count: of all; None where `damaged` has them all.
+    """
+    first, total = damaged[0], len(damaged) if count is None else count
+    if total == 1:
+        return f"{folder / first.file}:{first.line}: is damaged and left out: {first.why}"
+    parts = [f"{first.file}:{first.line} ({first.why})"]
+    file = first.file
+    for each in damaged[1:DAMAGED_SHOWN]:
+        parts.append(f"{'' if each.file == file else each.file}:{each.line}")
+        file = each.file
+    more = f" and {total - len(parts)} more" if total > len(parts) else ""
+    return f"{folder}: {total} damaged lines are left out: {', '.join(parts)}{more}"
+
+
+def read_lines(path: Path, kind: Any, *, tell: bool = True) -> Iterator[tuple[int, Any]]:
+    """The number and the decoded value of each complete line that can be read.
+
+    Args:
+        path: of the file.
+        kind: of its lines.
+        tell: warn of damaged lines, once, after the last line.
+
+    Raises:
+        DataError: there is no file, or none of its lines can be read.
+    """
+    damaged: list[DamagedLine] = []
+    found = 0
     try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if not line.endswith(b"\n"):
-                    return  # the last line of a process that was killed while writing it
-                if line.endswith(INCOMPLETE):
-                    continue  # the caller got an OSError for this reward
-                try:
-                    yield number, decoder.decode(line)
-                except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-                    raise DataError(f"{path}:{number}: is damaged: {error}") from None
+        with path.open("rb") as file:
+            # the last line may be a half, of a process that was killed while writing it
+            lines = (line for line in file if line.endswith(b"\n"))
+            decode = msgspec.json.Decoder(kind).decode
+            for found, each in enumerate(decoded_lines(path.name, lines, decode, damaged), start=1):  # noqa: B007
+                yield each
     except FileNotFoundError:
         raise DataError(f"{path} does not exist: nothing was recorded there") from None
+    if damaged and not found:
+        raise unreadable(path.parent, damaged[0])
+    if damaged and tell:
+        _log.warning("%s", damage_text(path.parent, damaged))
+
+
+def unreadable(folder: Path, first: DamagedLine) -> DataError:
+    """The error of a file of which no line can be read."""
+    where = f"{folder / first.file}:{first.line}"
+    return DataError(f"{where}: is damaged, and no other line of the file can be read: {first.why}")
 
 
 def encoded_line(record: msgspec.Struct) -> bytes:

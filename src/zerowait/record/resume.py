@@ -8,12 +8,16 @@ from typing import BinaryIO, Final
 
 import msgspec
 
+from zerowait.record.configuration import EARLIER_CONFIGURATIONS
 from zerowait.record.judgements import EVENTS, JUDGEMENTS, OPINIONS
 from zerowait.record.lines import parts_of
 from zerowait.record.rewards import REWARDS, STATS, WAITS
 
 UNDONE: Final = "rewards.undone.jsonl"
 """The file for rewards of steps after the checkpoint, which are trained again."""
+
+
+_LINES: Final = (REWARDS, STATS, WAITS, JUDGEMENTS, EVENTS, OPINIONS, UNDONE)
 
 
 class _SplitAndStep(msgspec.Struct, frozen=True):
@@ -32,7 +36,7 @@ def archive_record(folder: Path) -> None:
 
     It stays in the folder as ``rewards.previous.jsonl``, ``rewards.previous-2.jsonl``, ...
     """
-    for name in (REWARDS, STATS, WAITS, JUDGEMENTS, EVENTS, OPINIONS, UNDONE):
+    for name in (*_LINES, EARLIER_CONFIGURATIONS):
         for old in parts_of(folder, name):
             old.replace(_archive_name(old))
 
@@ -56,8 +60,8 @@ def rewind_record(folder: Path, *, step: int, validates: bool) -> None:
     def undone(line: bytes) -> bool:
         try:
             of = decode(line).sample
-        except msgspec.MsgspecError:
-            return False  # readers of the record report a damaged line
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return False  # it stays where it is, and readers of the record name it
         if of.step is None:
             return False
         repeated = validates and of.split != "train"

@@ -99,21 +99,30 @@ class _TicketOnly(msgspec.Struct, frozen=True):
 def read_rewards(folder: Path) -> Iterator[RewardRecord]:
     """The rewards recorded in `folder`, in the order in which they were recorded.
 
-    Of several rows with one ticket only the last is returned: training used that one.
+    Of several rows with one ticket only the last is returned: training used that one. Damaged lines
+    are left out, with one warning that names them.
 
     Raises:
-        DataError: there is no record, or a line is damaged.
+        DataError: there is no record, or none of its lines can be read.
     """
     path = folder / REWARDS
-    last = {row.ticket: number for number, row in read_lines(path, _TicketOnly) if row.ticket}
+    last = {
+        row.ticket: number
+        for number, row in read_lines(path, _TicketOnly, tell=False)
+        if row.ticket
+    }
     for number, record in read_lines(path, RewardRecord):
         if not record.ticket or last.get(record.ticket, number) <= number:
             yield record
 
 
 def read_stats(folder: Path) -> Iterator[StatsRecord]:
-    """The counters recorded in `folder`, oldest first."""
-    yield from (row for _, row in read_lines(folder / STATS, StatsRecord))
+    """The counters recorded in `folder`, oldest first; without damaged lines, as later ones count.
+
+    Raises:
+        DataError: there are none, or none can be read.
+    """
+    yield from (row for _, row in read_lines(folder / STATS, StatsRecord, tell=False))
 
 
 def append_wait(folder: Path, record: WaitRecord) -> None:
@@ -135,7 +144,7 @@ def read_waits(folder: Path) -> dict[int, float]:
     verl's own trainers do not: they wait for rewards and rollouts at once.
 
     Raises:
-        DataError: a line is damaged.
+        DataError: none of the lines can be read.
     """
     if not (folder / WAITS).exists():
         return {}
@@ -148,7 +157,7 @@ def read_phases(folder: Path) -> dict[int, list[Phase]]:
     verl's own trainers record none.
 
     Raises:
-        DataError: a line is damaged.
+        DataError: none of the lines can be read.
     """
     if not (folder / WAITS).exists():
         return {}

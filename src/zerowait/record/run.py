@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
@@ -85,6 +85,21 @@ class Records:
         Raises:
             OSError: it was not written, because the disk is full, say; names the file.
         """
+        self.rewards([record])
+
+    def rewards(self, records: Sequence[RewardRecord]) -> None:
+        """Append several rewards, with one write.
+
+        Raises:
+            OSError: not all of them were written, because the disk is full, say; names the file.
+        """
+        lines = [self._line(record) for record in records]
+        self._rewards.append(lines)
+        if self._room is not None:
+            self._room.add(sum(map(len, lines)))
+
+    def _line(self, record: RewardRecord) -> bytes:
+        """A reward as it is written, as far as the settings and the room allow."""
         texts = self._texts
         if self._room is not None and not self._room.keeps_texts and texts == "keep":
             texts = "drop"
@@ -97,10 +112,7 @@ class Records:
             )
         elif has_parts(record.sample.prompt) and holds_pictures(record.sample.prompt):
             record = msgspec.structs.replace(record, sample=self._with_files(record.sample))
-        line = encoded_line(record)
-        self._rewards.write(line)
-        if self._room is not None:
-            self._room.add(len(line))
+        return encoded_line(record)
 
     def _with_files(self, sample: Sample) -> Sample:
         """The sample with each picture as a file of the folder, where it is stored once."""
@@ -265,10 +277,19 @@ class RunRecord:
         Raises:
             OSError: it was not written, because the disk is full, say; names the file.
         """
+        self.rewards([record])
+
+    def rewards(self, records: Sequence[RewardRecord]) -> None:
+        """Append several rewards at once, and the counters when they are due.
+
+        Raises:
+            OSError: not all of them were written, because the disk is full, say; names the file.
+        """
         if self._records is None:
             return
-        split, step = self._split_and_step = (record.sample.split, record.sample.step)
-        self._records.reward(record)
+        sample = records[-1].sample
+        split, step = self._split_and_step = (sample.split, sample.step)
+        self._records.rewards(records)
         if self._stats is None:
             return
         loop = asyncio.get_running_loop()

@@ -20,6 +20,7 @@ from zerowait.client import Secret
 from zerowait.errors import ConfigError, DataError
 from zerowait.observe.dashboard import DashboardSettings
 from zerowait.observe.dashboard.agreement import Confusion
+from zerowait.observe.page.data import VIEWS
 from zerowait.testing import FakeJudge
 from zerowait.types import Score
 
@@ -200,12 +201,22 @@ def test_a_folder_without_a_record_is_named_with_the_runs_in_it(
             pass
 
 
+def test_the_views_are_made_before_a_page_asks_for_them(recorded, reward, serve_runs):
+    folder = recorded([reward(1)])
+    with serve_runs([folder]) as url:
+        until_ready(url)
+        while set(json_at(url, "/api/runs/0/views")["documents"]) != set(VIEWS):
+            time.sleep(0.02)
+
+
 def test_a_damaged_line_is_told_and_not_hidden(recorded, reward, serve_runs):
     folder = recorded([reward(1)])
     with (folder / "rewards.jsonl").open("a") as file:
         file.write("{broken}\n")
     with serve_runs([folder]) as url:
-        assert "rewards.jsonl:2: is damaged" in until_ready(url, "failed")["why"]
+        assert until_ready(url)["samples"] == 1
+        [note, *_] = json_at(url, "/api/runs/0/views/overview")["notes"]
+        assert "rewards.jsonl:2: is damaged and left out" in note
 
 
 @pytest.mark.parametrize(

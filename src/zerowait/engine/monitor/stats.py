@@ -59,6 +59,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         submitted: samples handed in. settled: samples whose reward is known.
+        given_up: samples that ended without a reward: their caller stopped waiting, or an exception
+            was raised. What is neither settled nor given up is being scored.
         abstained: settled samples without a value.
         asked: judgements for which a judge was asked. cached: answered from the cache.
         joined: identical to a judgement in flight, and answered with it.
@@ -95,6 +97,7 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     submitted: int = 0
     settled: int = 0
+    given_up: int = 0
     abstained: int = 0
     asked: int = 0
     cached: int = 0
@@ -196,11 +199,12 @@ class StatsCollector:
 
     Attributes:
         submitted: samples handed in.
-        pending: of these, those that are being scored; without those whose caller gave them up.
+        pending: of these, those that are being scored.
+        given_up: of these, those that ended without a reward.
     """
 
     def __init__(self) -> None:
-        self.submitted = self.pending = 0
+        self.submitted = self.pending = self.given_up = 0
         self._abstained = self._hedge_wins = 0
         self._events: Counter[type[Event]] = Counter()
         self._judges: defaultdict[str, _Counts] = defaultdict(_Counts)
@@ -262,6 +266,7 @@ class StatsCollector:
         judges = {name: judge.stats() for name, judge in self._judges.copy().items()}
         return Stats(
             submitted=self.submitted,
+            given_up=self.given_up,
             settled=self._events[RewardSettled],
             abstained=self._abstained,
             asked=sum(judge.asked for judge in judges.values()),

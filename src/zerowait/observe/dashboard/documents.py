@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from zerowait.observe.page.data import open_run, point, view_document
+from zerowait.observe.page.data import VIEWS, open_run, point, view_document
 from zerowait.record.index import RecordIndex
 
 _SUFFIX: Final = ".views.json"
@@ -66,6 +66,11 @@ class RunDocuments:
     def last(self, index: RecordIndex) -> bytes:
         """The last ``documents`` that were made and their ``versions``, as JSON."""
         return msgspec.json.encode(self._kept(index))
+
+    def missing(self, index: RecordIndex) -> list[str]:
+        """The views of which there is no document yet, not even of an earlier state of the run."""
+        made = self._kept(index).documents
+        return [name for name in VIEWS if name not in made]
 
     def point(self, index: RecordIndex, version: str, at: int) -> bytes:
         """What the report shows of one step, as JSON.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Final, Self, TypeVar
@@ -25,6 +27,7 @@ from zerowait.record import (
     AppendOnlyFile,
     OpinionLine,
     RecordIndex,
+    left_out,
     open_index,
     refresh,
 )
@@ -34,6 +37,9 @@ T = TypeVar("T")
 _REFRESH_EVERY_S: Final = 1.0
 _MOST_NAMED: Final = 5
 _FILES: Final = (REWARDS, JUDGEMENTS, STATS, EVENTS)
+
+
+_log = logging.getLogger(__name__)
 
 
 class NotYetError(Exception):
@@ -83,15 +89,19 @@ class WatchedRun:
         self._updated = _Opened(folder)
         self._documents = RunDocuments(self._status.name)
         self._watching: asyncio.Task[None] | None = None
+        self._preparing: asyncio.Task[None] | None = None
+        self._warned = False
 
     async def __aenter__(self) -> Self:
         self._watching = asyncio.create_task(self._watch())
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.wait({self._watching})
+        tasks = {task for task in (self._watching, self._preparing) if task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
         self._updating.close()
         await self._samples.aclose()
         await self._views.aclose()
@@ -180,9 +190,17 @@ class WatchedRun:
         """Bring the index up to date whenever somebody has asked since, until cancelled."""
         while True:
             await self._updating.run(self._update)
+            if self._preparing is None and self._status.state == "ready":
+                self._preparing = asyncio.create_task(self._prepare())
             await asyncio.sleep(_REFRESH_EVERY_S)
             await self._asked.wait()
             self._asked.clear()
+
+    async def _prepare(self) -> None:
+        """Make the views that were never made, so that they are there when the page is opened."""
+        with suppress(NotYetError, DataError):  # the page will say so
+            for name in await self.read(self._documents.missing, long=True):
+                await self.view(name)
 
     def _update(self) -> None:
         """Read what was recorded since; in the updating thread."""
@@ -194,12 +212,18 @@ class WatchedRun:
                 self._tell(state="reading", why="reading the record for the first time")
             refresh(self._updated())
             version, samples = _extent(self._updated())
+            self._warn_of(left_out(self._updated()))
             self._tell(state="ready", why="", version=version, samples=samples)
         except DataError as error:
             self._tell(state="failed", why=str(error))
         except (OSError, sqlite3.Error) as error:
             why = f"the index of {self.folder} cannot be made: {error}"
             self._tell(state="failed", why=why)
+
+    def _warn_of(self, damage: str) -> None:
+        if damage and not self._warned:
+            self._warned = True
+            _log.warning("%s", damage)
 
     def _tell(self, **changes: Any) -> None:
         self._status = msgspec.structs.replace(self._status, **changes)
@@ -231,7 +255,7 @@ def _extent(index: sqlite3.Connection) -> tuple[str, int]:
     """A text that changes with every new line, and the number of rewards."""
     query = ", ".join(
         f"(SELECT max(rowid) FROM {table})"
-        for table in ("rewards", "judgements", "stats", "phases", "events")
+        for table in ("rewards", "judgements", "stats", "phases", "events", "damaged")
     )
     # an opinion that takes the place of another one may get its rowid
     query += ", (SELECT count(*) FROM opinions), (SELECT max(at) FROM opinions)"

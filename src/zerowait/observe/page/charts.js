@@ -11,6 +11,8 @@ const ROLES = {
 const SERIES = ["--c1", "--c2", "--c3", "--c4", "--c5", "--c6", "--c7", "--c8"];
 const TABLE_ROWS = 400;
 const drawn = new Set();
+const below = []; // charts below the screen that are not drawn yet
+const whenIdle = globalThis.requestIdleCallback ?? ((work) => setTimeout(work, 1)); // Safari has none
 
 // --- small parts -----------------------------------------------------------------------------
 
@@ -77,12 +79,14 @@ export function chart(into, { title, x, xLabel, series, format = number, onPick,
     class: "canvas", role: "img", tabindex: onPick ? "0" : null,
     "aria-label": `${title}. ${describe || summary(x, shown, format)}${onPick ? " Arrow keys move, Enter chooses." : ""}`,
   });
-  const rows = x.slice(0, TABLE_ROWS).map((at, index) =>
-    [xFormat ? xFormat(at) : String(at), ...shown.map((each) => (each.format ?? format)(each.values[index]))]);
-  const more = x.length > TABLE_ROWS ? ` (the first ${TABLE_ROWS} of ${x.length})` : "";
-  figure.append(element("figcaption", {}, title), canvas,
-    element("details", { class: "numbers" }, element("summary", {}, `Numbers: ${title}`),
-      table([xLabel, ...shown.map((each) => each.label)], rows, title + more)));
+  const numbers = element("details", { class: "numbers" }, element("summary", {}, `Numbers: ${title}`));
+  numbers.addEventListener("toggle", () => { // the tables of a long run take longer than its charts
+    const rows = x.slice(0, TABLE_ROWS).map((at, index) =>
+      [xFormat ? xFormat(at) : String(at), ...shown.map((each) => (each.format ?? format)(each.values[index]))]);
+    const more = x.length > TABLE_ROWS ? ` (the first ${TABLE_ROWS} of ${x.length})` : "";
+    numbers.append(table([xLabel, ...shown.map((each) => each.label)], rows, title + more));
+  }, { once: true });
+  figure.append(element("figcaption", {}, title), canvas, numbers);
   into.replaceChildren(figure);
 
   const draw = () => {
@@ -125,6 +129,7 @@ export function chart(into, { title, x, xLabel, series, format = number, onPick,
     if (onPick) plot.over.addEventListener("click", () => { if (plot.cursor.idx !== null) onPick(x[plot.cursor.idx]); });
   };
   if (onPick) canvas.addEventListener("keydown", (event) => {
+    if (!canvas.plot) draw();
     const plot = canvas.plot;
     const at = canvas.at ?? Math.max(x.indexOf(chosen?.()), 0);
     const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: x.length - 1 }[event.key];
@@ -135,7 +140,7 @@ export function chart(into, { title, x, xLabel, series, format = number, onPick,
       event.preventDefault();
     }
   });
-  keep({ figure, canvas, draw });
+  keep({ figure, canvas, draw, height });
 }
 
 function hidden(label) {
@@ -173,17 +178,30 @@ function summary(x, series, format) {
   }).join(" ");
 }
 
+// Draws what is on the screen at once, and what is below it one by one when nothing else is to do.
 function keep(part) {
+  drawn.add(part);
+  if (part.figure.getBoundingClientRect().top < innerHeight) return show(part);
+  part.canvas.style.minHeight = `${part.height}px`; // what is below it stays where it is
+  if (below.push(part) === 1) whenIdle(drawBelow);
+}
+
+function drawBelow() {
+  const part = below.shift();
+  if (part.figure.isConnected && part.width === undefined) show(part);
+  if (below.length) whenIdle(drawBelow);
+}
+
+function show(part) {
   part.draw();
   part.width = part.canvas.clientWidth;
-  drawn.add(part);
 }
 
 // Draws every chart that is still on the page again: after a change of size, colours or choice.
 export function redraw() {
   for (const part of drawn) {
     if (!part.figure.isConnected) drawn.delete(part);
-    else { part.draw(); part.width = part.canvas.clientWidth; }
+    else show(part);
   }
 }
 

@@ -102,7 +102,7 @@ def write_page(folder: Path, page: BinaryIO) -> None:
         page: a binary file.
 
     Raises:
-        DataError: nothing was recorded there, or a line of it is damaged.
+        DataError: nothing was recorded there, or none of its rewards can be read.
     """
     with closing(open_index(folder)) as index:
         run = open_run(index, folder.resolve().name)

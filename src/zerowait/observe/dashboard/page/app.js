@@ -6,6 +6,7 @@ import { showPeople, showSamples } from "./browser.js";
 import { showOverview } from "./overview.js";
 
 const EVERY_MS = 2000;
+const SOON_MS = 100; // at first, while a run is opened
 const VIEWS = {
   overview: { name: "Overview", show: showOverview },
   samples: { name: "Samples", show: showSamples },
@@ -62,9 +63,11 @@ async function showPlace() {
 
 /** Ask what is new, now and then; a page that is not seen waits. */
 async function watch() {
-  for (;;) {
+  for (let wait = SOON_MS; ; ) {
     if (!document.hidden) await look();
-    await new Promise((done) => setTimeout(done, EVERY_MS));
+    const opening = runs.some((run) => run.state === "reading");
+    wait = opening ? Math.min(2 * wait, EVERY_MS) : EVERY_MS;
+    await new Promise((done) => setTimeout(done, wait));
   }
 }
 
