@@ -36,6 +36,8 @@ R = TypeVar("R")
 AwaitAnswer: TypeAlias = Callable[..., Awaitable[Any]]
 """Awaits the reference that an actor's method returned; see `ActorClient._answer`."""
 
+HUB_RESOURCE: Final = "zerowait_hub"
+"""The custom resource that says on which of Ray's nodes the hub should live."""
 _MAX_CONCURRENT_CALLS: Final = 100_000
 _RECONNECT_PAUSE_S: Final = (0.1, 0.5)
 
@@ -87,9 +89,10 @@ class ActorAddress(msgspec.Struct, frozen=True, kw_only=True):
             namespace=self.namespace,
             get_if_exists=True,
             num_cpus=0,
+            memory=1,  # one that requires nothing is put on any node, whatever its strategy says
             max_concurrency=_MAX_CONCURRENT_CALLS,
             max_restarts=-1,
-            scheduling_strategy=_prefer_head_node(),
+            scheduling_strategy=_preferred_node(),
             **lifetime,
         ).remote(self.config, self.record, index, self.shard_client)
 
@@ -411,14 +414,19 @@ class _Outage:
         return now - self._since > self._patience_s
 
 
-def _prefer_head_node() -> Any:
-    """Ray's scheduling strategy that puts an actor on the head node while there is room."""
+def _preferred_node() -> Any:
+    """Ray's scheduling strategy that puts an actor on its node while that lives.
+
+    That is the node with the resource `HUB_RESOURCE`, else the head node.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for node in ray.nodes():
-        if "node:__internal_head__" in node["Resources"]:
-            return NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    for resource in (HUB_RESOURCE, "node:__internal_head__"):
+        for node in nodes:
+            if resource in node["Resources"]:
+                return NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
     return "DEFAULT"
 
 
