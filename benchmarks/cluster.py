@@ -23,6 +23,7 @@ import json
 import logging
 import os
 import re
+import secrets
 import shutil
 import signal
 import subprocess
@@ -159,7 +160,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         hub: its node. workers, judges: theirs.
         ray_redis: Ray's head keeps its state in Redis. tls: Ray's processes talk over TLS.
-        wires: the event needs a network.
+        wires: the event needs a network. shut: the hub's port is, before the workers connect.
         ends: Ray ends the job, so that rows are lost.
     """
 
@@ -169,6 +170,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     ray_redis: bool = False
     tls: bool = False
     wires: bool = False
+    shut: bool = False
     ends: bool = False
 
 
@@ -319,7 +321,7 @@ def head_dies(cluster: Cluster) -> None:
 
 def port_shut(cluster: Cluster) -> None:
     """The router drops what goes to the hub's port, for 45 s."""
-    port = hub_port()
+    port = hub_port(str(cluster.folder / "reward.yaml"))
     cluster.network.drop(port)
     time.sleep(3 * AWAY_S)
     cluster.network.let_through(port)
@@ -334,7 +336,7 @@ EVENTS: Final[dict[str, tuple[Callable[[Cluster], None], Setting]]] = {
     "head-restarts": (head_restarts, Setting(judges=(1, 2), ray_redis=True)),
     "head-killed": (head_dies, Setting(judges=(1, 2), ends=True)),
     "tls": (worker_dies, Setting(hub=2, workers=(0, 1), tls=True)),
-    "port-never-open": (nothing, Setting(wires=True)),
+    "port-never-open": (nothing, Setting(wires=True, shut=True)),
     "port-shut": (port_shut, Setting(hub=0, wires=True)),
 }
 
@@ -392,9 +394,13 @@ def hub_address() -> str:
     return str(in_hub(lambda _: ray.util.get_node_ip_address()))
 
 
-def hub_port() -> int:
+def hub_port(config: str) -> int:
     """On which the hub listens."""
-    return int(in_hub(lambda hub: hub._server._server.sockets[0].getsockname()[1]))  # noqa: SLF001
+    import ray
+
+    hub: Any = ray.get_actor("zerowait-hub")
+    address = ray.get(hub.open_session.remote(config, secrets.token_hex(16)), timeout=60)
+    return int(address.port)
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -459,8 +465,8 @@ def drive(event: str, network: Network, folder: Path, rows: int) -> None:
             log_to_driver=False,
         )
         stack.callback(ray.shutdown)
-        if event == "port-never-open":
-            raise NotImplementedError
+        if setting.shut:
+            shut_before_the_workers(cluster, config)
         parts = [list(range(0, rows, 2)), list(range(1, rows, 2))]
         tasks = {
             submit(node, config, part, folder / f"rewards-{node}"): (node, part)
@@ -472,6 +478,16 @@ def drive(event: str, network: Network, folder: Path, rows: int) -> None:
         (folder / "event-at").write_text(str(time.time()))
         act(cluster)
         follow(tasks, config, folder)
+
+
+def shut_before_the_workers(cluster: Cluster, config: str) -> None:
+    """Open the hub, and have the router drop what goes to its port."""
+    from zerowait.hub.ray import RayHub
+
+    hub = RayHub(config, record=None)
+    asyncio.run(hub.ready())
+    _KEPT.append(hub)  # it ends with the last handle of its creator
+    cluster.network.drop(hub_port(config))
 
 
 def submit(node: int, config: str, rows: list[int], log: Path) -> Any:
