@@ -10,8 +10,9 @@ be unplugged and the router can drop packets. On the loopback address such event
 An event happens when 200 rows have their rewards. Counted are: rows with a reward, and rows
 without; rows that died with their worker, which another worker submits then, as a trainer does;
 judgements that the judges were asked for more than once; the longest that a living worker waited
-for a reward after the event. A row that has no reward, or not the score that its judge gave, is an
-exit code of 1, except in the event in which Ray ends the job.
+for a reward after the event. A row that has no reward, or not the score that its judge gave, or is
+asked about after it had its reward, is an exit code of 1; the event in which Ray ends the job may
+lose rows.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -49,9 +50,17 @@ BEFORE: Final = 200
 DRIVER: Final = 1
 """The node of the driver and of a worker; it never dies."""
 AWAY_S: Final = 15.0
-"""How long a head, or an open port, is away."""
+"""How long the head is away, until it is started again."""
+SHUT_S: Final = 60.0
+"""How long the hub's port is shut."""
 LONGEST_S: Final = 400.0
+TRIES: Final = 3
 GCS_PORT: Final = 26379
+REDIS_PORT: Final = 26380
+HEAD: Final = (
+    *("event", "rewarded", "lost", "handed on", "asked twice"),
+    *("longest wait s", "last reward after s"),
+)
 _RULE: Final = ("ipproto", "tcp")
 _ROW: Final = re.compile(r"response (\d+)\.")
 
@@ -159,7 +168,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         hub: its node. workers, judges: theirs.
-        ray_redis: Ray's head keeps its state in Redis. tls: Ray's processes talk over TLS.
+        redis: the cache is in Redis, and not in a file that all nodes see.
+        ray_redis: Ray's head keeps its state there. tls: Ray's processes talk over TLS.
         wires: the event needs a network. shut: the hub's port is, before the workers connect.
         ends: Ray ends the job, so that rows are lost.
     """
@@ -167,6 +177,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     hub: int = 0
     workers: tuple[int, int] = (1, 2)
     judges: tuple[int, int] = (0, 1)
+    redis: bool = True
     ray_redis: bool = False
     tls: bool = False
     wires: bool = False
@@ -182,11 +193,6 @@ class Cluster:
 
         self.setting, self.network, self.folder, self._stack = setting, network, folder, stack
         self._judges: dict[int, subprocess.Popen[str]] = {}
-        self.redis = self._start_redis()
-        if setting.tls:
-            self._use_tls()
-        if setting.ray_redis:
-            os.environ["RAY_REDIS_ADDRESS"] = self.redis
         self._ray = RayCluster()
         stack.callback(self._ray.shutdown)
         self._nodes: dict[int, Any] = {}
@@ -200,6 +206,7 @@ class Cluster:
             self._nodes[node] = self._ray.add_node(
                 num_cpus=1,
                 object_store_memory=80_000_000,
+                wait=False,
                 node_ip_address=self.network.address(node),
                 resources={f"node-{node}": 1, **({"zerowait_hub": 1} if self._holds(node) else {})},
                 **head,
@@ -216,7 +223,7 @@ class Cluster:
             log = self.folder / f"asked-{node}"
             with self.network.at(node):
                 judge = subprocess.Popen(
-                    [*command, str(log)], stdout=subprocess.PIPE, text=True, start_new_session=True
+                    [*command, str(log)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
                 )
             self._stack.callback(_end, judge)
             self._judges[node] = judge
@@ -241,37 +248,49 @@ class Cluster:
         """Of Ray's head."""
         return f"{self.network.address(0)}:{GCS_PORT}"
 
-    def _start_redis(self) -> str:
-        """Its address."""
-        port = "26380"
-        server = shutil.which("redis-server")
-        if server is None:
-            raise SystemExit("needs redis-server (apt-get install redis-server)")
-        options = ["--save", "", "--protected-mode", "no", "--bind", "0.0.0.0"]  # noqa: S104 - of the router
-        with self.network.at(None):
-            redis = subprocess.Popen(
-                [server, "--port", port, "--dir", str(self.folder), *options],
-                stdout=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self._stack.callback(_end, redis)
-        return f"{self.network.address(None)}:{port}"
 
-    def _use_tls(self) -> None:
-        """Ray's processes talk over TLS, with one certificate for all nodes."""
-        key, certificate = self.folder / "key.pem", self.folder / "certificate.pem"
-        addresses = {"127.0.0.1", *(self.network.address(node) for node in range(3))}
+@contextmanager
+def redis(network: Network, folder: Path) -> Iterator[None]:
+    """A Redis beside the nodes, as long as the block."""
+    server = shutil.which("redis-server")
+    if server is None:
+        raise SystemExit("needs redis-server: apt-get install redis-server")
+    options = ["--save", "", "--protected-mode", "no", "--dir", str(folder)]
+    command = [server, "--port", str(REDIS_PORT), "--bind", "0.0.0.0", *options]  # noqa: S104 - of the router
+    with network.at(None):
+        running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        _end(running)
+
+
+def redis_at(network: Network) -> str:
+    """The address of the Redis."""
+    return f"{network.address(None)}:{REDIS_PORT}"
+
+
+def settings_of_ray(setting: Setting, network: Network, folder: Path) -> dict[str, str]:
+    """Environment variables, which Ray reads when it is imported."""
+    # a ray.init() elsewhere must not find this cluster
+    variables = {"RAY_TMPDIR": str(folder / "ray"), "RAY_USAGE_STATS_ENABLED": "0"}
+    if setting.ray_redis:
+        variables["RAY_REDIS_ADDRESS"] = redis_at(network)
+    if setting.tls:
+        key, certificate = folder / "key.pem", folder / "certificate.pem"
+        addresses = {"127.0.0.1", *(network.address(node) for node in range(3))}
         names = ",".join(f"IP:{address}" for address in sorted(addresses))
         subject = ["-subj", "/CN=ray", "-addext", f"subjectAltName={names}"]
         files = ["-keyout", str(key), "-out", str(certificate)]
         make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
         subprocess.run([*make, *subject, *files], check=True, capture_output=True)
-        os.environ |= {
+        variables |= {
             "RAY_USE_TLS": "1",
             "RAY_TLS_SERVER_CERT": str(certificate),
             "RAY_TLS_SERVER_KEY": str(key),
             "RAY_TLS_CA_CERT": str(certificate),
         }
+    return variables
 
 
 def _end(process: subprocess.Popen[Any]) -> None:
@@ -293,49 +312,56 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
+def wired(cluster: Cluster) -> Namespaces:
+    """Its network, which has wires."""
+    assert isinstance(cluster.network, Namespaces)  # noqa: S101 - events that need it are left out
+    return cluster.network
+
+
 def nothing(_: Cluster) -> None:
     """Nothing happens."""
 
 
-def worker_dies(cluster: Cluster) -> None:
-    """kill -9 of all that runs on a worker's node."""
+def node_dies(cluster: Cluster) -> None:
+    """SIGKILL to all that runs on the third node."""
     cluster.kill(2)
 
 
-def worker_unplugged(cluster: Cluster) -> None:
-    """A worker's node is unplugged."""
-    cluster.network.unplug(2)
+def node_unplugged(cluster: Cluster) -> None:
+    """The third node is unplugged."""
+    wired(cluster).unplug(2)
 
 
 def head_restarts(cluster: Cluster) -> None:
-    """kill -9 of the head node, with the hub on it; it is started again after 15 s."""
+    """SIGKILL to the head node, with the hub on it; it is started again after 15 s."""
     cluster.kill(0)
     time.sleep(AWAY_S)
     cluster.start_node(0)
 
 
 def head_dies(cluster: Cluster) -> None:
-    """kill -9 of the head node, for good."""
+    """SIGKILL to the head node, for good."""
     cluster.kill(0)
 
 
 def port_shut(cluster: Cluster) -> None:
-    """The router drops what goes to the hub's port, for 45 s."""
+    """The router drops what goes to the hub's port, for a minute."""
     port = hub_port(str(cluster.folder / "reward.yaml"))
-    cluster.network.drop(port)
-    time.sleep(3 * AWAY_S)
-    cluster.network.let_through(port)
+    wired(cluster).drop(port)
+    time.sleep(SHUT_S)
+    wired(cluster).let_through(port)
 
 
 EVENTS: Final[dict[str, tuple[Callable[[Cluster], None], Setting]]] = {
     "nothing": (nothing, Setting()),
-    "worker-killed": (worker_dies, Setting(judges=(0, 2))),
-    "worker-unplugged": (worker_unplugged, Setting(judges=(0, 2), wires=True)),
-    "hub-killed": (worker_dies, Setting(hub=2, workers=(0, 1))),
-    "hub-unplugged": (worker_unplugged, Setting(hub=2, workers=(0, 1), wires=True)),
+    "worker-killed": (node_dies, Setting(judges=(0, 2))),
+    "worker-unplugged": (node_unplugged, Setting(judges=(0, 2), wires=True)),
+    "hub-killed": (node_dies, Setting(hub=2, workers=(0, 1))),
+    "hub-killed-file": (node_dies, Setting(hub=2, workers=(0, 1), redis=False)),
+    "hub-unplugged": (node_unplugged, Setting(hub=2, workers=(0, 1), wires=True)),
     "head-restarts": (head_restarts, Setting(judges=(1, 2), ray_redis=True)),
     "head-killed": (head_dies, Setting(judges=(1, 2), ends=True)),
-    "tls": (worker_dies, Setting(hub=2, workers=(0, 1), tls=True)),
+    "tls": (node_dies, Setting(hub=2, workers=(0, 1), tls=True)),
     "port-never-open": (nothing, Setting(wires=True, shut=True)),
     "port-shut": (port_shut, Setting(hub=0, wires=True)),
 }
@@ -413,15 +439,18 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     handed_on: int
     asked_twice: int
+    asked_again: int
     waited_s: float
     took_s: float
     says: list[str]
     ends: bool = False
+    began: bool = True
 
     @property
     def violated(self) -> bool:
         """Whether something is not as it should be."""
-        return bool(self.wrong or (self.lost and not self.ends))
+        lost = self.lost and not self.ends
+        return bool(self.wrong or self.asked_again or lost or not self.began)
 
 
 def score_of(row: int) -> int:
@@ -437,11 +466,13 @@ def judge(host: str, log: str) -> None:
             return json.dumps({"reason": "", "score": score_of(_row(body))})
 
         async def note(body: dict[str, Any]) -> None:
-            lines.write(f"{_row(body)}\n")
+            lines.write(f"{_row(body)} {time.time()}\n")
 
-        with FakeJudge(Script(latency=Latency(LATENCY_S)), answer=answer, hold=note, host=host) as it:
+        with FakeJudge(
+            Script(latency=Latency(LATENCY_S)), answer=answer, hold=note, host=host
+        ) as it:
             print(it.url, flush=True)
-            signal.pause()
+            sys.stdin.read()  # until the driver ends, in whatever way
 
 
 def _row(body: dict[str, Any]) -> int:
@@ -452,10 +483,12 @@ def _row(body: dict[str, Any]) -> int:
 def drive(event: str, network: Network, folder: Path, rows: int) -> None:
     """Start the cluster, submit the rows, let the event happen, wait for the rows."""
     act, setting = EVENTS[event]
-    os.environ["RAY_TMPDIR"] = str(folder / "ray")  # a ray.init() elsewhere must not find this one
     with ExitStack() as stack:
         cluster = Cluster(setting, network, folder, stack)
-        config = written(folder, cluster.start_judges(), cluster.redis)
+        cache = {"url": f"redis://{redis_at(network)}/1"}
+        if not setting.redis:
+            cache = {"path": str(folder / "judgements.db")}
+        config = written(folder, cluster.start_judges(), cache)
         import ray
 
         ray.init(
@@ -487,14 +520,14 @@ def shut_before_the_workers(cluster: Cluster, config: str) -> None:
     hub = RayHub(config, record=None)
     asyncio.run(hub.ready())
     _KEPT.append(hub)  # it ends with the last handle of its creator
-    cluster.network.drop(hub_port(config))
+    wired(cluster).drop(hub_port(config))
 
 
 def submit(node: int, config: str, rows: list[int], log: Path) -> Any:
     """Hand rows to a worker on a node; a reference to its end."""
     import ray
 
-    worker = ray.remote(Asker).options(num_cpus=0, resources={f"node-{node}": 0.01}).remote()  # type: ignore[attr-defined]
+    worker = ray.remote(Asker).options(num_cpus=0, resources={f"node-{node}": 0.01}).remote()
     done = worker.ask.remote(config, rows, str(log))
     _KEPT.append(worker)
     return done
@@ -545,7 +578,7 @@ def outcomes(log: Path) -> list[Outcome]:
     return [msgspec.json.decode(line, type=Outcome) for line in lines if line.endswith(b"\n")]
 
 
-def written(folder: Path, judges: Sequence[str], redis: str) -> str:
+def written(folder: Path, judges: Sequence[str], cache: dict[str, str]) -> str:
     """The path of the configuration."""
     path = folder / "reward.yaml"
     settings = {
@@ -556,32 +589,50 @@ def written(folder: Path, judges: Sequence[str], redis: str) -> str:
                 "verdict": {"integer": [1, 10]},
             }
         },
-        "traffic": {"concurrency": CONCURRENCY, "hedge": "off", "timeout_s": 20},
-        "cache": {"url": f"redis://{redis}/1"},
+        "traffic": {"concurrency": CONCURRENCY, "hedge": "off"},
+        "cache": cache,
     }
     path.write_text(json.dumps(settings))
     return str(path)
 
 
 def happened(event: str, rows: int, network: Network) -> Counts:
-    """Let an event happen in a process of its own, and count."""
-    with tempfile.TemporaryDirectory(prefix="zw-", dir="/tmp") as name:
+    """Let an event happen, and count.
+
+    Ray gives a node 30 s to come up, which is little on a busy machine: then all starts over.
+    """
+    for _ in range(TRIES - 1):
+        counts = tried(event, rows, network)
+        if counts.began:
+            return counts
+    return tried(event, rows, network)
+
+
+def tried(event: str, rows: int, network: Network) -> Counts:
+    """What came of an event in a process of its own."""
+    setting = EVENTS[event][1]
+    # Ray's sockets are in it, whose names must be short
+    with tempfile.TemporaryDirectory(prefix="zw-", dir="/tmp") as name, ExitStack() as stack:
         folder = Path(name)
+        stack.callback(network.close)
         network.open()
-        try:
-            command = [sys.executable, __file__, event, "--rows", str(rows), "--inside", name]
-            if isinstance(network, Namespaces):
-                command += ["--namespaces", network.name]
-            with network.at(DRIVER), (folder / "driver").open("wb") as output:
-                driver = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-            driver.wait()
-        finally:
-            network.close()
+        if setting.redis or setting.ray_redis:
+            stack.enter_context(redis(network, folder))
+        command = [sys.executable, __file__, event, "--rows", str(rows), "--inside", name]
+        if isinstance(network, Namespaces):
+            command += ["--namespaces", network.name]
+        with network.at(DRIVER), (folder / "driver").open("wb") as output:
+            driver = subprocess.Popen(
+                command,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=os.environ | settings_of_ray(setting, network, folder),
+            )
+        stack.callback(_end, driver)
+        failed = driver.wait()
         counts = counted(event, rows, folder)
-        if driver.returncode and not counts.ends:
+        if failed and not setting.ends:
             print((folder / "driver").read_text(), file=sys.stderr)
-        if os.environ.get("KEEP"):
-            os.system(f"cp -r {folder} {os.environ['KEEP']}-{event}")
         return counts
 
 
@@ -592,9 +643,11 @@ def counted(event: str, rows: int, folder: Path) -> Counts:
     found = {each.row: each for log in logs(folder) for each in outcomes(log)}
     rewarded = [each for each in found.values() if each.value is not None]
     wrong = [each for each in rewarded if each.value != score_of(each.row)]
-    asked = Counter(
-        line for log in folder.glob("asked-*") for line in log.read_text().splitlines()
-    )
+    asked = [
+        line.split() for log in folder.glob("asked-*") for line in log.read_text().splitlines()
+    ]
+    times = Counter(row for row, _ in asked)
+    again = [row for row, when in asked if (of := found.get(int(row))) and float(when) > of.at]
     errors = Counter(each.error or "abstained" for each in found.values() if each.value is None)
     says = sorted({line for log in folder.glob("*.says") for line in log.read_text().splitlines()})
     died, handed = folder / "worker-died", folder / "handed-on"
@@ -605,13 +658,15 @@ def counted(event: str, rows: int, folder: Path) -> Counts:
         wrong=len(wrong),
         lost=rows - len(rewarded),
         handed_on=int(handed.read_text()) if handed.exists() else 0,
-        asked_twice=sum(times > 1 for times in asked.values()),
+        asked_twice=sum(count > 1 for count in times.values()),
+        asked_again=len(again),
         waited_s=longest_wait(rewarded, at),
         took_s=max((each.at for each in found.values()), default=at) - at,
         says=[f"{n} x {error}" for error, n in errors.items()]
         + says
         + ([died.read_text()] if died.exists() else []),
         ends=EVENTS[event][1].ends,
+        began=moment.exists(),
     )
 
 
@@ -638,14 +693,30 @@ def main() -> int:
         network = Namespaces(chosen.namespaces) if chosen.namespaces else Network()
         drive(chosen.events[0], network, Path(chosen.inside), chosen.rows)
         return 0
-    network = Namespaces(f"zerowait-{os.getpid()}") if os.geteuid() == 0 and chosen.network != "loopback" else Network()
+    network = Network()
+    if os.geteuid() == 0 and chosen.network != "loopback":
+        network = Namespaces(f"zerowait-{os.getpid()}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = []
     for event in chosen.events or EVENTS:
         if EVENTS[event][1].wires and not network.has_wires:
+            print(f"{event}: left out, it needs root and network namespaces", file=sys.stderr)
             continue
         results.append(happened(event, chosen.rows, network))
-        print(msgspec.json.format(msgspec.json.encode(results[-1])).decode(), flush=True)
-    return any(result.violated for result in results)
+    if chosen.json:
+        print(msgspec.json.format(msgspec.json.encode(results)).decode())
+    else:
+        show([HEAD, *(row_of(result) for result in results)])
+        for result in results:
+            print(f"{result.event}:", *(result.says or ["nothing is said"]), sep="\n    ")
+    return int(any(result.violated for result in results))
+
+
+def row_of(result: Counts) -> Sequence[str]:
+    """A line of the table."""
+    numbers = (result.rewarded, result.lost, result.handed_on, result.asked_twice)
+    seconds = (result.waited_s, result.took_s)
+    return [result.event, *map(str, numbers), *(f"{each:.1f}" for each in seconds)]
 
 
 if __name__ == "__main__":
