@@ -163,6 +163,33 @@ def test_calls_go_on_for_a_worker_that_comes_back_and_are_not_made_twice(session
     assert judge.cancelled == []
 
 
+def test_a_call_that_ends_before_its_worker_asks_for_it_again_is_not_made_twice(sessions):
+    async def scenario():
+        sessions.open("a")
+        sessions.submit("a", [(1, row(2)), (2, row(9))], [])
+        await asyncio.sleep(1)
+        sessions.open("b", "a")
+        await asyncio.sleep(2)
+        sessions.submit("b", [(1, row(2)), (2, row(9))], [])
+        return numbers(await sessions.collect("b")) + numbers(await sessions.collect("b"))
+
+    assert virtually(scenario()) == ([1, 2], 9)
+
+
+def test_a_call_that_its_worker_does_not_ask_for_again_is_cancelled(sessions, judge):
+    async def scenario():
+        sessions.open("a")
+        sessions.submit("a", [(1, row(100)), (2, row(50))], [])
+        await asyncio.sleep(1)
+        sessions.disconnect("a")
+        sessions.open("b", "a")
+        sessions.submit("b", [(2, row(50))], [])
+        await asyncio.sleep(RECONNECT_S + 1)
+        return list(judge.cancelled)
+
+    assert virtually(scenario())[0] == ["100"]
+
+
 def test_calls_of_a_worker_that_does_not_come_back_are_cancelled(sessions, judge):
     async def scenario():
         sessions.open("a")

@@ -387,16 +387,22 @@ class _Session(Generic[R]):
         self.results: list[CallResult[R]] = []
         self.unreceipted: dict[int, R | ZerowaitError] = {}
         self.inherited: dict[int, R | ZerowaitError] = {}  # undelivered over the last connection
+        self.unclaimed: set[int] = set()  # running since the last connection
         self.has_results = asyncio.Event()
         self.last_heard_at = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
     def settle(self, call_id: int, result: R | ZerowaitError) -> None:
+        if call_id in self.unclaimed:  # it would cross its caller's request for it
+            self.unclaimed.discard(call_id)
+            self.inherited[call_id] = result
+            return
         self.results.append((call_id, result))
         self.has_results.set()
 
     def reconnect(self) -> None:
-        """Keep what was not delivered until the worker asks for it again."""
+        """Keep what is running and what was not delivered until the worker asks for it again."""
+        self.unclaimed = set(self.running)
         self.inherited |= self.unreceipted | dict(self.results)
         self.unreceipted, self.results = {}, []
         self.has_results.set()  # whoever waits for the last connection waits no longer
@@ -407,10 +413,11 @@ class _Session(Generic[R]):
             self.timer.cancel()
         self.timer = timer
 
-    def cancel_calls(self) -> None:
-        for call in self.running.values():
-            call.cancel()
-        self.running.clear()
+    def cancel(self, call_ids: Iterable[int]) -> None:
+        for call_id in list(call_ids):
+            call = self.running.pop(call_id, None)
+            if call is not None:
+                call.cancel()
 
 
 class Sessions(Generic[T, R]):
@@ -456,6 +463,8 @@ class Sessions(Generic[T, R]):
         if session is None:
             session = _Session()
         session.reconnect()
+        if session.unclaimed:  # those that no caller waits for any more
+            loop.call_later(_RECONNECT_S, session.cancel, session.unclaimed)
         session.last_heard_at = loop.time()
         self._sessions[name] = session
         session.set_timer(loop.call_later(self._session_timeout_s, self._check_silence, name))
@@ -475,6 +484,7 @@ class Sessions(Generic[T, R]):
             return False
         session.last_heard_at = asyncio.get_running_loop().time()
         for call_id, payload in calls:
+            session.unclaimed.discard(call_id)
             if call_id in session.inherited:
                 session.settle(call_id, session.inherited.pop(call_id))
             elif call_id not in session.running:
@@ -483,9 +493,7 @@ class Sessions(Generic[T, R]):
         for call_id in cancelled:
             session.unreceipted.pop(call_id, None)
             session.inherited.pop(call_id, None)
-            call = session.running.pop(call_id, None)
-            if call is not None:
-                call.cancel()
+            session.cancel([call_id])
         return True
 
     async def collect(self, name: str, *, from_worker: bool = True) -> list[CallResult[R]] | None:
@@ -519,7 +527,7 @@ class Sessions(Generic[T, R]):
         session = self._sessions.pop(name, None) or self._disconnected.pop(name, None)
         if session is not None:
             session.set_timer(None)
-            session.cancel_calls()
+            session.cancel(session.running)
 
     def disconnect(self, name: str) -> None:
         """The session's connection has ended: its calls go on for a while, for the next one."""
@@ -532,7 +540,7 @@ class Sessions(Generic[T, R]):
     def _give_up(self, name: str) -> None:
         """Cancel the calls of a disconnected session, and keep its results for a while."""
         session = self._disconnected[name]
-        session.cancel_calls()
+        session.cancel(session.running)
         session.reconnect()
         if not session.inherited:
             del self._disconnected[name]
