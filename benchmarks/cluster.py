@@ -53,7 +53,8 @@ AWAY_S: Final = 15.0
 """How long the head is away, until it is started again."""
 SHUT_S: Final = 60.0
 """How long the hub's port is shut."""
-LONGEST_S: Final = 400.0
+LONGEST_S: Final = 250.0
+START_S: Final = 180.0
 TRIES: Final = 3
 GCS_PORT: Final = 26379
 REDIS_PORT: Final = 26380
@@ -608,6 +609,20 @@ def happened(event: str, rows: int, network: Network) -> Counts:
     return tried(event, rows, network)
 
 
+def ended(driver: subprocess.Popen[bytes], folder: Path) -> int:
+    """The exit code of the driver, which is killed where Ray or the rows hang."""
+    started = (folder / "event-at").exists
+    with suppress(subprocess.TimeoutExpired):
+        give_up = time.monotonic() + START_S
+        while time.monotonic() < give_up and not started():
+            with suppress(subprocess.TimeoutExpired):
+                return driver.wait(timeout=0.5)
+        if started():
+            return driver.wait(timeout=LONGEST_S)
+    driver.kill()
+    return driver.wait()
+
+
 def tried(event: str, rows: int, network: Network) -> Counts:
     """What came of an event in a process of its own."""
     setting = EVENTS[event][1]
@@ -629,7 +644,7 @@ def tried(event: str, rows: int, network: Network) -> Counts:
                 env=os.environ | settings_of_ray(setting, network, folder),
             )
         stack.callback(_end, driver)
-        failed = driver.wait()
+        failed = ended(driver, folder)
         counts = counted(event, rows, folder)
         if failed and not setting.ends:
             print((folder / "driver").read_text(), file=sys.stderr)
