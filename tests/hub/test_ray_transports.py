@@ -66,6 +66,21 @@ async def hanging_up(connections, says=b""):
         yield RpcAddress(HERE, server.sockets[0].getsockname()[1], "h" * 32)
 
 
+@asynccontextmanager
+async def falling_silent():
+    """The address of a server that proves who it is and says nothing more."""
+    over = asyncio.Event()
+
+    async def prove(_, writer):
+        writer.write(b"h" * 32)
+        await over.wait()
+        writer.close()
+
+    async with await asyncio.start_server(prove, HERE, 0) as server:
+        yield RpcAddress(HERE, server.sockets[0].getsockname()[1], "h" * 32)
+        over.set()
+
+
 async def answer(call, *, more_s=0.0):
     async with asyncio.timeout(30 + more_s):
         return await call
@@ -122,6 +137,38 @@ def test_no_warning_where_the_death_of_a_hub_cut_the_connection(caplog):
 
     assert asyncio.run(scenario()) == (None, CONNECTED)
     assert warnings_of(caplog) == []
+
+
+def test_a_connection_is_tried_again_when_a_firewall_may_have_been_opened(leaping, caplog):
+    async def scenario(leap):
+        transports, actor = TransportSelection(silence_timeout_s=60.0), Actor()
+        async with hanging_up([]) as shut:
+            actor.address = shut
+            results = [await asked(transports, actor) for _ in range(2)]
+        async with await asyncio.start_server(actor._server._serve, HERE, shut.port) as opened:
+            actor.address = RpcAddress(HERE, shut.port, actor._server._secret)
+            transports._avoided = actor.address
+            results.append(await asked(transports, actor))
+            leap(300)
+            results.append(await asked(transports, actor))
+            opened.close()
+        await actor.left()
+        return results
+
+    assert leaping(scenario) == [BY_CALLS, BY_CALLS, BY_CALLS, CONNECTED]
+    assert len(warnings_of(caplog)) == 1
+
+
+def test_rows_go_by_calls_where_connections_fall_silent_twice(caplog):
+    async def scenario():
+        transports, actor = TransportSelection(silence_timeout_s=0.04), Actor()
+        async with falling_silent() as address:
+            actor.address = address
+            return [await asked(transports, actor) for _ in range(3)]
+
+    silent = (RpcConnection, None)
+    assert asyncio.run(scenario()) == [silent, silent, BY_CALLS]
+    assert len(warnings_of(caplog)) == 1
 
 
 def test_a_session_whose_connection_was_cut_is_inherited_and_others_are_closed_at_once():

@@ -10,7 +10,7 @@ from zerowait.hub import Streamed
 from zerowait.hub.rpc import PendingCalls, Sessions
 from zerowait.testing import virtually
 
-HEARTBEAT_S, SESSION_TIMEOUT_S = 10, 300
+HEARTBEAT_S, SESSION_TIMEOUT_S, RECONNECT_S = 10, 300, 5
 
 
 class Judge:
@@ -132,12 +132,79 @@ def test_undelivered_results_are_dropped_after_the_session_timeout(sessions):
         sessions.submit("a", [(1, row(1))], [])
         await sessions.collect("a", from_worker=False)
         sessions.disconnect("a")
-        await asyncio.sleep(SESSION_TIMEOUT_S)
+        await asyncio.sleep(RECONNECT_S + SESSION_TIMEOUT_S)
         sessions.open("b", "a")
         sessions.submit("b", [(1, row(1))], [])
         await sessions.collect("b")
 
-    assert virtually(scenario())[1] == SESSION_TIMEOUT_S + 2
+    assert virtually(scenario())[1] == RECONNECT_S + SESSION_TIMEOUT_S + 2
+
+
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "silent"])
+def test_calls_go_on_for_a_worker_that_comes_back_and_are_not_made_twice(sessions, judge, cut):
+    async def scenario():
+        sessions.open("a")
+        sessions.submit("a", [(1, row(8)), (2, row(9))], [])
+        waiting = asyncio.create_task(sessions.collect("a"))
+        await asyncio.sleep(4)
+        if cut:
+            sessions.disconnect("a")
+            await asyncio.sleep(RECONNECT_S - 1)
+        sessions.open("b", "a")
+        sessions.submit("b", [(1, row(8)), (2, row(9)), (3, row(1))], [])
+        found = []
+        while len(found) < 3:
+            found += numbers(await sessions.collect("b"))
+        return found, await waiting, len(sessions)
+
+    (found, taken, left), elapsed_s = virtually(scenario())
+    assert (sorted(found), taken, left) == ([1, 2, 3], None, 1)
+    assert elapsed_s == 9
+    assert judge.cancelled == []
+
+
+def test_a_call_that_ends_before_its_worker_asks_for_it_again_is_not_made_twice(sessions):
+    async def scenario():
+        sessions.open("a")
+        sessions.submit("a", [(1, row(2)), (2, row(9))], [])
+        await asyncio.sleep(1)
+        sessions.open("b", "a")
+        await asyncio.sleep(2)
+        sessions.submit("b", [(1, row(2)), (2, row(9))], [])
+        return numbers(await sessions.collect("b")) + numbers(await sessions.collect("b"))
+
+    assert virtually(scenario()) == ([1, 2], 9)
+
+
+def test_a_call_that_its_worker_does_not_ask_for_again_is_cancelled(sessions, judge):
+    async def scenario():
+        sessions.open("a")
+        sessions.submit("a", [(1, row(100)), (2, row(50))], [])
+        await asyncio.sleep(1)
+        sessions.disconnect("a")
+        sessions.open("b", "a")
+        sessions.submit("b", [(2, row(50))], [])
+        await asyncio.sleep(RECONNECT_S + 1)
+        return list(judge.cancelled)
+
+    assert virtually(scenario())[0] == ["100"]
+
+
+def test_calls_of_a_worker_that_does_not_come_back_are_cancelled(sessions, judge):
+    async def scenario():
+        sessions.open("a")
+        sessions.submit("a", [(1, row(100)), (2, row(2))], [])
+        await asyncio.sleep(1)
+        sessions.disconnect("a")
+        await asyncio.sleep(RECONNECT_S - 1)
+        going_on = list(judge.cancelled)
+        await asyncio.sleep(2)
+        cancelled = list(judge.cancelled)
+        sessions.open("b", "a")  # much later; what was done meanwhile is there
+        sessions.submit("b", [(2, row(2))], [])
+        return going_on, cancelled, numbers(await sessions.collect("b"))
+
+    assert virtually(scenario()) == (([], ["100"], [2]), RECONNECT_S + 2)
 
 
 def test_results_for_a_suspended_worker_are_kept_for_its_next_session(sessions):

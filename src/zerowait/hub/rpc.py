@@ -44,6 +44,8 @@ _SERVER_SECRET_TIMEOUT_S: Final = 30.0
 _SESSION_NAME_TIMEOUT_S: Final = 10.0
 _SILENCE_CHECKS: Final = 4
 """Timer ticks in a connection's silence timeout: a process that was suspended counts only one."""
+_RECONNECT_S: Final = 5.0
+"""How long the calls of a worker go on whose connection has ended: it may only have been cut."""
 
 _log = logging.getLogger(__name__)
 
@@ -288,15 +290,13 @@ class RpcConnection(Generic[T, R]):
         self._received_ids: list[int] = []
         self.received_any = False
         """Whether any message came from the hub."""
+        self.silent = False
+        """Whether it was ended because the hub was silent for too long."""
         self.over = False
         """Whether the connection ended otherwise than by `close`."""
 
     async def submit(self, calls: list[tuple[int, T]], cancelled: list[int]) -> bool:
-        """Send calls and cancelled ids, with receipts for received results; False: it has ended.
-
-        Raises:
-            TimeoutError: the hub was silent for longer than `silence_timeout_s`.
-        """
+        """Send calls and cancelled ids, with receipts for received results; False: it has ended."""
         self._last_sent_at = self._loop.time()
         receipts, self._received_ids = self._received_ids, []
         message = encode_message(calls, cancelled + receipts, dumps=self._dumps)
@@ -304,20 +304,16 @@ class RpcConnection(Generic[T, R]):
             self._writer.write(frame(message))
             await self._writer.drain()
         except OSError:
-            self._ended()
+            self.over = True
             return False
         await asyncio.sleep(_BATCHING_S)
         return True
 
     async def collect(self) -> list[CallResult[R]] | None:
-        """The next results, empty for a heartbeat; None: the connection has ended.
-
-        Raises:
-            TimeoutError: the hub was silent for longer than `silence_timeout_s`.
-        """
+        """The next results, empty for a heartbeat; None: the connection has ended."""
         body = await read_frame(self._reader)
         if body is None:
-            self._ended()
+            self.over = True
             return None
         self.received_any, self._silent_ticks = True, 0
         results: list[CallResult[R]] = decode_message(body)[0]
@@ -333,15 +329,11 @@ class RpcConnection(Generic[T, R]):
             # abort, because a hub that no longer reads would keep `close` waiting for its buffer
             self._writer.transport.abort()
 
-    def _ended(self) -> None:
-        if self._silent_ticks > _SILENCE_CHECKS:
-            raise TimeoutError
-        self.over = True
-
     def _check_silence(self) -> None:
         """Count ticks, not seconds: a process that was suspended has messages still to read."""
         self._silent_ticks += 1
-        if self._silent_ticks > _SILENCE_CHECKS:
+        self.silent = self._silent_ticks > _SILENCE_CHECKS
+        if self.silent:
             self.close()
         else:
             self._timer = self._loop.call_later(self._tick_s, self._check_silence)
@@ -390,32 +382,51 @@ async def open_connection(
 class _Session(Generic[R]):
     """The calls of one worker: running, finished, and sent without a receipt."""
 
-    def __init__(self, now: float) -> None:
+    def __init__(self) -> None:
         self.running: dict[int, asyncio.Task[None]] = {}
         self.results: list[CallResult[R]] = []
         self.unreceipted: dict[int, R | ZerowaitError] = {}
-        self.inherited: dict[int, R | ZerowaitError] = {}  # undelivered by the session before
+        self.inherited: dict[int, R | ZerowaitError] = {}  # undelivered over the last connection
+        self.unclaimed: set[int] = set()  # running since the last connection
         self.has_results = asyncio.Event()
-        self.last_heard_at = now
+        self.last_heard_at = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
     def settle(self, call_id: int, result: R | ZerowaitError) -> None:
+        if call_id in self.unclaimed:  # it would cross its caller's request for it
+            self.unclaimed.discard(call_id)
+            self.inherited[call_id] = result
+            return
         self.results.append((call_id, result))
         self.has_results.set()
 
-    def end(self) -> None:
+    def reconnect(self) -> None:
+        """Keep what is running and what was not delivered until the worker asks for it again."""
+        self.unclaimed = set(self.running)
+        self.inherited |= self.unreceipted | dict(self.results)
+        self.unreceipted, self.results = {}, []
+        self.has_results.set()  # whoever waits for the last connection waits no longer
+        self.has_results = asyncio.Event()
+
+    def set_timer(self, timer: asyncio.TimerHandle | None) -> None:
         if self.timer is not None:
             self.timer.cancel()
-        for call in self.running.values():
-            call.cancel()
+        self.timer = timer
+
+    def cancel(self, call_ids: Iterable[int]) -> None:
+        for call_id in list(call_ids):
+            call = self.running.pop(call_id, None)
+            if call is not None:
+                call.cancel()
 
 
 class Sessions(Generic[T, R]):
     """The hub's side of RPC: runs the calls of several workers, each in a session of its own.
 
     A killed worker cannot cancel its calls, which would be paid for and would hold slots that
-    others need. So a session that was silent for `session_timeout_s` is disconnected. Belongs to
-    one event loop.
+    others need. So they are cancelled some seconds after its connection has ended, unless it comes
+    back and takes them over, and when it was silent for `session_timeout_s`. Belongs to one event
+    loop.
 
     Args:
         handle: gives a call's result.
@@ -435,7 +446,7 @@ class Sessions(Generic[T, R]):
         self._heartbeat_s = heartbeat_s
         self._session_timeout_s = session_timeout_s
         self._sessions: dict[str, _Session[R]] = {}
-        self._undelivered: dict[str, dict[int, R | ZerowaitError]] = {}
+        self._disconnected: dict[str, _Session[R]] = {}
 
     def __len__(self) -> int:
         """The number of open sessions."""
@@ -446,13 +457,17 @@ class Sessions(Generic[T, R]):
         return name in self._sessions
 
     def open(self, name: str, previous: str = "") -> None:
-        """Open a session, which inherits the undelivered results of the worker's `previous` one."""
+        """Open a session; it takes over the calls and results of the worker's `previous` one."""
         loop = asyncio.get_running_loop()
-        session: _Session[R] = _Session(loop.time())
-        self.disconnect(previous)
-        session.inherited = self._undelivered.pop(previous, {})
+        session = self._sessions.pop(previous, None) or self._disconnected.pop(previous, None)
+        if session is None:
+            session = _Session()
+        session.reconnect()
+        if session.unclaimed:  # those that no caller waits for any more
+            loop.call_later(_RECONNECT_S, session.cancel, session.unclaimed)
+        session.last_heard_at = loop.time()
         self._sessions[name] = session
-        session.timer = loop.call_later(self._session_timeout_s, self._check_silence, name)
+        session.set_timer(loop.call_later(self._session_timeout_s, self._check_silence, name))
 
     def submit(
         self, name: str, calls: Iterable[tuple[int, T | ZerowaitError]], cancelled: Iterable[int]
@@ -469,6 +484,7 @@ class Sessions(Generic[T, R]):
             return False
         session.last_heard_at = asyncio.get_running_loop().time()
         for call_id, payload in calls:
+            session.unclaimed.discard(call_id)
             if call_id in session.inherited:
                 session.settle(call_id, session.inherited.pop(call_id))
             elif call_id not in session.running:
@@ -477,9 +493,7 @@ class Sessions(Generic[T, R]):
         for call_id in cancelled:
             session.unreceipted.pop(call_id, None)
             session.inherited.pop(call_id, None)
-            call = session.running.pop(call_id, None)
-            if call is not None:
-                call.cancel()
+            session.cancel([call_id])
         return True
 
     async def collect(self, name: str, *, from_worker: bool = True) -> list[CallResult[R]] | None:
@@ -500,6 +514,8 @@ class Sessions(Generic[T, R]):
                 await session.has_results.wait()
         except TimeoutError:
             pass
+        if self._sessions.get(name) is not session:
+            return None  # disconnected meanwhile, or taken over by the worker's next one
         session.has_results.clear()
         results, session.results = session.results, []
         if not from_worker:
@@ -508,22 +524,29 @@ class Sessions(Generic[T, R]):
 
     def close(self, name: str) -> None:
         """End a session for good: cancel its calls and drop its results."""
-        session = self._sessions.pop(name, None)
+        session = self._sessions.pop(name, None) or self._disconnected.pop(name, None)
         if session is not None:
-            session.end()
-        self._undelivered.pop(name, None)
+            session.set_timer(None)
+            session.cancel(session.running)
 
     def disconnect(self, name: str) -> None:
-        """End a session, but keep undelivered results for the worker's next one for a while."""
+        """The session's connection has ended: its calls go on for a while, for the next one."""
         session = self._sessions.pop(name, None)
-        if session is None:
-            return
-        session.end()
-        undelivered = session.unreceipted | session.inherited | dict(session.results)
-        if undelivered:
-            self._undelivered[name] = undelivered
+        if session is not None:
+            self._disconnected[name] = session
             loop = asyncio.get_running_loop()
-            loop.call_later(self._session_timeout_s, self._undelivered.pop, name, None)
+            session.set_timer(loop.call_later(_RECONNECT_S, self._give_up, name))
+
+    def _give_up(self, name: str) -> None:
+        """Cancel the calls of a disconnected session, and keep its results for a while."""
+        session = self._disconnected[name]
+        session.cancel(session.running)
+        session.reconnect()
+        if not session.inherited:
+            del self._disconnected[name]
+            return
+        loop = asyncio.get_running_loop()
+        session.set_timer(loop.call_later(self._session_timeout_s, self._disconnected.pop, name))
 
     async def _run(self, session: _Session[R], call_id: int, payload: T | ZerowaitError) -> None:
         result: R | ZerowaitError
@@ -541,9 +564,11 @@ class Sessions(Generic[T, R]):
         loop, session = asyncio.get_running_loop(), self._sessions[name]
         expires_at = session.last_heard_at + self._session_timeout_s
         if loop.time() < expires_at:
-            session.timer = loop.call_at(expires_at, self._check_silence, name)
+            session.set_timer(loop.call_at(expires_at, self._check_silence, name))
         else:
             self.disconnect(name)
+            session.set_timer(None)
+            self._give_up(name)
 
 
 class RpcServer(Generic[T, R]):

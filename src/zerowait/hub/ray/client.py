@@ -36,8 +36,14 @@ R = TypeVar("R")
 AwaitAnswer: TypeAlias = Callable[..., Awaitable[Any]]
 """Awaits the reference that an actor's method returned; see `ActorClient._answer`."""
 
+HUB_RESOURCE: Final = "zerowait_hub"
+"""The custom resource that says on which of Ray's nodes the hub should live."""
 _MAX_CONCURRENT_CALLS: Final = 100_000
 _RECONNECT_PAUSE_S: Final = (0.1, 0.5)
+_SILENCE_S: Final = 2.4 * HEARTBEAT_S
+"""How long the hub may send nothing over a connection; the hub itself may still be there."""
+_AVOIDED_S: Final = 300.0
+"""How long rows go by calls before a connection is tried again: a firewall may have been opened."""
 
 _log = logging.getLogger(__name__)
 
@@ -87,9 +93,10 @@ class ActorAddress(msgspec.Struct, frozen=True, kw_only=True):
             namespace=self.namespace,
             get_if_exists=True,
             num_cpus=0,
+            memory=1,  # one that requires nothing is put on any node, whatever its strategy says
             max_concurrency=_MAX_CONCURRENT_CALLS,
             max_restarts=-1,
-            scheduling_strategy=_prefer_head_node(),
+            scheduling_strategy=_preferred_node(),
             **lifetime,
         ).remote(self.config, self.record, index, self.shard_client)
 
@@ -143,7 +150,9 @@ class TransportSelection:
     def __init__(self, *, silence_timeout_s: float) -> None:
         self._silence_timeout_s = silence_timeout_s
         self._suspect: RpcAddress | None = None
+        self._fell_silent: RpcAddress | None = None
         self._avoided: RpcAddress | None = None
+        self._avoided_until = 0.0
 
     @asynccontextmanager
     async def session(
@@ -151,8 +160,8 @@ class TransportSelection:
     ) -> AsyncGenerator[tuple[str, RpcConnection[Any, Any] | ActorCallTransport[Any, Any]], None]:
         """A new session: its secret name and its transport.
 
-        An address whose connection failed, or was cut before it brought a message, is not tried
-        again: an actor that was restarted has another one.
+        An address whose connection failed, was cut before it brought a message, or fell silent
+        twice, is not tried again for some minutes: an actor that was restarted has another one.
 
         Args:
             actor: of the hub.
@@ -173,7 +182,7 @@ class TransportSelection:
             if address is not None and address == self._suspect:
                 # the hub still has the same address, so its restart did not cut the connection
                 self._avoid(address)
-            if address is not None and address != self._avoided:
+            if address is not None and not self._avoids(address):
                 connection = await open_connection(
                     address,
                     name,
@@ -187,7 +196,10 @@ class TransportSelection:
             transport = connection or ActorCallTransport(actor, name, answer, dumps=dumps)
             yield name, transport
             over = transport.over
-            if connection is not None and not connection.received_any:
+            if connection is not None and connection.silent:
+                self._suspect = address if address == self._fell_silent else None
+                self._fell_silent = address
+            elif connection is not None and not connection.received_any:
                 self._suspect = address
         finally:
             if connection is not None:
@@ -195,8 +207,17 @@ class TransportSelection:
             if not over:
                 actor.close_session.remote(name)
 
+    def _avoids(self, address: RpcAddress) -> bool:
+        return address == self._avoided and (
+            asyncio.get_running_loop().time() < self._avoided_until
+        )
+
     def _avoid(self, address: RpcAddress) -> None:
+        known = address == self._avoided
         self._suspect, self._avoided = None, address
+        self._avoided_until = asyncio.get_running_loop().time() + _AVOIDED_S
+        if known:
+            return  # it was told
         _log.warning(
             "no connection to the hub at %s:%d lasts, so rows go there by calls of its actor, "
             "which costs more CPU time",
@@ -222,7 +243,9 @@ class ActorClient(Generic[T, R]):
         self._pending: dict[asyncio.AbstractEventLoop, PendingCalls[T, R]] = {}
         self._pumps: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
         self._actor: Any = None
-        self._transports = TransportSelection(silence_timeout_s=HEARTBEAT_S + address.patience_s)
+        self._transports = TransportSelection(
+            silence_timeout_s=min(_SILENCE_S, HEARTBEAT_S + address.patience_s)
+        )
         self.shards: int | None = None
 
     def connect(self) -> Any:
@@ -411,14 +434,19 @@ class _Outage:
         return now - self._since > self._patience_s
 
 
-def _prefer_head_node() -> Any:
-    """Ray's scheduling strategy that puts an actor on the head node while there is room."""
+def _preferred_node() -> Any:
+    """Ray's scheduling strategy that puts an actor on its node while that lives.
+
+    That is the node with the resource `HUB_RESOURCE`, else the head node.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for node in ray.nodes():
-        if "node:__internal_head__" in node["Resources"]:
-            return NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+    for resource in (HUB_RESOURCE, "node:__internal_head__"):
+        for node in nodes:
+            if resource in node["Resources"]:
+                return NodeAffinitySchedulingStrategy(node["NodeID"], soft=True)
     return "DEFAULT"
 
 
