@@ -4,7 +4,9 @@
     python recipes/quickstart/curves.py RUN... --out docs/assets/quickstart.svg
 
 ``NAME-light.svg`` and ``NAME-dark.svg`` are written. On the left is the rule's mean score on
-held-out prompts, at each validation; on the right the mean reward of each training step.
+held-out prompts, at each validation; on the right the reward in training, as a mean of 4 steps:
+each step asks other questions, some of which are harder, and so the means of steps, which are drawn
+pale, go up and down.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import argparse
 import html
 import itertools
 import math
+import statistics
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +30,7 @@ COLOURS = ("#3b82f6", "#f59e0b", "#10b981", "#8b5cf6", "#ec4899", "#64748b")
 TOP, HEIGHT, LEFT, BETWEEN, RIGHT = 64.0, 190.0, 46.0, 56.0, 16.0
 PANEL = (WIDTH - LEFT - BETWEEN - RIGHT) / 2
 MOST_STEPS = 8  # written under a panel
+SMOOTHED = 4  # steps; in so many nearly every training question is asked
 
 Point = tuple[int, float]
 
@@ -45,6 +49,8 @@ class Line(NamedTuple):
     name: str
     colour: str
     points: list[Point]
+    pale: bool = False
+    dots: bool = False
 
 
 def main() -> int:
@@ -98,15 +104,28 @@ def table(runs: Sequence[Run]) -> list[str]:
 def draw(runs: Sequence[Run], theme: Theme) -> str:
     """Both panels as SVG, with a line in each for each run."""
     coloured = list(zip(runs, itertools.cycle(COLOURS), strict=False))
-    held_out = [Line(run.name, colour, run.held_out) for run, colour in coloured]
-    rewards = [Line(run.name, colour, run.rewards) for run, colour in coloured]
+    held_out = [Line(run.name, colour, run.held_out, dots=True) for run, colour in coloured]
+    each = [Line(run.name, colour, run.rewards, pale=True) for run, colour in coloured]
+    means = [Line(run.name, colour, smoothed(run.rewards)) for run, colour in coloured]
+    right = LEFT + PANEL + BETWEEN
     parts = [
-        *_panel(LEFT, "rule on held-out prompts", held_out, theme, dots=True),
-        *_panel(LEFT + PANEL + BETWEEN, "reward in training", rewards, theme, dots=False),
+        *_panel(LEFT, "rule on held-out prompts", held_out, theme),
+        *_panel(right, f"reward in training, mean of {SMOOTHED} steps", [*each, *means], theme),
         *legend([(run.name, colour) for run, colour in coloured], TOP + HEIGHT + 58, theme),
     ]
     heading = "SmolLM2-135M-Instruct learns to answer with the capital, and nothing after it"
     return picture(heading, parts, theme, height=TOP + HEIGHT + 72)
+
+
+def smoothed(points: Sequence[Point]) -> list[Point]:
+    """Each point's mean with those before it, `SMOOTHED` of them at the most.
+
+    >>> smoothed([(1, 0.0), (2, 1.0), (3, 1.0), (4, 0.0), (5, 1.0)])[-2:]
+    [(4, 0.5), (5, 0.75)]
+    """
+    values = [value for _, value in points]
+    windows = [values[max(0, end - SMOOTHED) : end] for end in range(1, len(values) + 1)]
+    return [(step, statistics.fmean(w)) for (step, _), w in zip(points, windows, strict=True)]
 
 
 class _AsWritten(argparse.RawDescriptionHelpFormatter):
@@ -121,10 +140,8 @@ def _points(
     return [(step, y) for step, y in found if step is not None and y is not None]
 
 
-def _panel(
-    left: float, title: str, lines: Sequence[Line], theme: Theme, *, dots: bool
-) -> Iterator[str]:
-    """Axes with the lines in them; with `dots`, each point says its value when pointed at."""
+def _panel(left: float, title: str, lines: Sequence[Line], theme: Theme) -> Iterator[str]:
+    """Axes with the lines in them; the dots of a line say their values when pointed at."""
     points = [point for line in lines for point in line.points]
     last = max((step for step, _ in points), default=1)
     low = min(0.0, *(math.floor(y * 4) / 4 for _, y in points), 0.0)
@@ -147,8 +164,9 @@ def _panel(
     yield text(left + PANEL / 2, TOP + HEIGHT + 34, "step", theme.lesser, size=11, anchor="middle")
     for line in lines:
         places = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in line.points)
-        yield f'<polyline points="{places}" fill="none" stroke="{line.colour}" stroke-width="2"/>'
-        for step, value in line.points if dots else ():
+        weight = 'stroke-width="1" stroke-opacity="0.4"' if line.pale else 'stroke-width="2"'
+        yield f'<polyline points="{places}" fill="none" stroke="{line.colour}" {weight}/>'
+        for step, value in line.points if line.dots else ():
             said = html.escape(f"{line.name}, step {step}: {value:.3f}")
             yield (
                 f'<circle cx="{x(step):.1f}" cy="{y(value):.1f}" r="3.5" fill="{line.colour}">'

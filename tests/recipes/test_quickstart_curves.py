@@ -59,6 +59,12 @@ def test_a_run_is_read_as_means_by_step_and_an_abstention_is_no_zero(runs):
     assert run.rewards == [(1, 0.0), (2, 1.0)]
 
 
+def test_a_smoothed_point_is_the_mean_of_as_many_steps_as_there_are_up_to_four():
+    points = [(step, float(step)) for step in range(1, 7)]
+    assert curves.smoothed(points) == [(1, 1), (2, 1.5), (3, 2), (4, 2.5), (5, 3.5), (6, 4.5)]
+    assert curves.smoothed([]) == []
+
+
 def test_the_command_draws_both_themes_and_prints_the_table(runs, tmp_path, monkeypatch, capsys):
     out = tmp_path / "new" / "curve.svg"
     monkeypatch.setattr(sys, "argv", ["curves.py", *map(str, runs), "--out", str(out)])
