@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from zerowait.errors import ZerowaitError
+from zerowait.errors import DataError, ZerowaitError
 from zerowait.observe import StepSummary, read_report
 from zerowait.observe.svg import THEMES, WIDTH, Theme, legend, picture, text
 
@@ -63,15 +63,15 @@ def main() -> int:
     given = options.parse_args()
     try:
         runs = [read_run(folder) for folder in given.runs]
-    except ZerowaitError as error:
+        print(*table(runs), sep="\n")
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        for name, theme in THEMES.items():
+            file = given.out.with_name(f"{given.out.stem}-{name}.svg")
+            file.write_text(draw(runs, theme), encoding="utf-8")
+            print(f"picture: {file}")
+    except (ZerowaitError, OSError) as error:
         print(f"curves: {error}", file=sys.stderr)
         return 2
-    print(*table(runs), sep="\n")
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    for name, theme in THEMES.items():
-        file = given.out.with_name(f"{given.out.stem}-{name}.svg")
-        file.write_text(draw(runs, theme), encoding="utf-8")
-        print(f"picture: {file}")
     return 0
 
 
@@ -79,14 +79,17 @@ def read_run(folder: Path) -> Run:
     """The curves of the run in `folder`.
 
     Raises:
-        ZerowaitError: nothing was recorded there.
+        DataError: nothing was recorded there, or no score of the rule on held-out prompts.
     """
     report = read_report(folder)
-    return Run(
-        folder.resolve().name.replace("-", " "),
-        _points(report.validation, lambda step: step.components.get(RULE)),
-        _points(report.training, lambda step: step.reward),
-    )
+    held_out = _points(report.validation, lambda step: step.components.get(RULE))
+    if not held_out:
+        raise DataError(
+            f"{folder} has no score of the component {RULE!r} on held-out prompts: "
+            "draw runs of the quickstart, from their first validation on"
+        )
+    rewards = _points(report.training, lambda step: step.reward)
+    return Run(folder.resolve().name.replace("-", " "), held_out, rewards)
 
 
 def table(runs: Sequence[Run]) -> list[str]:

@@ -92,10 +92,15 @@ def test_the_command_draws_both_themes_and_prints_the_table(runs, tmp_path, monk
                 assert 0 <= float(y) <= height
 
 
-def test_a_folder_without_a_record_is_named(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["curves.py", str(tmp_path / "none")])
+@pytest.mark.parametrize("rows", [None, [("train", 1, RIGHT)], [("validation", 0, OUTAGE)]])
+def test_a_folder_without_held_out_scores_is_named(tmp_path, monkeypatch, capsys, rows):
+    folder = tmp_path / "run"
+    if rows is not None:
+        record(folder, rows)
+    monkeypatch.setattr(sys, "argv", ["curves.py", str(folder), f"--out={tmp_path}/a.svg"])
     assert curves.main() == 2
-    assert str(tmp_path / "none") in capsys.readouterr().err
+    assert str(folder) in capsys.readouterr().err
+    assert not list(tmp_path.glob("*.svg"))
 
 
 def _published_table():
