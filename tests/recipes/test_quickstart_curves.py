@@ -105,9 +105,9 @@ def test_a_folder_without_held_out_scores_is_named(tmp_path, monkeypatch, capsys
 
 def _published_table():
     text = (ROOT / "docs" / "measurements.md").read_text()
-    section = text.partition("\n## The quickstart in three seeds\n")[2].partition("\n## ")[0]
-    table = [line for line in section.splitlines() if line.startswith("|")]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+    section = text.partition("\n## The quickstart in three seeds\n")[2]
+    table = section[section.index("\n|") + 1 :].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
     steps = [int(cell.removeprefix("step ")) for cell in rows[0][1:]]
     return {row[0]: list(zip(steps, map(float, row[1:]), strict=True)) for row in rows[2:]}
 
@@ -125,4 +125,4 @@ def test_every_published_seed_rises_and_stays_risen():
     assert sorted(table) == ["seed 1", "seed 2", "seed 3"]
     for scores in table.values():
         (_, first), *later = scores
-        assert all(score >= 2 * first for _, score in later[len(later) // 2 :])
+        assert all(score >= first + 0.15 for step, score in later if step >= 4)
