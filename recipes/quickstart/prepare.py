@@ -28,7 +28,13 @@ from zerowait.errors import DataError
 
 GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
 END, PAD = "<|im_end|>", "<|endoftext|>"
-FORM = 1  # of the model folder; a new number converts again
+FORM = 2  # of the model folder; a new number converts again
+# ChatML without the default system message of the model's own template: that has 21 tokens, all the
+# rest of a prompt 16, and answers without it are as good.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 HELD_OUT = 40
 FEWEST_PEOPLE = 3_000_000  # a model of this size has hardly read about smaller countries
 QUESTION = "What is the capital of {country}?"
@@ -257,6 +263,7 @@ def _convert(weights: Path, folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, gguf_file=weights.name)
     # The file names <|im_start|> as the end of a text; a chat turn of this model ends with END.
     tokenizer.eos_token, tokenizer.pad_token = END, PAD
+    tokenizer.chat_template = CHAT_TEMPLATE
     tokenizer.clean_up_tokenization_spaces = False
     tokenizer.save_pretrained(folder)
     end, pad = tokenizer.convert_tokens_to_ids([END, PAD])

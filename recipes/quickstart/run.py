@@ -26,13 +26,16 @@ def main() -> int:
     given = options.parse_args()
     output = RUNS / f"seed-{given.seed}"
     started = time.monotonic()
+    os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of the model's conversion
     run([sys.executable, str(HERE / "prepare.py"), "--output", str(RUNS)])
     with contextlib.nullcontext() if given.own_judge else judge(RUNS / "judge.log"):
         zerowait("train", str(HERE / "recipe.yaml"), f"--output={output}", f"--seed={given.seed}")
     zerowait("report", str(output))
+    run([sys.executable, str(HERE / "curves.py"), str(output), f"--out={output}/curves.svg"])
     print(f"{(time.monotonic() - started) / 60:.1f} minutes")
     print(f"To use your own API: put it into {os.path.relpath(HERE)}/reward.yaml, then")
     print("    make quickstart ARGS=--own-judge")
+    print(f"Open {output}/report.html in a browser: every prompt, answer, verdict and reward")
     return 0
 
 

@@ -8,11 +8,11 @@ from itertools import pairwise
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from zerowait.observe.svg import THEMES
 from zerowait.observe.timeline import (
     GRADIENTS,
     LOG_PROBS,
     ROLLOUT,
-    THEMES,
     WEIGHTS,
     draw_step,
     read_step,

@@ -9,11 +9,11 @@ from verl.utils.debug import marked_timer
 
 from zerowait.errors import DataError
 from zerowait.hub import Phase, RewardRecord, WaitRecord, append_wait, read_phases, read_waits
+from zerowait.observe.svg import THEMES
 from zerowait.observe.timeline import (
     GRADIENTS,
     LOG_PROBS,
     ROLLOUT,
-    THEMES,
     WAIT,
     draw_step,
     read_step,

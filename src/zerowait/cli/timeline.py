@@ -9,7 +9,8 @@ import typer
 
 from zerowait.cli.app import app
 from zerowait.cli.json_output import JsonOption, print_json
-from zerowait.observe.timeline import THEMES, draw_step, read_step
+from zerowait.observe.svg import THEMES
+from zerowait.observe.timeline import draw_step, read_step
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 
 from zerowait.errors import DataError
 from zerowait.hub import Phase, RewardRecord, read_phases, read_rewards
+from zerowait.observe.svg import LETTER_PX, Theme, legend, picture, text
 
 ROLLOUT, LOG_PROBS, GRADIENTS, WEIGHTS, WAIT, OTHER = (
     "rollout",
@@ -38,19 +38,6 @@ _NOT_DRAWN: Final = frozenset({"step", "testing"})
 _TRAINING: Final = "train"
 
 
-class Theme(msgspec.Struct, frozen=True):
-    """Colours of background, text, lesser text and lines."""
-
-    background: str
-    text: str
-    lesser: str
-    line: str
-
-
-THEMES: Final = {
-    "light": Theme("#ffffff", "#1f2328", "#59636e", "#d1d9e0"),
-    "dark": Theme("#0d1117", "#e6edf3", "#9198a1", "#3d444d"),
-}
 _COLOURS: Final = {
     ROLLOUT: "#3b82f6",
     LOG_PROBS: "#10b981",
@@ -60,9 +47,8 @@ _COLOURS: Final = {
 }
 _REWARDS: Final = "the rewards of a prompt"
 _REWARD_COLOUR: Final = "#f59e0b"
-_FONT: Final = 'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"'
 _LEFT, _RIGHT, _TOP = 92.0, 744.0, 48.0
-_WIDTH, _BAR, _LABEL_PX = 760, 26.0, 6.6
+_BAR = 26.0
 _REWARDS_TOP: Final = _TOP + _BAR + 18
 _REWARDS_HEIGHT, _LINE_MOST = 176.0, 8.0
 
@@ -182,15 +168,9 @@ def draw_step(step: StepTimes, theme: Theme, *, title: str) -> str:
         f"{title}: step {step.number}, {lasted_s:.1f} s, of which {step.waited_s:.1f} s waited for "
         "rewards"
     )
-    size = f'width="{_WIDTH}" height="{bottom + 56:.0f}"'
-    box = f'viewBox="0 0 {_WIDTH} {bottom + 56:.0f}" {size}'
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" {box} {_FONT} role="img" aria-labelledby="t">',
-        f'<title id="t">{html.escape(heading)}</title>',
-        f'<rect {size} fill="{theme.background}"/>',
-        _text(16, 28, heading, theme.text, size=14, weight=600),
-        _text(16, _TOP + 17, "GPU", theme.lesser),
-        _text(16, _REWARDS_TOP + 10, "rewards", theme.lesser),
+        text(16, _TOP + 17, "GPU", theme.lesser),
+        text(16, _REWARDS_TOP + 10, "rewards", theme.lesser),
     ]
     parts += [_bar(p, x(p.began_at), x(p.ended_at), theme) for p in step.phases]
     for place, (asked, known) in enumerate(step.groups):
@@ -200,8 +180,10 @@ def draw_step(step: StepTimes, theme: Theme, *, title: str) -> str:
             f'height="{lines * 0.75:.2f}" fill="{_REWARD_COLOUR}"/>'
         )
     parts += _axis(lasted_s, scale, bottom, theme)
-    parts += _legend({p.name for p in step.phases}, bottom + 44, theme)
-    return "\n".join([*(part for part in parts if part), "</svg>\n"])
+    kinds = {p.name for p in step.phases}
+    shown = [(kind, colour) for kind, colour in _COLOURS.items() if kind in kinds]
+    parts += legend([*shown, (_REWARDS, _REWARD_COLOUR)], bottom + 44, theme)
+    return picture(heading, parts, theme, height=bottom + 56)
 
 
 def _bar(phase: Phase, left: float, right: float, theme: Theme) -> str:
@@ -212,9 +194,9 @@ def _bar(phase: Phase, left: float, right: float, theme: Theme) -> str:
         return f'{box}fill="none" stroke="{theme.lesser}" stroke-dasharray="4 3"/>'
     drawn = f'{box}fill="{_COLOURS[phase.name]}"/>'
     label = phase.name.split(",", maxsplit=1)[0]
-    if right - left < _LABEL_PX * len(label):
+    if right - left < LETTER_PX * len(label):
         return drawn
-    return drawn + _text((left + right) / 2, _TOP + 17, label, "#ffffff", anchor="middle")
+    return drawn + text((left + right) / 2, _TOP + 17, label, "#ffffff", anchor="middle")
 
 
 def _axis(lasted_s: float, scale: float, y: float, theme: Theme) -> list[str]:
@@ -224,34 +206,5 @@ def _axis(lasted_s: float, scale: float, y: float, theme: Theme) -> list[str]:
     for second in range(0, int(lasted_s) + 1, every):
         at = _LEFT + second * scale
         parts.append(f'<path d="M{at:.1f} {y}v4" stroke="{theme.line}"/>')
-        parts.append(_text(at, y + 17, f"{second} s", theme.lesser, size=11, anchor="middle"))
+        parts.append(text(at, y + 17, f"{second} s", theme.lesser, size=11, anchor="middle"))
     return parts
-
-
-def _legend(kinds: set[str], y: float, theme: Theme) -> list[str]:
-    shown = [(kind, colour) for kind, colour in _COLOURS.items() if kind in kinds]
-    shown.append((_REWARDS, _REWARD_COLOUR))
-    parts, left = [], 16.0
-    for kind, colour in shown:
-        parts.append(
-            f'<rect x="{left:.0f}" y="{y - 9}" width="10" height="10" rx="2" fill="{colour}"/>'
-        )
-        parts.append(_text(left + 15, y, kind, theme.lesser, size=11))
-        left += 34 + len(kind) * _LABEL_PX * 0.95
-    return parts
-
-
-def _text(  # noqa: PLR0913 - what an SVG text has
-    x: float,
-    y: float,
-    words: str,
-    colour: str,
-    *,
-    size: int = 12,
-    weight: int = 400,
-    anchor: str = "start",
-) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" font-weight="{weight}" '
-        f'fill="{colour}" text-anchor="{anchor}">{html.escape(words)}</text>'
-    )
