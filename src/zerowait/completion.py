@@ -20,7 +20,6 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
         text: the visible answer; its parts joined where the server sends a list of them.
         reasoning: the text of the field that holds reasoning, or "".
         refusal: the text of the refusal field, or "".
-        has_tool_calls: whether the judge called tools or functions.
         ending: what `finish_reason` means.
         finish_reason: how the reply ended in the server's word, or "".
         prompt_tokens: as the reply bills them; 0 where it does not say.
@@ -36,7 +35,6 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     text: str = ""
     reasoning: str = ""
     refusal: str = ""
-    has_tool_calls: bool = False
     ending: ReplyEnding = ReplyEnding.COMPLETE
     finish_reason: str = ""
     prompt_tokens: int = 0

@@ -163,7 +163,6 @@ def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | Non
         text=text,
         reasoning=_string(message.reasoning_content) or _string(message.reasoning),
         refusal=refusal,
-        has_tool_calls=bool(message.tool_calls or message.function_call),
         ending=ending,
         finish_reason=finish if isinstance(finish, str) else "",
         prompt_tokens=_tokens(usage.get("prompt_tokens")),

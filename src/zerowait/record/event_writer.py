@@ -68,7 +68,6 @@ _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _CLOSE_S: Final = 10.0
 _MOST_KEYS: Final = 65_536
 _MOST_REPLY_BYTES: Final = 2**20
-_STEP_OF_EVENT: Final = "step"
 
 _log = logging.getLogger(__name__)
 

@@ -109,18 +109,6 @@ def in_base_unit(unit: str) -> tuple[Fraction, str] | None:
     return factor, "/".join(names)
 
 
-def without_unit(answer: str) -> str:
-    r"""`answer` without the unit at its end, where that is known and stands apart from the number.
-
-    >>> without_unit(r"5\text{ cm}"), without_unit("5 miles per hour"), without_unit("3m")
-    ('5', '5', '3m')
-    """
-    behind = _BEHIND.search(answer[-60:]) if unit_of(answer) else None
-    if behind is None or not behind.start(1) - behind.start():
-        return answer
-    return answer[: len(answer) - len(behind[0])]
-
-
 def _known(word: str) -> str | None:
     return (
         _UNITS.get(word) or _UNITS.get(word.lower()) or _UNITS.get(word.lower().removesuffix("s"))
