@@ -623,11 +623,15 @@ def ended(driver: subprocess.Popen[bytes], folder: Path) -> int:
     return driver.wait()
 
 
+def new_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder with a short name, as Ray's sockets in it need; a dying raylet may still write."""
+    return tempfile.TemporaryDirectory(prefix="zw-", dir="/tmp", ignore_cleanup_errors=True)
+
+
 def tried(event: str, rows: int, network: Network) -> Counts:
     """What came of an event in a process of its own."""
     setting = EVENTS[event][1]
-    # Ray's sockets are in it, whose names must be short
-    with tempfile.TemporaryDirectory(prefix="zw-", dir="/tmp") as name, ExitStack() as stack:
+    with new_folder() as name, ExitStack() as stack:
         folder = Path(name)
         stack.callback(network.close)
         network.open()
