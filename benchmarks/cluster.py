@@ -60,7 +60,7 @@ GCS_PORT: Final = 26379
 REDIS_PORT: Final = 26380
 HEAD: Final = (
     *("event", "rewarded", "lost", "handed on", "asked twice"),
-    *("longest wait s", "last reward after s"),
+    *("longest wait s", "over after s"),
 )
 _RULE: Final = ("ipproto", "tcp")
 _ROW: Final = re.compile(r"response (\d+)\.")
@@ -623,11 +623,15 @@ def ended(driver: subprocess.Popen[bytes], folder: Path) -> int:
     return driver.wait()
 
 
+def new_folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder with a short name, as Ray's sockets in it need; a dying raylet may still write."""
+    return tempfile.TemporaryDirectory(prefix="zw-", dir="/tmp", ignore_cleanup_errors=True)
+
+
 def tried(event: str, rows: int, network: Network) -> Counts:
     """What came of an event in a process of its own."""
     setting = EVENTS[event][1]
-    # Ray's sockets are in it, whose names must be short
-    with tempfile.TemporaryDirectory(prefix="zw-", dir="/tmp") as name, ExitStack() as stack:
+    with new_folder() as name, ExitStack() as stack:
         folder = Path(name)
         stack.callback(network.close)
         network.open()
@@ -645,13 +649,13 @@ def tried(event: str, rows: int, network: Network) -> Counts:
             )
         stack.callback(_end, driver)
         failed = ended(driver, folder)
-        counts = counted(event, rows, folder)
+        counts = counted(event, rows, folder, ended_at=time.time())
         if failed and not setting.ends:
             print((folder / "driver").read_text(), file=sys.stderr)
         return counts
 
 
-def counted(event: str, rows: int, folder: Path) -> Counts:
+def counted(event: str, rows: int, folder: Path, *, ended_at: float) -> Counts:
     """From what workers and judges wrote down."""
     moment = folder / "event-at"
     at = float(moment.read_text()) if moment.exists() else time.time()
@@ -666,6 +670,8 @@ def counted(event: str, rows: int, folder: Path) -> Counts:
     errors = Counter(each.error or "abstained" for each in found.values() if each.value is None)
     says = sorted({line for log in folder.glob("*.says") for line in log.read_text().splitlines()})
     died, handed = folder / "worker-died", folder / "handed-on"
+    ends = EVENTS[event][1].ends
+    last_words = (folder / "driver").read_text().splitlines()[-1:] if ends else []
     return Counts(
         event=event,
         rows=rows,
@@ -676,11 +682,12 @@ def counted(event: str, rows: int, folder: Path) -> Counts:
         asked_twice=sum(count > 1 for count in times.values()),
         asked_again=len(again),
         waited_s=longest_wait(rewarded, at),
-        took_s=max((each.at for each in found.values()), default=at) - at,
+        took_s=(ended_at if ends else max((each.at for each in found.values()), default=at)) - at,
         says=[f"{n} x {error}" for error, n in errors.items()]
         + says
-        + ([died.read_text()] if died.exists() else []),
-        ends=EVENTS[event][1].ends,
+        + ([died.read_text()] if died.exists() else [])
+        + last_words,
+        ends=ends,
         began=moment.exists(),
     )
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import threading
+import warnings
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -174,6 +175,9 @@ def under_ray():
                     ray.shutdown()
                     if not left:
                         raise
+                with warnings.catch_warnings():  # about its processes, which have been ended
+                    warnings.simplefilter("ignore", ResourceWarning)
+                    gc.collect()
             yield
         finally:
             ray.shutdown()

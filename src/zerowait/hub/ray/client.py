@@ -197,6 +197,7 @@ class TransportSelection:
             yield name, transport
             over = transport.over
             if connection is not None and connection.silent:
+                _log.warning("the hub sent nothing for a while: the connection is opened again")
                 self._suspect = address if address == self._fell_silent else None
                 self._fell_silent = address
             elif connection is not None and not connection.received_any:
@@ -240,6 +241,7 @@ class ActorClient(Generic[T, R]):
     def __init__(self, address: ActorAddress, index: int) -> None:
         self._address = address
         self._index = index
+        self._name = address.actor_name(index)
         self._pending: dict[asyncio.AbstractEventLoop, PendingCalls[T, R]] = {}
         self._pumps: dict[asyncio.AbstractEventLoop, asyncio.Task[None]] = {}
         self._actor: Any = None
@@ -283,13 +285,13 @@ class ActorClient(Generic[T, R]):
         """
         import ray
 
-        outage = _Outage(self._address.patience_s)
+        outage = _Outage(self._name, self._address.patience_s)
         while True:
             try:
                 actor = self._actor or await asyncio.to_thread(self.connect)
                 return await self._answer(getattr(actor, method).remote(*arguments), patience_s)
             except ray.exceptions.RayActorError as error:
-                if outage.too_long():
+                if outage.too_long(error):
                     raise self._lost(error) from error
                 await self._reconnect()
 
@@ -330,8 +332,7 @@ class ActorClient(Generic[T, R]):
             return await self._answer(getattr(actor, method).remote(*arguments))
         except ray.exceptions.ActorDiedError as error:
             self._actor = None
-            name = self._address.actor_name(self._index)
-            raise GoneError(f"the actor {name!r} is dead") from error
+            raise GoneError(f"the actor {self._name!r} is dead") from error
         except ray.exceptions.RayActorError as error:
             raise self._lost(error) from error
 
@@ -339,7 +340,7 @@ class ActorClient(Generic[T, R]):
         """Open one session after the other, through restarts, until no caller waits."""
         import ray
 
-        outage = _Outage(self._address.patience_s)
+        outage = _Outage(self._name, self._address.patience_s)
         previous = ""
         await asyncio.sleep(0)  # the caller that started this task has yet to queue its call
         while pending.waiting:
@@ -354,7 +355,7 @@ class ActorClient(Generic[T, R]):
                     outage.end()
                     await pump(pending, transport)
             except ray.exceptions.RayActorError as error:
-                if outage.too_long():
+                if outage.too_long(error):
                     pending.fail(self._lost(error))
                 await self._reconnect()
             except TimeoutError:
@@ -411,26 +412,36 @@ class ActorClient(Generic[T, R]):
 
     def _lost(self, error: BaseException | None) -> HubLostError:
         why = f": {error}" if error is not None else ""
-        name = self._address.actor_name(self._index)
         seconds = f"{self._address.patience_s:g} s"
-        return HubLostError(f"the hub {name!r} did not answer for {seconds}{why}")
+        return HubLostError(f"the hub {self._name!r} did not answer for {seconds}{why}")
 
 
 class _Outage:
-    """How long an actor has been gone."""
+    """How long an actor has been gone; logged when it begins and when it ends."""
 
-    def __init__(self, patience_s: float) -> None:
+    def __init__(self, name: str, patience_s: float) -> None:
+        self._name = name
         self._patience_s = patience_s
         self._since: float | None = None
 
     def end(self) -> None:
+        if self._since is not None:
+            gone_s = asyncio.get_running_loop().time() - self._since
+            _log.warning("the hub %r is back after %.0f s", self._name, gone_s)
         self._since = None
 
-    def too_long(self) -> bool:
+    def too_long(self, error: BaseException) -> bool:
         """Whether the outage exceeds ``patience_s``; it begins with the first call of this."""
         now = asyncio.get_running_loop().time()
         if self._since is None:
             self._since = now
+            _log.warning(
+                "the hub %r is gone, and rows wait until Ray has started it again, for %g s at "
+                "most: %s",
+                self._name,
+                self._patience_s,
+                " ".join(str(error).split()),
+            )
         return now - self._since > self._patience_s
 
 
