@@ -6,13 +6,15 @@ A policy with random weights in the shape of a 0.5 B or 1.5 B model trains with 
 model, eight responses a prompt. The judge answers at a median of 2 s, and one answer in 64 takes
 10 s; after so many steps it answers at once, so that each run is its own comparison. The first step
 of each half is left out. Every run is kept in FOLDER and not made again; the table has all that are
-there: means, with the least and the most, over the steps of each half.
+there: means, with the least and the most, over the steps of each half. The modes in which rollouts
+have a GPU of their own are run where there are two.
 
 Columns in seconds: ``step``; its parts ``gen`` (rollout), ``log-probs`` (old and reference) and
 ``update``; ``exposed``, what the trainer measured of waiting for rewards (verl's own modes measure
 none); ``at once``, the step with a judge that answers at once. ``tok/s`` are prompt and response
-tokens by step; ``busy`` is the mean of the GPU's utilisation as ``nvidia-smi`` reads it four times
-a second; ``dp`` is the mean difference between the probabilities of rollout and actor, by verl.
+tokens by step; ``busy`` is the mean of the utilisation that ``nvidia-smi`` reads four times a
+second, over all GPUs of a run; ``dp`` is the mean difference between the probabilities of rollout
+and actor, by verl.
 The exit code is 1 if a reward in the record is another one than verl trained on.
 
 ``--device cpu --shape tiny`` shows the command at work.
@@ -25,6 +27,7 @@ import asyncio
 import contextlib
 import hashlib
 import json
+import os
 import random
 import re
 import subprocess
@@ -46,19 +49,43 @@ from zerowait.testing.draws import draws
 COMMAND = [sys.executable, "-c", "from zerowait.cli import main; main()"]
 JUDGE = Latency(median_s=2.0, sigma=0.3, stall_share=1 / 64, stall_s=10.0)
 _NO_EARLY = {"early_gradients": "off"}
-RUNS: dict[str, tuple[dict[str, Any], str]] = {
-    "sync": ({"mode": "sync"}, "on"),
-    "sync, hedging off": ({"mode": "sync"}, "off"),
-    "zerowait": ({"mode": "zerowait"}, "on"),
-    "zerowait, hedging off": ({"mode": "zerowait"}, "off"),
-    "zerowait, no early gradients": ({"mode": "zerowait", **_NO_EARLY}, "on"),
-    "zerowait, no early gradients, hedging off": ({"mode": "zerowait", **_NO_EARLY}, "off"),
-    "colocate_async": ({"mode": "colocate_async"}, "on"),
-    "colocate_async, hedging off": ({"mode": "colocate_async"}, "off"),
-    "zerowait_colocate_async": ({"mode": "zerowait_colocate_async"}, "on"),
-    "zerowait_colocate_async, hedging off": ({"mode": "zerowait_colocate_async"}, "off"),
+_OWN_DEVICES = {"devices": 1, "rollout_devices": 1}
+_HEDGE_OFF = {"hedge": "off"}
+RUNS: dict[str, dict[str, Any]] = {
+    "sync": {"trainer": {"mode": "sync"}},
+    "sync, hedging off": {"trainer": {"mode": "sync"}, "traffic": _HEDGE_OFF},
+    "zerowait": {"trainer": {"mode": "zerowait"}},
+    "zerowait, hedging off": {"trainer": {"mode": "zerowait"}, "traffic": _HEDGE_OFF},
+    "zerowait, no early gradients": {"trainer": {"mode": "zerowait", **_NO_EARLY}},
+    "zerowait, no early gradients, hedging off": {
+        "trainer": {"mode": "zerowait", **_NO_EARLY},
+        "traffic": _HEDGE_OFF,
+    },
+    "colocate_async": {"trainer": {"mode": "colocate_async"}},
+    "colocate_async, hedging off": {"trainer": {"mode": "colocate_async"}, "traffic": _HEDGE_OFF},
+    "zerowait_colocate_async": {"trainer": {"mode": "zerowait_colocate_async"}},
+    "zerowait_colocate_async, hedging off": {
+        "trainer": {"mode": "zerowait_colocate_async"},
+        "traffic": _HEDGE_OFF,
+    },
+    "separate_async": {"trainer": {"mode": "separate_async"}, "resources": _OWN_DEVICES},
+    "zerowait_separate_async": {
+        "trainer": {"mode": "zerowait_separate_async"},
+        "resources": _OWN_DEVICES,
+    },
+    "separate_async, gloo": {
+        "trainer": {"mode": "separate_async"},
+        "resources": _OWN_DEVICES | {"weight_transfer": "gloo"},
+    },
+    "zerowait_separate_async, gloo": {
+        "trainer": {"mode": "zerowait_separate_async"},
+        "resources": _OWN_DEVICES | {"weight_transfer": "gloo"},
+    },
 }
-"""By name: the recipe's section ``trainer``, and hedging as users get it or off."""
+"""By name: what the recipe has in its sections ``trainer`` and ``resources``, and in ``traffic``.
+
+Hedging is as users get it, unless it is off. The modes ``separate_async`` need two GPUs.
+"""
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {
         "vocab_size": 2_000,
@@ -137,7 +164,7 @@ def main() -> None:
     """Make the runs and print the table."""
     options = argparse.ArgumentParser()
     options.add_argument("--out", type=Path, required=True)
-    options.add_argument("--runs", nargs="*", default=list(RUNS), choices=list(RUNS), metavar="RUN")
+    options.add_argument("--runs", nargs="*", choices=list(RUNS), metavar="RUN")
     options.add_argument("--shape", default="0.5b", choices=list(SHAPES))
     options.add_argument("--steps", type=int, default=5, help="that count, in each half")
     options.add_argument("--prompts", type=int, default=32)
@@ -150,11 +177,24 @@ def main() -> None:
     chosen = options.parse_args()
     chosen.at_once = chosen.steps if chosen.at_once is None else chosen.at_once
     chosen.out.mkdir(parents=True, exist_ok=True)
-    for name in chosen.runs:
+    for name in chosen.runs or runnable(chosen.device):
         folder = chosen.out / slug(chosen.shape, name)
         if not (folder / DONE).exists():
             train(folder, name, chosen)
     sys.exit(table(chosen.out))
+
+
+def runnable(device: str) -> list[str]:
+    """The runs that the machine has devices for; on the CPU devices are logical ones."""
+    import torch
+
+    have = torch.cuda.device_count() if device == "cuda" else len(_OWN_DEVICES)
+    return [name for name, run in RUNS.items() if devices(run) <= have]
+
+
+def devices(run: Mapping[str, Any]) -> int:
+    """How many a run takes."""
+    return sum(run.get("resources", {"devices": 1}).get(key, 0) for key in _OWN_DEVICES)
 
 
 def slug(shape: str, name: str) -> str:
@@ -172,7 +212,10 @@ def train(folder: Path, name: str, chosen: argparse.Namespace) -> None:
     prompts = chosen.out / "prompts.jsonl"
     make_prompts(prompts, rows=chosen.prompts * (first + second + 4))
     ends: list[float] = []
-    with FakeJudge(Script(seed=5), hold=judge.hold) as server, readings(chosen.device) as busy:
+    with (
+        FakeJudge(Script(seed=5), hold=judge.hold) as server,
+        readings(chosen.device, devices(RUNS[name])) as busy,
+    ):
         path = folder / "recipe.json"
         made = recipe(name, chosen, policy=policy, prompts=prompts, judge_url=server.url)
         path.write_text(json.dumps(made | {"algorithm": algorithm(chosen, first + second)}))
@@ -197,7 +240,7 @@ def train(folder: Path, name: str, chosen: argparse.Namespace) -> None:
         prompts=chosen.prompts,
         tokens=chosen.tokens,
         steps=chosen.steps,
-        hardware=hardware(chosen),
+        hardware=hardware(chosen, devices(RUNS[name])),
         ends=ends,
         busy=busy,
         requests=requests,
@@ -212,12 +255,12 @@ def clear_logs(folder: Path) -> None:
         log.unlink()
 
 
-def hardware(chosen: argparse.Namespace) -> str:
+def hardware(chosen: argparse.Namespace, devices: int) -> str:
     """What it runs on."""
     import torch
 
     name = torch.cuda.get_device_name(0) if chosen.device == "cuda" else "CPU"
-    return f"{name}, torch {torch.__version__}, {chosen.engine}"
+    return f"{devices} x {name}, torch {torch.__version__}, {chosen.engine}"
 
 
 def make_policy(folder: Path, shape: Mapping[str, int], *, tokens: int, device: str) -> None:
@@ -303,8 +346,7 @@ def recipe(
     name: str, chosen: argparse.Namespace, *, policy: Path, prompts: Path, judge_url: str
 ) -> dict[str, Any]:
     """The recipes differ in the trainer and in hedging alone."""
-    trainer, hedge = RUNS[name]
-    traffic: dict[str, Any] = {"concurrency": 512}
+    run = RUNS[name]
     reward = {
         "components": {"quality": {"judge": "q"}, "length": {"shape": "median_band"}},
         "judges": {
@@ -314,7 +356,7 @@ def recipe(
                 "max_tokens": 64,
             }
         },
-        "traffic": traffic if hedge == "on" else traffic | {"hedge": "off"},
+        "traffic": {"concurrency": 512, **run.get("traffic", {})},
         "cache": "off",
         "on_failure": "neutral",
     }
@@ -331,8 +373,8 @@ def recipe(
         },
         "rollout": {"n": RESPONSES, "engine": chosen.engine},
         "reward": reward,
-        "resources": {"device": chosen.device},
-        "trainer": trainer,
+        "resources": {"device": chosen.device, **run.get("resources", {})},
+        "trainer": run["trainer"],
         "verl": {"trainer": {"val_before_train": False, "test_freq": -1}} | json.loads(chosen.verl),
     }
 
@@ -343,13 +385,20 @@ def algorithm(chosen: argparse.Namespace, steps: int) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def readings(device: str) -> Iterator[list[tuple[float, float]]]:
-    """Unix times and the GPU's utilisation in percent, while the block runs."""
+def readings(device: str, devices: int) -> Iterator[list[tuple[float, float]]]:
+    """Unix times and the GPUs' utilisation in percent, while the block runs."""
     busy: list[tuple[float, float]] = []
     if device != "cuda":
         yield busy
         return
-    query = ["nvidia-smi", "--query-gpu=utilization.gpu", "--format=csv,noheader,nounits", "--id=0"]
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(devices)))
+    ids = ",".join(visible.split(",")[:devices])
+    query = [
+        "nvidia-smi",
+        "--query-gpu=utilization.gpu",
+        "--format=csv,noheader,nounits",
+        f"--id={ids}",
+    ]
     with subprocess.Popen(
         [*query, f"--loop-ms={READINGS_MS}"], stdout=subprocess.PIPE, text=True
     ) as smi:
@@ -388,11 +437,13 @@ def table(out: Path) -> int:
         if not of_shape:
             continue
         one = of_shape[0][1]
-        print(f"\n{one.hardware}; {shape}, {one.prompts} x {RESPONSES}, <= {one.tokens} tokens")
+        print(f"\n{shape}, {one.prompts} x {RESPONSES}, <= {one.tokens} tokens")
         heads = ("step", "gen", "log-probs", "update", "exposed", "at once", "tok/s", "busy", "dp")
         print("| run | " + " | ".join(heads) + " |\n|" + " --- |" * (len(heads) + 1))
         for folder, run in sorted(of_shape, key=lambda pair: list(RUNS).index(pair[1].name)):
             print(f"| {run.name} | " + " | ".join(cells(folder, run)) + " |")
+        for name in sorted({run.hardware for _, run in of_shape}):
+            print(name)
         for folder, run in of_shape:
             rows, differing = compared(folder)
             wrong += differing

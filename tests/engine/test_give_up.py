@@ -294,3 +294,15 @@ def test_other_statuses_models_and_ports_are_other_reasons():
         len({failure_reason(Abstain("http_error", word)) for word in (*words, "http://h:82: gone")})
         == 5
     )
+
+
+def test_the_numbers_that_grouped_reasons_leave_out_are_in_the_message_once():
+    check = GiveUpCheck(2)
+    for tokens in (5210, 5300):
+        check(settled(Abstain("too_long", f"at most 2048 tokens, not {tokens} (after 1 attempt)")))
+    with pytest.raises(JudgementError) as caught:
+        check.check(0.0)
+    assert (
+        "2 x too_long: at most \u2026 tokens, not \u2026; the last one in full: at most 2048 tokens, "
+        "not 5300 (traffic:"
+    ) in str(caught.value)

@@ -57,6 +57,13 @@ def test_a_cluster_is_joined_and_its_processes_learn_the_platform():
     assert config.ray_kwargs.ray_init.runtime_env.env_vars.VERL_PLATFORM == "cpu"
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_without_an_address_a_cluster_that_runs_on_this_host_is_not_joined(device, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    config = composed(base_overrides(setup(device=device)))
+    assert config.ray_kwargs.ray_init.address == "local"
+
+
 def separate_recipe(tmp_path, *, resources=(), **parts):
     path = tmp_path / "recipe.yaml"
     recipe = {

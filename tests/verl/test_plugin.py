@@ -2,10 +2,12 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from verl.plugin.platform.platform_base import PlatformBase
+from verl.workers.rollout.replica import RolloutReplica
 
 from zerowait.verl import plugin
 from zerowait.verl.cpu.platform import CpuPlatform
@@ -50,6 +52,7 @@ def test_a_training_worker_on_the_cpu_finds_everything_through_verls_own_registr
             "platform cpu": "registered",
             "rollout transformers": "registered",
             "rollout replica transformers": "registered",
+            "call limit of rollout servers": "skipped",
             "engine fsdp2 on cpu": "registered",
             "reward manager zerowait": "skipped",
             "agent loop search": "skipped",
@@ -117,6 +120,12 @@ def test_what_waits_for_its_registry_is_there_when_the_registry_is():
         "trainer": "zerowait.verl.trainer.ticket_trainer",
         "failed": [],
     }
+
+
+def test_verls_rollout_servers_let_in_more_calls_than_requests_can_wait_for_new_weights():
+    """verl's own limit for 2,048 requests on an engine of 1,024 is 1,040."""
+    replica = SimpleNamespace(config=SimpleNamespace(max_num_seqs=1024))
+    assert RolloutReplica.max_concurrency.fget(replica) == plugin.ROLLOUT_CALLS
 
 
 @pytest.fixture

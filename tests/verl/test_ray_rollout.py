@@ -11,6 +11,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from zerowait.verl.cpu.rollout.replica import server_actor
     from zerowait.verl.cpu.rollout.weights import pack
+    from zerowait.verl.plugin import ROLLOUT_CALLS
 
 from .conftest import small_model
 from .test_rollout_server import GREEDY, PROMPT, rollout
@@ -49,7 +50,7 @@ def server(cluster, tmp_path):
         tokenizer=Letters(),
     )
     here = ray.get_runtime_context().get_node_id()
-    actor = server_actor(0, node_id=here, environment={}).remote(
+    actor = server_actor(0, node_id=here, environment={}, calls=ROLLOUT_CALLS).remote(
         rollout(max_num_seqs=256), config, device="cpu", replica_rank=0
     )
     yield actor

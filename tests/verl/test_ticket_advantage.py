@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -664,33 +663,35 @@ def test_a_reward_of_which_nothing_was_measured_pushes_nothing(queue):
 
 
 class LateHub(Hub):
-    """A hub that holds the rewards `late` back until its gate is open."""
+    """A hub that holds rewards back until so many parts of the update were sent."""
 
-    def __init__(self, rewards, late):
+    def __init__(self, rewards, after_parts):
         super().__init__(rewards)
-        self.late = late
-        self.gate = threading.Event()
+        self.after_parts = after_parts
+        self.parts = 0
 
     async def redeem(self, sample, *, of=None):
-        while sample.id in self.late and not self.gate.is_set():  # noqa: ASYNC110 - another thread's
+        while self.parts < self.after_parts.get(sample.id, 0):  # noqa: ASYNC110 - another thread's
             await asyncio.sleep(0.005)
         return await super().redeem(sample, of=of)
 
 
 class Workers:
-    """The other side of the wire: notes the parts, and lets late rewards come after the first."""
+    """The other side of the wire: notes the parts, each of which ends when `ended` says so."""
 
-    def __init__(self, queue, ranks, after_part):
+    def __init__(self, queue, ranks, hub, ended):
         self._dispatch_info = {"actor": list(range(ranks))}
-        self.queue, self.after_part = queue, after_part
+        self.queue, self.hub, self.ended = queue, hub, ended
         self.parts = []
 
     def update_part(self, part):
         rows = [self.queue.rows["train", key] for key in part.keys]
         pushed = {k: row["advantages"].clone() for k, row in zip(part.keys, rows, strict=True)}
         self.parts.append(SimpleNamespace(keys=list(part.keys), pushed=pushed, **part.extra_info))
-        self.after_part()
-        return SimpleNamespace(get=lambda: {"metrics": {"mfu": [0.5], "grad_norm": [1.0]}})
+        self.hub.parts += 1
+        return SimpleNamespace(
+            futures=[self], get=lambda: {"metrics": {"mfu": [0.5], "grad_norm": [1.0]}}
+        )
 
     def update_actor(self, batch):
         """What verl's own update calls."""
@@ -714,19 +715,45 @@ def settings(config, *, mode="token-mean", dynamic=True):
     )
 
 
-def updated(step, late, *, arrives=True, max_abstained=1.0, redeem_s=30.0, ranks=1, updates=1):
-    """A trainer after a step's update; rewards of `late` rows come after the first part, if ever.
+@pytest.fixture(autouse=True)
+def parts_end(monkeypatch):
+    """Ray's answer to whether the workers have computed a part."""
 
-    `step.parts` are what its training workers were given.
+    def wait(answers, *, num_returns, timeout):
+        del num_returns, timeout
+        ended = [workers for workers in answers if workers.ended()]
+        return ended, [workers for workers in answers if workers not in ended]
+
+    monkeypatch.setattr("ray.wait", wait)
+
+
+NEVER = 1_000
+
+
+def updated(
+    step,
+    late,
+    *,
+    after=1,
+    ended=lambda: True,
+    max_abstained=1.0,
+    redeem_s=30.0,
+    ranks=1,
+    updates=1,
+):
+    """A trainer after a step's update; rewards of `late` rows come `after` so many parts.
+
+    `step.parts` are what its training workers were given. Each part but the last is there when
+    `ended` says so.
     """
-    hub = LateHub(step.rewards, late)
+    hub = LateHub(step.rewards, late if isinstance(late, dict) else dict.fromkeys(late, after))
 
     async def open_hub():
         return hub
 
     step.config.actor_rollout_ref.actor.ppo_mini_batch_size = len(step.keys) // updates
     trainer = bare(ZerowaitTrainer, step.config)
-    workers = Workers(step.queue, ranks, hub.gate.set if arrives else lambda: None)
+    workers = Workers(step.queue, ranks, hub, ended)
     trainer.actor_rollout_wg, step.parts = workers, workers.parts
     for key in step.keys:
         step.queue.tags["train", key]["seq_len"] = 8
@@ -737,7 +764,7 @@ def updated(step, late, *, arrives=True, max_abstained=1.0, redeem_s=30.0, ranks
         trainer._settings = SimpleNamespace(redeem_s=redeem_s)
         trainer._settled, trainer._trained = {}, []
         trainer._searches = SearchCeiling(SearchSettings())
-        while not all(rows.known([f"{name}_0"]) for name in step.rewards.keys() - late):
+        while not all(rows.known([f"{name}_0"]) for name in step.rewards.keys() - hub.after_parts):
             rows.wait_for_change(0.01)
         trainer.metrics = {}
         done = trainer._compute_advantage(step.batch, trainer.metrics)
@@ -773,6 +800,31 @@ def test_groups_whose_rewards_are_known_go_first_with_the_advantages_they_would_
     assert all(torch.equal(pushed[key], row) for key, row in waited.field("advantages").items())
 
 
+def test_groups_that_arrive_while_a_part_is_computed_are_the_next_part_all_together(queue):
+    groups = [[judged(1), judged(0)], [judged(3), lost()], [judged(2), judged(5)], [judged(1)] * 2]
+    step = Step(queue, groups, settings(configuration()))
+    meanwhile = ["u1_0_0", "u1_1_0", "u2_0_0", "u2_1_0"]
+
+    def ended():
+        return all("advantages" in queue.rows["train", key] for key in meanwhile)
+
+    trainer = updated(step, {"u1_0": 1, "u2_0": 1, "u3_0": 2}, ended=ended)
+    assert [part.keys for part in step.parts] == [
+        ["u0_0_0", "u0_1_0"],
+        meanwhile,
+        ["u3_0_0", "u3_1_0"],
+    ]
+    assert trainer.metrics["reward/early_gradients"] == pytest.approx(6 / 8)
+
+
+def test_time_in_which_a_part_is_computed_is_not_one_of_waiting(queue):
+    """The late reward comes while the first part is computed, which takes longer."""
+    step = Step(queue, GROUPS[:2], settings(configuration()))
+    trainer = updated(step, {"u1_0": 1}, ended=lambda: False)
+    assert [part.keys for part in step.parts] == [["u0_0_0", "u0_1_0"], ["u1_0_0", "u1_1_0"]]
+    assert trainer._idle_s == 0
+
+
 def test_the_tokens_of_a_row_that_turns_out_masked_leave_the_denominator_of_the_last_part(queue):
     groups = [[judged(1), judged(0)], [judged(3), lost("mask")]]
     step = Step(queue, groups, settings(configuration()))
@@ -797,7 +849,7 @@ def test_a_part_can_be_shared_among_ranks_and_cut_into_micro_batches(queue):
 def test_rows_for_several_updates_are_verls_own_to_train_on(queue):
     """Two outputs of each session make twice the rows of a mini-batch."""
     step = Step(queue, GROUPS, settings(configuration()), outputs=2)
-    updated(step, late={"u1_0"}, arrives=False, redeem_s=0.2, updates=2)
+    updated(step, late={"u1_0"}, after=NEVER, redeem_s=0.2, updates=2)
     (batch,) = step.parts
     assert (len(batch.keys), batch.mini_batch_size) == (12, 6)
 
@@ -831,7 +883,7 @@ def test_a_judge_that_dies_in_the_middle_stops_training_before_the_optimizer_ste
 def test_a_reward_that_does_not_come_within_redeem_s_abstains(queue):
     groups = [[judged(1), judged(0)], [judged(3), judged(2), judged(1)]]
     step = Step(queue, groups, settings(configuration()))
-    trainer = updated(step, late={"u1_1"}, arrives=False, redeem_s=0.2)
+    trainer = updated(step, late={"u1_1"}, after=NEVER, redeem_s=0.2)
     assert [part.last_part for part in step.parts] == [False, True]
     assert trainer._rows.reward("u1_1_0").value is None
     assert trainer._rows.step.exposed_s >= 0.2

@@ -24,6 +24,8 @@ REWARD_MANAGER = "zerowait"
 ROLLOUT = "transformers"
 PLATFORM = "cpu"
 AGENT_LOOP = "search"
+ROLLOUT_CALLS: Final = 100_000
+"""Calls that run at once in a rollout server's actor; a request that waits in it is one of them."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +85,23 @@ def _load_replica() -> Any:
     from zerowait.verl.cpu.rollout.replica import TransformersReplica
 
     return TransformersReplica
+
+
+def _raise_call_limit() -> None:
+    """Let more calls into verl's rollout servers than its own limit of about a thousand.
+
+    In the asynchronous modes requests wait in the server while it is paused for new weights. With
+    more of them than the limit, the call that ends the pause is kept out, and all wait for ever:
+    seen with 2,048 requests on vLLM.
+    """
+    from verl.workers.rollout.replica import RolloutReplica
+
+    verls: Callable[[Any], int] = RolloutReplica.max_concurrency.fget
+
+    def max_concurrency(replica: Any) -> int:
+        return max(verls(replica), ROLLOUT_CALLS)
+
+    RolloutReplica.max_concurrency = property(max_concurrency)
 
 
 def _register_agent_loop() -> None:
@@ -155,6 +174,12 @@ _PARTS: Final = (
         "verl.workers.rollout.replica",
         _register_replica,
         _always,
+    ),
+    (
+        "call limit of rollout servers",
+        "verl.workers.rollout.replica",
+        _raise_call_limit,
+        _may_score_or_roll_out,
     ),
     (
         "engine fsdp2 on cpu",

@@ -36,6 +36,7 @@ class FailureReasons:
 
     def __init__(self) -> None:
         self._counts: Counter[str] = Counter()
+        self._latest = ""
 
     def __bool__(self) -> bool:
         """Whether any was counted."""
@@ -43,10 +44,17 @@ class FailureReasons:
 
     def add(self, failed: Abstain) -> None:
         """Count one failed judgement."""
+        self._latest = failed.detail
         reason = failure_reason(failed)
         if reason not in self._counts and len(self._counts) >= _MOST_REASONS:
             reason = f"{failed.kind.value}: {_OTHER}"
         self._counts[reason] += 1
+
+    def on_one_line(self) -> str:
+        """The most frequent reasons, and the latest failure in full if numbers are left out."""
+        line = reasons_on_one_line(self._counts)
+        full = _ATTEMPTS.sub("", self._latest)
+        return line if full in line else f"{line}; the last one in full: {full}"
 
     def most_common(self) -> dict[str, int]:
         """The counts, the most frequent first."""

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from zerowait.engine.monitor.failure_reasons import FailureReasons, reasons_on_one_line
+from zerowait.engine.monitor.failure_reasons import FailureReasons
 from zerowait.errors import JudgementError
 from zerowait.events import Event, JudgementSettled
 from zerowait.types import Abstain, FailureKind, Score
@@ -116,7 +116,7 @@ class GiveUpCheck:
         if now_s < self._until_s:
             raise JudgementError(
                 f"the first {self._failed} judgements all failed, and none was ever reached: "
-                f"{reasons_on_one_line(self._reasons.most_common())} "
+                f"{self._reasons.on_one_line()} "
                 "(traffic: {give_up_after: off} goes on)"
             )
         self.is_due = False

@@ -234,7 +234,11 @@ def _ray(setup: TrainingSetup) -> dict[str, object]:
             f"+{init}.address": setup.ray_address,
             **{f"+{init}.runtime_env.env_vars.{name}": value for name, value in variables},
         }
-    overrides: dict[str, object] = {f"+{init}.include_dashboard": False}
+    # without an address Ray would join a cluster that `ray start` left on this host, or RAY_ADDRESS
+    overrides: dict[str, object] = {
+        f"+{init}.address": "local",
+        f"+{init}.include_dashboard": False,
+    }
     if setup.device == "cpu":
         # Logical numbers: verl reserves several CPUs per device, and counts devices as GPUs.
         devices = setup.devices + setup.rollout_devices

@@ -281,11 +281,17 @@ class RowRewards:
             self._validated = []
             self.forget([key for key in self._samples if key not in before])
 
-    def wait_for_change(self, within_s: float) -> None:
-        """Return when a reward has arrived, or after `within_s` seconds."""
+    def wait_for_change(self, within_s: float, *, exposed: bool = True) -> None:
+        """Return when a reward has arrived, or after `within_s` seconds.
+
+        Args:
+            within_s: the longest wait.
+            exposed: whether nothing is computed meanwhile: such waits are part of the record.
+        """
         began_at = time.time()
         self._redeemer.wait_for_change(within_s)
-        self.step.waited_since(began_at)
+        if exposed:
+            self.step.waited_since(began_at)
 
     def _with_ticket(self, keys: Iterable[str]) -> dict[str, Sample]:
         samples = {key: self._samples.get(key) for key in keys}

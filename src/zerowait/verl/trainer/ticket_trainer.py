@@ -385,7 +385,10 @@ class ZerowaitTrainer(TicketTrainer, PPOTrainerSync):
                 self._rows, self._advantages_of_part, redeem_s=self._settings.redeem_s
             )
             self._rows.step.exposed_s += self._idle_s
-        return super()._compute_advantage(batch, metrics)
+        done = super()._compute_advantage(batch, metrics)
+        if self._parts is not None:
+            self._parts.collect()
+        return done
 
     def _redeem_s_left(self) -> float | None:
         return max(0.0, self._settings.redeem_s - self._idle_s) if self._idle_s else None

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+import ray
 import torch
 from transfer_queue import KVBatchMeta
 from verl.utils.metric import reduce_metrics
@@ -18,6 +19,8 @@ from zerowait.verl.rewards.row_rewards import RowRewards
 
 _POLL_S: Final = 0.05
 """A reward that arrives between a look and the wait for the next one is seen after this."""
+_COMPUTING_POLL_S: Final = 0.01
+"""The workers stand still for at most this between the end of a part and the next one."""
 
 
 def rows_of_update(config: Any) -> int:
@@ -56,6 +59,9 @@ def largest_part(groups: Mapping[str, Sequence[str]], multiple: int) -> list[str
 class UpdateParts:
     """The update of one step, sent to the training workers in parts.
 
+    While the workers compute one part, the trainer settles the groups whose rewards arrive; these
+    are the next part, all of them together, as soon as the workers are free.
+
     Args:
         workers: verl's worker group with `PartWorker.update_part`.
         config: verl's whole configuration.
@@ -64,7 +70,7 @@ class UpdateParts:
 
     Attributes:
         sent: the rows whose gradients are there.
-        early_s: seconds that these took.
+        early_s: seconds in which the workers had one of these parts.
     """
 
     def __init__(self, workers: Any, config: Any, *, ranks: int, whole: KVBatchMeta) -> None:
@@ -75,6 +81,8 @@ class UpdateParts:
         self._rows = rows_of_update(config)
         self._whole = whole
         self._tokens: int | None = None
+        self._running: Any = None
+        self._running_since = 0.0
         self.sent: set[str] = set()
         self.early_s = 0.0
 
@@ -87,7 +95,8 @@ class UpdateParts:
     ) -> float:
         """Compute gradients of groups whose rewards are known until all rewards are known.
 
-        Returns when the rewards of the rows that are left are known, or were waited for in vain.
+        Returns when the rewards of the rows that are left are known, or were waited for in vain;
+        the workers may still compute a part (see `collect`).
 
         Args:
             rows: the rewards of the rows.
@@ -95,13 +104,13 @@ class UpdateParts:
             redeem_s: seconds to wait with nothing else to do.
 
         Returns:
-            Seconds that were waited.
+            Seconds that were waited while the workers computed nothing.
 
         Raises:
             JudgementError, HubLostError: a reward cannot be had, and training has to stop.
         """
         micro = 1 if self._actor.use_dynamic_bsz else int(self._actor.ppo_micro_batch_size_per_gpu)
-        left, idle_s = groups_of(self._whole), 0.0
+        left, settled, idle_s = groups_of(self._whole), [], 0.0
         while idle_s < redeem_s:
             known = {uid: keys for uid, keys in left.items() if rows.known(keys)}
             if len(known) == len(left):
@@ -109,15 +118,25 @@ class UpdateParts:
             names = largest_part(known, self._ranks * micro)
             if names:
                 keys = [key for name in names for key in left.pop(name)]
+                settled.append(advantages(self._whole.select_keys(keys)))
+            computing = self._computing()
+            if settled and not computing:
+                self._send(KVBatchMeta.concat(settled))
+                settled = []
+            elif computing:
+                rows.wait_for_change(_COMPUTING_POLL_S, exposed=False)
+            else:
                 started = time.monotonic()
-                self._run(advantages(self._whole.select_keys(keys)), last=False)
-                self.early_s += time.monotonic() - started
-                self.sent.update(keys)
-                continue
-            started = time.monotonic()
-            rows.wait_for_change(min(_POLL_S, redeem_s - idle_s))
-            idle_s += time.monotonic() - started
+                rows.wait_for_change(min(_POLL_S, redeem_s - idle_s))
+                idle_s += time.monotonic() - started
         return idle_s
+
+    def collect(self) -> None:
+        """Wait until the workers have computed what was sent; an error of theirs is raised here."""
+        if self._running is not None:
+            self._running.get()
+            self._running = None
+            self.early_s += time.monotonic() - self._running_since
 
     def finish(self, whole: KVBatchMeta) -> dict[str, Any]:
         """Compute the gradient of the rows that are left, step the optimizer once; the metrics.
@@ -126,13 +145,31 @@ class UpdateParts:
             whole: all rows of the step, with advantages.
         """
         rest = whole.select_keys([key for key in whole.keys if key not in self.sent])
-        output = self._run(rest, last=True)
+        self.collect()
+        output = self._workers.update_part(self._part(rest, last=True)).get()
         metrics = rename_dict(output["metrics"], "actor/")
         metrics["perf/mfu/actor"] = metrics.pop("actor/mfu")
         reduced: dict[str, Any] = reduce_metrics(metrics)
         return reduced
 
-    def _run(self, part: KVBatchMeta, *, last: bool) -> Any:
+    def _computing(self) -> bool:
+        """Whether the workers compute a part; one that has ended is collected."""
+        if self._running is None:
+            return False
+        answers = self._running.futures
+        ended, _ = ray.wait(answers, num_returns=len(answers), timeout=0)
+        if len(ended) == len(answers):
+            self.collect()
+        return self._running is not None
+
+    def _send(self, part: KVBatchMeta) -> None:
+        """Let the workers compute a part's gradient; returns at once."""
+        self.sent.update(part.keys)
+        self._running_since = time.monotonic()
+        self._running = self._workers.update_part(self._part(part, last=False))
+
+    def _part(self, part: KVBatchMeta, *, last: bool) -> KVBatchMeta:
+        """The rows with what the workers have to know of the whole update."""
         actor, first = self._actor, self._tokens is None
         if first or (last and actor.loss_agg_mode == "token-mean"):
             # rows that turned out to be masked since the first part have no tokens in the loss
@@ -149,7 +186,7 @@ class UpdateParts:
             "temperature": self._rollout.temperature,
         }
         self._balance(part)
-        return self._workers.update_part(part).get()
+        return part
 
     def _balance(self, part: KVBatchMeta) -> None:
         """Give each rank about as many tokens, as verl's `_balance_batch` does for a batch."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -14,23 +14,22 @@ from zerowait.errors import ConfigError
 from zerowait.verl.cpu.rollout.server import TransformersServer
 from zerowait.verl.cpu.rollout.settings import ROLLOUT_NAME, check_parallelism, server_name
 
-_CALLS: Final = 100_000
-"""Concurrent calls of the actor. Requests waiting to be decoded are calls too: with verl's limit of
-about a thousand, they would keep out the weight update that they wait for."""
 
-
-def server_actor(replica_rank: int, *, node_id: str, environment: Mapping[str, str]) -> Any:
+def server_actor(
+    replica_rank: int, *, node_id: str, environment: Mapping[str, str], calls: int
+) -> Any:
     """The server as a Ray actor class for one node, to be created with ``.remote(...)``.
 
     Args:
         replica_rank: of the server.
         node_id: Ray's id of the node.
         environment: variables of the actor's process.
+        calls: the most that run at once; a request that waits to be decoded is one.
     """
     return ray.remote(TransformersServer).options(
         name=server_name(replica_rank),
         num_cpus=0,
-        max_concurrency=_CALLS,
+        max_concurrency=calls,
         scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=node_id, soft=False),
         runtime_env={"env_vars": dict(environment)},
     )
@@ -57,7 +56,12 @@ class TransformersReplica(RolloutReplica):
                 "CUDA_VISIBLE_DEVICES": device,
                 "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
             }
-        actor = server_actor(self.replica_rank, node_id=node_id, environment=environment)
+        actor = server_actor(
+            self.replica_rank,
+            node_id=node_id,
+            environment=environment,
+            calls=self.max_concurrency,
+        )
         server = actor.remote(
             self.config,
             self.model_config,
