@@ -62,7 +62,7 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_BYTES_AT_ONCE: Final = 128 * 2**10
+_BYTES_AT_ONCE: Final = 64 * 2**10
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _CLOSE_S: Final = 10.0
