@@ -406,19 +406,16 @@ class Asker:
             asyncio.run(main())
 
 
-def in_hub(function: Callable[[Any], Any]) -> Any:
-    """What `function` returns of the hub's actor, in its process."""
+def hub_node() -> int:
+    """The node on which the hub is."""
     import ray
 
-    actor: Any = ray.get_actor("zerowait-hub")
-    return ray.get(actor.__ray_call__.remote(function), timeout=60)
-
-
-def hub_address() -> str:
-    """Of the node on which the hub is."""
-    import ray
-
-    return str(in_hub(lambda _: ray.util.get_node_ip_address()))
+    hub: Any = ray.get_actor("zerowait-hub")
+    where = hub.__ray_call__.remote(lambda _: ray.get_runtime_context().get_node_id())
+    found = ray.get(where, timeout=60)
+    [resources] = [node["Resources"] for node in ray.nodes() if node["NodeID"] == found]
+    [name] = [name for name in resources if name.startswith("node-")]
+    return int(name.removeprefix("node-"))
 
 
 def hub_port(config: str) -> int:
@@ -507,8 +504,8 @@ def drive(event: str, network: Network, folder: Path, rows: int) -> None:
             for node, part in zip(setting.workers, parts, strict=True)
         }
         wait_for(folder, min(BEFORE, rows // 3), list(tasks))
-        if hub_address() != network.address(setting.hub):
-            raise SystemExit(f"the hub is at {hub_address()}")
+        if hub_node() != setting.hub:
+            raise SystemExit(f"the hub is on node {hub_node()}")
         (folder / "event-at").write_text(str(time.time()))
         act(cluster)
         follow(tasks, config, folder)

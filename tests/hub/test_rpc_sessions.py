@@ -176,6 +176,25 @@ def test_a_call_that_ends_before_its_worker_asks_for_it_again_is_not_made_twice(
     assert virtually(scenario()) == ([1, 2], 9)
 
 
+def test_calls_go_on_through_two_cuts_in_quick_succession(sessions, judge):
+    async def scenario():
+        sessions.open("a")
+        sessions.submit("a", [(1, row(20))], [])
+        sessions.disconnect("a")
+        sessions.open("b", "a")
+        await asyncio.sleep(1)
+        sessions.disconnect("b")
+        sessions.open("c", "b")
+        sessions.submit("c", [(1, row(20))], [])
+        found = []
+        while not found:
+            found = numbers(await sessions.collect("c"))
+        return found
+
+    assert virtually(scenario()) == ([1], 20)
+    assert judge.cancelled == []
+
+
 def test_a_call_that_its_worker_does_not_ask_for_again_is_cancelled(sessions, judge):
     async def scenario():
         sessions.open("a")

@@ -419,6 +419,11 @@ class _Session(Generic[R]):
             if call is not None:
                 call.cancel()
 
+    def cancel_unclaimed(self, unclaimed: set[int]) -> None:
+        """Cancel the calls that no caller waits for, unless there was another reconnect since."""
+        if unclaimed is self.unclaimed:
+            self.cancel(unclaimed)
+
 
 class Sessions(Generic[T, R]):
     """The hub's side of RPC: runs the calls of several workers, each in a session of its own.
@@ -463,8 +468,8 @@ class Sessions(Generic[T, R]):
         if session is None:
             session = _Session()
         session.reconnect()
-        if session.unclaimed:  # those that no caller waits for any more
-            loop.call_later(_RECONNECT_S, session.cancel, session.unclaimed)
+        if session.unclaimed:
+            loop.call_later(_RECONNECT_S, session.cancel_unclaimed, session.unclaimed)
         session.last_heard_at = loop.time()
         self._sessions[name] = session
         session.set_timer(loop.call_later(self._session_timeout_s, self._check_silence, name))
