@@ -242,7 +242,6 @@ def _ray(setup: TrainingSetup) -> dict[str, object]:
     if setup.device == "cpu":
         # Logical numbers: verl reserves several CPUs per device, and counts devices as GPUs.
         devices = setup.devices + setup.rollout_devices
-        overrides[f"+{init}.address"] = "local"  # not a cluster that runs here: numbers are refused there
         overrides[f"{init}.num_cpus"] = _RAY_CPUS + 8 * devices
         overrides[f"+{init}.num_gpus"] = devices
     return overrides
