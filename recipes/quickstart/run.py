@@ -8,6 +8,7 @@ With ``--own-judge`` no judge is started: put your API into ``reward.yaml``.
 import argparse
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=1)
     options.add_argument("--own-judge", action="store_true", help="the judge in reward.yaml runs")
     given = options.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that training and judge end, too
     output = RUNS / f"seed-{given.seed}"
     started = time.monotonic()
     os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of the model's conversion
@@ -73,7 +75,12 @@ def zerowait(*arguments: str) -> None:
 
 def run(command: list[str]) -> None:
     """Run a step; end with its exit code when it fails."""
-    code = subprocess.run(command, check=False).returncode
+    with subprocess.Popen(command) as process:
+        try:
+            code = process.wait()
+        except SystemExit:
+            process.terminate()
+            raise
     if code:
         sys.exit(code)
 
