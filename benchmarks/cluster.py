@@ -27,6 +27,7 @@ import re
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -56,8 +57,6 @@ SHUT_S: Final = 60.0
 LONGEST_S: Final = 250.0
 START_S: Final = 180.0
 TRIES: Final = 3
-GCS_PORT: Final = 26379
-REDIS_PORT: Final = 26380
 HEAD: Final = (
     *("event", "rewarded", "lost", "handed on", "asked twice"),
     *("longest wait s", "over after s"),
@@ -75,7 +74,8 @@ class Network:
         """Of a node, or of the router."""
         import ray
 
-        del node
+        if node is None:
+            return "127.0.0.1"
         return str(ray.util.get_node_ip_address())  # Ray replaces 127.0.0.1 by it
 
     @contextmanager
@@ -197,12 +197,13 @@ class Cluster:
         self._ray = RayCluster()
         stack.callback(self._ray.shutdown)
         self._nodes: dict[int, Any] = {}
+        self._gcs_port: int | None = None  # Ray's choice, and the same after a restart
         for node in range(3):
             self.start_node(node)
 
     def start_node(self, node: int) -> None:
         """Start a raylet; the first one with Ray's head."""
-        head = {"gcs_server_port": GCS_PORT, "include_dashboard": False} if node == 0 else {}
+        head = {"gcs_server_port": self._gcs_port, "include_dashboard": False} if node == 0 else {}
         with self.network.at(node):
             self._nodes[node] = self._ray.add_node(
                 num_cpus=1,
@@ -212,6 +213,7 @@ class Cluster:
                 resources={f"node-{node}": 1, **({"zerowait_hub": 1} if self._holds(node) else {})},
                 **head,
             )
+        self._gcs_port = int(self.gcs_address.rpartition(":")[2])
 
     def _holds(self, node: int) -> bool:
         """Whether the hub is told to be there, and not on the head node as by itself."""
@@ -247,36 +249,36 @@ class Cluster:
     @property
     def gcs_address(self) -> str:
         """Of Ray's head."""
-        return f"{self.network.address(0)}:{GCS_PORT}"
+        return str(self._ray.address)
 
 
 @contextmanager
-def redis(network: Network, folder: Path) -> Iterator[None]:
-    """A Redis beside the nodes, as long as the block."""
+def redis(network: Network, folder: Path) -> Iterator[str]:
+    """The address of a Redis beside the nodes, as long as the block."""
     server = shutil.which("redis-server")
     if server is None:
         raise SystemExit("needs redis-server: apt-get install redis-server")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = free.getsockname()[1]
     options = ["--save", "", "--protected-mode", "no", "--dir", str(folder)]
-    command = [server, "--port", str(REDIS_PORT), "--bind", "0.0.0.0", *options]  # noqa: S104 - of the router
+    command = [server, "--port", str(port), "--bind", network.address(None), *options]
     with network.at(None):
         running = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
-        yield
+        yield f"{network.address(None)}:{port}"
     finally:
         _end(running)
 
 
-def redis_at(network: Network) -> str:
-    """The address of the Redis."""
-    return f"{network.address(None)}:{REDIS_PORT}"
-
-
-def settings_of_ray(setting: Setting, network: Network, folder: Path) -> dict[str, str]:
+def settings_of_ray(
+    setting: Setting, network: Network, folder: Path, redis_address: str
+) -> dict[str, str]:
     """Environment variables, which Ray reads when it is imported."""
     # a ray.init() elsewhere must not find this cluster
     variables = {"RAY_TMPDIR": str(folder / "ray"), "RAY_USAGE_STATS_ENABLED": "0"}
     if setting.ray_redis:
-        variables["RAY_REDIS_ADDRESS"] = redis_at(network)
+        variables["RAY_REDIS_ADDRESS"] = redis_address
     if setting.tls:
         key, certificate = folder / "key.pem", folder / "certificate.pem"
         addresses = {"127.0.0.1", *(network.address(node) for node in range(3))}
@@ -480,12 +482,12 @@ def _row(body: dict[str, Any]) -> int:
     return int(found[1]) if found else -1
 
 
-def drive(event: str, network: Network, folder: Path, rows: int) -> None:
+def drive(event: str, network: Network, folder: Path, rows: int, *, redis_address: str) -> None:
     """Start the cluster, submit the rows, let the event happen, wait for the rows."""
     act, setting = EVENTS[event]
     with ExitStack() as stack:
         cluster = Cluster(setting, network, folder, stack)
-        cache = {"url": f"redis://{redis_at(network)}/1"}
+        cache = {"url": f"redis://{redis_address}/1"}
         if not setting.redis:
             cache = {"path": str(folder / "judgements.db")}
         config = written(folder, cluster.start_judges(), cache)
@@ -634,9 +636,11 @@ def tried(event: str, rows: int, network: Network) -> Counts:
         folder = Path(name)
         stack.callback(network.close)
         network.open()
+        address = ""
         if setting.redis or setting.ray_redis:
-            stack.enter_context(redis(network, folder))
+            address = stack.enter_context(redis(network, folder))
         command = [sys.executable, __file__, event, "--rows", str(rows), "--inside", name]
+        command += ["--redis", address]
         if isinstance(network, Namespaces):
             command += ["--namespaces", network.name]
         with network.at(DRIVER), (folder / "driver").open("wb") as output:
@@ -644,7 +648,7 @@ def tried(event: str, rows: int, network: Network) -> Counts:
                 command,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=os.environ | settings_of_ray(setting, network, folder),
+                env=os.environ | settings_of_ray(setting, network, folder, address),
             )
         stack.callback(_end, driver)
         failed = ended(driver, folder)
@@ -709,10 +713,12 @@ def main() -> int:
     options.add_argument("--json", action="store_true")
     options.add_argument("--inside", help=argparse.SUPPRESS)
     options.add_argument("--namespaces", help=argparse.SUPPRESS)
+    options.add_argument("--redis", help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.inside:
         network = Namespaces(chosen.namespaces) if chosen.namespaces else Network()
-        drive(chosen.events[0], network, Path(chosen.inside), chosen.rows)
+        folder = Path(chosen.inside)
+        drive(chosen.events[0], network, folder, chosen.rows, redis_address=chosen.redis)
         return 0
     network = Network()
     if os.geteuid() == 0 and chosen.network != "loopback":
