@@ -1,7 +1,9 @@
 """The counters of a run that had several hubs."""
 
+from pathlib import Path
+
 from zerowait.hub import StatsRecord
-from zerowait.observe.report import run_stats
+from zerowait.observe.report import Report, run_stats, traffic
 
 
 def counted(hub, **stats):
@@ -59,3 +61,10 @@ def test_the_drift_alarms_of_all_hubs_are_told_with_the_latest_drift():
     anchors = run_stats(hubs)["anchors"]["judge"]
     assert (anchors["measurements"], anchors["alarms"]) == (3, 1)
     assert anchors["since_first"] == drift
+
+
+def test_counters_that_cannot_be_read_are_shown_as_unknown_and_not_as_0():
+    """The file is lost or damaged: what the judges were asked is in no other line of the table."""
+    report = Report(folder=Path("run"), training=[], validation=[], stats={})
+    assert ("counters", "none can be read") in traffic(report)
+    assert "0" not in [value for _, value in traffic(report)]

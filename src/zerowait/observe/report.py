@@ -20,6 +20,7 @@ from zerowait.record import StatsRecord, left_out, open_index
 
 TableRow = Sequence[str]
 _MAX_REASONS = 5
+_WAITED: Final = "exposed_reward_s, all steps"
 _SUMMED: Final = (
     *("submitted", "settled", "given_up", "abstained", "asked", "cached", "joined"),
     *("requests", "retries"),
@@ -172,6 +173,9 @@ def by_step(report: Report) -> list[TableRow]:
 def traffic(report: Report) -> list[TableRow]:
     """The judges' traffic, cost, cache use and abstentions: a header and one row per figure."""
     stats = report.stats
+    if not stats:
+        wait = shown_number(_total_wait_s(report), 2)
+        return [("judge", ""), ("counters", "none can be read"), (_WAITED, wait)]
     abstentions = stats.get("abstentions", {})
     return [
         ("judge", ""),
@@ -189,7 +193,7 @@ def traffic(report: Report) -> list[TableRow]:
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
         *_reasons(stats),
-        ("exposed_reward_s, all steps", shown_number(_total_wait_s(report), 2)),
+        (_WAITED, shown_number(_total_wait_s(report), 2)),
         *_anchors(stats),
     ]
 
