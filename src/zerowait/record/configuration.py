@@ -40,7 +40,7 @@ class EarlierConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         until: Unix time in seconds at which another one took its place.
-        reward: as `described` gives it.
+        reward: as `described` gives it; empty where ``reward.json`` could not be read.
     """
 
     until: float
@@ -73,10 +73,10 @@ def keep_configuration(folder: Path, config: RewardConfig) -> None:
         return
     before = read_configuration(folder)
     has_rows = (folder / REWARDS).exists() and (folder / REWARDS).stat().st_size > 0
-    if before is not None and has_rows:
+    if path.exists() and has_rows:
         file = AppendOnlyFile(folder / EARLIER_CONFIGURATIONS)
         try:
-            earlier = EarlierConfiguration(until=time.time(), reward=before)
+            earlier = EarlierConfiguration(until=time.time(), reward=before or {})
             file.write(msgspec.json.encode(earlier))
         finally:
             file.close()
