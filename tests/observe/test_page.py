@@ -242,6 +242,12 @@ def test_the_cost_of_processes_that_record_at_once_is_that_of_each_once(tmp_path
     assert round(shown["overview"]["counters"]["spent_usd"], 6) == 0.6
 
 
+def test_where_the_counters_are_lost_the_page_counts_the_judgements(tmp_path):
+    recorded(tmp_path, [row("a", 1.0), row("b", 0.0)])
+    append(tmp_path, JUDGEMENTS, *(judgement(uid, at=1e9, reply="1") for uid in "ab"))
+    assert documents_in(page_of(tmp_path))["views"]["overview"]["counters"]["asked"] == 2
+
+
 def test_the_times_of_a_step_are_in_its_panel(tmp_path):
     recorded(tmp_path, [row("a", 1.0, group="g")])
     phases = [

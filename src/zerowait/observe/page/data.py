@@ -441,10 +441,12 @@ def _last_stats(run: RecordedRun) -> list[dict[str, Any]]:
 
 
 def _counters(run: RecordedRun) -> dict[str, float]:
-    """The counters of all hubs added up; {} where no hub wrote any."""
+    """The counters of all hubs added up; where none can be read, what the judgements add up to."""
     hubs = _last_stats(run)
     if not hubs:
-        return {}
+        names = ("asked", "cached", "joined", "prompt_tokens", "completion_tokens", "spent_usd")
+        found = _by_judge(run)
+        return {name: sum(each[name] or 0 for each in found) for name in names} if found else {}
     total = {name: sum(hub.get(name, 0) for hub in hubs) for name in _COUNTERS}
     total["peak_in_flight"] = max(hub.get("peak_in_flight", 0) for hub in hubs)
     return total
