@@ -269,6 +269,22 @@ def test_rows_of_before_keep_the_configuration_that_scored_them(zerowait, tmp_pa
     assert f"note: run: {said}{change}" in done.stdout
 
 
+def test_rows_whose_configuration_was_damaged_are_not_said_to_be_by_the_next_one(
+    zerowait, tmp_path
+):
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Q?", "response": "x", "ground_truth": "x"}\n')
+    for weight in (1.0, 0.5):
+        rule = {"scorer": "contains", "weight": weight}
+        (tmp_path / f"{weight}.yaml").write_text(json.dumps({"components": {"x": rule}}))
+        done = zerowait("score", "rows.jsonl", "-c", f"{weight}.yaml", "-q", "--record", "run")
+        assert done.returncode == 0
+        if weight == 1.0:
+            (tmp_path / "run" / "reward.json").write_bytes(b'{"components": {"x"')
+    done = json.loads(zerowait("replay", "run", "-c", "0.5.yaml", "-q", "--json").stdout)
+    unknown = "rows 1 to 1 were scored by a configuration of the run that cannot be read any more"
+    assert (done["notes"], done["changes"]) == ([unknown], [])
+
+
 @pytest.mark.parametrize("ending", ["jsonl", "parquet"])
 def test_rows_with_several_responses_are_compared_response_by_response(zerowait, tmp_path, ending):
     row = {"prompt": "Capital?", "responses": ["Paris", "Rome", "Lima"], "ground_truth": "Paris"}

@@ -227,6 +227,27 @@ def test_events_and_counters_of_judges_are_shown_over_time(tmp_path):
     assert [each["kind"] for each in views["judges"]["events"]] == ["endpoint_ejected"]
 
 
+def test_the_cost_of_processes_that_record_at_once_is_that_of_each_once(tmp_path):
+    stats = [
+        StatsRecord(at=at, split="train", step=1, hub=hub, stats={"asked": asked, "spent_usd": usd})
+        for at, hub, asked, usd in (
+            (0.0, "a", 1, 0.1), (100.0, "b", 1, 0.1), (200.0, "a", 2, 0.2), (300.0, "b", 2, 0.2),
+            (800.0, "a", 3, 0.3), (805.0, "b", 3, 0.3), (1600.0, "b", 3, 0.3),
+        )
+    ]  # fmt: skip
+    recorded(tmp_path, [row("a", 1.0)], stats=stats)
+    shown = documents_in(page_of(tmp_path))["views"]
+    spent = [round(usd, 6) for usd in shown["judges"]["spent_usd"]]
+    assert spent == [0.1, 0.2, 0.3, 0.4, 0.6, 0.6]  # 800 and 805 are one point
+    assert round(shown["overview"]["counters"]["spent_usd"], 6) == 0.6
+
+
+def test_where_the_counters_are_lost_the_page_counts_the_judgements(tmp_path):
+    recorded(tmp_path, [row("a", 1.0), row("b", 0.0)])
+    append(tmp_path, JUDGEMENTS, *(judgement(uid, at=1e9, reply="1") for uid in "ab"))
+    assert documents_in(page_of(tmp_path))["views"]["overview"]["counters"]["asked"] == 2
+
+
 def test_the_times_of_a_step_are_in_its_panel(tmp_path):
     recorded(tmp_path, [row("a", 1.0, group="g")])
     phases = [

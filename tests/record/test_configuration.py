@@ -8,7 +8,12 @@ import pytest
 from zerowait.config import load_config
 from zerowait.hub import JobHub
 from zerowait.observe import config_differences
-from zerowait.record import CONFIGURATION, described, read_configuration
+from zerowait.record import (
+    CONFIGURATION,
+    described,
+    earlier_configurations,
+    read_configuration,
+)
 from zerowait.types import Sample
 
 RUBRIC = "## System\nYou judge.\n\n## User\n{{response}}\n\n{{reply_format}}\n"
@@ -87,3 +92,23 @@ def test_a_record_without_a_configuration_or_with_a_damaged_one_has_none(tmp_pat
     assert read_configuration(tmp_path) is None
     (tmp_path / CONFIGURATION).write_text("{")
     assert read_configuration(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"\0" * 40, b"\x1f\x8b\xff", b'{"components": {"a', b"[1]"]
+)
+def test_a_damaged_configuration_is_told_and_stops_no_command(tmp_path, caplog, damaged):
+    (tmp_path / CONFIGURATION).write_bytes(damaged)
+    assert read_configuration(tmp_path) is None
+    assert f"{tmp_path / CONFIGURATION} cannot be read" in caplog.text
+    caplog.clear()
+    (tmp_path / "configurations.jsonl").write_bytes(damaged + b"\n{}\n")
+    assert earlier_configurations(tmp_path) == []
+    assert f"{tmp_path / 'configurations.jsonl'}:" in caplog.text
+    assert "earlier configurations are not known" in caplog.text
+
+
+def test_a_record_without_a_configuration_is_no_damage(tmp_path, caplog):
+    assert read_configuration(tmp_path) is None
+    assert earlier_configurations(tmp_path) == []
+    assert caplog.text == ""

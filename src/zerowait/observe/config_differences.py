@@ -29,7 +29,10 @@ def config_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 class UsedConfiguration(NamedTuple):
-    """A configuration that rows of a record were scored by: the first and the last of them."""
+    """A configuration that rows of a record were scored by: the first and the last of them.
+
+    ``reward`` is empty where it could not be read any more.
+    """
 
     reward: Mapping[str, Any]
     first_row: int
@@ -38,6 +41,8 @@ class UsedConfiguration(NamedTuple):
 
 def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[UsedConfiguration]:
     """The configurations by which the rows of a record were scored, the last one at the end.
+
+    Empty where that of the last rows is not known.
 
     Args:
         connection: to the index of the record.
@@ -61,7 +66,7 @@ def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[Us
         if used and used[-1].reward == reward:
             first_row = used.pop().first_row
         used.append(UsedConfiguration(reward, first_row, last_row))
-    return used
+    return used if used and used[-1].reward else []
 
 
 def notes_on_earlier_rows(
@@ -74,12 +79,13 @@ def notes_on_earlier_rows(
         now: the configuration that theirs are compared with.
     """
     for each in used[:-1]:
+        rows = f"rows {each.first_row} to {each.last_row}"
+        if not each.reward:
+            yield f"{rows} were scored by a configuration of the run that cannot be read any more"
+            continue
         changes = "; ".join(config_differences(each.reward, now))
         differs = f"since then changed: {changes}" if changes else "which is the same as this one"
-        yield (
-            f"rows {each.first_row} to {each.last_row} were scored by an earlier configuration of "
-            f"the run; {differs}"
-        )
+        yield (f"{rows} were scored by an earlier configuration of the run; {differs}")
 
 
 def _differences(a: Any, b: Any, at: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ import json
 import math
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from zerowait.record import StatsRecord, left_out, open_index
 
 TableRow = Sequence[str]
 _MAX_REASONS = 5
+_WAITED: Final = "exposed_reward_s, all steps"
 _SUMMED: Final = (
     *("submitted", "settled", "given_up", "abstained", "asked", "cached", "joined"),
     *("requests", "retries"),
@@ -108,8 +109,29 @@ def run_stats(records: Iterable[StatsRecord]) -> dict[str, Any]:
         reasons.update(hub.get("reasons", {}))
     total["abstentions"] = dict(sorted(abstentions.items()))
     total["reasons"] = dict(reasons.most_common())
+    for name in ("judges", "components", "anchors"):
+        if any(name in hub for hub in hubs):
+            total[name] = _added_by_name([hub.get(name, {}) for hub in hubs])
     total["alarms"] = [alarm for hub in hubs for alarm in hub.get("alarms", [])]
     total["peak_in_flight"] = max(hub.get("peak_in_flight", 0) for hub in hubs)
+    return total
+
+
+def _added_by_name(parts: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """The counts under each name added up; what is no number, such as a drift, is the latest.
+
+    >>> _added_by_name([{"a": {"asked": 1, "last": "x"}}, {"a": {"asked": 2, "last": None}}])
+    {'a': {'asked': 3, 'last': 'x'}}
+    """
+    total: dict[str, dict[str, Any]] = {}
+    for part in parts:
+        for name, counts in part.items():
+            known = total.setdefault(name, {})
+            for key, count in counts.items():
+                if isinstance(count, int | float):
+                    known[key] = known.get(key, 0) + count
+                elif count is not None or key not in known:
+                    known[key] = count
     return total
 
 
@@ -151,6 +173,9 @@ def by_step(report: Report) -> list[TableRow]:
 def traffic(report: Report) -> list[TableRow]:
     """The judges' traffic, cost, cache use and abstentions: a header and one row per figure."""
     stats = report.stats
+    if not stats:
+        wait = shown_number(_total_wait_s(report), 2)
+        return [("judge", ""), ("counters", "none can be read"), (_WAITED, wait)]
     abstentions = stats.get("abstentions", {})
     return [
         ("judge", ""),
@@ -168,7 +193,7 @@ def traffic(report: Report) -> list[TableRow]:
             ", ".join(f"{kind} {count}" for kind, count in abstentions.items()) or "none",
         ),
         *_reasons(stats),
-        ("exposed_reward_s, all steps", shown_number(_total_wait_s(report), 2)),
+        (_WAITED, shown_number(_total_wait_s(report), 2)),
         *_anchors(stats),
     ]
 

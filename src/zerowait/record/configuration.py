@@ -8,6 +8,7 @@ earlier ones in ``configurations.jsonl``, since its earlier rows were scored by 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
@@ -20,6 +21,7 @@ import msgspec
 
 from zerowait.config import Judge, RewardConfig
 from zerowait.config.urls import shown_url
+from zerowait.errors import DataError
 from zerowait.record.lines import AppendOnlyFile, read_lines
 from zerowait.record.rewards import REWARDS
 
@@ -30,13 +32,15 @@ _SECRET: Final = re.compile(
 )
 _HASH_CHARS: Final = 12
 
+_log = logging.getLogger(__name__)
+
 
 class EarlierConfiguration(msgspec.Struct, frozen=True, kw_only=True):
     """One row of ``configurations.jsonl``: what ``reward.json`` held before.
 
     Args:
         until: Unix time in seconds at which another one took its place.
-        reward: as `described` gives it.
+        reward: as `described` gives it; empty where ``reward.json`` could not be read.
     """
 
     until: float
@@ -69,10 +73,10 @@ def keep_configuration(folder: Path, config: RewardConfig) -> None:
         return
     before = read_configuration(folder)
     has_rows = (folder / REWARDS).exists() and (folder / REWARDS).stat().st_size > 0
-    if before is not None and has_rows:
+    if path.exists() and has_rows:
         file = AppendOnlyFile(folder / EARLIER_CONFIGURATIONS)
         try:
-            earlier = EarlierConfiguration(until=time.time(), reward=before)
+            earlier = EarlierConfiguration(until=time.time(), reward=before or {})
             file.write(msgspec.json.encode(earlier))
         finally:
             file.close()
@@ -83,22 +87,31 @@ def keep_configuration(folder: Path, config: RewardConfig) -> None:
 
 
 def read_configuration(folder: Path) -> dict[str, Any] | None:
-    """What `keep_configuration` wrote; None for a record without it."""
-    try:
-        found = msgspec.json.decode((folder / CONFIGURATION).read_bytes())
-    except (OSError, msgspec.DecodeError):
+    """What `keep_configuration` wrote; None for a record without it, or where it is damaged."""
+    path = folder / CONFIGURATION
+    if not path.exists():
         return None
-    return found if isinstance(found, dict) else None
+    try:
+        found: dict[str, Any] = msgspec.json.decode(path.read_bytes(), type=dict)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        _log.warning("%s cannot be read, so that no change of it can be told: %s", path, error)
+        return None
+    return found
 
 
 def earlier_configurations(folder: Path) -> list[EarlierConfiguration]:
     """Those that scored the record's rows before the one in ``reward.json`` did, oldest first.
 
-    Raises:
-        DataError: none of the lines can be read.
+    Lines that cannot be read are left out, and told: rewards can be compared without them.
     """
     path = folder / EARLIER_CONFIGURATIONS
-    return [line for _, line in read_lines(path, EarlierConfiguration)] if path.exists() else []
+    if not path.exists():
+        return []
+    try:
+        return [line for _, line in read_lines(path, EarlierConfiguration)]
+    except (OSError, DataError) as error:
+        _log.warning("%s; earlier configurations are not known", error)
+        return []
 
 
 def _judge(judge: Judge, base: Path) -> dict[str, Any]:

@@ -12,6 +12,8 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, Literal
 
 import msgspec
@@ -439,10 +441,12 @@ def _last_stats(run: RecordedRun) -> list[dict[str, Any]]:
 
 
 def _counters(run: RecordedRun) -> dict[str, float]:
-    """The counters of all hubs added up; {} where no hub wrote any."""
+    """The counters of all hubs added up; where none can be read, what the judgements add up to."""
     hubs = _last_stats(run)
     if not hubs:
-        return {}
+        names = ("asked", "cached", "joined", "prompt_tokens", "completion_tokens", "spent_usd")
+        found = _by_judge(run)
+        return {name: sum(each[name] or 0 for each in found) for name in names} if found else {}
     total = {name: sum(hub.get(name, 0) for hub in hubs) for name in _COUNTERS}
     total["peak_in_flight"] = max(hub.get("peak_in_flight", 0) for hub in hubs)
     return total
@@ -598,31 +602,34 @@ def judges(run: RecordedRun) -> Judges:
     """The document of view ``judges``."""
     span = run.rows("SELECT MIN(at) AS began, MAX(at) AS ended, COUNT(*) AS n FROM stats")[0]
     width = max((span["ended"] - span["began"]) / MAX_TIMES, 1e-3) if span["n"] else 1.0
-    samples = run.rows(
-        "SELECT MAX(at) AS at, hub, json_extract(stats, '$.limit') AS max_in_flight, "
+    found = run.rows(
+        "SELECT MAX(at) AS at, CAST((at - :began) / :width AS INTEGER) AS bucket, hub, "
+        "json_extract(stats, '$.limit') AS max_in_flight, "
         "json_extract(stats, '$.in_flight') AS in_flight, "
         "json_extract(stats, '$.latency_p50_s') AS p50_s, "
         "json_extract(stats, '$.latency_p95_s') AS p95_s, "
         "json_extract(stats, '$.latency_p99_s') AS p99_s, "
         "json_extract(stats, '$.asked') AS asked, json_extract(stats, '$.cached') AS cached, "
         "json_extract(stats, '$.joined') AS joined, json_extract(stats, '$.spent_usd') AS usd "
-        "FROM stats GROUP BY CAST((at - :began) / :width AS INTEGER) ORDER BY at",
+        "FROM stats GROUP BY bucket, hub ORDER BY at",
         began=span["began"] or 0.0,
         width=width,
     )
-    # a resumed run's new hub begins to count at 0
-    earlier: Counter[str] = Counter()
-    last: sqlite3.Row | None = None
+    # each hub counts from 0: one that resumes the run, and each of several that record at once
+    counted: dict[str, sqlite3.Row] = {}
+    samples: list[sqlite3.Row] = []
     hits: list[float | None] = []
     spent: list[float | None] = []
-    for row in samples:
-        if last is not None and last["hub"] != row["hub"]:
-            earlier.update({key: last[key] or 0 for key in ("asked", "cached", "joined", "usd")})
-        last = row
-        free = earlier["cached"] + earlier["joined"] + (row["cached"] or 0) + (row["joined"] or 0)
-        total = free + earlier["asked"] + (row["asked"] or 0)
-        hits.append(free / total if total else None)
-        spent.append(earlier["usd"] + (row["usd"] or 0))
+    for _, group in groupby(found, key=itemgetter("bucket")):
+        rows = list(group)
+        counted.update({row["hub"]: row for row in rows})
+        samples.append(rows[-1])
+        total: Counter[str] = Counter()
+        for each in counted.values():
+            total.update({key: each[key] or 0 for key in ("asked", "cached", "joined", "usd")})
+        free = total["cached"] + total["joined"]
+        hits.append(free / (free + total["asked"]) if free + total["asked"] else None)
+        spent.append(total["usd"])
     return Judges(
         at=[row["at"] for row in samples],
         limit=[row["max_in_flight"] or None for row in samples],
