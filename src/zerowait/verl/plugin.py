@@ -25,7 +25,7 @@ ROLLOUT = "transformers"
 PLATFORM = "cpu"
 AGENT_LOOP = "search"
 ROLLOUT_CALLS: Final = 100_000
-"""Calls that run at once in a rollout server's actor; a request that waits in it is one of them."""
+"""The most concurrent calls of a rollout server's actor; waiting requests count."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,16 +90,16 @@ def _load_replica() -> Any:
 def _raise_call_limit() -> None:
     """Let more calls into verl's rollout servers than its own limit of about a thousand.
 
-    In the asynchronous modes requests wait in the server while it is paused for new weights. With
-    more of them than the limit, the call that ends the pause is kept out, and all wait for ever:
-    seen with 2,048 requests on vLLM.
+    In the asynchronous modes requests wait in the server while it is paused for new weights. Where
+    more of them wait than the limit lets in, the call that ends the pause is kept out, and all wait
+    for ever. Seen with 2,048 requests on vLLM.
     """
     from verl.workers.rollout.replica import RolloutReplica
 
-    verls: Callable[[Any], int] = RolloutReplica.max_concurrency.fget
+    limit_of_verl: Callable[[Any], int] = RolloutReplica.max_concurrency.fget
 
     def max_concurrency(replica: Any) -> int:
-        return max(verls(replica), ROLLOUT_CALLS)
+        return max(limit_of_verl(replica), ROLLOUT_CALLS)
 
     RolloutReplica.max_concurrency = property(max_concurrency)
 
