@@ -1,5 +1,6 @@
 """The entry point ``verl.plugins``: importing this module registers zerowait's parts with verl.
 
+One part is no registration: it raises the limit of concurrent calls of verl's rollout servers.
 verl imports it during ``import verl``, in every process (vLLM's among them), calls nothing in it,
 and hides its exceptions. So it never raises and imports nothing of verl's: each part is registered
 when the module that holds its registry is imported. `registered` lists the results, which
@@ -33,7 +34,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         what: kind and name, such as ``rollout transformers``.
-        where: verl's module that holds the registry.
+        where: verl's module that holds the registry, or the class that is changed.
         status: ``registered`` (now, or when that module is imported), ``skipped`` because this
             process does not need it, or ``failed``.
         error: type and text of the exception, if it failed.
