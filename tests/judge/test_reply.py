@@ -83,6 +83,14 @@ def test_a_reply_that_was_cut_is_truncated_whatever_it_begins_with(content, fini
     assert outcome.kind.value == "truncated"
 
 
+def test_a_reply_that_was_cut_in_blanks_says_so():
+    """A server that enforces JSON may let a model write blanks for ever (vLLM 0.24.0)."""
+    outcome = read_reply(reply("{" + 100 * " ", finish="length"), RULE)
+    assert outcome.detail == "the answer reached max_tokens in a run of 100 blanks"
+    outcome = read_reply(reply("Because\n", finish="length"), RULE)
+    assert outcome.detail == "the answer reached max_tokens before its end"
+
+
 def test_only_a_cut_reply_is_truncated():
     for body in (reply(), reply(""), reply("Score: 15"), reply(refusal="no"), b""):
         outcome = read_reply(body, RULE)

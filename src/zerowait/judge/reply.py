@@ -27,6 +27,7 @@ from zerowait.types import Abstain, FailureKind, Outcome, Score
 
 _PARTS = ("order", "criteria", "met")
 _TEXT_PARTS = ("text", "output_text", None)
+_RUN_OF_BLANKS = 32
 _REFUSES = re.compile(
     r"""\s* (?:
         (?:I['\u2019]?\ ?a?m\ )? (?:very\ |so\ |really\ )? (?:sorry|afraid|apologi[sz]e)
@@ -120,8 +121,19 @@ def read_completion(completion: Completion, read: Callable[[str], Score | Abstai
     if completion.refusal.strip():
         return Abstain(FailureKind.REFUSED, "the judge filled the refusal field")
     if completion.ending is ReplyEnding.CUT:
-        return Abstain(FailureKind.TRUNCATED, "the answer reached max_tokens before its end")
+        return Abstain(FailureKind.TRUNCATED, _why_cut(completion.text))
     return _judgement(completion.text, read)
+
+
+def _why_cut(text: str) -> str:
+    """What is known of an answer that was cut at ``max_tokens``.
+
+    Servers that enforce JSON may let a model write blanks between its parts for ever.
+    """
+    blanks = len(text) - len(text.rstrip())
+    if blanks < _RUN_OF_BLANKS:
+        return "the answer reached max_tokens before its end"
+    return f"the answer reached max_tokens in a run of {blanks} blanks"
 
 
 def decode_reply(body: bytes, endings: Collection[str] = ()) -> Completion | None:
