@@ -1,10 +1,10 @@
 """The entry point ``verl.plugins``: importing this module registers zerowait's parts with verl.
 
-One part is no registration: it raises the limit of concurrent calls of verl's rollout servers.
 verl imports it during ``import verl``, in every process (vLLM's among them), calls nothing in it,
 and hides its exceptions. So it never raises and imports nothing of verl's: each part is registered
 when the module that holds its registry is imported. `registered` lists the results, which
-``zerowait doctor verl`` shows.
+``zerowait doctor verl`` shows. One part registers nothing: it raises the limit of concurrent calls
+of verl's rollout servers.
 """
 
 from __future__ import annotations
