@@ -379,7 +379,9 @@ class RowResult(msgspec.Struct, frozen=True):
 
 
 class Asker:
-    """A reward worker: a process of the job."""
+    """A reward worker: a process of the job. The hub ends with the worker that created it."""
+
+    _hub: object = None
 
     def ask(self, config: str, rows: list[int], log: str) -> None:
         """Get the rewards of `rows` and write them down as they come."""
@@ -389,7 +391,7 @@ class Asker:
         logging.getLogger("zerowait").addHandler(says)
 
         async def main() -> None:
-            hub = RayHub(config, record=None)
+            hub = self._hub = RayHub(config, record=None)
             async with asyncio.TaskGroup() as tasks:
                 for row in rows:
                     tasks.create_task(one(hub, row))

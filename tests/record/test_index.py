@@ -179,6 +179,15 @@ def test_a_damaged_line_is_left_out_and_named(tmp_path):
         assert "rewards.jsonl:2: is damaged" in damage_in(index)
 
 
+def test_a_value_that_no_table_can_hold_is_damage_of_its_line_alone(tmp_path):
+    recorded(tmp_path, row("a-1"), row("a-2"), row("a-3"))
+    lines = (tmp_path / REWARDS).read_bytes()
+    (tmp_path / REWARDS).write_bytes(lines.replace(b'"step":1', b'"step":1' + b"0" * 30, 1))
+    with closing(open_index(tmp_path)) as index:
+        assert column(index, "SELECT uid FROM rewards") == ["a-2", "a-3"]
+        assert "rewards.jsonl:1: is damaged and left out: Python int too large" in damage_in(index)
+
+
 def test_rewards_of_which_none_can_be_read_are_an_error(tmp_path):
     (tmp_path / REWARDS).write_bytes(b"\0" * 4096 + b"\n{\n")
     with pytest.raises(DataError, match=r"rewards\.jsonl:1: is damaged, and no other line"):

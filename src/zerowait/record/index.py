@@ -61,6 +61,8 @@ from zerowait.types import Abstain, Outcome, Score, prompt_text
 INDEX: Final = "index.db"
 _VERSION: Final = 2
 _CHUNK_BYTES: Final = 8 * 2**20
+_UNUSABLE: Final = (OverflowError, UnicodeEncodeError)
+"""What SQLite raises for a whole number beyond 64 bits, and for half of a surrogate pair."""
 _BUSY_S: Final = 60.0
 _CACHE: Final = "~/.cache/zerowait/indexes"
 
@@ -358,8 +360,8 @@ class _Writer:
                 decoded = decoded_lines(
                     path.name, lines, _READERS[kind].decode, damaged, before=source.line
                 )
-                _READERS[kind].insert(self._db, [record for _, record in decoded])
-                _insert(self._db, "damaged", damaged)
+                self._insert_usable(kind, path.name, list(decoded), damaged)
+                _insert(self._db, "damaged", sorted(damaged))
                 read = _Source(
                     source.identity, source.offset + sum(map(len, lines)), source.line + len(lines)
                 )
@@ -371,6 +373,29 @@ class _Writer:
                 self._db.execute("ROLLBACK")
                 raise
         return bool(lines)
+
+    def _insert_usable(
+        self, kind: str, name: str, found: Sequence[tuple[int, Any]], damaged: list[DamagedLine]
+    ) -> None:
+        """Insert records; those with values that no table can hold count as damaged.
+
+        Args:
+            kind: of the file.
+            name: of the file.
+            found: records by the number of their line.
+            damaged: lines that cannot be inserted are added here.
+        """
+        insert = _READERS[kind].insert
+        self._db.execute("SAVEPOINT records")
+        try:
+            insert(self._db, [record for _, record in found])
+        except _UNUSABLE as error:
+            self._db.execute("ROLLBACK TO records")
+            if len(found) == 1:
+                damaged.append(DamagedLine(name, found[0][0], str(error)))
+                return
+            for each in found:
+                self._insert_usable(kind, name, [each], damaged)
 
 
 def _identity(file: BinaryIO) -> str:

@@ -307,7 +307,8 @@ class RunRecord:
         self._flushing = None
         left_s = self._recorded_at + _QUIET_S - loop.time()
         if left_s > 0:
-            self._flushing = loop.call_later(left_s, self._flush_when_quiet)
+            # timers have whole milliseconds, and one that comes too early would come many times
+            self._flushing = loop.call_later(max(left_s, _QUIET_S / 5), self._flush_when_quiet)
         elif self._records is not None and self._stats is not None:
             split, step = self._split_and_step
             try:
