@@ -52,8 +52,8 @@ DRIVER: Final = 1
 """The node of the driver and of a worker; it never dies."""
 AWAY_S: Final = 15.0
 """How long the head is away, until it is started again."""
-SHUT_S: Final = 60.0
-"""How long the hub's port is shut."""
+CLOSED_S: Final = 60.0
+"""How many seconds the hub's port is closed."""
 LONGEST_S: Final = 250.0
 START_S: Final = 180.0
 TRIES: Final = 3
@@ -68,7 +68,7 @@ _ROW: Final = re.compile(r"response (\d+)\.")
 class Network:
     """The addresses of three nodes: all that of this machine."""
 
-    has_wires = False
+    has_namespaces = False
 
     def address(self, node: int | None) -> str:
         """Of a node, or of the router."""
@@ -94,7 +94,7 @@ class Network:
 class Namespaces(Network):
     """A network namespace for each node, and one for the router between them."""
 
-    has_wires = True
+    has_namespaces = True
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -170,8 +170,9 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         hub: its node. workers, judges: theirs.
         redis: the cache is in Redis, and not in a file that all nodes see.
-        ray_redis: Ray's head keeps its state there. tls: Ray's processes talk over TLS.
-        wires: the event needs a network. shut: the hub's port is, before the workers connect.
+        ray_redis: Ray's head keeps its state in Redis. tls: Ray's processes talk over TLS.
+        needs_namespaces: the event unplugs a node or drops packets.
+        port_closed: the router drops what goes to the hub's port before the workers connect.
         ends: Ray ends the job, so that rows are lost.
     """
 
@@ -181,8 +182,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     redis: bool = True
     ray_redis: bool = False
     tls: bool = False
-    wires: bool = False
-    shut: bool = False
+    needs_namespaces: bool = False
+    port_closed: bool = False
     ends: bool = False
 
 
@@ -315,8 +316,8 @@ def _descendants(pid: int) -> list[int]:
     return found
 
 
-def wired(cluster: Cluster) -> Namespaces:
-    """Its network, which has wires."""
+def namespaces_of(cluster: Cluster) -> Namespaces:
+    """The cluster's network namespaces."""
     assert isinstance(cluster.network, Namespaces)  # noqa: S101 - events that need it are left out
     return cluster.network
 
@@ -332,7 +333,7 @@ def node_dies(cluster: Cluster) -> None:
 
 def node_unplugged(cluster: Cluster) -> None:
     """The third node is unplugged."""
-    wired(cluster).unplug(2)
+    namespaces_of(cluster).unplug(2)
 
 
 def head_restarts(cluster: Cluster) -> None:
@@ -347,31 +348,31 @@ def head_dies(cluster: Cluster) -> None:
     cluster.kill(0)
 
 
-def port_shut(cluster: Cluster) -> None:
+def port_closes(cluster: Cluster) -> None:
     """The router drops what goes to the hub's port, for a minute."""
     port = hub_port(str(cluster.folder / "reward.yaml"))
-    wired(cluster).drop(port)
-    time.sleep(SHUT_S)
-    wired(cluster).let_through(port)
+    namespaces_of(cluster).drop(port)
+    time.sleep(CLOSED_S)
+    namespaces_of(cluster).let_through(port)
 
 
 EVENTS: Final[dict[str, tuple[Callable[[Cluster], None], Setting]]] = {
     "nothing": (nothing, Setting()),
     "worker-killed": (node_dies, Setting(judges=(0, 2))),
-    "worker-unplugged": (node_unplugged, Setting(judges=(0, 2), wires=True)),
+    "worker-unplugged": (node_unplugged, Setting(judges=(0, 2), needs_namespaces=True)),
     "hub-killed": (node_dies, Setting(hub=2, workers=(0, 1))),
     "hub-killed-file": (node_dies, Setting(hub=2, workers=(0, 1), redis=False)),
-    "hub-unplugged": (node_unplugged, Setting(hub=2, workers=(0, 1), wires=True)),
+    "hub-unplugged": (node_unplugged, Setting(hub=2, workers=(0, 1), needs_namespaces=True)),
     "head-restarts": (head_restarts, Setting(judges=(1, 2), ray_redis=True)),
     "head-killed": (head_dies, Setting(judges=(1, 2), ends=True)),
     "tls": (node_dies, Setting(hub=2, workers=(0, 1), tls=True)),
-    "port-never-open": (nothing, Setting(wires=True, shut=True)),
-    "port-shut": (port_shut, Setting(hub=0, wires=True)),
+    "port-never-open": (nothing, Setting(needs_namespaces=True, port_closed=True)),
+    "port-shut": (port_closes, Setting(hub=0, needs_namespaces=True)),
 }
 
 
-class Outcome(msgspec.Struct, frozen=True):
-    """What a worker wrote down about a row."""
+class RowResult(msgspec.Struct, frozen=True):
+    """A row's reward or error, as its worker wrote it down; `at` is Unix time."""
 
     row: int
     at: float
@@ -432,7 +433,7 @@ def hub_port(config: str) -> int:
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an event."""
+    """The counts of one event; times in seconds."""
 
     event: str
     rows: int
@@ -490,7 +491,7 @@ def drive(event: str, network: Network, folder: Path, rows: int, *, redis_addres
         cache = {"url": f"redis://{redis_address}/1"}
         if not setting.redis:
             cache = {"path": str(folder / "judgements.db")}
-        config = written(folder, cluster.start_judges(), cache)
+        config = write_configuration(folder, cluster.start_judges(), cache)
         import ray
 
         ray.init(
@@ -500,8 +501,8 @@ def drive(event: str, network: Network, folder: Path, rows: int, *, redis_addres
             log_to_driver=False,
         )
         stack.callback(ray.shutdown)
-        if setting.shut:
-            shut_before_the_workers(cluster, config)
+        if setting.port_closed:
+            close_port_before_workers(cluster, config)
         parts = [list(range(0, rows, 2)), list(range(1, rows, 2))]
         tasks = {
             submit(node, config, part, folder / f"rewards-{node}"): (node, part)
@@ -515,14 +516,14 @@ def drive(event: str, network: Network, folder: Path, rows: int, *, redis_addres
         follow(tasks, config, folder)
 
 
-def shut_before_the_workers(cluster: Cluster, config: str) -> None:
+def close_port_before_workers(cluster: Cluster, config: str) -> None:
     """Open the hub, and have the router drop what goes to its port."""
     from zerowait.hub.ray import RayHub
 
     hub = RayHub(config, record=None)
     asyncio.run(hub.ready())
     _KEPT.append(hub)  # it ends with the last handle of its creator
-    wired(cluster).drop(hub_port(config))
+    namespaces_of(cluster).drop(hub_port(config))
 
 
 def submit(node: int, config: str, rows: list[int], log: Path) -> Any:
@@ -543,12 +544,15 @@ def follow(tasks: dict[Any, tuple[int, list[int]]], config: str, folder: Path) -
     import ray
 
     while tasks:
-        [done], _ = ray.wait(list(tasks), timeout=LONGEST_S)
+        ended, _ = ray.wait(list(tasks), timeout=LONGEST_S)
+        if not ended:
+            raise SystemExit(f"no worker ended within {LONGEST_S:g} s after the event")
+        [done] = ended
         node, part = tasks.pop(done)
         try:
             ray.get(done)
         except ray.exceptions.RayActorError as died:
-            had = {each.row for each in outcomes(folder / f"rewards-{node}")}
+            had = {each.row for each in results_in(folder / f"rewards-{node}")}
             left = [row for row in part if row not in had]
             (folder / "handed-on").write_text(str(len(left)))
             (folder / "worker-died").write_text(str(died))
@@ -560,7 +564,7 @@ def wait_for(folder: Path, rewards: int, tasks: list[Any]) -> None:
     import ray
 
     give_up = time.monotonic() + LONGEST_S
-    while sum(len(outcomes(log)) for log in logs(folder)) < rewards:
+    while sum(len(results_in(log)) for log in logs(folder)) < rewards:
         if time.monotonic() > give_up:
             raise SystemExit(f"{rewards} rewards did not come in {LONGEST_S:g} s")
         ended, _ = ray.wait(tasks, timeout=0.05)
@@ -574,13 +578,13 @@ def logs(folder: Path) -> list[Path]:
     return [log for log in folder.glob("rewards-*") if log.suffix != ".says"]
 
 
-def outcomes(log: Path) -> list[Outcome]:
+def results_in(log: Path) -> list[RowResult]:
     """What a worker wrote down."""
     lines = log.read_bytes().splitlines(keepends=True) if log.exists() else []
-    return [msgspec.json.decode(line, type=Outcome) for line in lines if line.endswith(b"\n")]
+    return [msgspec.json.decode(line, type=RowResult) for line in lines if line.endswith(b"\n")]
 
 
-def written(folder: Path, judges: Sequence[str], cache: dict[str, str]) -> str:
+def write_configuration(folder: Path, judges: Sequence[str], cache: dict[str, str]) -> str:
     """The path of the configuration."""
     path = folder / "reward.yaml"
     settings = {
@@ -598,19 +602,20 @@ def written(folder: Path, judges: Sequence[str], cache: dict[str, str]) -> str:
     return str(path)
 
 
-def happened(event: str, rows: int, network: Network) -> Counts:
-    """Let an event happen, and count.
+def run_event(event: str, rows: int, network: Network) -> Counts:
+    """The counts of an event.
 
-    Ray gives a node 30 s to come up, which is little on a busy machine: then all starts over.
+    Ray gives a node 30 s to come up, which is little on a busy machine. Where it does not, all
+    starts over.
     """
     for _ in range(TRIES - 1):
-        counts = tried(event, rows, network)
+        counts = run_once(event, rows, network)
         if counts.began:
             return counts
-    return tried(event, rows, network)
+    return run_once(event, rows, network)
 
 
-def ended(driver: subprocess.Popen[bytes], folder: Path) -> int:
+def exit_code_of(driver: subprocess.Popen[bytes], folder: Path) -> int:
     """The exit code of the driver, which is killed where Ray or the rows hang."""
     started = (folder / "event-at").exists
     with suppress(subprocess.TimeoutExpired):
@@ -629,8 +634,8 @@ def new_folder() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="zw-", dir="/tmp", ignore_cleanup_errors=True)
 
 
-def tried(event: str, rows: int, network: Network) -> Counts:
-    """What came of an event in a process of its own."""
+def run_once(event: str, rows: int, network: Network) -> Counts:
+    """The counts of one try, whose driver is a process of its own."""
     setting = EVENTS[event][1]
     with new_folder() as name, ExitStack() as stack:
         folder = Path(name)
@@ -651,18 +656,18 @@ def tried(event: str, rows: int, network: Network) -> Counts:
                 env=os.environ | settings_of_ray(setting, network, folder, address),
             )
         stack.callback(_end, driver)
-        failed = ended(driver, folder)
-        counts = counted(event, rows, folder, ended_at=time.time())
+        failed = exit_code_of(driver, folder)
+        counts = counts_of(event, rows, folder, ended_at=time.time())
         if failed and not setting.ends:
             print((folder / "driver").read_text(), file=sys.stderr)
         return counts
 
 
-def counted(event: str, rows: int, folder: Path, *, ended_at: float) -> Counts:
+def counts_of(event: str, rows: int, folder: Path, *, ended_at: float) -> Counts:
     """From what workers and judges wrote down."""
     moment = folder / "event-at"
     at = float(moment.read_text()) if moment.exists() else time.time()
-    found = {each.row: each for log in logs(folder) for each in outcomes(log)}
+    found = {each.row: each for log in logs(folder) for each in results_in(log)}
     rewarded = [each for each in found.values() if each.value is not None]
     wrong = [each for each in rewarded if each.value != score_of(each.row)]
     asked = [
@@ -695,7 +700,7 @@ def counted(event: str, rows: int, folder: Path, *, ended_at: float) -> Counts:
     )
 
 
-def longest_wait(rewards: list[Outcome], at: float) -> float:
+def longest_wait(rewards: list[RowResult], at: float) -> float:
     """The longest time without a reward after the event."""
     times = sorted(each.at for each in rewards if each.at > at)
     return max((b - a for a, b in zip([at, *times], times, strict=False)), default=0.0)
@@ -726,10 +731,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = []
     for event in chosen.events or EVENTS:
-        if EVENTS[event][1].wires and not network.has_wires:
+        if EVENTS[event][1].needs_namespaces and not network.has_namespaces:
             print(f"{event}: left out, it needs root and network namespaces", file=sys.stderr)
             continue
-        results.append(happened(event, chosen.rows, network))
+        results.append(run_event(event, chosen.rows, network))
     if chosen.json:
         print(msgspec.json.format(msgspec.json.encode(results)).decode())
     else:

@@ -7,7 +7,7 @@ on it, and asks it over HTTP as its page does. Prints the seconds of each reques
 processor's seconds, which other work on the machine does not stretch; the goals are a page in under
 2 s and a filter in under 0.3 s. The first reading of a record (its index is made) is told apart: it
 happens once. Last, Chromium opens the page of a dashboard that was just started, until its charts
-are drawn, and then that of a view with a filter; ``--busy`` beside so many busy processes.
+are drawn, and then a list with a filter; ``--busy N`` starts N busy processes beside it.
 """
 
 from __future__ import annotations
@@ -292,7 +292,7 @@ def chromium() -> Iterator[Any]:
 
 @contextmanager
 def busy_processes(count: int) -> Iterator[None]:
-    """So many processes that do nothing but use the processor."""
+    """Run `count` processes that keep the processor busy, as long as the block runs."""
     started = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield

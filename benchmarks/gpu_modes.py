@@ -82,9 +82,9 @@ RUNS: dict[str, dict[str, Any]] = {
         "resources": _OWN_DEVICES | {"weight_transfer": "gloo"},
     },
 }
-"""By name: what the recipe has in its sections ``trainer`` and ``resources``, and in ``traffic``.
+"""By name: the recipe's sections ``trainer`` and ``resources``, and the reward's ``traffic``.
 
-Hedging is as users get it, unless it is off. The modes ``separate_async`` need two GPUs.
+Hedging has its defaults unless it is off. The modes ``separate_async`` need two GPUs.
 """
 SHAPES: dict[str, dict[str, int]] = {
     "tiny": {
@@ -193,7 +193,7 @@ def runnable(device: str) -> list[str]:
 
 
 def devices(run: Mapping[str, Any]) -> int:
-    """How many a run takes."""
+    """How many devices a run takes."""
     return sum(run.get("resources", {"devices": 1}).get(key, 0) for key in _OWN_DEVICES)
 
 

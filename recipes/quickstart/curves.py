@@ -3,10 +3,10 @@
     python recipes/quickstart/curves.py runs/quickstart/seed-*
     python recipes/quickstart/curves.py RUN... --out docs/assets/quickstart.svg
 
-``NAME-light.svg`` and ``NAME-dark.svg`` are written. On the left is the rule's mean score on
-held-out prompts, at each validation; on the right the reward in training, as a mean of 4 steps:
-each step asks other questions, some of which are harder, and so the means of steps, which are drawn
-pale, go up and down.
+``NAME-light.svg`` and ``NAME-dark.svg`` are written. The left panel has the rule's mean score on
+held-out prompts at each validation. The right panel has the reward in training: pale the mean of
+each step, which goes up and down because some steps have harder questions, and strong the mean of
+the last 4 steps.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ RULE = "answer"
 COLOURS = ("#3b82f6", "#f59e0b", "#10b981", "#8b5cf6", "#ec4899", "#64748b")
 TOP, HEIGHT, LEFT, BETWEEN, RIGHT = 64.0, 190.0, 46.0, 56.0, 16.0
 PANEL = (WIDTH - LEFT - BETWEEN - RIGHT) / 2
-MOST_STEPS = 8  # written under a panel
-SMOOTHED = 4  # steps; in so many nearly every training question is asked
+MOST_LABELS = 8  # of steps, under a panel
+SMOOTHED = 4  # steps of a mean: in so many nearly every training question is asked
 
 Point = tuple[int, float]
 
@@ -55,7 +55,9 @@ class Line(NamedTuple):
 
 def main() -> int:
     """Draw, and print the table."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=_AsWritten)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
     options.add_argument(
         "--out", type=Path, default=Path("runs/quickstart/curves.svg"), help="NAME.svg"
@@ -131,10 +133,6 @@ def smoothed(points: Sequence[Point]) -> list[Point]:
     return [(step, statistics.fmean(w)) for (step, _), w in zip(points, windows, strict=True)]
 
 
-class _AsWritten(argparse.RawDescriptionHelpFormatter):
-    """Shows the module's docstring with its own line breaks."""
-
-
 def _points(
     steps: Iterable[StepSummary], value: Callable[[StepSummary], float | None]
 ) -> list[Point]:
@@ -144,11 +142,11 @@ def _points(
 
 
 def _panel(left: float, title: str, lines: Sequence[Line], theme: Theme) -> Iterator[str]:
-    """Axes with the lines in them; the dots of a line say their values when pointed at."""
+    """Axes with the lines in them; a dot's title is its value, which browsers show on hover."""
     points = [point for line in lines for point in line.points]
     last = max((step for step, _ in points), default=1)
-    low = min(0.0, *(math.floor(y * 4) / 4 for _, y in points), 0.0)
-    high = max(1.0, *(math.ceil(y * 4) / 4 for _, y in points), 1.0)
+    low = min([0.0, *(math.floor(y * 4) / 4 for _, y in points)])
+    high = max([1.0, *(math.ceil(y * 4) / 4 for _, y in points)])
 
     def x(step: int) -> float:
         return left + PANEL * step / last
@@ -161,7 +159,7 @@ def _panel(left: float, title: str, lines: Sequence[Line], theme: Theme) -> Iter
         at = y(quarter / 4)
         yield f'<path d="M{left:.1f} {at:.1f}h{PANEL:.1f}" stroke="{theme.line}"/>'
         yield text(left - 8, at + 4, f"{quarter / 4:g}", theme.lesser, size=11, anchor="end")
-    every = math.ceil(last / MOST_STEPS / 4) * 4
+    every = math.ceil(last / MOST_LABELS / 4) * 4
     for step in range(0, last + 1, every):
         yield text(x(step), TOP + HEIGHT + 18, str(step), theme.lesser, size=11, anchor="middle")
     yield text(left + PANEL / 2, TOP + HEIGHT + 34, "step", theme.lesser, size=11, anchor="middle")

@@ -21,7 +21,7 @@ from zerowait.record import (
     WaitRecord,
     append_wait,
     archive_record,
-    left_out,
+    damage_in,
     open_index,
     refresh,
     rewind_record,
@@ -168,15 +168,15 @@ def test_the_index_is_read_on_by_the_next_who_opens_it(tmp_path):
 def test_a_damaged_line_is_left_out_and_named(tmp_path):
     recorded(tmp_path, row("a-1"))
     with closing(open_index(tmp_path)) as index:
-        assert left_out(index) == ""
+        assert damage_in(index) == ""
         with (tmp_path / REWARDS).open("ab") as file:
             file.write(b'{"sample": 1}\n')
         recorded(tmp_path, row("a-2"))
         refresh(index)
         assert column(index, "SELECT uid FROM rewards") == ["a-1", "a-2"]
-        assert "rewards.jsonl:2: is damaged and left out: Expected `object`" in left_out(index)
+        assert "rewards.jsonl:2: is damaged and left out: Expected `object`" in damage_in(index)
     with closing(open_index(tmp_path)) as index:  # it is known to the next reader, too
-        assert "rewards.jsonl:2: is damaged" in left_out(index)
+        assert "rewards.jsonl:2: is damaged" in damage_in(index)
 
 
 def test_a_value_that_no_table_can_hold_is_damage_of_its_line_alone(tmp_path):
@@ -185,7 +185,7 @@ def test_a_value_that_no_table_can_hold_is_damage_of_its_line_alone(tmp_path):
     (tmp_path / REWARDS).write_bytes(lines.replace(b'"step":1', b'"step":1' + b"0" * 30, 1))
     with closing(open_index(tmp_path)) as index:
         assert column(index, "SELECT uid FROM rewards") == ["a-2", "a-3"]
-        assert "rewards.jsonl:1: is damaged and left out: Python int too large" in left_out(index)
+        assert "rewards.jsonl:1: is damaged and left out: Python int too large" in damage_in(index)
 
 
 def test_rewards_of_which_none_can_be_read_are_an_error(tmp_path):

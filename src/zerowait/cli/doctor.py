@@ -126,7 +126,7 @@ class _PluginCheck(msgspec.Struct, kw_only=True):
         path: the folder it is imported from.
         problem: why the plug-in cannot be loaded; None where it can.
         warning: what may go wrong though it is loaded.
-        registrations: each entry of ours in verl's registries, and whether it is there.
+        registrations: each part of zerowait in verl, and whether it is there.
     """
 
     verl: str | None = None

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from zerowait.errors import DataError
-from zerowait.record import REWARDS, RecordIndex, left_out, open_index
+from zerowait.record import REWARDS, RecordIndex, damage_in, open_index
 
 
 def run_folder(given: Path) -> Path:
@@ -38,14 +38,14 @@ def opened_record(folder: Path) -> Iterator[RecordIndex]:
         DataError: see `open_index`.
     """
     with closing(open_index(folder)) as index:
-        tell_left_out(left_out(index))
+        print_damage(damage_in(index))
         yield index
 
 
-def tell_left_out(lines: str) -> None:
-    """Print which lines of a record are damaged, if any."""
-    if lines:
-        print(f"zerowait: {lines}", file=sys.stderr)
+def print_damage(damage: str) -> None:
+    """Print on the standard error which lines of a record are damaged, if any."""
+    if damage:
+        print(f"zerowait: {damage}", file=sys.stderr)
 
 
 def _folders_near(folder: Path) -> list[Path]:

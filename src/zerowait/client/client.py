@@ -160,7 +160,7 @@ class JudgeClient:
                     if failed is not None:
                         return failed
                 if request.endpoint.state.breaker.is_open and self._pool.only is None:
-                    self._check_beside(request, clock())
+                    self._probe_by_health_check(request, clock())
                 slot = Slot(request.endpoint.state.limiter, again=request.sends > 0)
                 at_once = request.try_reserve() and slot.try_enter()
                 if not at_once and not await self._wait_for_slot(request, slot):
@@ -224,9 +224,9 @@ class JudgeClient:
             raise FormRefusedError(endpoint.target.name, "it has refused this form before")
         now_s = asyncio.get_running_loop().time()
         breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
-        if breaker.is_open and (check := breaker.health_check(now_s)) is not None:
+        if breaker.is_open and (check := breaker.health_check_body(now_s)) is not None:
             timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
-            await self._check_health(endpoint, slot, check, timeout_s)
+            await self._send_health_check(endpoint, slot, check, timeout_s)
             return None
         reservation = request.start_attempt(now_s)
         queue_s = request.queue_s if request.sends == 1 else 0.0
@@ -264,45 +264,52 @@ class JudgeClient:
             endpoint=endpoint.target.name,
         )
 
-    def _check_beside(self, request: RequestState, now_s: float) -> None:
-        """Let a health check be the probe of the request's endpoint, and move the request.
+    def _probe_by_health_check(self, request: RequestState, now_s: float) -> None:
+        """Move the request to a healthy endpoint; a health check probes its own one instead.
 
-        So that no request has to find out whether an endpoint still hangs. Where no endpoint is
-        sound, the request stays and is the probe.
+        So no request has to find out whether an endpoint still hangs. Where no endpoint is healthy,
+        the request stays, and is the probe itself.
         """
-        endpoint, sound = request.endpoint, self._pool.sound(now_s)
-        if sound is None:
+        endpoint, healthy = request.endpoint, self._pool.healthy(now_s)
+        if healthy is None:
             return
         breaker = endpoint.state.breaker
-        if not breaker.is_checked(now_s):
-            breaker.check_begins(now_s)
+        if not breaker.is_check_running(now_s):
+            breaker.check_started(now_s)
             translate = endpoint.translate or bytes
             body = breaker.answered_body or translate(request.body)
-            self.endpoint_states.start_check(self._checked_beside(endpoint, body))
-        request.move(sound)
+            self.endpoint_states.start_check(self._run_health_check(endpoint, body))
+        request.move(healthy)
 
-    async def _checked_beside(self, endpoint: PooledEndpoint, body: bytes) -> None:
-        """Send a health check while requests go elsewhere; it takes no slot from them."""
+    async def _run_health_check(self, endpoint: PooledEndpoint, body: bytes) -> None:
+        """Send a health check beside the requests, which go elsewhere and keep their slots."""
         slot = endpoint.state.limiter.slot()
         try:
-            await self._check_health(endpoint, slot, body, self.traffic.timeout_s)
-        except ZerowaitError as error:  # the budget is spent, say: requests will report it
+            await self._send_health_check(endpoint, slot, body, self.traffic.timeout_s)
+        except ZerowaitError as error:
+            # the budget is spent, say: a request that needs it reports that to its caller
             _LOG.debug("%s: no health check: %s", endpoint.target.name, error)
         finally:
             slot.ended(AttemptOutcome.SAYS_NOTHING)
 
-    async def _check_health(
+    async def _send_health_check(
         self, endpoint: PooledEndpoint, slot: Slot, body: bytes, timeout_s: float
     ) -> None:
         """Send a health check, and tell the circuit breaker how it ended.
 
-        It is no attempt of the request in whose place it is sent, which is sent afterwards if it is
-        answered, and keeps its share of the quota.
+        It does not count as an attempt of the request in whose place it is sent. That request keeps
+        its reservation of the quota, and is sent once the health check is answered.
+
+        Args:
+            endpoint: that is probed.
+            slot: in its limiter, for the time that the health check takes.
+            body: of a request that the endpoint has answered, if there is one.
+            timeout_s: of the health check.
         """
         breaker = endpoint.state.breaker
         clock = asyncio.get_running_loop().time
         admission = Admission(slot, Reservation(0.0), is_suspect=True)
-        breaker.check_begins(clock())
+        breaker.check_started(clock())
         breaker.request_sent(clock())
         body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
         try:
@@ -312,7 +319,7 @@ class JudgeClient:
                 endpoint.state.circuit.changed()
         if result.completion is None:
             self._failures.after_health_check(result.reply, endpoint)
-        elif breaker.succeeded(clock(), others=slot.others):  # well also when later ones failed
+        elif breaker.succeeded(clock(), others=slot.others):  # also where later requests failed
             self._failures.close_circuit(endpoint, probed=True)
 
     def _keep_failure(
@@ -356,14 +363,16 @@ def _renamed(body: bytes, model: str) -> bytes:
 
 
 def _varied(body: bytes, words: str) -> bytes:
-    """The request `body` with `words` at the end of its prompt, so that no cache has its answer.
+    """The request `body` with `words` at the end of its prompt, so that no cache answers it.
+
+    A body without a prompt, such as a program for a sandbox, stays as it is.
 
     >>> _varied(b'{"messages":[{"content":"Judge."}]}', " Again.")
     b'{"messages":[{"content":"Judge. Again."}]}'
     """
     try:
         request = msgspec.json.decode(body)
-    except msgspec.DecodeError:  # not ours
+    except msgspec.DecodeError:
         return body
     match request:
         case {"messages": [*_, {"content": str(text)} as last]} | {

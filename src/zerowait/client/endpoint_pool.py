@@ -45,8 +45,8 @@ class EndpointPool:
         """Where a request goes instead of `endpoint`; None: no other one is available."""
         return _best((each for each in self._endpoints if each is not endpoint), now_s)
 
-    def sound(self, now_s: float) -> PooledEndpoint | None:
-        """Where a request goes that should be no probe; None: all circuit breakers are open."""
+    def healthy(self, now_s: float) -> PooledEndpoint | None:
+        """The endpoint of a request that is to be no probe; None: all circuit breakers are open."""
         return _best((each for each in self._endpoints if not each.state.breaker.is_open), now_s)
 
     def rests_s(self, now_s: float) -> float:

@@ -218,7 +218,7 @@ class EndpointStates:
             state.quota.divide(self._part)
 
     def start_check(self, check: Coroutine[None, None, None]) -> None:
-        """Run a health check of an endpoint that is ejected; `aclose` ends it."""
+        """Run a health check of an ejected endpoint in a task, which `aclose` cancels."""
         task = asyncio.get_running_loop().create_task(check, name="zerowait health check")
         self._checks.add(task)
         task.add_done_callback(self._checks.discard)

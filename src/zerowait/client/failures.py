@@ -183,7 +183,7 @@ class FailureHandler:
             endpoint.state.circuit.opened()
 
     def after_health_check(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
-        """A health check got no answer: the endpoint is down, unless it said what is wrong."""
+        """A health check failed: the endpoint is down, unless its reply shows that it works."""
         self._warn_once(failed, endpoint)
         now_s = asyncio.get_running_loop().time()
         breaker, reason = endpoint.state.breaker, _reason(failed, endpoint)
@@ -247,11 +247,12 @@ def _spent(endpoint: PooledEndpoint, now_s: float, reason: Reason) -> bool:
     breaker = endpoint.state.breaker
     opens = breaker.spent(now_s, reason)
     if breaker.is_spent:
-        endpoint.state.circuit.changed()  # those that wait for a probe would do so in vain
+        # requests that wait for a probe are released: only a payment brings the endpoint back
+        endpoint.state.circuit.changed()
     return opens
 
 
 def _reason(failed: Reply | TransportError, endpoint: PooledEndpoint) -> Reason:
-    """The kind of a failure, and words for it that may be shown."""
+    """The kind of a failure and its message, without secrets."""
     kind, why = meaning(failed)
     return kind, endpoint.target.redact(why)

@@ -132,7 +132,7 @@ def is_endpoint_fault(failed: Reply | TransportError) -> bool:
 
 
 def is_unsent(failed: Reply | TransportError) -> bool:
-    """Whether the request did not reach the endpoint, and so is not at fault."""
+    """Whether the request did not reach the endpoint: then the request is not at fault."""
     return isinstance(failed, TransportError) and not failed.sent
 
 

@@ -92,7 +92,8 @@ class Traffic(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         timeout_s: of one attempt, from the moment it is sent.
         deadline_s: of one judgement, from its first send, over all attempts; also how long requests
             wait for a judge that worked before and cannot be reached.
-        attempts: the most sends of one judgement; those in an outage of the judge do not count.
+        attempts: the most sends of one judgement; those that fail while the circuit breaker is
+            open, or cannot reach an endpoint that answered before, do not count.
         give_up_after: failed judgements without a single success that end the run (waiting does not
             repair a wrong key or model name); ``off``: the run goes on.
         group_deadline_s: how long a group's shape waits for a sibling that was not submitted yet.

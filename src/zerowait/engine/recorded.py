@@ -60,7 +60,7 @@ class RecordedSample:
         substitute_from: str = "",
         ticket: str = "",
     ) -> RewardRecord:
-        """What `rewarded` records."""
+        """The line that `rewarded` writes, with the same arguments."""
         return RewardRecord(
             uid=self._uid,
             sample=self._sample,
@@ -73,8 +73,8 @@ class RecordedSample:
         )
 
 
-class _RecordedTogether:
-    """Records the rewards that one turn of the loop brings with one write.
+class _BatchedWrites:
+    """Writes the rewards of one turn of the event loop to the record at once.
 
     Args:
         record: of the run.
@@ -89,7 +89,7 @@ class _RecordedTogether:
         self._error: Exception | None = None
 
     def add(self, index: int, reward: Reward, lines: Iterable[RewardRecord]) -> None:
-        """Record the lines, and tell of the reward, before the loop's next turn ends.
+        """Queue the lines and the reward; both are handed on in the loop's next turn.
 
         Raises:
             Exception: what an earlier write or call raised.
@@ -102,7 +102,7 @@ class _RecordedTogether:
         self._lines += lines
 
     def write(self) -> None:
-        """Write what is left.
+        """Write what is still queued.
 
         Raises:
             Exception: what an earlier write or call raised, or this one.
@@ -186,19 +186,19 @@ class RecordedEngine:
         recorded = [RecordedSample(row, uid, record) for row, uid in zip(rows, uids, strict=True)]
         final = FinalRewards(rows, self._engine.config.on_failure)
 
-        together = _RecordedTogether(record, on_reward)
+        batched = _BatchedWrites(record, on_reward)
 
         def keep(index: int, reward: Reward) -> None:
             lines = [recorded[at].line(each) for at, each in final.add(index, reward)]
-            together.add(index, reward, lines)
+            batched.add(index, reward, lines)
 
         try:
             rewards = await self._engine.score_all(
                 rows, on_reward=keep, deadline_s=deadline_s, uids=uids
             )
         except BaseException:
-            with suppress(Exception):  # the first failure is told
-                together.write()
+            with suppress(Exception):  # the caller gets the failure that came first
+                batched.write()
             raise
-        together.write()
+        batched.write()
         return rewards

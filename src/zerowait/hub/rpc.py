@@ -45,7 +45,7 @@ _SESSION_NAME_TIMEOUT_S: Final = 10.0
 _SILENCE_CHECKS: Final = 4
 """Timer ticks in a connection's silence timeout: a process that was suspended counts only one."""
 _RECONNECT_S: Final = 5.0
-"""How long the calls of a worker go on whose connection has ended: it may only have been cut."""
+"""How long a worker has to connect again before its calls are cancelled."""
 
 _log = logging.getLogger(__name__)
 
@@ -387,13 +387,13 @@ class _Session(Generic[R]):
         self.results: list[CallResult[R]] = []
         self.unreceipted: dict[int, R | ZerowaitError] = {}
         self.inherited: dict[int, R | ZerowaitError] = {}  # undelivered over the last connection
-        self.unclaimed: set[int] = set()  # running since the last connection
+        self.unclaimed: set[int] = set()  # running, and not yet asked for over this connection
         self.has_results = asyncio.Event()
         self.last_heard_at = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
     def settle(self, call_id: int, result: R | ZerowaitError) -> None:
-        if call_id in self.unclaimed:  # it would cross its caller's request for it
+        if call_id in self.unclaimed:  # sent now, it would cross its caller's new request for it
             self.unclaimed.discard(call_id)
             self.inherited[call_id] = result
             return
@@ -405,7 +405,7 @@ class _Session(Generic[R]):
         self.unclaimed = set(self.running)
         self.inherited |= self.unreceipted | dict(self.results)
         self.unreceipted, self.results = {}, []
-        self.has_results.set()  # whoever waits for the last connection waits no longer
+        self.has_results.set()  # ends the `collect` of the last connection
         self.has_results = asyncio.Event()
 
     def set_timer(self, timer: asyncio.TimerHandle | None) -> None:
@@ -429,9 +429,8 @@ class Sessions(Generic[T, R]):
     """The hub's side of RPC: runs the calls of several workers, each in a session of its own.
 
     A killed worker cannot cancel its calls, which would be paid for and would hold slots that
-    others need. So they are cancelled some seconds after its connection has ended, unless it comes
-    back and takes them over, and when it was silent for `session_timeout_s`. Belongs to one event
-    loop.
+    others need. So they are cancelled 5 s after its connection has ended, unless the worker has
+    connected again, and after it was silent for `session_timeout_s`. Belongs to one event loop.
 
     Args:
         handle: gives a call's result.
@@ -535,7 +534,7 @@ class Sessions(Generic[T, R]):
             session.cancel(session.running)
 
     def disconnect(self, name: str) -> None:
-        """The session's connection has ended: its calls go on for a while, for the next one."""
+        """End the session's connection; its calls go on for 5 s, for the worker's next one."""
         session = self._sessions.pop(name, None)
         if session is not None:
             self._disconnected[name] = session

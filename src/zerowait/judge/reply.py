@@ -126,9 +126,9 @@ def read_completion(completion: Completion, read: Callable[[str], Score | Abstai
 
 
 def _why_cut(text: str) -> str:
-    """What is known of an answer that was cut at ``max_tokens``.
+    """Why an answer was cut at ``max_tokens``, in words.
 
-    Servers that enforce JSON may let a model write blanks between its parts for ever.
+    Servers that enforce a JSON schema let a model write blanks between the parts without end.
     """
     blanks = len(text) - len(text.rstrip())
     if blanks < _RUN_OF_BLANKS:

@@ -40,16 +40,15 @@ _PROVIDERS: Final = {
 }
 """Well-known values of ``gen_ai.provider.name``. All others are ``openai``, whose API is spoken."""
 
-
 _CLOSE_S: Final = 5.0
 """How long the last spans and metrics may take at the end of a run."""
-_TOLD_BY: Final = (
+_SDK_LOGGERS: Final = (
     "opentelemetry.exporter.otlp.proto.http.trace_exporter",
     "opentelemetry.exporter.otlp.proto.http.metric_exporter",
     "opentelemetry.sdk._shared_internal",
     "opentelemetry.sdk.metrics._internal.export",
 )
-"""Python's loggers in which the SDK tells of exports that fail."""
+"""Python's loggers in which the SDK reports exports that fail."""
 
 
 class OtelLogger:
@@ -245,9 +244,10 @@ class OtelLogger:
 
 
 class _ExportFailures(logging.Filter):
-    """Takes what the SDK would print of failed exports, a traceback for some, and keeps the first.
+    """Keeps the SDK's first message about a failed export, and drops the others from its log.
 
-    Only while exporters of ours are open. A request that is sent again is no failure yet.
+    The SDK logs every attempt, some with a traceback. It is a filter while our exporters are open,
+    and stays one where they could not be closed in time. An attempt that is repeated is no failure.
     """
 
     def __init__(self) -> None:
@@ -255,18 +255,18 @@ class _ExportFailures(logging.Filter):
         self._first = self._retried = ""
 
     def open(self) -> None:
-        for name in _TOLD_BY:
+        for name in _SDK_LOGGERS:
             logging.getLogger(name).addFilter(self)  # of equal filters it keeps one
 
     def close(self) -> None:
-        for name in _TOLD_BY:
+        for name in _SDK_LOGGERS:
             logging.getLogger(name).removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
         said = record.getMessage()
-        if record.levelno >= logging.ERROR or "ropping" in said:
+        if record.levelno >= logging.ERROR or "dropping" in said.lower():  # else it tries again
             self.add(said)
         else:
             self._retried = said

@@ -1,4 +1,4 @@
-"""A run of a tracker, such as W&B or Trackio: the program's own where it has begun one."""
+"""What the loggers of W&B and Trackio share: a run that the program began, or one of ours."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ STEP: Final = "zerowait/step"
 
 
 class TrackedRun(Generic[SettingsT]):
-    """Logs into the program's run if it has begun one, else into a run of its own.
+    """A tracker's run: the program's if it has begun one, else one that `open` begins.
 
     Args:
-        settings: of the run.
-        shown: the configuration of a run of its own.
-        run: the program's; None without one.
+        settings: of the logger.
+        shown: the configuration that a run of ours shows.
+        run: the program's; None: it has begun none.
     """
 
     def __init__(self, settings: SettingsT, shown: Mapping[str, Any], run: Any) -> None:

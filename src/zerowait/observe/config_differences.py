@@ -29,9 +29,9 @@ def config_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 class UsedConfiguration(NamedTuple):
-    """A configuration that rows of a record were scored by: the first and the last of them.
+    """A configuration by which rows of a record were scored, and the first and last of them.
 
-    ``reward`` is empty where it could not be read any more.
+    ``reward`` is empty where it cannot be read any more.
     """
 
     reward: Mapping[str, Any]
@@ -40,7 +40,7 @@ class UsedConfiguration(NamedTuple):
 
 
 def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[UsedConfiguration]:
-    """The configurations by which the rows of a record were scored, the last one at the end.
+    """The configurations by which the rows of a record were scored, oldest first.
 
     Empty where that of the last rows is not known.
 
@@ -72,11 +72,11 @@ def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[Us
 def notes_on_earlier_rows(
     used: Sequence[UsedConfiguration], now: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Which rows of a record were scored by another configuration than its last one, in words.
+    """A sentence for each earlier configuration of a run: its rows, and what has changed since.
 
     Args:
         used: as `used_configurations` gives them.
-        now: the configuration that theirs are compared with.
+        now: the configuration with which they are compared.
     """
     for each in used[:-1]:
         rows = f"rows {each.first_row} to {each.last_row}"

@@ -60,7 +60,7 @@ def rows_in(
         folder: of the record, which holds the pictures.
         split: ``train`` or another part of the data.
         step: of the training; None for rows without one.
-        without_texts: rows whose texts were not kept have a sample, too, with empty texts.
+        without_texts: give rows whose texts were not kept a sample with empty texts, too.
     """
     where = "WHERE split = ? AND step IS ? AND current = 1"
     rows = connection.execute(f"SELECT * FROM rewards {where} ORDER BY row", (split, step))

@@ -169,7 +169,7 @@ async def replay(
         folder: of the record.
         config: of the new rewards.
         ask: whether the judges are asked for what the record and the cache cannot answer.
-        keep: components whose recorded outcomes are taken as they are; where these are all, rows
+        keep: components whose recorded outcomes are taken as they are. Where it names all, rows
             whose texts were not kept are scored, too.
         on_reward: called for each row that is scored.
         write: called with each row and its final reward, in order, step by step.

@@ -16,7 +16,7 @@ import msgspec
 from zerowait.engine import ALARMS
 from zerowait.errors import DataError
 from zerowait.observe.steps import StepSummary, summarise
-from zerowait.record import StatsRecord, left_out, open_index
+from zerowait.record import StatsRecord, damage_in, open_index
 
 TableRow = Sequence[str]
 _MAX_REASONS = 5
@@ -35,14 +35,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         folder: of its records. training, validation: one summary per step.
         stats: the fields of `zerowait.engine.Stats` at the end, summed over the run's hubs.
-        left_out: which lines of the record are damaged, in words; empty for none.
+        damage: which lines of the record are damaged, in words; empty for none.
     """
 
     folder: Path
     training: list[StepSummary]
     validation: list[StepSummary]
     stats: dict[str, Any]
-    left_out: str = ""
+    damage: str = ""
 
     @property
     def before(self) -> StepSummary | None:
@@ -64,7 +64,7 @@ def read_report(folder: Path) -> Report:
     with closing(open_index(folder)) as index:
         steps = summarise(index)
         stats = run_stats(_stats(index))
-        damage = left_out(index)
+        damage = damage_in(index)
     if not steps:
         raise DataError(f"{folder} has no rewards yet")
     return Report(
@@ -72,7 +72,7 @@ def read_report(folder: Path) -> Report:
         training=[step for step in steps if step.split == "train"],
         validation=[step for step in steps if step.split != "train"],
         stats=stats,
-        left_out=damage,
+        damage=damage,
     )
 
 

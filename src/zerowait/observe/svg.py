@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 WIDTH: Final = 760
-"""Of every picture, in px; a README shows it about as wide."""
+"""Width of every picture in px: about that of a README."""
 LETTER_PX: Final = 6.6
-"""Room for one letter of a text of the usual size."""
+"""Width in px that is reserved for a letter of a text of the usual size."""
 _FONT: Final = 'font-family="system-ui, -apple-system, Segoe UI, Helvetica, Arial, sans-serif"'
 
 

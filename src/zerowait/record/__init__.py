@@ -1,7 +1,8 @@
 """The record of a run: files of JSON lines that are only appended to, and an index to query them.
 
 A run's folder has ``rewards.jsonl``, ``judgements.jsonl``, ``events.jsonl``, ``stats.jsonl``,
-``waits.jsonl``, ``reward.json`` and ``pictures/``; see ``docs/reference/record.md``.
+``waits.jsonl``, ``opinions.jsonl``, ``reward.json``, ``configurations.jsonl`` and ``pictures/``;
+see ``docs/reference/record.md``.
 """
 
 from zerowait.record.configuration import (
@@ -13,7 +14,7 @@ from zerowait.record.configuration import (
 )
 from zerowait.record.event_writer import EVENT_KINDS, RECORDED
 from zerowait.record.export import export_table
-from zerowait.record.index import INDEX, TABLES, RecordIndex, left_out, open_index, refresh
+from zerowait.record.index import INDEX, TABLES, RecordIndex, damage_in, open_index, refresh
 from zerowait.record.judgements import (
     EVENTS,
     JUDGEMENTS,
@@ -70,10 +71,10 @@ __all__ = [
     "WaitRecord",
     "append_wait",
     "archive_record",
+    "damage_in",
     "described",
     "earlier_configurations",
     "export_table",
-    "left_out",
     "open_index",
     "read_configuration",
     "read_phases",

@@ -180,6 +180,7 @@ class EventWriter:
         while self._queue:
             judgements: list[bytes] = []
             events: list[bytes] = []
+            # looked up once for each write: for each line it would cost CPU time
             is_full, are_kept = room.is_full, self._texts.are_kept
             taken_bytes = 0
             while self._queue and taken_bytes < _BYTES_AT_ONCE:
@@ -333,10 +334,14 @@ class _WrittenTexts:
             if len(self._replies) >= _MOST_KEYS:
                 self._replies.clear()
             self._replies[key] = number
-            # a comparison tells no number of pictures, as its members have their own
-            if are_kept and not event.pictures and event.question is not None:
-                return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
-            return self._request(request), self.written(reply, are_kept=are_kept)
+            # a comparison, which has no question, does not count its members' pictures
+            without_pictures = not event.pictures and event.question is not None
+            if not (are_kept and without_pictures):
+                return (
+                    self._request(request, are_kept=are_kept),
+                    self.written(reply, are_kept=are_kept),
+                )
+            return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
         if number in (0, before):
             return UNSET, UNSET
         self._replies[key] = number
@@ -350,9 +355,9 @@ class _WrittenTexts:
             reply = reply[:_MOST_REPLY_BYTES] + b" (cut)"
         return encoded_body(reply) if are_kept else self._hashed(reply)
 
-    def _request(self, body: bytes) -> msgspec.Raw:
+    def _request(self, body: bytes, *, are_kept: bool) -> msgspec.Raw:
         """A request as far as the settings allow: our own JSON, on one line."""
-        if self.are_kept:
+        if are_kept:
             return msgspec.Raw(with_picture_files(body, self._folder))
         return self._hashed(with_picture_files(body, None))
 

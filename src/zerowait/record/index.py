@@ -168,7 +168,7 @@ def open_index(folder: Path) -> RecordIndex:
 
     Close it when it is no longer needed. It may be used from one thread at a time.
 
-    Lines that are damaged are left out; see `left_out`.
+    Damaged lines are left out; `damage_in` names them.
 
     Raises:
         DataError: nothing was recorded there, or none of its rewards can be read.
@@ -213,8 +213,12 @@ def refresh(connection: sqlite3.Connection) -> None:
     _bring_up_to_date(connection.folder, connection.file)
 
 
-def left_out(connection: sqlite3.Connection) -> str:
-    """Which lines of the record are damaged and so left out, in words; empty for none."""
+def damage_in(connection: sqlite3.Connection) -> str:
+    """One line that names the record's damaged lines, which are left out; empty for none.
+
+    Args:
+        connection: from `open_index`.
+    """
     folder = connection.folder if isinstance(connection, RecordIndex) else Path()
     [count] = connection.execute("SELECT count(*) FROM damaged").fetchone()
     if not count:

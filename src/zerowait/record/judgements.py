@@ -17,6 +17,7 @@ UNSET: Final = msgspec.Raw()
 """No body in this line."""
 
 
+# Lines hold no cycle, so the garbage collector need not visit those that wait to be written (`gc`).
 class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An attempt that brought no answer, as a judgement's line has it.
 

@@ -71,7 +71,7 @@ class AppendOnlyFile:
         size_bytes = sum(map(len, parts))
         self._written_to = 0
         try:
-            written = os.writev(self._file, parts)  # copies no line, as to join them would
+            written = os.writev(self._file, parts)  # unlike a join, it copies no line
             if written < size_bytes:
                 left = memoryview(b"".join(parts))[written:]
                 while left:
@@ -171,8 +171,8 @@ def decoded_lines(
 ) -> Iterator[tuple[int, Any]]:
     """The number and the decoded value of each line that can be read.
 
-    A power cut, a disk that errs or an editor may damage a line in the middle of a record. It is
-    left out and told, because all that is beside it was paid for.
+    A power cut, a failing disk or an editor may damage a line in the middle of a record. It is left
+    out and named, because the other lines were paid for.
 
     Args:
         name: of the file.
@@ -183,7 +183,7 @@ def decoded_lines(
     """
     for number, line in enumerate(lines, start=before + 1):
         if line.endswith(INCOMPLETE) or line.isspace():
-            continue  # of an incomplete one the writer got an OSError
+            continue  # the writer of an incomplete one got an OSError
         try:
             yield number, decode(line)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -231,7 +231,7 @@ def read_lines(path: Path, kind: Any, *, tell: bool = True) -> Iterator[tuple[in
     found = 0
     try:
         with path.open("rb") as file:
-            # the last line may be a half, of a process that was killed while writing it
+            # the last line is incomplete where a process was killed while writing it
             lines = (line for line in file if line.endswith(b"\n"))
             decode = msgspec.json.Decoder(kind).decode
             for found, each in enumerate(decoded_lines(path.name, lines, decode, damaged), start=1):  # noqa: B007

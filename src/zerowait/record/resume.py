@@ -17,9 +17,6 @@ UNDONE: Final = "rewards.undone.jsonl"
 """The file for rewards of steps after the checkpoint, which are trained again."""
 
 
-_LINES: Final = (REWARDS, STATS, WAITS, JUDGEMENTS, EVENTS, OPINIONS, UNDONE)
-
-
 class _SplitAndStep(msgspec.Struct, frozen=True):
     split: str = "train"
     step: int | None = None
@@ -36,7 +33,8 @@ def archive_record(folder: Path) -> None:
 
     It stays in the folder as ``rewards.previous.jsonl``, ``rewards.previous-2.jsonl``, ...
     """
-    for name in (*_LINES, EARLIER_CONFIGURATIONS):
+    lines = (REWARDS, STATS, WAITS, JUDGEMENTS, EVENTS, OPINIONS, UNDONE, EARLIER_CONFIGURATIONS)
+    for name in lines:
         for old in parts_of(folder, name):
             old.replace(_archive_name(old))
 

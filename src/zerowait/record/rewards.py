@@ -117,7 +117,9 @@ def read_rewards(folder: Path) -> Iterator[RewardRecord]:
 
 
 def read_stats(folder: Path) -> Iterator[StatsRecord]:
-    """The counters recorded in `folder`, oldest first; without damaged lines, as later ones count.
+    """The counters recorded in `folder`, oldest first.
+
+    Damaged lines are left out without a warning, because later lines have newer counters.
 
     Raises:
         DataError: there are none, or none can be read.

@@ -285,7 +285,7 @@ class RunRecord:
         Raises:
             OSError: not all of them were written, because the disk is full, say; names the file.
         """
-        if self._records is None:
+        if self._records is None or not records:
             return
         sample = records[-1].sample
         split, step = self._split_and_step = (sample.split, sample.step)

@@ -3,7 +3,8 @@
 verl imports it during ``import verl``, in every process (vLLM's among them), calls nothing in it,
 and hides its exceptions. So it never raises and imports nothing of verl's: each part is registered
 when the module that holds its registry is imported. `registered` lists the results, which
-``zerowait doctor verl`` shows.
+``zerowait doctor verl`` shows. One part registers nothing: it raises the limit of concurrent calls
+of verl's rollout servers.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ ROLLOUT = "transformers"
 PLATFORM = "cpu"
 AGENT_LOOP = "search"
 ROLLOUT_CALLS: Final = 100_000
-"""Calls that run at once in a rollout server's actor; a request that waits in it is one of them."""
+"""The most concurrent calls of a rollout server's actor; waiting requests count."""
 
 
 class Registration(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         what: kind and name, such as ``rollout transformers``.
-        where: verl's module that holds the registry.
+        where: verl's module that holds the registry, or the class that is changed.
         status: ``registered`` (now, or when that module is imported), ``skipped`` because this
             process does not need it, or ``failed``.
         error: type and text of the exception, if it failed.
@@ -90,16 +91,16 @@ def _load_replica() -> Any:
 def _raise_call_limit() -> None:
     """Let more calls into verl's rollout servers than its own limit of about a thousand.
 
-    In the asynchronous modes requests wait in the server while it is paused for new weights. With
-    more of them than the limit, the call that ends the pause is kept out, and all wait for ever:
-    seen with 2,048 requests on vLLM.
+    In the asynchronous modes requests wait in the server while it is paused for new weights. Where
+    more of them wait than the limit lets in, the call that ends the pause is kept out, and all wait
+    for ever. Seen with 2,048 requests on vLLM.
     """
     from verl.workers.rollout.replica import RolloutReplica
 
-    verls: Callable[[Any], int] = RolloutReplica.max_concurrency.fget
+    limit_of_verl: Callable[[Any], int] = RolloutReplica.max_concurrency.fget
 
     def max_concurrency(replica: Any) -> int:
-        return max(verls(replica), ROLLOUT_CALLS)
+        return max(limit_of_verl(replica), ROLLOUT_CALLS)
 
     RolloutReplica.max_concurrency = property(max_concurrency)
 

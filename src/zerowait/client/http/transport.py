@@ -82,9 +82,10 @@ class ConnectionPool:
             self._sweeper = loop.call_later(self._keepalive_s, self._sweep)
 
     def close_idle(self) -> None:
-        """Close the idle connections: one that was used more recently than they turned out stale.
+        """Close all idle connections, after one of them turned out to be stale.
 
-        A load balancer that restarts, or forgets idle connections, does that to all of them.
+        That one was idle for the shortest time, as the last used is taken first. A load balancer
+        that restarts, or drops idle connections, makes all of them stale.
         """
         while self._idle:
             self._idle.popitem()[0].abort()
@@ -170,7 +171,8 @@ class ConnectionPool:
                     self._addresses = deque(found)
                 except socket.gaierror:
                     if not self._addresses:
-                        raise  # else the known ones are used while the name server is away
+                        raise
+                    # the addresses that it gave before are used while the name server is away
                 self._addresses_until_s = loop.time() + _ADDRESSES_KEPT_S
         self._addresses.rotate(-1)
         return list(self._addresses)

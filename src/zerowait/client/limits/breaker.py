@@ -44,7 +44,7 @@ class Breaker:
 
     A probe that reached the endpoint and failed may have failed for reasons of its own. So the next
     one is a health check: a copy of a request that the endpoint has answered before. If that is
-    answered at once, the requests that failed are at fault; if it fails, the endpoint is down.
+    answered, the requests that failed are at fault; if it gets no answer, the endpoint is down.
 
     One whose account is used up is probed after 60 s, and then after twice as long each time, up to
     600 s.
@@ -72,9 +72,9 @@ class Breaker:
         self._is_probed = False
         self.answered_body = b""  # of the request that was answered most quickly
         self._quickest_s = math.inf
-        self._checked_s = -math.inf  # when the health check was sent that is under way
-        self._checks = False  # the last probe may have failed for reasons of its own
-        self._is_down = False  # since it opened, something failed that cannot be the request's
+        self._check_sent_s = -math.inf  # when the health check was sent that is under way
+        self._needs_check = False  # the last probe may be at fault itself
+        self._is_down = False  # a failure since it opened cannot be a request's fault
 
     def may_ask(self, now_s: float) -> bool:
         """Whether a request may be sent at `now_s`."""
@@ -100,20 +100,20 @@ class Breaker:
         """
         self.in_flight -= 1
         if is_check:
-            self._checked_s = -math.inf
+            self._check_sent_s = -math.inf
         return self.in_flight == 0 and self.named_until_s > -math.inf
 
-    def check_begins(self, now_s: float) -> None:
-        """A health check is about to be sent."""
-        self._checked_s = now_s
+    def check_started(self, now_s: float) -> None:
+        """A health check is about to be sent: no second one is needed meanwhile."""
+        self._check_sent_s = now_s
 
-    def is_checked(self, now_s: float) -> bool:
-        """Whether a health check is under way, and was not sent so long ago that it may hang."""
-        return now_s < self._checked_s + LONGEST_REST_S
+    def is_check_running(self, now_s: float) -> bool:
+        """Whether a health check is under way; one that takes more than 15 s may hang."""
+        return now_s < self._check_sent_s + LONGEST_REST_S
 
-    def health_check(self, now_s: float) -> bytes | None:
-        """The body that is sent instead of a request now; None: that request is the probe."""
-        if self._checks and self.answered_body and not self.is_checked(now_s):
+    def health_check_body(self, now_s: float) -> bytes | None:
+        """The body of the health check that is due now; None: the request itself is the probe."""
+        if self._needs_check and self.answered_body and not self.is_check_running(now_s):
             return self.answered_body
         return None
 
@@ -149,8 +149,8 @@ class Breaker:
         Args:
             sent_s: when it was sent.
             others: requests that were on the wire then.
-            body: what was sent, for a health check.
-            latency_s: how long the answer took: the quickest is cheap to repeat.
+            body: what was sent, to be repeated as a health check.
+            latency_s: how long the answer took; the quickest one is repeated, which is cheapest.
         """
         self.has_answered = True
         if latency_s < self._quickest_s:
@@ -158,7 +158,7 @@ class Breaker:
         if sent_s < math.inf:
             self._answered_sent_s = max(self._answered_sent_s, sent_s)
         if self._is_down and self.is_open:
-            self._suspects.clear()  # the outage that is over explains their failures
+            self._suspects.clear()  # the outage, which is over, explains their failures
         elif self._suspects:
             for request, (since_s, beside) in list(self._suspects.items()):
                 request.was_passed = request.was_passed or since_s <= sent_s
@@ -172,7 +172,7 @@ class Breaker:
         was_open, self.is_open, self.is_spent = self.is_open, False, False
         self._failed.clear()
         self.until_s = self.named_until_s = -math.inf
-        self._is_probed = self._checks = self._is_down = False
+        self._is_probed = self._needs_check = self._is_down = False
         return was_open
 
     def failed(
@@ -191,7 +191,7 @@ class Breaker:
             reason: its words.
             retry_after_s: the rest asked for; 0 for none.
             by: which request; one that fails several times counts once. None: it counts anyway.
-            is_down: the request is certainly not at fault: it did not reach the endpoint, or was a
+            is_down: the endpoint is certainly at fault: the request did not reach it, or was a
                 health check.
         """
         self.reason = reason
@@ -206,7 +206,7 @@ class Breaker:
         if opens:
             self.opened_s = now_s
         else:
-            self._checks = not is_down
+            self._needs_check = not is_down
         self.is_spent = self._is_probed = False
         self.until_s = -math.inf
         self._rest(now_s, max(retry_after_s, self._rest_s(now_s)), retry_after_s=retry_after_s)

@@ -51,7 +51,7 @@ class FailureReasons:
         self._counts[reason] += 1
 
     def on_one_line(self) -> str:
-        """The most frequent reasons, and the latest failure in full if numbers are left out."""
+        """The most frequent reasons; the latest message in full where its numbers are left out."""
         line = reasons_on_one_line(self._counts)
         full = _ATTEMPTS.sub("", self._latest)
         return line if full in line else f"{line}; the last one in full: {full}"

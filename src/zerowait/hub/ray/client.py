@@ -37,13 +37,13 @@ AwaitAnswer: TypeAlias = Callable[..., Awaitable[Any]]
 """Awaits the reference that an actor's method returned; see `ActorClient._answer`."""
 
 HUB_RESOURCE: Final = "zerowait_hub"
-"""The custom resource that says on which of Ray's nodes the hub should live."""
+"""Custom resource of the Ray node on which the hub is placed."""
 _MAX_CONCURRENT_CALLS: Final = 100_000
 _RECONNECT_PAUSE_S: Final = (0.1, 0.5)
 _SILENCE_S: Final = 2.4 * HEARTBEAT_S
-"""How long the hub may send nothing over a connection; the hub itself may still be there."""
+"""A connection over which the hub sends nothing for so long is given up, but not yet the hub."""
 _AVOIDED_S: Final = 300.0
-"""How long rows go by calls before a connection is tried again: a firewall may have been opened."""
+"""After so long a connection is tried again: its port may have been opened in the firewall."""
 
 _log = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class ActorAddress(msgspec.Struct, frozen=True, kw_only=True):
             namespace=self.namespace,
             get_if_exists=True,
             num_cpus=0,
-            memory=1,  # one that requires nothing is put on any node, whatever its strategy says
+            memory=1,  # Ray ignores the node affinity of an actor that requires no resource
             max_concurrency=_MAX_CONCURRENT_CALLS,
             max_restarts=-1,
             scheduling_strategy=_preferred_node(),
@@ -218,7 +218,7 @@ class TransportSelection:
         self._suspect, self._avoided = None, address
         self._avoided_until = asyncio.get_running_loop().time() + _AVOIDED_S
         if known:
-            return  # it was told
+            return  # the warning was given when it was avoided first
         _log.warning(
             "no connection to the hub at %s:%d lasts, so rows go there by calls of its actor, "
             "which costs more CPU time",
@@ -417,7 +417,12 @@ class ActorClient(Generic[T, R]):
 
 
 class _Outage:
-    """How long an actor has been gone; logged when it begins and when it ends."""
+    """How long an actor has been gone; its beginning and its end are logged.
+
+    Args:
+        name: of the actor, for the log.
+        patience_s: seconds after which it is too long.
+    """
 
     def __init__(self, name: str, patience_s: float) -> None:
         self._name = name
@@ -446,9 +451,9 @@ class _Outage:
 
 
 def _preferred_node() -> Any:
-    """Ray's scheduling strategy that puts an actor on its node while that lives.
+    """Ray's scheduling strategy for the hub: the node with `HUB_RESOURCE`, else the head node.
 
-    That is the node with the resource `HUB_RESOURCE`, else the head node.
+    Where neither is alive, Ray puts it on any node.
     """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

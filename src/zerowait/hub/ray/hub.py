@@ -34,8 +34,9 @@ class RayHub:
     one of them, which requests each judgement from the shard that owns it.
 
     Args:
-        config: path of the reward configuration, readable where the actors live: on the cluster's
-            head node while there is room, so that the cache stays in one place.
+        config: path of the reward configuration, readable where the actors live: on the
+            cluster's node with the resource ``zerowait_hub``, else on its head node, so that the
+            cache stays in one place, and on another one when that node dies.
         record: the folder for the record, or None.
         name: the actor's name; two hubs of one job need two names.
         namespace: of the name; jobs that give the same one share a hub. None: the job's own.

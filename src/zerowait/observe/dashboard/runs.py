@@ -27,7 +27,7 @@ from zerowait.record import (
     AppendOnlyFile,
     OpinionLine,
     RecordIndex,
-    left_out,
+    damage_in,
     open_index,
     refresh,
 )
@@ -37,7 +37,6 @@ T = TypeVar("T")
 _REFRESH_EVERY_S: Final = 1.0
 _MOST_NAMED: Final = 5
 _FILES: Final = (REWARDS, JUDGEMENTS, STATS, EVENTS)
-
 
 _log = logging.getLogger(__name__)
 
@@ -198,7 +197,7 @@ class WatchedRun:
 
     async def _prepare(self) -> None:
         """Make the views that were never made, so that they are there when the page is opened."""
-        with suppress(NotYetError, DataError):  # the page will say so
+        with suppress(NotYetError, DataError):  # the page shows the error when it asks for the view
             for name in await self.read(self._documents.missing, long=True):
                 await self.view(name)
 
@@ -212,7 +211,7 @@ class WatchedRun:
                 self._tell(state="reading", why="reading the record for the first time")
             refresh(self._updated())
             version, samples = _extent(self._updated())
-            self._warn_of(left_out(self._updated()))
+            self._warn_of(damage_in(self._updated()))
             self._tell(state="ready", why="", version=version, samples=samples)
         except DataError as error:
             self._tell(state="failed", why=str(error))

@@ -25,7 +25,7 @@ from zerowait.observe.axis import Axis, find_axis
 from zerowait.observe.fall import Fall, FallReader, event_words
 from zerowait.observe.timeline import StepTimes, step_times
 from zerowait.rank_statistics import rank_correlation
-from zerowait.record import left_out
+from zerowait.record import damage_in
 
 QUANTILES: Final = (0.1, 0.25, 0.5, 0.75, 0.9)
 MAX_DOTS: Final = 600
@@ -385,7 +385,7 @@ def _mean_at(run: RecordedRun, end: Literal["MIN", "MAX"]) -> float | None:
 
 def _notes(run: RecordedRun, without_step: int) -> Iterator[str]:
     """What the charts leave out or sum up, in words."""
-    damage = left_out(run.connection)
+    damage = damage_in(run.connection)
     if damage:
         yield f"{damage}."
     unit = "steps" if run.axis.kind == "step" else "rows"

@@ -234,7 +234,7 @@ def _ray(setup: TrainingSetup) -> dict[str, object]:
             f"+{init}.address": setup.ray_address,
             **{f"+{init}.runtime_env.env_vars.{name}": value for name, value in variables},
         }
-    # without an address Ray would join a cluster that `ray start` left on this host, or RAY_ADDRESS
+    # without it Ray joins the cluster of RAY_ADDRESS, or one that `ray start` left on this host
     overrides: dict[str, object] = {
         f"+{init}.address": "local",
         f"+{init}.include_dashboard": False,

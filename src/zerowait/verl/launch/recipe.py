@@ -237,7 +237,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             for ``vllm`` and ``sglang``.
         reward_workers: number of verl's reward processes, which pass samples on to the hub;
             default: as many as hold the rows that wait for their siblings.
-        ray_address: of a running Ray cluster; None starts Ray on this machine.
+        ray_address: of a running Ray cluster; None starts a Ray of its own on this machine.
     """
 
     device: Literal["auto", "cpu", "cuda"] = "auto"

@@ -44,7 +44,7 @@ class TrainingSetup(msgspec.Struct, frozen=True, kw_only=True):
         logger: verl's trackers.
         seed: of data order and sampling.
         reward_workers, agent_workers, storage_units: verl's helper processes, about 0.4 GB each.
-        ray_address: a running cluster; None starts Ray on this machine.
+        ray_address: a running cluster; None starts a Ray of its own on this machine.
     """
 
     model_path: str

@@ -286,7 +286,7 @@ class RowRewards:
 
         Args:
             within_s: the longest wait.
-            exposed: whether nothing is computed meanwhile: such waits are part of the record.
+            exposed: whether nothing is computed meanwhile; only such waits are recorded.
         """
         began_at = time.time()
         self._redeemer.wait_for_change(within_s)

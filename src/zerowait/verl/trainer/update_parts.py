@@ -20,7 +20,7 @@ from zerowait.verl.rewards.row_rewards import RowRewards
 _POLL_S: Final = 0.05
 """A reward that arrives between a look and the wait for the next one is seen after this."""
 _COMPUTING_POLL_S: Final = 0.01
-"""The workers stand still for at most this between the end of a part and the next one."""
+"""Between two parts the workers are idle for about this long at most."""
 
 
 def rows_of_update(config: Any) -> int:
@@ -59,8 +59,8 @@ def largest_part(groups: Mapping[str, Sequence[str]], multiple: int) -> list[str
 class UpdateParts:
     """The update of one step, sent to the training workers in parts.
 
-    While the workers compute one part, the trainer settles the groups whose rewards arrive; these
-    are the next part, all of them together, as soon as the workers are free.
+    While the workers compute one part, the trainer computes the advantages of groups whose rewards
+    arrive. When the workers are free, all these groups together are the next part.
 
     Args:
         workers: verl's worker group with `PartWorker.update_part`.
@@ -70,7 +70,7 @@ class UpdateParts:
 
     Attributes:
         sent: the rows whose gradients are there.
-        early_s: seconds in which the workers had one of these parts.
+        early_s: seconds from sending these parts to collecting them.
     """
 
     def __init__(self, workers: Any, config: Any, *, ranks: int, whole: KVBatchMeta) -> None:
@@ -104,7 +104,7 @@ class UpdateParts:
             redeem_s: seconds to wait with nothing else to do.
 
         Returns:
-            Seconds that were waited while the workers computed nothing.
+            Seconds of waiting in which the workers computed nothing.
 
         Raises:
             JudgementError, HubLostError: a reward cannot be had, and training has to stop.
@@ -132,7 +132,7 @@ class UpdateParts:
         return idle_s
 
     def collect(self) -> None:
-        """Wait until the workers have computed what was sent; an error of theirs is raised here."""
+        """Wait until the workers have computed the part that was sent; raises their error."""
         if self._running is not None:
             self._running.get()
             self._running = None
@@ -153,7 +153,7 @@ class UpdateParts:
         return reduced
 
     def _computing(self) -> bool:
-        """Whether the workers compute a part; one that has ended is collected."""
+        """Whether the workers still compute a part; a finished one is collected."""
         if self._running is None:
             return False
         answers = self._running.futures
@@ -169,7 +169,7 @@ class UpdateParts:
         self._running = self._workers.update_part(self._part(part, last=False))
 
     def _part(self, part: KVBatchMeta, *, last: bool) -> KVBatchMeta:
-        """The rows with what the workers have to know of the whole update."""
+        """The rows of a part, with what the workers need to know of the whole update."""
         actor, first = self._actor, self._tokens is None
         if first or (last and actor.loss_agg_mode == "token-mean"):
             # rows that turned out to be masked since the first part have no tokens in the loss

@@ -24,7 +24,7 @@ def server_actor(
         replica_rank: of the server.
         node_id: Ray's id of the node.
         environment: variables of the actor's process.
-        calls: the most that run at once; a request that waits to be decoded is one.
+        calls: the most that run at once; a request that waits to be decoded counts.
     """
     return ray.remote(TransformersServer).options(
         name=server_name(replica_rank),
