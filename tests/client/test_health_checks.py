@@ -216,6 +216,44 @@ def test_a_health_check_is_a_copy_of_an_answered_request_that_no_cache_knows():
     assert asked.startswith("10000 is asked\n(health check ")
 
 
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {"messages": [{"content": [{"image_url": {}, "type": "image_url"}, {"text": "Judge."}]}]},
+        {"input": [{"content": [{"text": "Judge.", "type": "input_text"}]}]},
+        {"prompt": "Judge.\n\nAnswer:"},
+    ],
+    ids=["pictures", "responses", "completions"],
+)
+def test_no_cache_answers_a_health_check_of_any_api(request_body):
+    """Its words are part of the prompt wherever that is; a base model still reads Answer: last."""
+    sent = []
+
+    class Gateway:
+        async def send(self, request, *, timeout_s):
+            sent.append(request.body)
+            await asyncio.sleep(0.1)
+            if b"Judge." in request.body:
+                return GOOD
+            raise TransportError(FailureKind.UNREACHABLE, RESET)
+
+        async def aclose(self):
+            pass
+
+    async def main():
+        client = asker(Gateway(), hedge="off")
+        await client.ask(msgspec.json.encode(request_body))
+        async with asyncio.TaskGroup() as group:
+            for number in range(4):
+                group.create_task(client.ask(b"%d" % number))
+
+    virtually(main())
+    checks = [body for body in sent[1:] if b"Judge." in body]
+    assert checks
+    assert all(b"Judge.\\n(health check " in check for check in checks)
+    assert all((b"Answer:\"" in check) == ("prompt" in request_body) for check in checks)
+
+
 def test_the_quickest_answer_is_the_one_that_is_asked_for_again():
     server = Server(lambda number, nth, now_s: RESET if number >= 8 and nth else GOOD)
     waits = {3: 0.2, 5: 0.7}

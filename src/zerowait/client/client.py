@@ -370,8 +370,16 @@ def _varied(body: bytes, words: str) -> bytes:
             "input": [*_, {"content": str(text)} as last]
         }:
             last["content"] = text + words
-            return msgspec.json.encode(request)
-    return body
+        case {"messages": [*_, {"content": [*_, {"text": str(text)} as last]}]} | {
+            "input": [*_, {"content": [*_, {"text": str(text)} as last]}]
+        }:  # behind pictures
+            last["text"] = text + words
+        case {"prompt": str(text)}:  # of a base model, which continues the last line
+            before, _, last_line = text.rpartition("\n\n")
+            request["prompt"] = f"{before}{words}\n\n{last_line}"
+        case _:
+            return body
+    return msgspec.json.encode(request)
 
 
 async def _admission(request: RequestState, slot: Slot) -> Literal[True]:
