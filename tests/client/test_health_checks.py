@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import msgspec
@@ -251,7 +252,7 @@ def test_no_cache_answers_a_health_check_of_any_api(request_body):
     checks = [body for body in sent[1:] if b"Judge." in body]
     assert checks
     assert all(b"Judge.\\n(health check " in check for check in checks)
-    assert all((b"Answer:\"" in check) == ("prompt" in request_body) for check in checks)
+    assert all((b'Answer:"' in check) == ("prompt" in request_body) for check in checks)
 
 
 def test_the_quickest_answer_is_the_one_that_is_asked_for_again():
@@ -514,3 +515,37 @@ def test_a_health_check_that_cannot_be_sent_is_no_failure_of_anybody():
     )
     assert lost(outcomes) == []
     assert longest_s <= 10
+
+
+@pytest.mark.parametrize(
+    "traffic", [{"concurrency": 8}, {"max_concurrency": 8}, {"rpm": 60}, {"rpm": 6}], ids=str
+)
+@pytest.mark.parametrize("what", [REFUSED, None, status(503)], ids=str)
+def test_an_endpoint_that_is_back_gets_its_share_of_a_batch_that_was_begun_before(what, traffic):
+    """All requests came at once, and those that are left wait in the queue of the other one."""
+
+    def does(number, nth, now_s):
+        return what if server.sent[-1][1] == "b" and 30 < now_s < 120 else GOOD
+
+    server = Server(does, latency_s=5.0)
+    count = 150 if "rpm" in traffic and traffic["rpm"] < 60 else 900
+    outcomes, _ = all_of(asker(server, "ab", hedge="off", timeout_s=20, **traffic), count)
+    assert lost(outcomes) == []
+    since = [when for when, host, _, is_check in server.sent if host == "b" and when >= 120]
+    assert since[0] <= 160
+    after = Counter(
+        host for when, host, _, is_check in server.sent if when >= since[0] and not is_check
+    )
+    assert after["b"] >= 0.8 * after["a"]
+
+
+def test_an_endpoint_that_is_down_and_of_a_later_priority_is_not_asked_while_the_first_is_well():
+    endpoints = [
+        Endpoint(base_url="http://a/v1", model="m"),
+        Endpoint(base_url="http://b/v1", model="m", priority=1),
+    ]
+    server = Server(lambda number, nth, now_s: REFUSED if now_s < 10 else GOOD)
+    client = replace(asker(server, concurrency=2, hedge="off"), endpoints=endpoints)
+    outcomes, _ = all_of(client, 200)
+    assert lost(outcomes) == []
+    assert all(host == "a" for when, host, *_ in server.sent if when >= 30)

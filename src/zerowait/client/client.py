@@ -192,10 +192,13 @@ class JudgeClient:
                 state.refused_forms.add(form)
 
     async def _wait_for_slot(self, request: RequestState, slot: Slot) -> bool:
-        """Whether the slot is held and may be used; not if the circuit opened meanwhile."""
+        """Whether the slot is held and may be used; not if a circuit changed meanwhile."""
         if not await self._queue(request, _admission(request, slot)):
+            self._pool.select_again(request)
             return False
         if self._pool.may_use_slot(request) and request.renew_reservation():
+            if self._pool.only is None:
+                self._check_others(request, asyncio.get_running_loop().time())
             return True
         slot.release()
         return False
@@ -270,16 +273,29 @@ class JudgeClient:
         So that no request has to find out whether an endpoint still hangs. Where no endpoint is
         sound, the request stays and is the probe.
         """
-        endpoint, sound = request.endpoint, self._pool.sound(now_s)
+        sound = self._pool.sound(now_s)
         if sound is None:
             return
+        self._start_check(request.endpoint, request, now_s)
+        request.move(sound)
+
+    def _check_others(self, request: RequestState, now_s: float) -> None:
+        """Let health checks be the probes of endpoints that are ejected, as `request` is sent.
+
+        Those that wait in the queue of another endpoint have long been assigned: without this, one
+        that is back would be found out only by requests that are yet to come.
+        """
+        for endpoint in self._pool.ejected(request, now_s):
+            self._start_check(endpoint, request, now_s)
+
+    def _start_check(self, endpoint: PooledEndpoint, request: RequestState, now_s: float) -> None:
+        """Begin a health check of `endpoint`, unless one is under way."""
         breaker = endpoint.state.breaker
         if not breaker.is_checked(now_s):
             breaker.check_begins(now_s)
             translate = endpoint.translate or bytes
             body = breaker.answered_body or translate(request.body)
             self.endpoint_states.start_check(self._checked_beside(endpoint, body))
-        request.move(sound)
 
     async def _checked_beside(self, endpoint: PooledEndpoint, body: bytes) -> None:
         """Send a health check while requests go elsewhere; it takes no slot from them."""
@@ -336,10 +352,10 @@ class JudgeClient:
         )
 
     async def _queue(self, request: RequestState, admission: Awaitable[Literal[True]]) -> bool:
-        """Whether `admission` came; False if the endpoint's circuit breaker opened before."""
+        """Whether `admission` came; False if the request has to look for an endpoint again."""
         clock = asyncio.get_running_loop().time
         queued_s = clock()
-        admitted = await request.endpoint.state.circuit.unless_opened(admission)
+        admitted = await request.endpoint.state.circuit.unless_woken(admission)
         request.add_queue_time(clock() - queued_s)
         return admitted is not None
 
