@@ -13,7 +13,7 @@ from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply, Tran
 from zerowait.client.cost import BudgetSpentError
 from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
-from zerowait.events import AccountExhausted, EndpointEjected, EndpointReturned
+from zerowait.events import AccountExhausted, EndpointEjected, EndpointReturned, RequestEnded
 from zerowait.testing import virtually
 from zerowait.types import FailureKind
 
@@ -318,7 +318,7 @@ def test_who_is_cancelled_with_a_health_check_leaves_nothing_behind(cancel_at_s)
     assert elapsed_s <= 60
 
 
-def test_a_health_check_is_no_attempt_and_no_part_of_a_quota():
+def test_a_health_check_is_no_attempt():
     events = []
     server = Server(lambda number, nth, now_s: RESET if number >= 8 and nth else GOOD)
     client = asker(server, events=events, concurrency=8, rpm=600, hedge="off", attempts=4)
@@ -331,6 +331,28 @@ def test_a_health_check_is_no_attempt_and_no_part_of_a_quota():
         type(event) for event in events if isinstance(event, EndpointEjected | EndpointReturned)
     ]
     assert told == [EndpointEjected, EndpointReturned]
+
+
+@pytest.mark.parametrize("hosts", ["a", "ab"])
+@pytest.mark.parametrize("rpm", [1, 6])
+def test_a_judge_with_few_requests_a_minute_gets_no_health_check_beyond_them(hosts, rpm):
+    """The provider counts it like any other, and would refuse it: a sound endpoint would be down."""
+    allowed_s = dict.fromkeys(hosts, 0.0)
+
+    def does(number, nth, now_s):
+        host = server.sent[-1][1]
+        if now_s < allowed_s[host] - 0.001:
+            return status(429, retry_after=f"{60 / rpm:g}")
+        allowed_s[host] = max(allowed_s[host], now_s) + 60 / rpm
+        return RESET if number >= 4 and nth else GOOD
+
+    server, events = Server(does), []
+    outcomes, _ = all_of(asker(server, hosts, rpm=rpm, hedge="off", events=events), 8)
+    assert len(lost(outcomes)) == 4
+    assert server.checks
+    statuses = [event.status for event in events if isinstance(event, RequestEnded)]
+    assert len(statuses) == len(server.sent)
+    assert 429 not in statuses
 
 
 def test_an_endpoint_that_refuses_a_health_check_is_up():

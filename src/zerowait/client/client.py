@@ -229,7 +229,8 @@ class JudgeClient:
         breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
         if breaker.is_open and (check := breaker.health_check(now_s)) is not None:
             timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
-            await self._check_health(endpoint, slot, check, timeout_s)
+            admission = Admission(slot, request.spend_reservation(), is_suspect=True)
+            await self._check_health(endpoint, admission, check, timeout_s)
             return None
         reservation = request.start_attempt(now_s)
         queue_s = request.queue_s if request.sends == 1 else 0.0
@@ -289,35 +290,41 @@ class JudgeClient:
             self._start_check(endpoint, request, now_s)
 
     def _start_check(self, endpoint: PooledEndpoint, request: RequestState, now_s: float) -> None:
-        """Begin a health check of `endpoint`, unless one is under way."""
+        """Begin a health check of `endpoint`, unless one is under way or its quota is used up."""
         breaker = endpoint.state.breaker
-        if not breaker.is_checked(now_s):
+        if breaker.is_checked(now_s):
+            return
+        translate = endpoint.translate or bytes
+        body = breaker.answered_body or translate(request.body)
+        reservation = endpoint.state.quota.try_reserve(body, has_slot=True)
+        if reservation is not None:
             breaker.check_begins(now_s)
-            translate = endpoint.translate or bytes
-            body = breaker.answered_body or translate(request.body)
-            self.endpoint_states.start_check(self._checked_beside(endpoint, body))
+            check = self._checked_beside(endpoint, body, reservation)
+            self.endpoint_states.start_check(check)
 
-    async def _checked_beside(self, endpoint: PooledEndpoint, body: bytes) -> None:
+    async def _checked_beside(
+        self, endpoint: PooledEndpoint, body: bytes, reservation: Reservation
+    ) -> None:
         """Send a health check while requests go elsewhere; it takes no slot from them."""
         slot = endpoint.state.limiter.slot()
+        admission = Admission(slot, reservation, is_suspect=True)
         try:
-            await self._check_health(endpoint, slot, body, self.traffic.timeout_s)
+            await self._check_health(endpoint, admission, body, self.traffic.timeout_s)
         except ZerowaitError as error:  # the budget is spent, say: requests will report it
             _LOG.debug("%s: no health check: %s", endpoint.target.name, error)
         finally:
             slot.ended(AttemptOutcome.SAYS_NOTHING)
 
     async def _check_health(
-        self, endpoint: PooledEndpoint, slot: Slot, body: bytes, timeout_s: float
+        self, endpoint: PooledEndpoint, admission: Admission, body: bytes, timeout_s: float
     ) -> None:
         """Send a health check, and tell the circuit breaker how it ended.
 
         It is no attempt of the request in whose place it is sent, which is sent afterwards if it is
-        answered, and keeps its share of the quota.
+        answered. The provider counts it in the quota, so it has used up that request's share.
         """
         breaker = endpoint.state.breaker
         clock = asyncio.get_running_loop().time
-        admission = Admission(slot, Reservation(0.0), is_suspect=True)
         breaker.check_begins(clock())
         breaker.request_sent(clock())
         body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
@@ -328,7 +335,9 @@ class JudgeClient:
                 endpoint.state.circuit.changed()
         if result.completion is None:
             self._failures.after_health_check(result.reply, endpoint)
-        elif breaker.succeeded(clock(), others=slot.others):  # well also when later ones failed
+        elif breaker.succeeded(
+            clock(), others=admission.slot.others
+        ):  # well also when later ones failed
             self._failures.close_circuit(endpoint, probed=True)
 
     def _keep_failure(
