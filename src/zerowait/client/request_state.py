@@ -181,10 +181,11 @@ class RequestState:
             self.on_sent()
         self.sends += 1
         self.sent_s = now_s
-        return self.spend_reservation()
+        reservation, self.reservation = self.reservation or Reservation(0.0), None
+        return reservation
 
     def spend_reservation(self) -> Reservation:
-        """Its share of the quota is used up by what is sent now; the next send needs another."""
+        """Its share of the quota, for a health check in its place: it needs another one then."""
         reservation, self.reservation = self.reservation or Reservation(0.0), None
         return reservation
 
