@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections import Counter
+from dataclasses import replace
 from random import Random
 
 import msgspec
@@ -12,7 +13,7 @@ from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply, Tran
 from zerowait.client.cost import BudgetSpentError
 from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
-from zerowait.events import AccountExhausted, EndpointEjected, EndpointReturned
+from zerowait.events import AccountExhausted, EndpointEjected, EndpointReturned, RequestEnded
 from zerowait.testing import virtually
 from zerowait.types import FailureKind
 
@@ -216,6 +217,44 @@ def test_a_health_check_is_a_copy_of_an_answered_request_that_no_cache_knows():
     assert asked.startswith("10000 is asked\n(health check ")
 
 
+@pytest.mark.parametrize(
+    "request_body",
+    [
+        {"messages": [{"content": [{"image_url": {}, "type": "image_url"}, {"text": "Judge."}]}]},
+        {"input": [{"content": [{"text": "Judge.", "type": "input_text"}]}]},
+        {"prompt": "Judge.\n\nAnswer:"},
+    ],
+    ids=["pictures", "responses", "completions"],
+)
+def test_no_cache_answers_a_health_check_of_any_api(request_body):
+    """Its words are part of the prompt wherever that is; a base model still reads Answer: last."""
+    sent = []
+
+    class Gateway:
+        async def send(self, request, *, timeout_s):
+            sent.append(request.body)
+            await asyncio.sleep(0.1)
+            if b"Judge." in request.body:
+                return GOOD
+            raise TransportError(FailureKind.UNREACHABLE, RESET)
+
+        async def aclose(self):
+            pass
+
+    async def main():
+        client = asker(Gateway(), hedge="off")
+        await client.ask(msgspec.json.encode(request_body))
+        async with asyncio.TaskGroup() as group:
+            for number in range(4):
+                group.create_task(client.ask(b"%d" % number))
+
+    virtually(main())
+    checks = [body for body in sent[1:] if b"Judge." in body]
+    assert checks
+    assert all(b"Judge.\\n(health check " in check for check in checks)
+    assert all((b'Answer:"' in check) == ("prompt" in request_body) for check in checks)
+
+
 def test_the_quickest_answer_is_the_one_that_is_asked_for_again():
     server = Server(lambda number, nth, now_s: RESET if number >= 8 and nth else GOOD)
     waits = {3: 0.2, 5: 0.7}
@@ -279,7 +318,7 @@ def test_who_is_cancelled_with_a_health_check_leaves_nothing_behind(cancel_at_s)
     assert elapsed_s <= 60
 
 
-def test_a_health_check_is_no_attempt_and_no_part_of_a_quota():
+def test_a_health_check_is_no_attempt():
     events = []
     server = Server(lambda number, nth, now_s: RESET if number >= 8 and nth else GOOD)
     client = asker(server, events=events, concurrency=8, rpm=600, hedge="off", attempts=4)
@@ -292,6 +331,28 @@ def test_a_health_check_is_no_attempt_and_no_part_of_a_quota():
         type(event) for event in events if isinstance(event, EndpointEjected | EndpointReturned)
     ]
     assert told == [EndpointEjected, EndpointReturned]
+
+
+@pytest.mark.parametrize("hosts", ["a", "ab"])
+@pytest.mark.parametrize("rpm", [1, 6])
+def test_a_judge_with_few_requests_a_minute_gets_no_health_check_beyond_them(hosts, rpm):
+    """The provider counts it like any other, and would refuse it: a sound endpoint would be down."""
+    allowed_s = dict.fromkeys(hosts, 0.0)
+
+    def does(number, nth, now_s):
+        host = server.sent[-1][1]
+        if now_s < allowed_s[host] - 0.001:
+            return status(429, retry_after=f"{60 / rpm:g}")
+        allowed_s[host] = max(allowed_s[host], now_s) + 60 / rpm
+        return RESET if number >= 4 and nth else GOOD
+
+    server, events = Server(does), []
+    outcomes, _ = all_of(asker(server, hosts, rpm=rpm, hedge="off", events=events), 8)
+    assert len(lost(outcomes)) == 4
+    assert server.checks
+    statuses = [event.status for event in events if isinstance(event, RequestEnded)]
+    assert len(statuses) == len(server.sent)
+    assert 429 not in statuses
 
 
 def test_an_endpoint_that_refuses_a_health_check_is_up():
@@ -475,3 +536,37 @@ def test_a_health_check_that_cannot_be_sent_is_no_failure_of_anybody():
     )
     assert lost(outcomes) == []
     assert longest_s <= 10
+
+
+@pytest.mark.parametrize(
+    "traffic", [{"concurrency": 8}, {"max_concurrency": 8}, {"rpm": 60}, {"rpm": 6}], ids=str
+)
+@pytest.mark.parametrize("what", [REFUSED, None, status(503)], ids=str)
+def test_an_endpoint_that_is_back_gets_its_share_of_a_batch_that_was_begun_before(what, traffic):
+    """All requests came at once, and those that are left wait in the queue of the other one."""
+
+    def does(number, nth, now_s):
+        return what if server.sent[-1][1] == "b" and 30 < now_s < 120 else GOOD
+
+    server = Server(does, latency_s=5.0)
+    count = 150 if "rpm" in traffic and traffic["rpm"] < 60 else 900
+    outcomes, _ = all_of(asker(server, "ab", hedge="off", timeout_s=20, **traffic), count)
+    assert lost(outcomes) == []
+    since = [when for when, host, _, is_check in server.sent if host == "b" and when >= 120]
+    assert since[0] <= 160
+    after = Counter(
+        host for when, host, _, is_check in server.sent if when >= since[0] and not is_check
+    )
+    assert after["b"] >= 0.8 * after["a"]
+
+
+def test_an_endpoint_that_is_down_and_of_a_later_priority_is_not_asked_while_the_first_is_well():
+    endpoints = [
+        Endpoint(base_url="http://a/v1", model="m"),
+        Endpoint(base_url="http://b/v1", model="m", priority=1),
+    ]
+    server = Server(lambda number, nth, now_s: REFUSED if now_s < 10 else GOOD)
+    client = replace(asker(server, concurrency=2, hedge="off"), endpoints=endpoints)
+    outcomes, _ = all_of(client, 200)
+    assert lost(outcomes) == []
+    assert all(host == "a" for when, host, *_ in server.sent if when >= 30)

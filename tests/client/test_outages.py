@@ -337,13 +337,13 @@ def test_a_circuit_may_open_again_before_all_have_left_its_queues():
     async def main():
         circuit = CircuitSignal()
         waiting = [
-            asyncio.create_task(circuit.unless_opened(asyncio.sleep(9.0, "in"))) for _ in range(3)
+            asyncio.create_task(circuit.unless_woken(asyncio.sleep(9.0, "in"))) for _ in range(3)
         ]
         await asyncio.sleep(0)
-        circuit.opened()
+        circuit.wake()
         await asyncio.sleep(0)
-        circuit.opened()
-        late = asyncio.create_task(circuit.unless_opened(asyncio.sleep(9.0, "in")))
+        circuit.wake()
+        late = asyncio.create_task(circuit.unless_woken(asyncio.sleep(9.0, "in")))
         await asyncio.wait([*waiting, late])
         return [task.result() for task in (*waiting, late)]
 

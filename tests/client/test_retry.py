@@ -254,6 +254,14 @@ def test_a_date_without_a_zone_is_in_universal_time():
     assert retry_after_s(headers, now_s=10.0) == 20.0
 
 
+@pytest.mark.parametrize("named", ["1764440030", "1764440030.0", "1764440030000"])
+def test_a_retry_after_that_is_unix_time_is_not_taken_for_decades(named):
+    assert retry_after_s({"retry-after": named}, now_s=1_764_440_000.0) == 30.0
+    own = formatdate(1_764_440_010, usegmt=True)
+    assert retry_after_s({"retry-after": named, "date": own}, now_s=0.0) == 20.0
+    assert retry_after_s({"retry-after": named}, now_s=1_764_440_031.0) is None
+
+
 def test_milliseconds_go_before_seconds():
     assert retry_after_s({"retry-after-ms": "250", "retry-after": "3"}, now_s=0.0) == 0.25
 

@@ -192,3 +192,11 @@ def test_a_ray_hub_says_what_it_takes(config):
 
     with pytest.raises(ConfigError, match=r"RayHub takes the path of a reward\.yaml, not a"):
         RayHub(config, record=None)
+
+
+@pytest.mark.parametrize("name", ["", None, 7])
+def test_a_ray_hub_needs_a_name(name):
+    from zerowait.hub.ray import RayHub
+
+    with pytest.raises(ConfigError, match="name of a RayHub must be a text that is not empty"):
+        RayHub("reward.yaml", record=None, name=name)

@@ -88,6 +88,26 @@ def test_a_handle_with_another_configuration_is_refused(config):
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("kept", [None, "/runs/1"])
+def test_a_handle_that_expects_another_record_is_told_that_it_would_stay_empty(config, kept):
+    async def scenario():
+        actor = HubActor(config, kept)
+        with pytest.raises(ConfigError, match=f"in {kept or 'no folder'}, .* nothing to /runs/2"):
+            await actor.ready(config, None, "/runs/2")
+
+    asyncio.run(scenario())
+
+
+def test_a_handle_with_the_same_record_or_none_is_let_in(config, tmp_path):
+    async def scenario():
+        actor = HubActor(config, str(tmp_path / "run"))
+        assert await actor.ready(config) == 1
+        assert await actor.ready(config, None, str(tmp_path / "run")) == 1
+        await actor.aclose(0.0)
+
+    asyncio.run(scenario())
+
+
 def test_a_closed_hub_stays_closed(config):
     async def scenario():
         actor = HubActor(config, None)

@@ -192,10 +192,13 @@ class JudgeClient:
                 state.refused_forms.add(form)
 
     async def _wait_for_slot(self, request: RequestState, slot: Slot) -> bool:
-        """Whether the slot is held and may be used; not if the circuit opened meanwhile."""
+        """Whether the slot is held and may be used; not if a circuit changed meanwhile."""
         if not await self._queue(request, _admission(request, slot)):
+            self._pool.select_again(request)
             return False
         if self._pool.may_use_slot(request) and request.renew_reservation():
+            if self._pool.only is None:
+                self._check_others(request, asyncio.get_running_loop().time())
             return True
         slot.release()
         return False
@@ -226,7 +229,8 @@ class JudgeClient:
         breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
         if breaker.is_open and (check := breaker.health_check_body(now_s)) is not None:
             timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
-            await self._send_health_check(endpoint, slot, check, timeout_s)
+            admission = Admission(slot, request.spend_reservation(), is_suspect=True)
+            await self._send_health_check(endpoint, admission, check, timeout_s)
             return None
         reservation = request.start_attempt(now_s)
         queue_s = request.queue_s if request.sends == 1 else 0.0
@@ -270,22 +274,42 @@ class JudgeClient:
         So no request has to find out whether an endpoint still hangs. Where no endpoint is healthy,
         the request stays, and is the probe itself.
         """
-        endpoint, healthy = request.endpoint, self._pool.healthy(now_s)
+        healthy = self._pool.healthy(now_s)
         if healthy is None:
             return
-        breaker = endpoint.state.breaker
-        if not breaker.is_check_running(now_s):
-            breaker.check_started(now_s)
-            translate = endpoint.translate or bytes
-            body = breaker.answered_body or translate(request.body)
-            self.endpoint_states.start_check(self._run_health_check(endpoint, body))
+        self._start_check(request.endpoint, request, now_s)
         request.move(healthy)
 
-    async def _run_health_check(self, endpoint: PooledEndpoint, body: bytes) -> None:
+    def _check_others(self, request: RequestState, now_s: float) -> None:
+        """Probe the endpoints that are ejected by health checks, whenever a request is sent.
+
+        The requests of a batch wait in the queues of the other endpoints. Without this, only those
+        that are yet to come would find out that an endpoint is back.
+        """
+        for endpoint in self._pool.ejected(request, now_s):
+            self._start_check(endpoint, request, now_s)
+
+    def _start_check(self, endpoint: PooledEndpoint, request: RequestState, now_s: float) -> None:
+        """Begin a health check of `endpoint`, unless one is under way or its quota is used up."""
+        breaker = endpoint.state.breaker
+        if breaker.is_check_running(now_s):
+            return
+        translate = endpoint.translate or bytes
+        body = breaker.answered_body or translate(request.body)
+        reservation = endpoint.state.quota.try_reserve(body, has_slot=True)
+        if reservation is not None:
+            breaker.check_started(now_s)
+            check = self._run_health_check(endpoint, body, reservation)
+            self.endpoint_states.start_check(check)
+
+    async def _run_health_check(
+        self, endpoint: PooledEndpoint, body: bytes, reservation: Reservation
+    ) -> None:
         """Send a health check beside the requests, which go elsewhere and keep their slots."""
         slot = endpoint.state.limiter.slot()
+        admission = Admission(slot, reservation, is_suspect=True)
         try:
-            await self._send_health_check(endpoint, slot, body, self.traffic.timeout_s)
+            await self._send_health_check(endpoint, admission, body, self.traffic.timeout_s)
         except ZerowaitError as error:
             # the budget is spent, say: a request that needs it reports that to its caller
             _LOG.debug("%s: no health check: %s", endpoint.target.name, error)
@@ -293,22 +317,22 @@ class JudgeClient:
             slot.ended(AttemptOutcome.SAYS_NOTHING)
 
     async def _send_health_check(
-        self, endpoint: PooledEndpoint, slot: Slot, body: bytes, timeout_s: float
+        self, endpoint: PooledEndpoint, admission: Admission, body: bytes, timeout_s: float
     ) -> None:
         """Send a health check, and tell the circuit breaker how it ended.
 
-        It does not count as an attempt of the request in whose place it is sent. That request keeps
-        its reservation of the quota, and is sent once the health check is answered.
+        It does not count as an attempt of the request in whose place it is sent, which is sent once
+        the health check is answered. The provider counts it in the quota, so it has used up that
+        request's reservation.
 
         Args:
             endpoint: that is probed.
-            slot: in its limiter, for the time that the health check takes.
+            admission: its slot in the endpoint's limiter and its share of the quota.
             body: of a request that the endpoint has answered, if there is one.
             timeout_s: of the health check.
         """
         breaker = endpoint.state.breaker
         clock = asyncio.get_running_loop().time
-        admission = Admission(slot, Reservation(0.0), is_suspect=True)
         breaker.check_started(clock())
         breaker.request_sent(clock())
         body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
@@ -319,7 +343,8 @@ class JudgeClient:
                 endpoint.state.circuit.changed()
         if result.completion is None:
             self._failures.after_health_check(result.reply, endpoint)
-        elif breaker.succeeded(clock(), others=slot.others):  # also where later requests failed
+        elif breaker.succeeded(clock(), others=admission.slot.others):
+            # also where requests failed that were sent later
             self._failures.close_circuit(endpoint, probed=True)
 
     def _keep_failure(
@@ -343,10 +368,10 @@ class JudgeClient:
         )
 
     async def _queue(self, request: RequestState, admission: Awaitable[Literal[True]]) -> bool:
-        """Whether `admission` came; False if the endpoint's circuit breaker opened before."""
+        """Whether `admission` came; False if the request has to look for an endpoint again."""
         clock = asyncio.get_running_loop().time
         queued_s = clock()
-        admitted = await request.endpoint.state.circuit.unless_opened(admission)
+        admitted = await request.endpoint.state.circuit.unless_woken(admission)
         request.add_queue_time(clock() - queued_s)
         return admitted is not None
 
@@ -363,24 +388,30 @@ def _renamed(body: bytes, model: str) -> bytes:
 
 
 def _varied(body: bytes, words: str) -> bytes:
-    """The request `body` with `words` at the end of its prompt, so that no cache answers it.
-
-    A body without a prompt, such as a program for a sandbox, stays as it is.
+    """The request `body` with `words` at the end of its prompt, so that no cache has its answer.
 
     >>> _varied(b'{"messages":[{"content":"Judge."}]}', " Again.")
     b'{"messages":[{"content":"Judge. Again."}]}'
     """
     try:
         request = msgspec.json.decode(body)
-    except msgspec.DecodeError:
+    except msgspec.DecodeError:  # not ours
         return body
     match request:
         case {"messages": [*_, {"content": str(text)} as last]} | {
             "input": [*_, {"content": str(text)} as last]
         }:
             last["content"] = text + words
-            return msgspec.json.encode(request)
-    return body
+        case {"messages": [*_, {"content": [*_, {"text": str(text)} as last]}]} | {
+            "input": [*_, {"content": [*_, {"text": str(text)} as last]}]
+        }:  # behind pictures
+            last["text"] = text + words
+        case {"prompt": str(text)}:  # of a base model, which continues the last line
+            before, _, last_line = text.rpartition("\n\n")
+            request["prompt"] = f"{before}{words}\n\n{last_line}"
+        case _:
+            return body
+    return msgspec.json.encode(request)
 
 
 async def _admission(request: RequestState, slot: Slot) -> Literal[True]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from zerowait.client.endpoint_state import BreakerQueue, PooledEndpoint
@@ -35,7 +36,7 @@ class EndpointPool:
         self._breakers = [endpoint.state.breaker for endpoint in endpoints]
         self._breaker_queue = BreakerQueue(self._breakers)
         for endpoint in endpoints:
-            endpoint.state.circuit.when_changed(self._breaker_queue.release_all)
+            endpoint.state.circuit.when_changed(partial(self._changed, endpoint))
 
     def first(self, now_s: float) -> PooledEndpoint:
         """Where a new request goes at `now_s`."""
@@ -48,6 +49,33 @@ class EndpointPool:
     def healthy(self, now_s: float) -> PooledEndpoint | None:
         """The endpoint of a request that is to be no probe; None: all circuit breakers are open."""
         return _best((each for each in self._endpoints if not each.state.breaker.is_open), now_s)
+
+    def ejected(self, request: RequestState, now_s: float) -> list[PooledEndpoint]:
+        """Where a probe may be sent now, and which would be no worse for `request` than its own."""
+        priority = request.endpoint.config.priority
+        return [
+            each
+            for each in self._endpoints
+            if each.state.breaker.is_open
+            and each.state.breaker.may_ask(now_s)
+            and each.config.priority <= priority
+            and each is not request.endpoint
+        ]
+
+    def select_again(self, request: RequestState) -> None:
+        """A circuit has changed: move the request if another endpoint ranks first now."""
+        best = _best(self._endpoints, asyncio.get_running_loop().time())
+        if best is not None and best is not request.endpoint:
+            request.move(best)
+
+    def _changed(self, endpoint: PooledEndpoint) -> None:
+        """Those that wait for a circuit look; where one is back, those in others' queues, too."""
+        self._breaker_queue.release_all()
+        if endpoint.state.breaker.is_open:
+            return
+        for each in self._endpoints:
+            if each is not endpoint:
+                each.state.circuit.wake()
 
     def rests_s(self, now_s: float) -> float:
         """Seconds until the first circuit breaker lets a request through."""

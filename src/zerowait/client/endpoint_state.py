@@ -31,8 +31,8 @@ class CircuitSignal:
         self._scopes: dict[CancelScope, None] = {}
         self._callbacks: list[Callable[[], None]] = []
 
-    async def unless_opened(self, waiting: Awaitable[T]) -> T | None:
-        """The result of `waiting`; None if the circuit opened first, which cancels `waiting`."""
+    async def unless_woken(self, waiting: Awaitable[T]) -> T | None:
+        """The result of `waiting`; None if `wake` came first, which cancels `waiting`."""
         scope = CancelScope()
         self._scopes[scope] = None
         try:
@@ -42,8 +42,11 @@ class CircuitSignal:
             self._scopes.pop(scope, None)
         return None
 
-    def opened(self) -> None:
-        """Wake every request in the endpoint's queues, in the order in which they came."""
+    def wake(self) -> None:
+        """Wake every request in the endpoint's queues, in the order in which they came.
+
+        The circuit has opened, or that of another endpoint has closed, where they may go instead.
+        """
         scopes, self._scopes = self._scopes, {}
         for scope in scopes:
             scope.end()

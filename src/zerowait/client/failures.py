@@ -180,7 +180,7 @@ class FailureHandler:
             )
         if opens:
             self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
-            endpoint.state.circuit.opened()
+            endpoint.state.circuit.wake()
 
     def after_health_check(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
         """A health check failed: the endpoint is down, unless its reply shows that it works."""

@@ -52,8 +52,9 @@ def header_number(text: str | None) -> float | None:
 def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
     """The seconds that the server asks to wait, above 0, or None when it names none.
 
-    Reads ``retry-after-ms``, then ``retry-after`` as seconds or as an HTTP date. A date counts
-    from the reply's own ``date``, if it has one, so that a wrong clock here does no harm.
+    Reads ``retry-after-ms``, then ``retry-after`` as seconds, as an HTTP date, or as Unix time,
+    which some gateways write there. A date counts from the reply's own ``date``, if it has one, so
+    that a wrong clock here does no harm.
 
     >>> retry_after_s({"retry-after-ms": "1500", "retry-after": "9"}, now_s=0.0)
     1.5
@@ -65,9 +66,9 @@ def retry_after_s(headers: Mapping[str, str], *, now_s: float) -> float | None:
         return milliseconds / 1000
     named = headers.get("retry-after")
     seconds = header_number(named)
-    if seconds:
+    if seconds and seconds < _EPOCH_S:
         return seconds
-    until_s = _unix_time(named)
+    until_s = _as_unix_time(seconds) if seconds else _unix_time(named)
     if until_s is None:
         return None
     sent_s = _unix_time(headers.get("date"))
@@ -127,9 +128,7 @@ def _until_s(text: str | None, now_s: float) -> float | None:
         return None
     value = header_number(text)
     if value is not None:
-        if value >= _EPOCH_MS:
-            return value / 1000 - now_s
-        return value - now_s if value >= _EPOCH_S else value
+        return _as_unix_time(value) - now_s if value >= _EPOCH_S else value
     span = _SPAN.fullmatch(text.strip())
     if span is not None:
         return sum(
@@ -140,6 +139,11 @@ def _until_s(text: str | None, now_s: float) -> float | None:
         return _utc(date).timestamp() - now_s
     except (ValueError, OverflowError):
         return None
+
+
+def _as_unix_time(number: float) -> float:
+    """A number that is Unix time, in seconds or in milliseconds."""
+    return number / 1000 if number >= _EPOCH_MS else number
 
 
 def _unix_time(text: str | None) -> float | None:

@@ -184,6 +184,11 @@ class RequestState:
         reservation, self.reservation = self.reservation or Reservation(0.0), None
         return reservation
 
+    def spend_reservation(self) -> Reservation:
+        """Its share of the quota, for a health check in its place: it needs another one then."""
+        reservation, self.reservation = self.reservation or Reservation(0.0), None
+        return reservation
+
     def add_copies(self, copies: int) -> None:
         """So many hedged copies were sent besides."""
         self.sends += copies

@@ -130,20 +130,27 @@ class HubActor:
         self._balancing: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def ready(self, config: str, shards: int | None = None) -> int:
+    async def ready(self, config: str, shards: int | None = None, record: str | None = None) -> int:
         """The number of shards of the hub, which is open then.
 
         Args:
             config: path of the configuration that the caller wants.
             shards: the number that the caller knows, or None.
+            record: the folder where the caller expects the record; None: anywhere or nowhere.
 
         Raises:
-            ConfigError: the configuration is wrong, or this hub was made for another one.
+            ConfigError: the configuration is wrong, or this hub was made for another one, or for
+                another record.
         """
         if config != self._config:
             raise ConfigError(
                 f"this hub judges by {self._config}, not by {config}: give the second hub a name "
                 "of its own"
+            )
+        if record is not None and self._record != Path(record):
+            raise ConfigError(
+                f"this hub keeps its record in {self._record or 'no folder'}, and would write "
+                f"nothing to {record}: give the second hub a name of its own, or the same record"
             )
         await self._open()
         if shards not in (None, self._shards):

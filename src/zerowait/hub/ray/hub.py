@@ -45,7 +45,7 @@ class RayHub:
             `HubLostError`; above 0.
 
     Raises:
-        ConfigError: `config` is no path, or `patience_s` no number above 0.
+        ConfigError: `config` is no path, `name` no text, or `patience_s` no number above 0.
     """
 
     def __init__(
@@ -62,6 +62,10 @@ class RayHub:
             raise ConfigError(
                 f"RayHub takes the path of a reward.yaml, not a {type(config).__name__}: its "
                 "actors read the file where they live"
+            )
+        if not (isinstance(name, str) and name):
+            raise ConfigError(
+                f"the name of a RayHub must be a text that is not empty, not {name!r}"
             )
         self._address = ActorAddress(
             config=absolute_path(str(config)),
@@ -83,8 +87,8 @@ class RayHub:
         """Wait until the hub is open, and the judges that are served for the job have answered.
 
         Raises:
-            ConfigError: its configuration is wrong, or another than this handle's, or a judge's
-                server does not start.
+            ConfigError: its configuration is wrong, or configuration or record are others than this
+                handle's, or a judge's server does not start.
             HubLostError: it was gone for longer than `patience_s`.
         """
         shards = await self._all_shards()
@@ -162,7 +166,8 @@ class RayHub:
         return await asyncio.shield(finding)
 
     async def _find_shards(self) -> Sequence[_Client]:
-        count = await self._first.call("ready", self._address.config)
+        address = self._address
+        count = await self._first.call("ready", address.config, None, address.record)
         rest = [ActorClient[HubRequest, HubResult](self._address, n) for n in range(1, count)]
         shards: list[_Client] = [self._first, *rest]
         for shard in shards:
