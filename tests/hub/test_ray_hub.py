@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 ray = pytest.importorskip("ray")
 
 from zerowait import Sample  # noqa: E402 - Ray is optional
-from zerowait.errors import HubLostError, ZerowaitError  # noqa: E402
+from zerowait.errors import ClosedError, HubLostError, ZerowaitError  # noqa: E402
 from zerowait.hub.ray import RayHub  # noqa: E402
 from zerowait.testing import FakeJudge, Latency, Script  # noqa: E402
 
@@ -235,6 +235,9 @@ ray.shutdown()
             asyncio.run(rewards(hub, range(25)))
             stats = asyncio.run(hub.stats())
             assert (stats.asked, stats.cached) == (25, 20)
+            asyncio.run(hub.aclose())
+            with pytest.raises(ClosedError, match="'common' is closed"):
+                asyncio.run(hub.stats())
             asyncio.run(hub.aclose())
             with pytest.raises(ValueError, match="common"):
                 ray.get_actor("common", namespace="judges")

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from zerowait.config.checks import seconds
 from zerowait.engine import Stats
-from zerowait.errors import ConfigError, ZerowaitError
+from zerowait.errors import ClosedError, ConfigError, ZerowaitError
 from zerowait.hub.ray.actor import HubRequest, HubResult
 from zerowait.hub.ray.client import ActorAddress, ActorClient, absolute_path
 from zerowait.hub.shard_stats import merged_stats
@@ -82,6 +82,7 @@ class RayHub:
             asyncio.AbstractEventLoop, asyncio.Task[Sequence[_Client]]
         ] = WeakKeyDictionary()
         self._round_robin = itertools.count()
+        self._is_closed = False
 
     async def ready(self) -> None:
         """Wait until the hub is open, and the judges that are served for the job have answered.
@@ -102,6 +103,7 @@ class RayHub:
 
         Raises:
             JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
+            ClosedError: this handle was closed.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
         check_sample(sample, "RayHub.reward")
@@ -117,15 +119,18 @@ class RayHub:
         return merged_stats([await shard.call("stats") for shard in await self._all_shards()])
 
     async def aclose(self, *, drain_s: float = 0.0) -> None:
-        """End the hub for all its users; a detached one ends no other way.
+        """End the hub for all its users; a detached one ends no other way. Idempotent.
 
         Args:
             drain_s: how long requests already sent may still bring their answer into the cache.
         """
+        if self._is_closed:
+            return
         try:
             shards = await self._all_shards()
         except ConfigError:  # it never opened
             shards = [self._first]
+        self._is_closed, self._shards = True, ()
         patience_s = drain_s + self._address.patience_s
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -154,7 +159,10 @@ class RayHub:
 
         Raises:
             ConfigError, HubLostError: as the first one does.
+            ClosedError: this handle was closed; its calls must not create the hub anew.
         """
+        if self._is_closed:
+            raise ClosedError(f"this handle on the hub {self._address.name!r} is closed")
         if self._shards:
             return self._shards
         loop = asyncio.get_running_loop()
