@@ -407,7 +407,8 @@ def test_an_interrupt_ends_every_process(tmp_path):
         MODULE
         + """
 def pid_and_sleep(sample):
-    print(os.getpid(), os.getppid(), flush=True)
+    line = f"{os.getpid()} {os.getppid()}\\n"
+    os.write(1, line.encode())  # at once: another worker writes to the same pipe
     time.sleep(1000)
 """
     )
