@@ -113,6 +113,15 @@ def test_verls_own_trainers_cannot_carry_out_a_mask(project, mode):
         check_recipe(load_recipe(project / "recipe.yaml"), {}, connect=True)
 
 
+def test_a_ray_address_that_is_not_used_is_told(project, zerowait, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    done = zerowait("train", "recipe.yaml", "--dry-run")
+    assert "RAY_ADDRESS is set and not used" in done.stderr
+    change(project / "recipe.yaml", "{device: cpu}", "{device: cpu, ray_address: auto}")
+    done = zerowait("train", "recipe.yaml", "--dry-run")
+    assert "RAY_ADDRESS" not in done.stderr
+
+
 def test_an_unreachable_endpoint_is_one_clear_line(project, judge, zerowait):
     change(project / "reward.yaml", judge.url, "http://127.0.0.1:9/v1")
     done = zerowait("train", "recipe.yaml")

@@ -82,6 +82,11 @@ def train(
         )
     setup = setup_of(loaded, device, reward_workers=workers, fused_kernels=fused)
     command = compose_arguments(loaded, setup, extra)
+    if os.environ.get("RAY_ADDRESS") and "+ray_kwargs.ray_init.address=local" in command:
+        _print_message(
+            "RAY_ADDRESS is set and not used: this training starts a Ray of its own. To join that "
+            "cluster write resources: {ray_address: auto}"
+        )
     if only_print:
         print(compose_yaml(command))
         return 0

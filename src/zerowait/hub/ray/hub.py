@@ -102,8 +102,8 @@ class RayHub:
         """See `JobHub.reward`.
 
         Raises:
-            JudgementError, DataError, ConfigError, ClosedError: as the hub raised it.
-            ClosedError: this handle was closed.
+            JudgementError, DataError, ConfigError: as the hub raised it.
+            ClosedError: the hub is closed, or this handle is.
             HubLostError: the hub was gone or silent for longer than `patience_s`.
         """
         check_sample(sample, "RayHub.reward")
