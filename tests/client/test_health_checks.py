@@ -155,7 +155,7 @@ def test_the_last_of_a_batch_that_fail_three_times_are_answered_a_few_seconds_la
 
 
 @pytest.mark.parametrize("what", [REFUSED, *OWN], ids=str)
-@pytest.mark.parametrize("count", [3, 5, 20])
+@pytest.mark.parametrize("count", [1, 2, 3, 20])
 @pytest.mark.parametrize("lasts_s", [20, 200])
 def test_a_few_that_meet_an_outage_are_all_answered_when_it_is_over(what, count, lasts_s):
     """Their probes are not their attempts: what fails then is the endpoint, as its check says."""
@@ -178,6 +178,102 @@ def test_an_outage_does_not_count_against_those_that_meet_the_next_one(what, spa
 
     outcomes, _ = all_of(asker(Server(does), concurrency=concurrency, hedge="off"), 200)
     assert lost(outcomes) == []
+
+
+@pytest.mark.parametrize("what", [RESET, *(status(code) for code in (429, 500, 504))], ids=str)
+@pytest.mark.parametrize("hosts", ["a", "ab", "abc"])
+@pytest.mark.parametrize("attempts", [2, 4, 6])
+def test_a_lone_request_waits_for_its_endpoints_when_all_fail(what, hosts, attempts):
+    """It alone opens no circuit breaker: before its attempts are over, a health check does."""
+    server = Server(lambda number, nth, now_s: what if 5 <= now_s < 65 else GOOD)
+    events = []
+    client = asker(server, hosts, events=events, hedge="off", attempts=attempts)
+
+    async def main():
+        async with asyncio.TaskGroup() as group:
+            for number, _ in enumerate(hosts):
+                group.create_task(client.ask(body(number)))
+        await asyncio.sleep(5)
+        return await client.ask(body(10))
+
+    outcome, elapsed_s = virtually(main())
+    assert isinstance(outcome, JudgeReply)
+    assert 65 <= elapsed_s <= 80
+    told = [type(each) for each in events if isinstance(each, EndpointEjected | EndpointReturned)]
+    assert told.count(EndpointEjected) == len(hosts)
+    assert told[-1] is EndpointReturned
+
+
+@pytest.mark.parametrize("attempts", [2, 3, 6, 20])
+def test_a_lone_request_that_fails_for_its_own_sake_ejects_nobody(attempts):
+    """One health check shows that its endpoint is well, and its failures are counted."""
+    server = Server(lambda number, nth, now_s: status(500) if number == 0 and nth else GOOD)
+    events = []
+    client = asker(server, events=events, hedge="off", attempts=attempts)
+    (outcome,), elapsed_s = all_of(client, 1, after_s=2)
+    assert f"(after {attempts} attempts)" in outcome.detail
+    assert len(server.checks) == 1
+    assert not any(isinstance(event, EndpointEjected) for event in events)
+    assert elapsed_s <= 30
+
+
+def test_a_lone_request_that_fails_at_an_endpoint_which_never_answered_ends_by_its_attempts():
+    """Nothing was answered that could be sent once more, and the address may be wrong."""
+    server = Server(lambda *_: status(500))
+    (outcome,), elapsed_s = all_of(asker(server, hedge="off"), 1)
+    assert "(after 6 attempts)" in outcome.detail
+    assert server.checks == []
+    assert elapsed_s <= 20
+
+
+def test_a_lone_request_that_finds_the_account_empty_by_its_health_check_says_so():
+    empty = Reply(402, {}, b'{"error": {"message": "Insufficient Balance"}}')
+    server = Server(
+        lambda number, nth, now_s: status(500) if number == 0 else (GOOD if nth else empty)
+    )
+    (outcome,), elapsed_s = all_of(asker(server, hedge="off"), 1, after_s=2)
+    assert "Insufficient Balance" in outcome.detail
+    assert len(server.checks) == 1
+    assert elapsed_s <= 10
+
+
+def test_a_request_that_is_refused_beside_others_needs_no_health_check():
+    """Too much is in flight, perhaps, and those are about to be answered."""
+    server = Server(
+        lambda number, nth, now_s: status(429) if number < 2 and now_s < 20 else GOOD,
+        latency_s=25.0,
+    )
+    outcomes, _ = all_of(asker(server, concurrency=8, hedge="off", attempts=20), 8, after_s=26)
+    assert lost(outcomes) == []
+    assert server.checks == []
+
+
+def test_a_health_check_has_its_time_where_the_request_that_it_goes_before_has_none_left():
+    """That request abstains at its deadline; how the check ends is known later, and true."""
+    server = Server(lambda number, nth, now_s: RESET if number < 3 and nth else GOOD, latency_s=9.0)
+    events = []
+    client = asker(server, events=events, concurrency=8, hedge="off")
+
+    async def main():
+        clock = asyncio.get_running_loop().time
+        await client.ask(body(100))
+        began_s = clock()
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(client.ask(body(n), deadline_s=5.0)) for n in range(3)]
+        ended_s = clock()
+        answer = await client.ask(body(5))
+        return [task.result() for task in tasks], ended_s - began_s, answer, clock() - ended_s
+
+    (outcomes, lasted_s, answer, waited_s), _ = virtually(main())
+    assert len(lost(outcomes)) == 3
+    assert all("not back before the deadline" in outcome.detail for outcome in lost(outcomes))
+    assert lasted_s == pytest.approx(5.0)
+    assert isinstance(answer, JudgeReply)
+    assert waited_s <= 9 + 9
+    assert len(server.checks) == 1
+    told = [type(each) for each in events if isinstance(each, EndpointEjected | EndpointReturned)]
+    assert told == [EndpointEjected, EndpointReturned]
+    assert (client.endpoint_states.in_flight, client.endpoint_states.waiting) == (0, 0)
 
 
 def test_a_lone_request_waits_for_its_endpoints_when_all_refuse_connections():
@@ -223,8 +319,11 @@ def test_a_health_check_is_a_copy_of_an_answered_request_that_no_cache_knows():
         {"messages": [{"content": [{"image_url": {}, "type": "image_url"}, {"text": "Judge."}]}]},
         {"input": [{"content": [{"text": "Judge.", "type": "input_text"}]}]},
         {"prompt": "Judge.\n\nAnswer:"},
+        {"text_1": "A question.", "text_2": "Judge."},
+        {"input": "Judge."},
+        {"messages": [{"content": [{"text": "Judge."}, {"image_url": {}, "type": "image_url"}]}]},
     ],
-    ids=["pictures", "responses", "completions"],
+    ids=["pictures", "responses", "completions", "score", "one text", "a picture last"],
 )
 def test_no_cache_answers_a_health_check_of_any_api(request_body):
     """Its words are part of the prompt wherever that is; a base model still reads Answer: last."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -27,11 +26,8 @@ from zerowait.client.transport import Reply, Transport, TransportError
 from zerowait.completion import Completion
 from zerowait.config.endpoint import Api, Endpoint
 from zerowait.config.traffic import Traffic
-from zerowait.errors import ZerowaitError
 from zerowait.events import FailedAttempt, Listener, ignore_event
 from zerowait.types import Abstain
-
-_LOG = logging.getLogger(__name__)
 
 
 class JudgeReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,11 +223,10 @@ class JudgeClient:
             raise FormRefusedError(endpoint.target.name, "it has refused this form before")
         now_s = asyncio.get_running_loop().time()
         breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
-        if breaker.is_open and (check := breaker.health_check_body(now_s)) is not None:
-            timeout_s = min(self.traffic.timeout_s, request.deadline_s - now_s)
-            admission = Admission(slot, request.spend_reservation(), is_suspect=True)
-            await self._send_health_check(endpoint, admission, check, timeout_s)
-            return None
+        if (breaker.is_open or request.in_doubt) and (
+            check := breaker.health_check_body(now_s, failed_s=request.doubtful_s)
+        ):
+            return await self._check_first(request, check)
         reservation = request.start_attempt(now_s)
         queue_s = request.queue_s if request.sends == 1 else 0.0
         admission = Admission(slot, reservation, queue_s, is_suspect=request.own_failures > 0)
@@ -299,51 +294,59 @@ class JudgeClient:
         reservation = endpoint.state.quota.try_reserve(body, has_slot=True)
         if reservation is not None:
             breaker.check_started(now_s)
-            check = self._run_health_check(endpoint, body, reservation)
-            self.endpoint_states.start_check(check)
+            self.endpoint_states.start_check(self._health_check(endpoint, body, reservation))
 
-    async def _run_health_check(
+    async def _check_first(self, request: RequestState, body: bytes) -> Abstain | None:
+        """Send a health check in the place of the request, and wait until it has ended.
+
+        It is no attempt of the request, which is sent once it is answered, but it uses up the
+        request's quota reservation, since the provider counts it. Its time is not the request's: it
+        goes on where the request is cancelled, or reaches its deadline and abstains.
+        """
+        endpoint, reservation = request.endpoint, request.spend_reservation()
+        breaker, was_open = endpoint.state.breaker, endpoint.state.breaker.is_open
+        check = self.endpoint_states.start_check(self._health_check(endpoint, body, reservation))
+        left_s = request.deadline_s - asyncio.get_running_loop().time()
+        await asyncio.wait([check], timeout=left_s)
+        if not check.done():
+            return self._pool.past_deadline(request)
+        if not check.cancelled():
+            check.result()
+        if not breaker.is_open:
+            request.checked(was_open=was_open)
+        return None
+
+    async def _health_check(
         self, endpoint: PooledEndpoint, body: bytes, reservation: Reservation
-    ) -> None:
-        """Send a health check beside the requests, which go elsewhere and keep their slots."""
-        slot = endpoint.state.limiter.slot()
-        admission = Admission(slot, reservation, is_suspect=True)
-        try:
-            await self._send_health_check(endpoint, admission, body, self.traffic.timeout_s)
-        except ZerowaitError as error:
-            # the budget is spent, say: a request that needs it reports that to its caller
-            _LOG.debug("%s: no health check: %s", endpoint.target.name, error)
-        finally:
-            slot.ended(AttemptOutcome.SAYS_NOTHING)
-
-    async def _send_health_check(
-        self, endpoint: PooledEndpoint, admission: Admission, body: bytes, timeout_s: float
     ) -> None:
         """Send a health check, and tell the circuit breaker how it ended.
 
-        It does not count as an attempt of the request in whose place it is sent, which is sent once
-        the health check is answered. The provider counts it in the quota, so it has used up that
-        request's reservation.
+        It takes no slot of the requests, and as long as any request may.
 
         Args:
             endpoint: that is probed.
-            admission: its slot in the endpoint's limiter and its share of the quota.
             body: of a request that the endpoint has answered, if there is one.
-            timeout_s: of the health check.
+            reservation: its share of the quota.
+
+        Raises:
+            ZerowaitError: it could not be sent: the budget is spent, say.
         """
-        breaker = endpoint.state.breaker
+        breaker, slot = endpoint.state.breaker, endpoint.state.limiter.slot()
         clock = asyncio.get_running_loop().time
-        breaker.check_started(clock())
-        breaker.request_sent(clock())
+        sent_s, timeout_s = clock(), min(self.traffic.timeout_s, self.traffic.deadline_s)
+        breaker.check_started(sent_s)
+        breaker.request_sent(sent_s)
         body = _varied(body, f"\n(health check {self.jitter.getrandbits(32):08x})")
+        admission = Admission(slot, reservation, is_suspect=True)
         try:
             result = await self._sender.send(endpoint, body, admission, timeout_s=timeout_s)
         finally:
+            slot.ended(AttemptOutcome.SAYS_NOTHING)
             if breaker.request_ended(is_check=True):
                 endpoint.state.circuit.changed()
         if result.completion is None:
-            self._failures.after_health_check(result.reply, endpoint)
-        elif breaker.succeeded(clock(), others=admission.slot.others):
+            self._failures.after_health_check(result.reply, endpoint, sent_s)
+        elif breaker.succeeded(clock(), others=slot.others):
             # also where requests failed that were sent later
             self._failures.close_circuit(endpoint, probed=True)
 
@@ -402,13 +405,18 @@ def _varied(body: bytes, words: str) -> bytes:
             "input": [*_, {"content": str(text)} as last]
         }:
             last["content"] = text + words
-        case {"messages": [*_, {"content": [*_, {"text": str(text)} as last]}]} | {
-            "input": [*_, {"content": [*_, {"text": str(text)} as last]}]
-        }:  # behind pictures
-            last["text"] = text + words
+        case {"messages": [*_, {"content": [*parts]}]} | {"input": [*_, {"content": [*parts]}]}:
+            for part in reversed(parts):
+                if "text" in part:  # and no picture
+                    part["text"] += words
+                    break
         case {"prompt": str(text)}:  # of a base model, which continues the last line
             before, _, last_line = text.rpartition("\n\n")
             request["prompt"] = f"{before}{words}\n\n{last_line}"
+        case {"text_2": str(text)}:  # of a reward model that compares two texts
+            request["text_2"] = text + words
+        case {"input": str(text)}:
+            request["input"] = text + words
         case _:
             return body
     return msgspec.json.encode(request)

@@ -110,10 +110,14 @@ class EndpointPool:
             await self._breaker_queue.wait(min(request.deadline_s, expected_s))
             now_s = clock()
             if now_s >= request.deadline_s:
-                return _given_up(request, "it was not back before the deadline")
+                return self.past_deadline(request)
             if now_s >= expected_s and not request.endpoint.state.breaker.may_ask(now_s):
                 return _given_up(request, f"it was not back in {PROBE_WITHIN_S:g} s")
         return None
+
+    def past_deadline(self, request: RequestState) -> Abstain:
+        """The outcome of a request whose deadline has passed while it waited for its endpoint."""
+        return _given_up(request, "it was not back before the deadline")
 
     def may_use_slot(self, request: RequestState) -> bool:
         """Whether a slot that was waited for may be used: the circuit may have opened meanwhile.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
@@ -19,6 +20,8 @@ from zerowait.client.target import Target, target
 from zerowait.config.endpoint import Endpoint
 from zerowait.config.traffic import Traffic
 from zerowait.events import LimitChanged, Listener, QuotaLearned, ignore_event
+
+_LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _NEXT_PROBE_S: Final = 0.25
@@ -220,11 +223,18 @@ class EndpointStates:
         for state in self._states.values():
             state.quota.divide(self._part)
 
-    def start_check(self, check: Coroutine[None, None, None]) -> None:
-        """Run a health check of an ejected endpoint in a task, which `aclose` cancels."""
+    def start_check(self, check: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """The task of a health check, which begins at once; `aclose` cancels it."""
         task = asyncio.get_running_loop().create_task(check, name="zerowait health check")
         self._checks.add(task)
-        task.add_done_callback(self._checks.discard)
+        task.add_done_callback(self._check_ended)
+        return task
+
+    def _check_ended(self, task: asyncio.Task[None]) -> None:
+        self._checks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            # the budget is spent, say: a request that needs it reports that to its caller
+            _LOG.debug("no health check: %s", task.exception())
 
     async def aclose(self) -> None:
         """Cancel the health checks that are under way. Idempotent."""

@@ -31,6 +31,7 @@ from zerowait.client.retry import (
     is_timeout,
     is_unprocessed,
     is_unsent,
+    may_be_outage,
     meaning,
     refuses_format,
 )
@@ -111,6 +112,9 @@ class FailureHandler:
         request.retry(
             0.0 if rests else wait_s, rejected=is_overload(failed), counted=decision.counted
         )
+        is_crowd = is_overload(failed) and request.others > 0
+        if may_be_outage(failed) and not is_crowd and request.endpoint.state.breaker.has_answered:
+            request.doubt(attempts=self._traffic.attempts)
         if other is not None:
             request.move(other)
         return None
@@ -140,7 +144,8 @@ class FailureHandler:
             attempts=self._traffic.attempts,
             remaining_s=request.deadline_s - now_s,
             free=request.free,
-            is_down=breaker.has_answered and (breaker.is_open or is_unsent(failed)),
+            is_down=breaker.has_answered
+            and (breaker.is_open or breaker.has_check or is_unsent(failed)),
             own_fault=_is_own(failed, request) and not breaker.is_open,
             all_open_for_s=self._pool.named_rest_s(now_s) if rests else None,
             resent=request.resent,
@@ -179,21 +184,32 @@ class FailureHandler:
                 now_s, reason, retry_after_s=retry_after_s, by=by, is_down=is_unsent(failed)
             )
         if opens:
-            self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
-            endpoint.state.circuit.wake()
+            self._opened(endpoint, reason)
 
-    def after_health_check(self, failed: Reply | TransportError, endpoint: PooledEndpoint) -> None:
+    def _opened(self, endpoint: PooledEndpoint, reason: Reason) -> None:
+        """The endpoint's circuit breaker has opened: its requests may go elsewhere."""
+        self._listener(EndpointEjected(endpoint=endpoint.target.name, why=reason[1]))
+        endpoint.state.circuit.wake()
+
+    def after_health_check(
+        self, failed: Reply | TransportError, endpoint: PooledEndpoint, sent_s: float
+    ) -> None:
         """A health check failed: the endpoint is down, unless its reply shows that it works."""
         self._warn_once(failed, endpoint)
         now_s = asyncio.get_running_loop().time()
         breaker, reason = endpoint.state.breaker, _reason(failed, endpoint)
+        opens = False
         if is_spent(failed):
-            _spent(endpoint, now_s, reason)
-        elif is_overload(failed) or is_endpoint_fault(failed) or is_timeout(failed):
+            opens = _spent(endpoint, now_s, reason, is_check=True)
+        elif is_overload(failed) and breaker.in_flight and not breaker.is_open:
+            pass  # others may have been accepted
+        elif may_be_outage(failed):
             retry_after_s = self._retry_after_s(failed)
-            breaker.failed(now_s, reason, retry_after_s=retry_after_s, is_down=True)
+            opens = breaker.check_failed(now_s, reason, sent_s=sent_s, retry_after_s=retry_after_s)
         elif breaker.close():
             self.close_circuit(endpoint)
+        if opens:
+            self._opened(endpoint, reason)
 
     def _refuse_form(self, failed: Reply | TransportError, request: RequestState) -> NoReturn:
         """Remember that this endpoint does not enforce the form, and report it the first time."""
@@ -242,10 +258,12 @@ def _is_own(failed: Reply | TransportError, request: RequestState) -> bool:
     return request.own_failures > 0 and not is_unsent(failed)
 
 
-def _spent(endpoint: PooledEndpoint, now_s: float, reason: Reason) -> bool:
+def _spent(
+    endpoint: PooledEndpoint, now_s: float, reason: Reason, *, is_check: bool = False
+) -> bool:
     """Report an account that is used up. Returns whether the breaker opens."""
     breaker = endpoint.state.breaker
-    opens = breaker.spent(now_s, reason)
+    opens = breaker.spent(now_s, reason, is_check=is_check)
     if breaker.is_spent:
         # requests that wait for a probe are released: only a payment brings the endpoint back
         endpoint.state.circuit.changed()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from zerowait.client.endpoint_state import PooledEndpoint
-from zerowait.client.limits.breaker import Breaker
+from zerowait.client.limits.breaker import TRIPS_AT, Breaker
 from zerowait.client.limits.quota import Reservation
 from zerowait.errors import ZerowaitError
 from zerowait.events import FailedAttempt
@@ -75,6 +75,8 @@ class RequestState:
         own_failures: attempts that failed while other requests were answered.
         was_passed: whether one that was sent after it was answered while it was rejected.
         suspected_by: the circuit breaker that watches whether other requests are answered.
+        doubtful_s: when the attempt was sent whose failure may be its endpoint's, so that a health
+            check goes first; -inf for none.
     """
 
     endpoint: PooledEndpoint
@@ -99,6 +101,7 @@ class RequestState:
     own_failures: int = 0
     was_passed: bool = False
     suspected_by: Breaker | None = None
+    doubtful_s: float = -math.inf
 
     def __post_init__(self) -> None:
         self.endpoint.state.load.add(1)
@@ -220,6 +223,30 @@ class RequestState:
         self.wait_s, self.rejected = wait_s, rejected
         self.attempt += 1
         self.free += not counted
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether a health check of its endpoint may have to go before its next attempt."""
+        return self.doubtful_s > -math.inf
+
+    def doubt(self, *, attempts: int) -> None:
+        """It failed as at an endpoint that is down, and no other request shows that it is up.
+
+        After three such failures a health check has to. A single request does not open the circuit
+        breaker, and would use up its `attempts` in an outage.
+        """
+        counted = self.attempt - 1 - self.free
+        if self.own_failures == 0 and counted >= min(TRIPS_AT, attempts - 1):
+            self.doubtful_s = self.sent_s
+
+    def checked(self, *, was_open: bool) -> None:
+        """A health check found its endpoint well: its failures are its own, but for an outage.
+
+        Args:
+            was_open: the circuit breaker was open until now: an outage may explain them.
+        """
+        self.doubtful_s = -math.inf
+        self.own_failures += not was_open
 
     def _forget(self) -> None:
         """Whether other requests are answered does not matter any more."""

@@ -44,7 +44,8 @@ class Breaker:
 
     A probe that reached the endpoint and failed may have failed for reasons of its own. So the next
     one is a health check: a copy of a request that the endpoint has answered before. If that is
-    answered, the requests that failed are at fault; if it gets no answer, the endpoint is down.
+    answered, the requests that failed are at fault; if it gets no answer, the endpoint is down. One
+    that is sent for a single request, which does not open the breaker, opens it if it fails.
 
     One whose account is used up is probed after 60 s, and then after twice as long each time, up to
     600 s.
@@ -107,15 +108,25 @@ class Breaker:
         """A health check is about to be sent: no second one is needed meanwhile."""
         self._check_sent_s = now_s
 
+    @property
+    def has_check(self) -> bool:
+        """Whether a health check is under way that may still tell who is at fault."""
+        return self._check_sent_s > -math.inf
+
     def is_check_running(self, now_s: float) -> bool:
         """Whether a health check is under way; one that takes more than 15 s may hang."""
         return now_s < self._check_sent_s + LONGEST_REST_S
 
-    def health_check_body(self, now_s: float) -> bytes | None:
-        """The body of the health check that is due now; None: the request itself is the probe."""
-        if self._needs_check and self.answered_body and not self.is_check_running(now_s):
-            return self.answered_body
-        return None
+    def health_check_body(self, now_s: float, *, failed_s: float = -math.inf) -> bytes:
+        """The body of the health check that is due now; empty: the request itself is sent.
+
+        Args:
+            now_s: when.
+            failed_s: when what has failed was sent, if an answer since then has to show that the
+                endpoint is not at fault.
+        """
+        is_needed = self._needs_check or self._answered_sent_s < failed_s
+        return self.answered_body if is_needed and not self.is_check_running(now_s) else b""
 
     def suspect(self, request: BreakerRequest, sent_s: float, *, others: int | None = None) -> None:
         """`request` failed: for reasons of its own, if others that were sent no earlier do not.
@@ -191,16 +202,36 @@ class Breaker:
             reason: its words.
             retry_after_s: the rest asked for; 0 for none.
             by: which request; one that fails several times counts once. None: it counts anyway.
-            is_down: the endpoint is certainly at fault: the request did not reach it, or was a
-                health check.
+            is_down: the endpoint is certainly at fault: the request did not reach it.
         """
         self.reason = reason
         self._failed.add(object() if by is None else by)
         self._is_down = self._is_down or is_down
-        if self.is_open and not self._is_probed:  # it was sent before
-            self._rest(now_s, retry_after_s, retry_after_s=retry_after_s)
-            return False
         if not self.is_open and retry_after_s <= 0 and len(self._failed) < TRIPS_AT:
+            return False
+        return self._open(now_s, retry_after_s, is_down=is_down)
+
+    def check_failed(
+        self, now_s: float, reason: Reason, *, sent_s: float, retry_after_s: float = 0.0
+    ) -> bool:
+        """A health check failed. Returns whether the breaker opens.
+
+        Args:
+            now_s: when.
+            reason: its words.
+            sent_s: when it was sent: an answer since then says more than this failure.
+            retry_after_s: the rest asked for; 0 for none.
+        """
+        if not self.is_open and self._answered_sent_s >= sent_s:
+            return False
+        self.reason = reason
+        self._is_down = True
+        return self._open(now_s, retry_after_s, is_down=True)
+
+    def _open(self, now_s: float, retry_after_s: float, *, is_down: bool) -> bool:
+        """Open the breaker, or leave it open for longer. Returns whether it was closed."""
+        if self.is_open and not self._is_probed:  # what failed was sent before
+            self._rest(now_s, retry_after_s, retry_after_s=retry_after_s)
             return False
         opens, self.is_open = not self.is_open, True
         if opens:
@@ -212,16 +243,17 @@ class Breaker:
         self._rest(now_s, max(retry_after_s, self._rest_s(now_s)), retry_after_s=retry_after_s)
         return opens
 
-    def spent(self, now_s: float, reason: Reason) -> bool:
+    def spent(self, now_s: float, reason: Reason, *, is_check: bool = False) -> bool:
         """A request was turned away because the account is used up. Returns whether it opens.
 
-        One alone does not say so: others may be accepted, at another price or by another key.
+        One alone does not say so: others may be accepted, at another price or by another key. A
+        health check does: it has been accepted before.
         """
         self.reason = reason
         self._failed.add(object())
         if self.is_open and not self._is_probed:  # it was sent before
             return False
-        if not self.is_open and len(self._failed) < TRIPS_AT:
+        if not (self.is_open or is_check) and len(self._failed) < TRIPS_AT:
             return False
         self._look_s = min(2 * self._look_s, LONGEST_LOOK_S) if self.is_spent else FIRST_LOOK_S
         opens, self.is_open, self.is_spent = not self.is_open, True, True
