@@ -262,11 +262,27 @@ def test_rows_of_before_keep_the_configuration_that_scored_them(zerowait, tmp_pa
     assert (done["notes"], done["changes"]) == ([f"{said}{change}"], [])
     done = json.loads(zerowait("replay", "run", "-c", "1.0.yaml", "-q", "--json").stdout)
     assert done["changes"] == ["components.x.weight: 0.5, now 1.0"]
-    [note] = done["notes"]
-    assert "rows 1 to 4 " in note
-    assert note.endswith("which is the same as this one")
+    same = (
+        "rows 1 to 4 were scored by an earlier configuration of the run; "
+        "it has the same components, judges and failure policies as "
+    )
+    assert done["notes"] == [f"{same}the given one"]
+    # other limits, and another order of keys, decide about no reward
+    (tmp_path / "limits.yaml").write_text(
+        json.dumps(
+            {
+                "traffic": {"concurrency": 3},
+                "components": {"x": {"weight": 1, "scorer": "contains"}},
+            }
+        )
+    )
+    done = json.loads(zerowait("replay", "run", "-c", "limits.yaml", "-q", "--json").stdout)
+    assert done["notes"] == [f"{same}the given one"]
     done = zerowait("diff", "run", "run")
     assert f"note: run: {said}{change}" in done.stdout
+    again = ("score", "rows.jsonl", "-c", "1.0.yaml", "-q", "--record", "run")
+    assert zerowait(*again).returncode == 0
+    assert f"note: run: {same}its last one" in zerowait("diff", "run", "run").stdout
 
 
 def test_rows_whose_configuration_was_damaged_are_not_said_to_be_by_the_next_one(

@@ -1,21 +1,31 @@
 """Gradients before the last reward: where they may come, and that one update comes of them."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
+import threading
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import ray
 import torch
+from tensordict import NonTensorStack, TensorDict
 from transformers import Qwen2Config, Qwen2ForCausalLM
+from verl.protocol import DataProtoFuture
 
 from zerowait.errors import ConfigError
+from zerowait.types import Reward, Sample, Score
 from zerowait.verl.early_gradients import needs_one_update, wants_early_gradients
 from zerowait.verl.launch.command import compose_arguments, setup_of
 from zerowait.verl.launch.composed_config import check_overrides, compose_config
 from zerowait.verl.launch.recipe import load_recipe
+from zerowait.verl.rewards.redeemer import Redeemer
+from zerowait.verl.rewards.row_rewards import RowRewards
+from zerowait.verl.rewards.tickets import ticket
+from zerowait.verl.trainer.update_parts import UpdateParts
 
 ACTOR = "actor_rollout_ref.actor"
 FOLDER = Path(__file__).parent
@@ -191,3 +201,73 @@ def test_metrics_of_an_update_in_parts_are_those_of_one(engine_runs, case):
         assert {name: step[name] for name in same} == pytest.approx(
             {name: expected[name] for name in same}, rel=1e-3, abs=1e-6
         )
+
+
+class Hub:
+    """The other side of the wire: the reward of the first group is known, the other never is."""
+
+    async def redeem(self, sample, *, of=None):
+        if sample.group != "a":
+            await asyncio.Event().wait()
+        return Reward(1.0, {"answer": Score(1.0)})
+
+    async def give_up(self, tickets):
+        pass
+
+
+class Workers:
+    """Two training workers, of which one dies in its first part; the other one waits for it."""
+
+    def __init__(self):
+        self.parts = 0
+
+        @ray.remote(num_cpus=0)
+        class Worker:
+            def dies(self):
+                os._exit(1)
+
+            def waits_in_a_collective(self):
+                threading.Event().wait()
+
+        self.actors = [Worker.remote(), Worker.remote()]
+
+    def update_part(self, part):
+        self.parts += 1
+        dying, waiting = self.actors
+        return DataProtoFuture.concat([waiting.waits_in_a_collective.remote(), dying.dies.remote()])
+
+
+def two_rows(queue):
+    """A step of two prompts with one response each, as verl's queue holds them."""
+    for uid in ("a", "b"):
+        sample = Sample("q", "a", id=uid, group=uid, group_size=1)
+        columns = {
+            "loss_mask": torch.nested.as_nested_tensor([torch.ones(3)], layout=torch.jagged),
+            "extra_fields": NonTensorStack({"reward_extra_info": ticket(sample)}),
+        }
+        row = TensorDict(columns, batch_size=1)
+        queue.put([f"{uid}_0_0"], "train", row, [{"status": "success", "seq_len": 3}])
+    return queue.put(["a_0_0", "b_0_0"], "train")
+
+
+@pytest.mark.timeout(900)
+def test_a_worker_that_dies_in_a_part_ends_the_step_though_another_one_waits_for_it(
+    queue, under_ray
+):
+    """As in verl's own update, whatever becomes of the rewards that are still missing."""
+
+    async def hub():
+        return Hub()
+
+    one_update = {f"{ACTOR}.ppo_mini_batch_size": 2, f"{ACTOR}.use_dynamic_bsz": "true"}
+    batch, config = two_rows(queue), composed(**one_update)
+    with under_ray(), Redeemer(hub, on_timeout=lambda sample: None) as redeemer:
+        rows = RowRewards(redeemer, redeem_s=600.0, max_abstained=1.0, quorum=0.0)
+        rows.read("train", batch.keys)
+        workers = Workers()
+        parts = UpdateParts(workers, config, ranks=1, whole=batch)
+        with pytest.raises(ray.exceptions.RayActorError):
+            parts.send_while_waiting(rows, lambda part: part, redeem_s=600.0)
+        assert workers.parts == 1
+        with pytest.raises(ray.exceptions.RayActorError):
+            parts.collect()

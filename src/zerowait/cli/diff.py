@@ -69,7 +69,9 @@ def diff_rewards(
     changes, notes = None, []
     for source, used in ((a, before), (b, after)):
         if used:
-            notes += [f"{source}: {n}" for n in notes_on_earlier_rows(used, used[-1].reward)]
+            last = used[-1].reward
+            earlier = notes_on_earlier_rows(used, last, named="its last one")
+            notes += [f"{source}: {note}" for note in earlier]
     if before and after:
         changes = config_differences(before[-1].reward, after[-1].reward)
     if as_json:

@@ -223,7 +223,7 @@ class JudgeClient:
             raise FormRefusedError(endpoint.target.name, "it has refused this form before")
         now_s = asyncio.get_running_loop().time()
         breaker, hedges = endpoint.state.breaker, endpoint.state.hedges
-        if (breaker.is_open or request.in_doubt) and (
+        if (breaker.is_open or request.sends) and (
             check := breaker.health_check_body(now_s, failed_s=request.doubtful_s)
         ):
             return await self._check_first(request, check)

@@ -224,11 +224,6 @@ class RequestState:
         self.attempt += 1
         self.free += not counted
 
-    @property
-    def in_doubt(self) -> bool:
-        """Whether a health check of its endpoint may have to go before its next attempt."""
-        return self.doubtful_s > -math.inf
-
     def doubt(self, *, attempts: int) -> None:
         """It failed as at an endpoint that is down, and no other request shows that it is up.
 

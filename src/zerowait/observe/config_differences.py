@@ -70,13 +70,14 @@ def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[Us
 
 
 def notes_on_earlier_rows(
-    used: Sequence[UsedConfiguration], now: Mapping[str, Any]
+    used: Sequence[UsedConfiguration], now: Mapping[str, Any], *, named: str
 ) -> Iterator[str]:
     """A sentence for each earlier configuration of a run: its rows, and what has changed since.
 
     Args:
         used: as `used_configurations` gives them.
         now: the configuration with which they are compared.
+        named: what a sentence calls it, such as ``the given one``.
     """
     for each in used[:-1]:
         rows = f"rows {each.first_row} to {each.last_row}"
@@ -84,8 +85,9 @@ def notes_on_earlier_rows(
             yield f"{rows} were scored by a configuration of the run that cannot be read any more"
             continue
         changes = "; ".join(config_differences(each.reward, now))
-        differs = f"since then changed: {changes}" if changes else "which is the same as this one"
-        yield (f"{rows} were scored by an earlier configuration of the run; {differs}")
+        same = f"it has the same components, judges and failure policies as {named}"
+        differs = f"since then changed: {changes}" if changes else same
+        yield f"{rows} were scored by an earlier configuration of the run; {differs}"
 
 
 def _differences(a: Any, b: Any, at: str) -> Iterator[str]:

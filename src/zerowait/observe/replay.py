@@ -186,7 +186,8 @@ async def replay(
         _check_kept(connection, config, keep)
         all_kept = set(config.components) == set(keep)  # then no text is read
         config = _with_kept(_for_replay(config, ask=ask), keep)
-        notes = [*notes_on_earlier_rows(used, now), *_notes(connection, config, ask=ask)]
+        earlier = notes_on_earlier_rows(used, now, named="the given one")
+        notes = [*earlier, *_notes(connection, config, ask=ask)]
         pairs: list[Pair] = []
         not_replayed: Counter[str] = Counter()
         async with Engine(config, replay=replies) as engine:

@@ -153,13 +153,15 @@ class UpdateParts:
         return reduced
 
     def _computing(self) -> bool:
-        """Whether the workers still compute a part; a finished one is collected."""
+        """Whether the workers still compute a part; raises what a worker died of."""
         if self._running is None:
             return False
         answers = self._running.futures
         ended, _ = ray.wait(answers, num_returns=len(answers), timeout=0)
         if len(ended) == len(answers):
             self.collect()
+        elif ended:
+            ray.get(ended)  # where one has died, the others would wait for it in a collective
         return self._running is not None
 
     def _send(self, part: KVBatchMeta) -> None:
