@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+import logging
 import socket
 import sqlite3
 import struct
 import subprocess
 import sys
 import threading
+import time
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -344,6 +346,32 @@ def test_no_collector_is_one_line_of_ours_and_holds_the_end_for_seconds_only(
             [reward] = rewards.score([zerowait.Sample("?", "<answer>a</answer>", "a")])
     assert reward.value == 1.0
     (told,) = caplog.messages
+    assert told.startswith("log_to otel: ConnectionError: spans and metrics do not reach the")
+
+
+def test_errors_of_the_programs_own_exporter_are_logged_while_ours_is_open(
+    folder, monkeypatch, caplog, hold_port
+):
+    """The SDK has one logger for all exporters of a process."""
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+
+    monkeypatch.setattr("zerowait.loggers.otel._CLOSE_S", 0.1)
+    with hold_port() as port, FakeJudge() as judge:
+        theirs = TracerProvider(shutdown_on_exit=False)
+        exporter = OTLPSpanExporter(endpoint=f"http://127.0.0.1:{port}/theirs", timeout=0.1)
+        theirs.add_span_processor(SimpleSpanProcessor(exporter))
+        where = {"endpoint": f"http://127.0.0.1:{port}"}
+        with zerowait.open(settings(judge, {"otel": where})) as rewards:
+            rewards.score([zerowait.Sample("?", "<answer>a</answer>", "a")])
+            while not logging.getLogger(OTLPSpanExporter.__module__).filters:
+                time.sleep(0.01)  # until ours is open, in a thread of its own
+            with theirs.get_tracer("the program").start_as_current_span("a step"):
+                pass
+    of_the_sdk = [r.getMessage() for r in caplog.records if r.name == OTLPSpanExporter.__module__]
+    assert any("Failed to export" in told for told in of_the_sdk)
+    (told,) = [r.getMessage() for r in caplog.records if r.name.startswith("zerowait")]
     assert told.startswith("log_to otel: ConnectionError: spans and metrics do not reach the")
 
 

@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import wraps
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -222,9 +223,12 @@ class OtelLogger:
 
         provider = TracerProvider(resource=self._resource(), shutdown_on_exit=False)
         self._failures.open()
-        exporter = OTLPSpanExporter(endpoint=self._path("/v1/traces"))
+        exporter: Any = OTLPSpanExporter(endpoint=self._path("/v1/traces"))
+        self._failures.watch(exporter, "export", "shutdown")
         self._exporters.append(exporter)
-        provider.add_span_processor(BatchSpanProcessor(exporter))
+        processor: Any = BatchSpanProcessor(exporter)
+        self._failures.watch(processor, "on_end")  # where its queue is full
+        provider.add_span_processor(processor)
         return provider
 
     def _own_meters(self) -> Any:
@@ -233,7 +237,8 @@ class OtelLogger:
         from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 
         self._failures.open()
-        exporter = OTLPMetricExporter(endpoint=self._path("/v1/metrics"))
+        exporter: Any = OTLPMetricExporter(endpoint=self._path("/v1/metrics"))
+        self._failures.watch(exporter, "export", "shutdown")
         self._exporters.append(exporter)
         reader = PeriodicExportingMetricReader(exporter)
         return MeterProvider([reader], resource=self._resource(), shutdown_on_exit=False)
@@ -244,15 +249,39 @@ class OtelLogger:
 
 
 class _ExportFailures(logging.Filter):
-    """Keeps the SDK's first message about a failed export, and drops the others from its log.
+    """Keeps the SDK's first message about a failed export of ours, and drops the others of ours.
 
-    The SDK logs every attempt, some with a traceback. It is a filter while our exporters are open,
-    and stays one where they could not be closed in time. An attempt that is repeated is no failure.
+    The SDK logs every attempt, some with a traceback. What it says of the program's own exporters
+    is logged as ever: only what is said by a thread that is inside a watched call is ours. It is a
+    filter while our exporters are open, and stays one where they could not be closed in time. An
+    attempt that is repeated is no failure.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._first = self._retried = ""
+        self._calls = threading.local()
+
+    def watch(self, watched: Any, *names: str) -> None:
+        """What the SDK logs inside these methods of `watched` is about us."""
+        for name in names:
+            setattr(watched, name, self._watching(getattr(watched, name)))
+
+    def _watching(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            outer = self._is_ours
+            self._calls.is_ours = True
+            try:
+                return method(*args, **kwargs)
+            finally:
+                self._calls.is_ours = outer
+
+        return wraps(method)(call)
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether this thread is inside a call that is watched."""
+        return getattr(self._calls, "is_ours", False)
 
     def open(self) -> None:
         for name in _SDK_LOGGERS:
@@ -263,7 +292,7 @@ class _ExportFailures(logging.Filter):
             logging.getLogger(name).removeFilter(self)
 
     def filter(self, record: logging.LogRecord) -> bool:
-        if record.levelno < logging.WARNING:
+        if record.levelno < logging.WARNING or not self._is_ours:
             return True
         said = record.getMessage()
         if record.levelno >= logging.ERROR or "dropping" in said.lower():  # else it tries again
