@@ -405,6 +405,10 @@ class Engine:
         self._check(sample, size=1)
         check_row_rubrics(self.config, sample)
 
+    def not_recorded(self, rewards: Iterable[Reward]) -> None:
+        """Count these as given up: they could not be recorded, and their callers get the error."""
+        self._stats.give_up(rewards)
+
     def stats(self) -> Stats:
         """A frozen snapshot of what happened so far."""
         counts = msgspec.structs.replace(

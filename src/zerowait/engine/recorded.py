@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from zerowait.engine.engine import Engine
@@ -21,9 +21,11 @@ class RecordedSample:
         sample: what is scored.
         uid: its name.
         record: of the run.
+        engine: counts a reward that could not be recorded.
     """
 
-    def __init__(self, sample: Sample, uid: str, record: RunRecord) -> None:
+    def __init__(self, sample: Sample, uid: str, record: RunRecord, engine: Engine) -> None:
+        self._engine = engine
         self._sample = sample
         self._uid = uid
         self._record = record
@@ -48,9 +50,14 @@ class RecordedSample:
         Raises:
             OSError: it was not written, because the disk is full, say; names the file.
         """
-        self._record.reward(
-            self.line(reward, trained_on=trained_on, substitute_from=substitute_from, ticket=ticket)
+        line = self.line(
+            reward, trained_on=trained_on, substitute_from=substitute_from, ticket=ticket
         )
+        try:
+            self._record.reward(line)
+        except OSError:
+            self._engine.not_recorded([reward])
+            raise
 
     def line(
         self,
@@ -87,13 +94,26 @@ class _BatchedWrites:
         self._lines: list[RewardRecord] = []
         self._known: list[IndexedReward] = []
         self._error: Exception | None = None
+        self._not_written: dict[str, Reward] = {}
 
-    def add(self, index: int, reward: Reward, lines: Iterable[RewardRecord]) -> None:
+    @property
+    def lost(self) -> Collection[Reward]:
+        """What could not be recorded, where that has failed: the caller gets none of it."""
+        return self._not_written.values() if isinstance(self._error, OSError) else ()
+
+    def add(self, index: int, reward: Reward, uid: str, lines: Iterable[RewardRecord]) -> None:
         """Queue the lines and the reward; both are handed on in the loop's next turn.
+
+        Args:
+            index: of the sample.
+            reward: its reward, which may not be final yet.
+            uid: the sample's name.
+            lines: of the rewards that are final now.
 
         Raises:
             Exception: what an earlier write or call raised.
         """
+        self._not_written[uid] = reward
         if self._error is not None:
             raise self._error
         if not self._known:
@@ -117,6 +137,8 @@ class _BatchedWrites:
         try:
             if lines:
                 self._record.rewards(lines)
+                for line in lines:
+                    del self._not_written[line.uid]
             if self._on_reward is not None:
                 for index, reward in known:
                     self._on_reward(index, reward)
@@ -145,7 +167,7 @@ class RecordedEngine:
         uid = self._record.new_uid()
         named = SAMPLE_UIDS.set((uid,))
         try:
-            yield RecordedSample(sample, uid, self._record)
+            yield RecordedSample(sample, uid, self._record, self._engine)
         finally:
             SAMPLE_UIDS.reset(named)
 
@@ -183,22 +205,26 @@ class RecordedEngine:
             return await self._engine.score_all(samples, on_reward=on_reward, deadline_s=deadline_s)
         rows = samples_in(samples, "score_all", one="score")
         uids = [record.new_uid() for _ in rows]
-        recorded = [RecordedSample(row, uid, record) for row, uid in zip(rows, uids, strict=True)]
+        recorded = [
+            RecordedSample(row, uid, record, self._engine)
+            for row, uid in zip(rows, uids, strict=True)
+        ]
         final = FinalRewards(rows, self._engine.config.on_failure)
 
         batched = _BatchedWrites(record, on_reward)
 
         def keep(index: int, reward: Reward) -> None:
             lines = [recorded[at].line(each) for at, each in final.add(index, reward)]
-            batched.add(index, reward, lines)
+            batched.add(index, reward, uids[index], lines)
 
         try:
             rewards = await self._engine.score_all(
                 rows, on_reward=keep, deadline_s=deadline_s, uids=uids
             )
+            batched.write()
         except BaseException:
             with suppress(Exception):  # the caller gets the failure that came first
                 batched.write()
+            self._engine.not_recorded(batched.lost)
             raise
-        batched.write()
         return rewards

@@ -16,7 +16,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _COUNTERS: Final = {
     "submitted": "Samples submitted.",
     "settled": "Samples whose reward is known.",
-    "given_up": "Samples without a reward: no longer waited for, or an exception was raised.",
+    "given_up": "Samples without a reward: no longer waited for, an error, or not recorded.",
     "abstained": "Settled samples without a value.",
     "asked": "Judgements for which a judge was asked.",
     "cached": "Judgements answered from the cache.",

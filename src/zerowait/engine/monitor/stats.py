@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -25,7 +26,7 @@ from zerowait.events import (
     RewardSettled,
     StoreFailed,
 )
-from zerowait.types import Abstain
+from zerowait.types import Abstain, Reward
 
 _LATENCIES_KEPT = 4096
 _ALARMS_KEPT = 100
@@ -60,7 +61,8 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     Args:
         submitted: samples handed in. settled: samples whose reward is known.
         given_up: samples that ended without a reward: their caller stopped waiting, or an exception
-            was raised. What is neither settled nor given up is being scored.
+            was raised, also because the reward could not be recorded. What is neither settled nor
+            given up is being scored.
         abstained: settled samples without a value.
         asked: judgements for which a judge was asked. cached: answered from the cache.
         joined: identical to a judgement in flight, and answered with it.
@@ -205,7 +207,7 @@ class StatsCollector:
 
     def __init__(self) -> None:
         self.submitted = self.pending = self.given_up = 0
-        self._abstained = self._hedge_wins = 0
+        self._abstained = self._hedge_wins = self._lost = 0
         self._events: Counter[type[Event]] = Counter()
         self._judges: defaultdict[str, _Counts] = defaultdict(_Counts)
         self._components: defaultdict[str, _Counts] = defaultdict(_Counts)
@@ -246,6 +248,12 @@ class StatsCollector:
             case _:
                 pass
 
+    def give_up(self, rewards: Iterable[Reward]) -> None:
+        """Count these, which were settled, as given up: their callers get an error instead."""
+        for reward in rewards:
+            self._lost += 1
+            self._abstained -= reward.value is None
+
     def judge_counts(self) -> JudgeCounts:
         """The counts of which a step's metrics are differences; cheap enough for each reward."""
         asked = cached = joined = 0
@@ -266,8 +274,8 @@ class StatsCollector:
         judges = {name: judge.stats() for name, judge in self._judges.copy().items()}
         return Stats(
             submitted=self.submitted,
-            given_up=self.given_up,
-            settled=self._events[RewardSettled],
+            given_up=self.given_up + self._lost,
+            settled=self._events[RewardSettled] - self._lost,
             abstained=self._abstained,
             asked=sum(judge.asked for judge in judges.values()),
             cached=sum(judge.cached for judge in judges.values()),
