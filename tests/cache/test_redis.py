@@ -527,6 +527,62 @@ def test_a_claim_lasts_while_its_process_lives_and_expires_when_it_is_killed(url
     assert leaping(main) == (True, None)
 
 
+CLAIMER = textwrap.dedent(
+    """
+    import asyncio, sys
+    from zerowait.cache import RedisStore
+
+    async def main():
+        store = RedisStore(sys.argv[1], timeout_s=600)
+        print(await store.claim("k", wait_s=60), flush=True)
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+    """
+)
+
+
+@needs_redis
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_claim_of_a_process_that_was_killed_on_this_machine_is_free_at_once(url, reaped):
+    """Its lease has half an hour. As long as the process lives the others wait for it."""
+
+    async def main(process):
+        store = RedisStore(url, timeout_s=600)
+        try:
+            waits = asyncio.create_task(store.claim("k", wait_s=900))
+            await asyncio.sleep(0.3)
+            waited = not waits.done()
+            process.kill()
+            if reaped:
+                process.wait()
+            return waited, await waits, await claim_keys(store)
+        finally:
+            await store.aclose()
+
+    with subprocess.Popen(
+        [sys.executable, "-c", CLAIMER, url], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "None\n"
+        waited, found, claimed = asyncio.run(main(process))
+    assert waited
+    assert found is None
+    assert claimed == [b"zerowait:claim:k"]
+
+
+@needs_redis
+@pytest.mark.parametrize("value", [b"0123456789abcdef", b"\x94\xa1a\x01\xa1b\xa1c", b"\xc0", b""])
+def test_a_claim_from_elsewhere_is_left_to_expire(url, value):
+    """Of another machine, or of a version of zerowait that wrote only a token."""
+
+    async def use(store):
+        await store._client.set(f"{CLAIM_PREFIX}k", value, px=600_000)
+        found = await store.claim("k", wait_s=0.3)
+        return found, await store._client.get(f"{CLAIM_PREFIX}k")
+
+    assert with_store(url, use) == (None, value)
+
+
 @needs_redis
 def test_nobody_waits_longer_than_was_said_nor_takes_the_claim_of_another(url):
     async def work(first, second):

@@ -6,18 +6,21 @@ does not answer.
 
 A process that asks the judge holds a lock on the key (``SET NX PX``), so that other machines wait
 for its reply. The lock is a lease: it is renewed while the judge is asked, and it expires when the
-process dies.
+process dies. A process on the same machine, such as the hub that Ray starts in the place of a
+killed one, sees that its owner is dead and removes it at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import secrets
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import Enum
+from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -163,6 +166,9 @@ _LEASE_ROUND_TRIPS: Final = 3
 _POLL_S: Final = 0.1
 """Seconds between two looks for a reply that another process is waiting for."""
 
+_POLLS_PER_OWNER: Final = 10
+"""Looks for a reply, for each at whether the process that is waiting for it still runs."""
+
 _IF_OURS: Final = "if redis.call('get', KEYS[1]) == ARGV[1] then return {} else return 0 end"
 _RELEASE: Final = _IF_OURS.format("redis.call('del', KEYS[1])")
 _RENEW: Final = _IF_OURS.format("redis.call('pexpire', KEYS[1], ARGV[2])")
@@ -172,6 +178,7 @@ _LARGEST_BATCH: Final = 512
 _SHORTEST_MS: Final = 1
 _ENCODE: Final = msgspec.msgpack.Encoder().encode
 _DECODE: Final = msgspec.msgpack.Decoder(Entry).decode
+_DECODE_OWNER: Final = msgspec.msgpack.Decoder(tuple[str, int, str, str]).decode
 
 _Call: TypeAlias = tuple[Any, "asyncio.Future[Any]"]
 """A key or an entry, and the future of the result."""
@@ -181,6 +188,61 @@ class _Taken(Enum):
     """The result of a claim on a key that another process, or another call, has claimed."""
 
     TAKEN = "taken"
+
+
+class _Owner(NamedTuple):
+    """The process that holds a lock; `token` tells its stores apart.
+
+    Args:
+        machine: since it was started, and the namespace in which `pid` counts; empty where the
+            system does not say.
+        pid: its number, which may belong to another process by now.
+        started: when it was started, on the system's clock.
+    """
+
+    machine: str
+    pid: int
+    started: str
+    token: str
+
+    @classmethod
+    def of_this_process(cls) -> _Owner:
+        """A new owner in this process."""
+        token, pid = secrets.token_hex(8), os.getpid()
+        try:
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+            machine = f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+            return cls(machine, pid, _state_and_start(pid)[1], token)
+        except OSError:
+            return cls("", pid, "", token)
+
+    @classmethod
+    def read(cls, value: object) -> _Owner | None:
+        """The owner in the value of a lock; None where another version of zerowait wrote it."""
+        try:
+            parts = _DECODE_OWNER(value) if isinstance(value, bytes) else None
+        except msgspec.MsgspecError:
+            return None
+        return None if parts is None else cls(*parts)
+
+    def is_dead(self, machine: str) -> bool:
+        """Whether the process has ended, where it ran on this `machine` and that can be seen."""
+        if not machine or self.machine != machine:
+            return False
+        try:
+            os.kill(self.pid, 0)
+            state, started = _state_and_start(self.pid)
+        except ProcessLookupError:
+            return True
+        except OSError:  # another user's, say
+            return False
+        return state == "Z" or started != self.started
+
+
+def _state_and_start(pid: int) -> tuple[str, str]:
+    """A process's state, and when it was started, by ``/proc``."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return fields[0], fields[19]
 
 
 class RedisStore:
@@ -193,7 +255,8 @@ class RedisStore:
         url: ``redis://``, ``rediss://`` or ``unix://``, with a password if need be.
         limits: entries get the rest of `max_age_s` as their time to live; how much memory there is
             and what goes first is Redis's own setting.
-        timeout_s: of a round trip; the claims of a process that was killed outlive it by three.
+        timeout_s: of a round trip; the claims of a process that was killed on another machine
+            outlive it by three.
         pause_s: seconds before a Redis that did not answer is probed.
         listener: receives one event when Redis stops answering, and one when it answers again.
         wall: Unix time in seconds.
@@ -218,7 +281,8 @@ class RedisStore:
         self._wall = wall
         self._served = StoreCounters(limits, wall=wall)
         self._lease_ms = int(_LEASE_ROUND_TRIPS * timeout_s * 1000)
-        self._owner = secrets.token_hex(8)
+        self._process = _Owner.of_this_process()
+        self._owner = _ENCODE(self._process)
         self._claimed: set[str] = set()
         self._renewing: asyncio.Task[None] | None = None
         self._gets: list[_Call] = []
@@ -275,7 +339,11 @@ class RedisStore:
         give_up_s = clock() + wait_s
         try:
             value = await self._result(self._claims, key)
+            looks = 0
             while value is _Taken.TAKEN and not self._closed and clock() < give_up_s:
+                if looks % _POLLS_PER_OWNER == 0:
+                    await self._void_if_dead(key)
+                looks += 1
                 await asyncio.sleep(_POLL_S)
                 value = await self._result(self._claims, key)
         except asyncio.CancelledError:
@@ -292,7 +360,14 @@ class RedisStore:
         """Release the claim of this store on `key`; returns at once."""
         if key in self._claimed:
             self._claimed.discard(key)
-            self._send(self._releases, key)
+            self._send(self._releases, (key, self._owner))
+
+    async def _void_if_dead(self, key: str) -> None:
+        """Remove the lock on `key` where the process that holds it has ended."""
+        value = await self._result(self._gets, CLAIM_PREFIX + key)
+        owner = _Owner.read(value)
+        if owner is not None and owner.is_dead(self._process.machine):
+            self._send(self._releases, (key, value))
 
     async def put(self, key: str, entry: Entry) -> None:
         """Keep `entry`; returns when Redis has it.
@@ -439,22 +514,25 @@ class RedisStore:
             if isinstance(value, bytes):
                 results[key].append(value)
                 if claimed:
-                    self._send(self._releases, key)
+                    self._send(self._releases, (key, self._owner))
             else:  # a full Redis takes no claim, and then every process may ask
                 results[key].append(None if claimed else _Taken.TAKEN)
         return [results[key].pop(0) if results[key] else found[key] for key in keys]
 
     async def _renew(self, keys: Sequence[str]) -> Sequence[Any]:
-        return await self._for_our_claims(_RENEW, keys, self._lease_ms)
+        claims = [(key, self._owner) for key in keys]
+        return await self._for_claims(_RENEW, claims, self._lease_ms)
 
-    async def _drop(self, keys: Sequence[str]) -> Sequence[Any]:
-        return await self._for_our_claims(_RELEASE, keys)
+    async def _drop(self, claims: Sequence[tuple[str, bytes]]) -> Sequence[Any]:
+        return await self._for_claims(_RELEASE, claims)
 
-    async def _for_our_claims(self, script: str, keys: Sequence[str], *given: int) -> Sequence[Any]:
-        """Run `script` for each of `keys` that this store still claims; one result for each."""
+    async def _for_claims(
+        self, script: str, claims: Sequence[tuple[str, bytes]], *given: int
+    ) -> Sequence[Any]:
+        """Run `script` for each key whose lock still has this value; one result for each."""
         pipeline = self._client.pipeline(transaction=False)
-        for key in keys:
-            pipeline.eval(script, 1, CLAIM_PREFIX + key, self._owner, *given)
+        for key, owner in claims:
+            pipeline.eval(script, 1, CLAIM_PREFIX + key, owner, *given)
         results: list[Any] = await pipeline.execute(raise_on_error=False)
         return results
 
