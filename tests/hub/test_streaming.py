@@ -204,3 +204,20 @@ def test_a_row_without_a_group_waits_for_no_other_whatever_its_group_size():
     assert (judged.value, judged.substitute_from) == (9, "")
     assert (lost.value, lost.trained_on, lost.substitute_from) == (None, 9, "step")
     assert streamed([row(9, group=None), row("fail", group=None)])[1] < 60
+
+
+def test_nothing_is_kept_of_rows_whose_callers_have_gone():
+    """A worker that dies cancels its rows; a hub that lives for weeks must not remember them."""
+
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, group_deadline_s=60)
+            rows = [row(n, 5, group=None, size=None) for n in range(1, 9)]
+            waiting = [asyncio.create_task(stream.reward(each)) for each in rows]
+            await asyncio.sleep(1)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            return len(stream._groups)
+
+    assert virtually(scenario())[0] == 0
