@@ -267,7 +267,7 @@ class SmallJudge:
             async with _listening(similarities, *self._address) as port:
                 self._port.set_result(port)
                 await asyncio.wrap_future(self._stop)
-        except (OSError, ConfigError) as error:
+        except Exception as error:  # a package that is missing, a port that is taken
             if self._port.done():
                 raise
             self._port.set_exception(error)
