@@ -13,7 +13,7 @@ from asking import by_client, by_hand, through_engine
 from serving import quick_judge, show_load
 
 from zerowait.cli.tables import show
-from zerowait.engine.collector import collect_rarely
+from zerowait.engine.garbage_collection import collect_rarely
 
 WAYS = ("zerowait", "its client alone", "aiohttp by hand")
 

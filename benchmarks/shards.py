@@ -43,7 +43,7 @@ from serving import START_S, cpu_s, show_load
 from zerowait import Sample
 from zerowait.cli.tables import show
 from zerowait.config.traffic import MOST_SHARDS
-from zerowait.engine.collector import collect_rarely
+from zerowait.engine.garbage_collection import collect_rarely
 from zerowait.hub.ray import RayHub
 
 GROUP = 8

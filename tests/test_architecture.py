@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from types import ModuleType
 
@@ -150,6 +151,33 @@ def test_rooms_import_only_what_they_may_of_their_own_layer():
             if above:
                 wrong["/".join(parts)] = above
     assert wrong == {}
+
+
+def module_name(module: Path) -> str:
+    parts = ("zerowait", *module.relative_to(SOURCE).with_suffix("").parts)
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def imported_modules(module: Path, names: set[str]) -> set[str]:
+    """Those of the modules `names` that a module imports, also inside functions."""
+    found = set()
+    for node in ast.walk(parsed(module)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            below = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in names else node.module for name in below}
+    return found & names
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    """Imports inside functions count too: they only hide the circle."""
+    names = {module_name(module) for module in MODULES}
+    needed = {module_name(m): imported_modules(m, names) - {module_name(m)} for m in MODULES}
+    try:
+        TopologicalSorter(needed).prepare()
+    except CycleError as error:
+        pytest.fail(" -> ".join(reversed(error.args[1])))
 
 
 def test_every_room_is_listed():

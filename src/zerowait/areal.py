@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from zerowait.config import RewardConfig
-from zerowait.errors import ConfigError, DataError, JudgementError, did_you_mean
-from zerowait.hub.process import ProcessHub
+from zerowait.errors import ConfigError, JudgementError
+from zerowait.hub.process import ProcessHub, gold_column
 from zerowait.types import Sample
 
 try:
@@ -25,8 +25,6 @@ except ModuleNotFoundError as error:
     if error.name != "areal":
         raise
     RewardFunctionWorkflow = object  # so that the module can be read without AReaL
-
-_GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
 
 
 class RLVRWorkflow(RewardFunctionWorkflow):  # type: ignore[misc]  # areal has no types
@@ -80,10 +78,7 @@ class RLVRWorkflow(RewardFunctionWorkflow):  # type: ignore[misc]  # areal has n
         completion_ids: Sequence[int],
         **data: Any,
     ) -> float:
-        column = self._ground_truth or next((key for key in _GROUND_TRUTH if key in data), None)
-        if column is not None and column not in data:
-            hint = did_you_mean(column, list(data))
-            raise DataError(f"ground_truth: the data has no field {column!r}{hint}")
+        column = gold_column(data, self._ground_truth, "the data has no field")
         text = self.tokenizer.decode(completion_ids, skip_special_tokens=True)
         sample = Sample(
             prompt=self.data_extract_prompt_fn(data),

@@ -17,12 +17,18 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from zerowait.config import RewardConfig
-from zerowait.errors import ConfigError, DataError, did_you_mean
-from zerowait.hub.process import ProcessHub, is_number, number_or_error
+from zerowait.errors import ConfigError
+from zerowait.hub.process import (
+    USUAL_GOLD_COLUMNS,
+    ProcessHub,
+    gold_column,
+    is_number,
+    number_or_error,
+)
 from zerowait.types import Abstain, FailureKind, Reward, Sample, content_text
 
 _CALLS: Final = ("response", "responses_create_params")
-_GROUND_TRUTH: Final = ("ground_truth", "solution", "answer", "expected_answer")
+_GOLD_COLUMNS: Final = (*USUAL_GOLD_COLUMNS, "expected_answer")
 
 
 def verifier(
@@ -82,15 +88,8 @@ def _fields(reward: Reward, on_abstain: float | Literal["error", "mask"]) -> dic
 
 
 def _sample(request: dict[str, Any], ground_truth: str | None) -> Sample:
-    fields = {
-        key: each
-        for key, each in request.items()
-        if key not in ("response", "responses_create_params")
-    }
-    column = ground_truth or next((key for key in _GROUND_TRUTH if key in fields), None)
-    if column is not None and column not in fields:
-        hint = did_you_mean(column, list(fields))
-        raise DataError(f"ground_truth: the request has no field {column!r}{hint}")
+    fields = {key: each for key, each in request.items() if key not in _CALLS}
+    column = gold_column(fields, ground_truth, "the request has no field", usual=_GOLD_COLUMNS)
     asked = request["responses_create_params"]["input"]
     return Sample(
         prompt=asked if isinstance(asked, str) else [each for each in asked if "role" in each],

@@ -10,14 +10,11 @@ import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from zerowait.config import RewardConfig
-from zerowait.errors import DataError, did_you_mean
-from zerowait.hub.process import OnAbstain, ProcessHub, checked_on_abstain
+from zerowait.hub.process import OnAbstain, ProcessHub, checked_on_abstain, gold_column
 from zerowait.types import Sample
-
-_GROUND_TRUTH: Final = ("ground_truth", "solution", "answer")
 
 
 def orm(
@@ -66,10 +63,7 @@ def _samples(
 ) -> list[Sample]:
     """The samples of a batch; the rows of this process with one ``prompt_id`` are a group."""
     data = {key: each for key, each in columns.items() if isinstance(each, list)}
-    if ground_truth is not None and ground_truth not in data:
-        hint = did_you_mean(ground_truth, list(data))
-        raise DataError(f"ground_truth: the data has no column {ground_truth!r}{hint}")
-    truth = ground_truth or next((name for name in _GROUND_TRUTH if name in data), None)
+    truth = gold_column(data, ground_truth, "the data has no column")
     batch = uuid.uuid4().hex  # ms-swift counts prompts anew in each batch
     rows = [{key: each[row] for key, each in data.items()} for row in range(len(completions))]
     sizes = Counter(row.get("prompt_id") for row in rows)

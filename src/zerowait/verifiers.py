@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zerowait.config import RewardConfig
-from zerowait.errors import DataError, JudgementError, did_you_mean
-from zerowait.hub.process import ProcessHub
+from zerowait.errors import JudgementError
+from zerowait.hub.process import ProcessHub, gold_column
 from zerowait.types import Sample, Score
 
 if TYPE_CHECKING:
@@ -66,15 +66,13 @@ def reward(
 
 def _sample(data: vf.TaskData, trace: vf.Trace, ground_truth: str | None) -> Sample:
     fields = data.model_dump(mode="json", exclude={"prompt"}, exclude_none=True)
-    column = ground_truth or "answer"
-    if ground_truth is not None and column not in fields:
-        hint = did_you_mean(column, list(fields))
-        raise DataError(f"ground_truth: the task's data has no field {column!r}{hint}")
+    lacking = "the task's data has no field"
+    column = gold_column(fields, ground_truth, lacking, usual=["answer"])
     prompt = data.prompt
     return Sample(
         prompt=prompt if isinstance(prompt, str) else [_message(each) for each in prompt or []],
         response=trace.last_reply,
-        ground_truth=fields.get(column),
+        ground_truth=None if column is None else fields[column],
         id=data.id,
         extra=fields,
     )

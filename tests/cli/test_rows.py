@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from zerowait.cli.output_file import check_output
+from zerowait.cli.rewarded_rows import write_rewards
 from zerowait.cli.row_files import columns_of, encode_json, read_rows
 from zerowait.cli.samples import samples_of
-from zerowait.cli.score import write_rewards
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Score
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from zerowait.cli.rewarded_rows import RewardCounts, show_summary, write_rewards
 from zerowait.cli.row_files import columns_of
 from zerowait.cli.row_files import read_rows as rows_in
-from zerowait.cli.score import RewardCounts, show_summary, write_rewards
 from zerowait.engine import Stats
 from zerowait.record import open_index
 from zerowait.testing import FakeJudge, Garbage, Latency, Script, Status

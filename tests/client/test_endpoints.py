@@ -210,6 +210,32 @@ def test_those_who_were_on_their_way_when_it_opened_do_not_make_the_rest_longer(
     assert breaker.may_ask(1.0)
 
 
+class Failing:
+    """A request that failed, as the circuit breaker sees it."""
+
+    own_failures = 0
+    was_passed = False
+
+
+@pytest.mark.parametrize(("sent_s", "own_failures"), [(9.99, 1), (9.0, 1), (10.2, 0)])
+def test_a_failure_is_the_requests_own_where_one_sent_no_earlier_was_answered_already(
+    sent_s, own_failures
+):
+    breaker, request = Breaker(), Failing()
+    breaker.succeeded(10.0)
+    breaker.suspect(request, sent_s)
+    assert request.own_failures == own_failures
+
+
+def test_a_retry_after_is_kept_also_from_one_that_was_under_way_when_the_breaker_opened():
+    breaker = Breaker()
+    opened = [breaker.failed(0.0, GONE) for _ in range(3)]
+    assert opened == [False, False, True]
+    assert not breaker.failed(0.1, GONE, retry_after_s=30.0)
+    assert not breaker.may_ask(30.0)
+    assert breaker.may_ask(30.1)
+
+
 @settings(max_examples=100, deadline=None)
 @given(
     st.lists(

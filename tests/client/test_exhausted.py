@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from zerowait.client import EndpointStates, JudgeClient, JudgeReply, Reply
+from zerowait.client.limits.breaker import Breaker
 from zerowait.completion import Completion
 from zerowait.config import Endpoint, Traffic
 from zerowait.events import AccountExhausted, EndingUnknown, EndpointEjected, EndpointReturned
@@ -117,6 +118,19 @@ def test_it_is_looked_at_again_seldom_and_used_as_soon_as_it_is_paid():
         isinstance(outcome, JudgeReply) for outcomes, _ in found[-60:] for outcome in outcomes
     )
     assert [type(e) for e in events].count(EndpointReturned) == 1
+
+
+def test_an_account_that_is_used_up_is_probed_after_a_minute_and_then_ever_later():
+    breaker, now_s, gaps_s = Breaker(), 0.0, []
+    for _ in range(3):
+        breaker.spent(now_s, (FailureKind.HTTP_ERROR, "no quota left"))
+    while now_s < 2400:
+        gaps_s.append(breaker.until_s - now_s)
+        now_s = breaker.until_s
+        breaker.request_sent(now_s)
+        breaker.spent(now_s, (FailureKind.HTTP_ERROR, "no quota left"))
+        breaker.request_ended()
+    assert gaps_s == [60.0, 120.0, 240.0, 480.0, 600.0, 600.0, 600.0]
 
 
 def test_another_endpoint_is_asked_instead():

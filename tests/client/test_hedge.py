@@ -12,10 +12,11 @@ from zerowait.client import (
     JudgeClient,
     JudgeReply,
     Limiter,
+    Quota,
     Reply,
     TransportError,
 )
-from zerowait.client.hedging import HedgeRule, Latencies
+from zerowait.client.hedging import HedgeRule, HedgeScheduler, Latencies
 from zerowait.completion import Completion
 from zerowait.config import Endpoint, Hedge, Traffic
 from zerowait.events import RequestEnded, RequestHedged
@@ -401,3 +402,32 @@ def test_a_copy_that_met_nobody_is_not_counted():
     (outcome,), _ = after_learning(asker(transport, events=events), b"late")
     assert isinstance(outcome, JudgeReply)
     assert sum(isinstance(event, RequestHedged) for event in events) == 1
+
+
+class Hedgeable:
+    """A request in flight, as the scheduler sees it."""
+
+    body = b"{}"
+    queue = None
+    since_s = 0.0
+    copies = rejections = 0
+
+    def copy(self, slot, reservation):
+        raise AssertionError("there is no slot for a copy")
+
+
+def test_a_copy_for_which_there_is_no_slot_takes_no_share_of_the_quota():
+    async def main():
+        rule, limiter, quota = HedgeRule(), Limiter(FixedLimit(1)), Quota(requests=1)
+        for _ in range(100):
+            rule.sent()
+            rule.observe(1.0)
+        scheduler, request = HedgeScheduler(rule, limiter, quota), Hedgeable()
+        assert limiter.spare_slot() is not None  # the first send holds the only one
+        scheduler.enter(request, asyncio.get_running_loop().time())
+        await asyncio.sleep(5)
+        scheduler.leave(request, None)
+        return quota.try_reserve(b"{}")
+
+    reservation, _ = virtually(main())
+    assert reservation is not None

@@ -11,7 +11,7 @@ import uvloop
 
 import zerowait
 from zerowait import ConfigError, Sample
-from zerowait.client import AiohttpTransport, HttpTransport, Request, TransportError
+from zerowait.client import HttpTransport, Request, TransportError
 from zerowait.client.http.proxy import proxy_for
 from zerowait.config import Endpoint, Traffic, load_config
 from zerowait.testing import FakeJudge
@@ -131,22 +131,15 @@ async def judging(certificate=None):
         yield port, heads
 
 
-@pytest.mark.parametrize(
-    ("make", "tls"),
-    [
-        (HttpTransport, False),
-        (HttpTransport, True),
-        (AiohttpTransport, False),
-    ],  # aiohttp trusts no new authority
-)
+@pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("user", ["", f"{USER}@"])
 @pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
-def test_requests_go_through_the_proxy(make, user, tls, new_loop, certificate, monkeypatch):
+def test_requests_go_through_the_proxy(user, tls, new_loop, certificate, monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate[0]))
     proxy = Proxy(asks=bool(user))
 
     async def scenario():
-        transport = make()
+        transport = HttpTransport()
         async with proxying(proxy) as port, judging(certificate if tls else None) as (there, heads):
             url = f"http{'s' if tls else ''}://localhost:{there}/v1/chat/completions"
             request = Request(

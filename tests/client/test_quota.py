@@ -61,6 +61,52 @@ def test_what_was_not_used_is_given_back_when_the_reply_says_so():
     assert at_s == pytest.approx(1.0)
 
 
+def test_a_waiter_goes_on_as_soon_as_an_answer_was_cheaper_than_estimated():
+    """The estimate is 1,000 tokens, 10 s of the rate; the answer, after 1 s, cost 100."""
+
+    async def main():
+        quota, body = Quota(tokens=6000), request(max_tokens=900, size=400)
+        first = await quota.reserve(body)
+        second = asyncio.create_task(quota.reserve(body))
+        await asyncio.sleep(1)
+        quota.settle(first, body, (30, 70))
+        await second
+        return asyncio.get_running_loop().time()
+
+    at_s, _ = virtually(main())
+    assert at_s == pytest.approx(1.0)
+
+
+def test_one_that_is_cancelled_as_it_is_let_in_gives_its_share_back():
+    async def main():
+        quota = Quota(requests=60)
+        await quota.reserve(b"{}")
+        waiting = asyncio.create_task(quota.reserve(b"{}"))
+        await asyncio.sleep(0)
+        # due at the same moment as the share, and after it
+        asyncio.get_running_loop().call_later(1.0, waiting.cancel)
+        await asyncio.wait([waiting])
+        await quota.reserve(b"{}")
+        return waiting.cancelled(), asyncio.get_running_loop().time()
+
+    (was_cancelled, at_s), _ = virtually(main())
+    assert was_cancelled
+    assert at_s == pytest.approx(1.0)
+
+
+def test_those_that_wait_with_a_slot_are_counted_too():
+    async def main():
+        quota = Quota(requests=60)
+        await quota.reserve(b"{}")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(quota.reserve(b"{}", has_slot=True))
+            group.create_task(quota.reserve(b"{}"))
+            await asyncio.sleep(0)
+            return quota.waiting
+
+    assert virtually(main())[0] == 2
+
+
 def test_what_answers_did_cost_replaces_max_tokens_in_the_guess():
     guess, body = TokenEstimate(), request(max_tokens=4000, size=400)
     assert guess.of(body) == 4100

@@ -385,3 +385,7 @@ def test_a_wait_in_words_is_waited_for_where_no_header_names_one():
     assert decide(named, context(), jitter=Random(1)).after_s <= 2.5
     assert decide(reply(500, words), context(), jitter=Random(1)).after_s <= 0.5
     assert isinstance(decide(reply(429, words), context(remaining_s=50), jitter=Random(1)), GiveUp)
+
+
+def test_a_number_of_seconds_is_waited_for_whatever_the_time_is():
+    assert retry_after_s({"retry-after": "7"}, now_s=1_764_440_000.0) == 7.0

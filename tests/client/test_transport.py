@@ -8,12 +8,11 @@ import subprocess
 import sys
 import traceback
 from contextlib import asynccontextmanager, suppress
-from functools import partial
 
 import pytest
 import uvloop
 
-from zerowait.client import AiohttpTransport, HttpTransport, Request, TransportError
+from zerowait.client import HttpTransport, Request, TransportError
 from zerowait.errors import ClosedError
 from zerowait.types import FailureKind
 
@@ -77,24 +76,13 @@ class Wire:
         return True
 
 
-@pytest.fixture(params=[HttpTransport, AiohttpTransport])
-def transport_class(request):
-    """Both keep the same promises."""
-    return request.param
-
-
-@pytest.fixture
-def serving(transport_class):
-    return partial(_serving, transport_class)
-
-
 @asynccontextmanager
-async def _serving(transport_class, *steps, **options):
+async def serving(*steps, **options):
     wire = Wire(*steps)
     server = await asyncio.start_server(wire.serve, "127.0.0.1", 0, backlog=256)
     port = server.sockets[0].getsockname()[1]
     # however busy the machine is, no connection is late, or too old to be used again
-    transport = transport_class(**{"connect_timeout_s": 60.0, "keepalive_s": 60.0} | options)
+    transport = HttpTransport(**{"connect_timeout_s": 60.0, "keepalive_s": 60.0} | options)
     wire.request = Request(
         f"http://127.0.0.1:{port}/v1/chat/completions",
         {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"},
@@ -114,7 +102,7 @@ async def failure(transport, request, timeout_s=60.0):
     return caught.value
 
 
-def test_a_reply_arrives_whole_with_lower_case_header_names(serving):
+def test_a_reply_arrives_whole_with_lower_case_header_names():
     async def main():
         async with serving(OK) as (wire, transport):
             return await transport.send(wire.request, timeout_s=60.0), wire.requests
@@ -129,7 +117,7 @@ def test_a_reply_arrives_whole_with_lower_case_header_names(serving):
     assert b"accept" not in head.lower()
 
 
-def test_a_large_body_arrives_whole_and_without_a_warning(serving):
+def test_a_large_body_arrives_whole_and_without_a_warning():
     body = b"x" * (3 * 2**20)
 
     async def main():
@@ -141,7 +129,7 @@ def test_a_large_body_arrives_whole_and_without_a_warning(serving):
     assert asyncio.run(main()) == body
 
 
-def test_one_connection_serves_calls_that_follow_each_other(serving):
+def test_one_connection_serves_calls_that_follow_each_other():
     async def main():
         async with serving(OK) as (wire, transport):
             for _ in range(5):
@@ -151,7 +139,7 @@ def test_one_connection_serves_calls_that_follow_each_other(serving):
     assert asyncio.run(main()) == 1
 
 
-def test_calls_at_the_same_time_are_not_held_back_by_the_pool(serving):
+def test_calls_at_the_same_time_are_not_held_back_by_the_pool():
     async def main():
         async with serving("hang") as (wire, transport):
             async with asyncio.TaskGroup() as group:
@@ -167,7 +155,7 @@ def test_calls_at_the_same_time_are_not_held_back_by_the_pool(serving):
     assert asyncio.run(main()) == 150
 
 
-def test_an_idle_connection_is_not_used_past_its_keepalive(serving):
+def test_an_idle_connection_is_not_used_past_its_keepalive():
     async def main():
         async with serving(OK, keepalive_s=0.01) as (wire, transport):
             await transport.send(wire.request, timeout_s=60.0)
@@ -190,9 +178,7 @@ def test_an_idle_connection_is_not_used_past_its_keepalive(serving):
     ],
 )
 @pytest.mark.parametrize("reused", [False, True])
-def test_a_broken_connection_is_unreachable_and_says_whether_it_was_reused(
-    serving, step, words, reused
-):
+def test_a_broken_connection_is_unreachable_and_says_whether_it_was_reused(step, words, reused):
     async def main():
         async with serving(*([OK] if reused else []), step) as (wire, transport):
             if reused:
@@ -207,7 +193,7 @@ def test_a_broken_connection_is_unreachable_and_says_whether_it_was_reused(
     assert requests == 1 + reused  # nothing is sent twice behind our back
 
 
-def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_error(serving):
+def test_a_connection_that_the_server_closed_while_idle_is_replaced_without_an_error():
     async def main():
         async with serving((OK, "eof"), OK) as (wire, transport):
             await transport.send(wire.request, timeout_s=60.0)
@@ -269,11 +255,11 @@ def test_a_name_server_that_is_away_for_a_while_costs_no_request(leaping):
 
         loop.getaddrinfo = away
         closing = OK.replace(b"X-Thing: A", b"Connection: close")
-        async with _serving(HttpTransport, (closing, "fin")) as (wire, transport):
+        async with serving((closing, "fin")) as (wire, transport):
             for _ in range(4):
                 await transport.send(wire.request, timeout_s=60.0)
                 leap(11)
-        async with _serving(HttpTransport, OK) as (wire, transport):
+        async with serving(OK) as (wire, transport):
             lookups[:] = ["one"]
             return await failure(transport, wire.request), len(wire.requests)
 
@@ -284,7 +270,7 @@ def test_a_name_server_that_is_away_for_a_while_costs_no_request(leaping):
 
 
 @pytest.mark.parametrize("before_s", [300.0, 60.0])
-def test_a_request_has_its_own_time_on_a_connection_that_served_another(serving, before_s, leaping):
+def test_a_request_has_its_own_time_on_a_connection_that_served_another(before_s, leaping):
     async def main(leap):
         async with serving(OK, "hang") as (wire, transport):
             await transport.send(wire.request, timeout_s=before_s)
@@ -306,7 +292,7 @@ def test_a_request_has_its_own_time_on_a_connection_that_served_another(serving,
 @pytest.mark.parametrize(
     "step", ["hang", (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{", "hang")]
 )
-def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(serving, step, leaping):
+def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(step, leaping):
     async def main(leap):
         async with serving(step) as (wire, transport):
             waiting = asyncio.create_task(failure(transport, wire.request, timeout_s=60.0))
@@ -323,7 +309,7 @@ def test_no_complete_reply_in_time_is_a_timeout_and_closes_the_connection(servin
     assert error.sent
 
 
-def test_cancelling_a_call_closes_its_connection_at_once(serving):
+def test_cancelling_a_call_closes_its_connection_at_once():
     async def main():
         async with serving("hang") as (wire, transport):
             call = asyncio.create_task(transport.send(wire.request, timeout_s=60.0))
@@ -336,9 +322,9 @@ def test_cancelling_a_call_closes_its_connection_at_once(serving):
     asyncio.run(main())
 
 
-def test_a_port_where_nobody_listens_is_unreachable(transport_class):
+def test_a_port_where_nobody_listens_is_unreachable():
     async def main(port):
-        transport = transport_class()
+        transport = HttpTransport()
         try:
             return await failure(transport, Request(f"http://127.0.0.1:{port}/", {}, b""))
         finally:
@@ -353,14 +339,14 @@ def test_a_port_where_nobody_listens_is_unreachable(transport_class):
     assert "no connection" in error.detail
 
 
-def test_a_server_that_never_accepts_is_unreachable_and_not_a_timeout(transport_class):
+def test_a_server_that_never_accepts_is_unreachable_and_not_a_timeout():
     async def main():
         with socket.socket() as full:
             full.bind(("127.0.0.1", 0))
             full.listen(0)
             address = full.getsockname()
             with socket.create_connection(address):  # fills the queue of waiting connections
-                transport = transport_class(connect_timeout_s=0.1)
+                transport = HttpTransport(connect_timeout_s=0.1)
                 try:
                     request = Request(f"http://127.0.0.1:{address[1]}/", {}, b"")
                     return await failure(transport, request, timeout_s=60.0)
@@ -373,7 +359,7 @@ def test_a_server_that_never_accepts_is_unreachable_and_not_a_timeout(transport_
     assert not error.sent
 
 
-def test_a_server_that_does_not_speak_tls_is_unreachable(transport_class):
+def test_a_server_that_does_not_speak_tls_is_unreachable():
     def plain(_, writer):
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         writer.close()
@@ -381,7 +367,7 @@ def test_a_server_that_does_not_speak_tls_is_unreachable(transport_class):
     async def main():
         server = await asyncio.start_server(plain, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        transport = transport_class()
+        transport = HttpTransport()
         try:
             return await failure(transport, Request(f"https://127.0.0.1:{port}/", {}, b""))
         finally:
@@ -406,7 +392,7 @@ def test_a_transport_error_survives_pickling():
     )
 
 
-def test_redirects_are_not_followed(serving):
+def test_redirects_are_not_followed():
     moved = b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
 
     async def main():
@@ -416,7 +402,7 @@ def test_redirects_are_not_followed(serving):
     assert asyncio.run(main()) == 307
 
 
-def test_cookies_are_not_kept(serving):
+def test_cookies_are_not_kept():
     cookie = b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok"
 
     async def main():
@@ -428,21 +414,19 @@ def test_cookies_are_not_kept(serving):
     assert b"cookie" not in asyncio.run(main()).lower()
 
 
-def test_no_proxy_of_the_environment_is_used_unless_asked_for(monkeypatch):
+def test_no_proxy_of_the_environment_is_used(monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
 
-    async def main(**options):
-        async with _serving(AiohttpTransport, OK, **options) as (wire, transport):
+    async def main():
+        async with serving(OK) as (wire, transport):
             return (await transport.send(wire.request, timeout_s=60.0)).status
 
     assert asyncio.run(main()) == 200
-    with pytest.raises(TransportError, match="no connection"):
-        asyncio.run(main(trust_env=True))
 
 
 @pytest.mark.parametrize("step", ["rst", "fin", (b"HTTP/1.1 2x0\r\n\r\n", "fin")])
-def test_no_error_carries_the_key_even_where_a_traceback_is_shown_with_its_causes(serving, step):
+def test_no_error_carries_the_key_even_where_a_traceback_is_shown_with_its_causes(step):
     async def main():
         async with serving(step) as (wire, transport):
             return await failure(transport, wire.request)
@@ -455,7 +439,7 @@ def test_no_error_carries_the_key_even_where_a_traceback_is_shown_with_its_cause
     assert "planted" not in "".join(shown + traceback.format_exception(error))
 
 
-def test_a_closed_transport_leaves_nothing_open_and_refuses_to_send(serving):
+def test_a_closed_transport_leaves_nothing_open_and_refuses_to_send():
     async def main():
         async with serving(OK, "hang") as (wire, transport):
             await transport.send(wire.request, timeout_s=60.0)
@@ -493,7 +477,7 @@ PACKED = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r
         (b"HTTP/1.0 200 OK\r\n\r\nok", "fin"),
     ],
 )
-def test_a_body_arrives_whole_however_it_is_framed(serving, step):
+def test_a_body_arrives_whole_however_it_is_framed(step):
     async def main():
         async with serving(step) as (wire, transport):
             return await transport.send(wire.request, timeout_s=60.0)
@@ -502,7 +486,7 @@ def test_a_body_arrives_whole_however_it_is_framed(serving, step):
     assert (reply.status, reply.body) == (200, b"ok")
 
 
-def test_a_reply_that_nobody_asked_for_never_becomes_the_next_one(serving):
+def test_a_reply_that_nobody_asked_for_never_becomes_the_next_one():
     async def main():
         async with serving(OK + OK.replace(b"ok", b"no"), OK) as (wire, transport):
             replies = [await transport.send(wire.request, timeout_s=60.0) for _ in range(2)]
@@ -511,7 +495,7 @@ def test_a_reply_that_nobody_asked_for_never_becomes_the_next_one(serving):
     assert asyncio.run(main()) == ([b"ok", b"ok"], 2)
 
 
-def test_a_connection_that_the_server_wants_closed_is_not_used_again(serving):
+def test_a_connection_that_the_server_wants_closed_is_not_used_again():
     last = OK.replace(b"X-Thing: A", b"Connection: close")
 
     async def main():
@@ -523,7 +507,7 @@ def test_a_connection_that_the_server_wants_closed_is_not_used_again(serving):
     assert asyncio.run(main()) == 2
 
 
-def test_the_transport_keeps_its_promises_under_uvloop_too(serving):
+def test_the_transport_keeps_its_promises_under_uvloop_too():
     async def main():
         async with serving(OK, OK, "hang") as (wire, transport):
             for _ in range(2):
@@ -539,8 +523,8 @@ def test_the_transport_keeps_its_promises_under_uvloop_too(serving):
         assert runner.run(main()) == 1
 
 
-def test_a_transport_that_never_sent_can_be_closed(transport_class):
-    asyncio.run(transport_class().aclose())
+def test_a_transport_that_never_sent_can_be_closed():
+    asyncio.run(HttpTransport().aclose())
 
 
 def test_importing_the_client_does_not_load_aiohttp():
@@ -548,7 +532,7 @@ def test_importing_the_client_does_not_load_aiohttp():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_reply_without_an_end_does_not_fill_the_memory(serving):
+def test_a_reply_without_an_end_does_not_fill_the_memory():
     chunk = b"100000\r\n" + b"x" * 2**20 + b"\r\n"
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
@@ -564,7 +548,7 @@ def test_a_reply_without_an_end_does_not_fill_the_memory(serving):
     assert error.detail == "the reply is longer than 16 MiB"
 
 
-def test_a_reply_that_unpacks_without_an_end_does_not_fill_the_memory(serving):
+def test_a_reply_that_unpacks_without_an_end_does_not_fill_the_memory():
     bomb = gzip.compress(b"x" * (17 * 2**20))
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n"
 
@@ -580,7 +564,7 @@ def test_a_reply_that_is_packed_in_a_way_that_was_not_asked_for_says_so(encoding
     packed = OK.replace(b"X-Thing: A", b"Content-Encoding: " + encoding.encode())
 
     async def main():
-        async with _serving(HttpTransport, packed) as (wire, transport):
+        async with serving(packed) as (wire, transport):
             return await failure(transport, wire.request)
 
     says = f"the reply is packed as '{encoding}', which was not asked for"

@@ -157,6 +157,16 @@ def test_made_up_names_do_not_fill_the_memory():
     assert extra.filled(rewards[0]).metrics.keys() == rewards[-1].metrics.keys()
 
 
+def test_made_up_names_of_a_rule_push_no_metric_of_a_judge_out():
+    terms = [Term("answer", 1.0), Term("quality", 0.5, ("agreement",), "judge")]
+    outcomes = {
+        "answer": Score(1.0, "", {f"n{number}": 1 for number in range(100)}),
+        "quality": Score(1.0, "", {"measured": {"agreement": 0.8}}),
+    }
+    reward = ExtraNumbers(terms).filled(combine(outcomes, terms, FailurePolicy()))
+    assert reward.metrics["quality/agreement"] == 0.8
+
+
 def drop(policy="drop_group"):
     return Reward(None, {}, {}, policy, "x")
 

@@ -40,6 +40,12 @@ def test_anything_else_is_refused(text):
         Gate(text)
 
 
+def test_a_gate_that_is_nested_beyond_reason_is_refused():
+    """Each level is a call when the gate is tested, for every sample."""
+    with pytest.raises(ValueError, match="nested too deeply"):
+        Gate("not " * 150 + "a > 0")
+
+
 @given(st.text(max_size=40))
 def test_no_text_makes_a_gate_do_anything_but_parse_or_refuse(text):
     try:

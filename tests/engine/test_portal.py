@@ -1,6 +1,8 @@
 import asyncio
 import contextvars
 import os
+import subprocess
+import sys
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 
@@ -120,3 +122,26 @@ def test_after_a_fork_the_child_is_told_to_open_it_again():
                 os._exit(7)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "opened"),
+    [("engine.Portal", "Portal()"), ("testing.FakeJudge", "with FakeJudge(): 0")],
+)
+def test_where_no_file_descriptor_is_left_opening_raises_and_does_not_hang(name, opened):
+    module, _, imported = name.partition(".")
+    code = f"""
+import os, resource
+from zerowait.{module} import {imported}
+{opened.replace("Portal()", "Portal().close()")}
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), most))
+try:
+    {opened}
+except OSError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "Too many open files" in done.stdout, done.stderr

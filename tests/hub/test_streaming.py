@@ -115,6 +115,20 @@ def test_when_no_row_was_judged_there_is_no_substitute():
     assert math.isnan(results[0].number("validation"))
 
 
+def test_a_training_step_without_a_judged_row_gets_the_mean_of_the_run():
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, group_deadline_s=60)
+            rows = [row(9, size=1, group="a"), row(2, size=1, group="b"), row(4, size=1, group="c")]
+            for sample in rows:
+                await stream.reward(sample)
+            lost = replace(row("fail", size=1, group="d"), step=2)
+            return await stream.reward(lost)
+
+    result, _ = virtually(scenario())
+    assert (result.value, result.trained_on, result.substitute_from) == (None, 5, "run")
+
+
 def test_validation_and_training_never_substitute_each_other():
     rows = [row(9, size=1, group="t"), row("fail", 2, size=1, group="v", split="validation")]
     results, _ = streamed(rows)
@@ -204,3 +218,20 @@ def test_a_row_without_a_group_waits_for_no_other_whatever_its_group_size():
     assert (judged.value, judged.substitute_from) == (9, "")
     assert (lost.value, lost.trained_on, lost.substitute_from) == (None, 9, "step")
     assert streamed([row(9, group=None), row("fail", group=None)])[1] < 60
+
+
+def test_nothing_is_kept_of_rows_whose_callers_have_gone():
+    """A worker that dies cancels its rows; a hub that lives for weeks must not remember them."""
+
+    async def scenario():
+        async with Engine(CONFIG, transport=Verdicts()) as engine:
+            stream = Stream(engine, group_deadline_s=60)
+            rows = [row(n, 5, group=None, size=None) for n in range(1, 9)]
+            waiting = [asyncio.create_task(stream.reward(each)) for each in rows]
+            await asyncio.sleep(1)
+            for task in waiting:
+                task.cancel()
+            await asyncio.wait(waiting)
+            return len(stream._groups)
+
+    assert virtually(scenario())[0] == 0

@@ -41,7 +41,7 @@ def failing(error):
 
 
 def ended(background):
-    background._thread.join(MINUTE_S)
+    background.join(MINUTE_S)
     return not background.is_running
 
 

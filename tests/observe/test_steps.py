@@ -41,6 +41,7 @@ def summaries(tmp_path):
 def test_means_are_over_what_was_judged_and_abstentions_are_counted_apart(summaries):
     (step,) = summaries([record(1.0), record(3.0), record(None)])
     assert (step.rows, step.scored, step.reward) == (3, 2, 2.0)
+    assert step.reward_std == pytest.approx(1.0)
     assert step.components == {"quality": 2.0}
     assert step.abstentions == {"quality/timeout": 1}
 

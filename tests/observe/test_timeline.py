@@ -86,6 +86,7 @@ def test_the_picture_is_valid_svg_and_stays_inside_its_box(run, theme):
     words = [node.text for node in svg.iter() if node.tag.endswith("text")]
     assert words[0] == "a <b> & c: step 2, 9.0 s, of which 2.0 s waited for rewards"
     assert len([box for box in boxes if box.get("stroke-dasharray")]) == 2
+    assert [word for word in words if word.endswith(" s")] == [f"{n} s" for n in range(10)]
 
 
 def test_a_step_that_is_not_there_is_named(run):

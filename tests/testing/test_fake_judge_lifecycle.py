@@ -246,3 +246,9 @@ def test_serving_ends_with_a_signal_and_says_what_it_saw(client, number):
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_a_host_that_cannot_be_a_name_is_an_error_and_no_hang():
+    with pytest.raises(UnicodeError), FakeJudge(host="a" * 300):
+        pass
+    assert threads() == []

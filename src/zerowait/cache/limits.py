@@ -112,6 +112,12 @@ def drop(
 
     At most `STEP_ROWS` of them; with `max_bytes` no more than bring the pages in use down to it,
     and at most `STEP_BYTES`.
+
+    Args:
+        connection: to the cache's file.
+        where: an SQL condition of our own words, with ``?`` for each of `values`.
+        values: that it compares with.
+        max_bytes: of the pages in use; None: as many as one step may drop.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:

@@ -17,13 +17,13 @@ from zerowait.cli.app import SOME_ABSTAINED, app
 from zerowait.cli.json_output import JsonOption, print_json, refuse_json_beside
 from zerowait.cli.output_file import check_output, open_output
 from zerowait.cli.reward_tables import show_changes, show_comparison
+from zerowait.cli.rewarded_rows import reward_columns
 from zerowait.cli.row_files import STANDARD_STREAM, as_json_value, encode_json
 from zerowait.cli.run_folder import opened_record, run_folder
-from zerowait.cli.score import reward_columns
 from zerowait.cli.tables import counted
 from zerowait.config import load_config
 from zerowait.engine import AnsweredBy, Progress
-from zerowait.engine.collector import collect_rarely
+from zerowait.engine.garbage_collection import collect_rarely
 from zerowait.errors import DataError
 from zerowait.observe import RecordedRow, Replayed, compare, replay, rows_to_replay
 from zerowait.types import Reward

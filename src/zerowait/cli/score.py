@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import stat
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import closing, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
-import msgspec
 import typer
 
 from zerowait.cli.app import SOME_ABSTAINED, InterruptedRunError, app
 from zerowait.cli.json_output import JsonOption, print_json, refuse_json_beside
-from zerowait.cli.output_file import check_output, open_output
+from zerowait.cli.output_file import check_output
+from zerowait.cli.rewarded_rows import RewardCounts, show_summary, summary, write_rewards
 from zerowait.cli.row_files import (
     JSON_SUFFIXES,
     PARQUET_SUFFIX,
     STANDARD_STREAM,
-    RowFile,
-    as_json_value,
     columns_of,
-    encode_json,
     file_name,
     read_rows,
-    write_json_lines,
-    write_parquet,
 )
 from zerowait.cli.samples import UsableRows, problems_of_rows, usable_samples
 from zerowait.cli.saved_datasets import rewards_name
 from zerowait.cli.tables import counted
 from zerowait.config import RewardConfig, load_config
-from zerowait.engine import Engine, Progress, Rewards, Stats, settle_groups
-from zerowait.engine.collector import collect_rarely
+from zerowait.engine import Engine, Progress, Rewards, settle_groups
+from zerowait.engine.garbage_collection import collect_rarely
 from zerowait.errors import ConfigError, DataError
 from zerowait.types import Reward, Sample
 
@@ -41,8 +35,6 @@ if TYPE_CHECKING:
     from zerowait.cli.watch import FolderWatch
 
 _SUFFIXES: Final = (".jsonl", ".ndjson", PARQUET_SUFFIX)
-_TEXT_COLUMNS: Final = ("reward_components", "reward_policy", "reward_why")
-_SHOWN_REASONS: Final = 5
 
 
 _ColumnOption: TypeAlias = Annotated[
@@ -236,70 +228,6 @@ def _rewards_of(
     )
 
 
-def write_rewards(
-    file: RowFile,
-    rewards: Sequence[Reward | list[Reward]],
-    out: Path,
-    *,
-    arrow: Mapping[str, Any] | None = None,
-) -> None:
-    """Write each row with its reward, in order; `out` is replaced when all is written.
-
-    Args:
-        file: the rows; the output gets the permissions of their file, or of an earlier output.
-        rewards: one for each row, or a list of them.
-        out: JSON Lines, or Parquet by its ending.
-        arrow: the rows as Arrow columns, for Parquet.
-
-    Raises:
-        DataError: the output cannot be written, for example because the disk is full.
-    """
-    added = [reward_columns(reward) for reward in rewards]
-    model = next((path for path in (out, file.path) if path.exists()), None)
-    mode = 0o666 if model is None else model.stat().st_mode & 0o666 | stat.S_IWUSR
-    try:
-        with open_output(out, mode=mode) as target:
-            if arrow is None:
-                rows = zip(file.rows, added, strict=True)
-                write_json_lines(target, ({**row, **reward} for row, reward in rows))
-            else:
-                write_parquet(target, {**arrow, **dict(_parquet_columns(added))})
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise DataError(
-            f"{out} cannot be written: {error.strerror}; make room and run the same command again"
-        ) from None
-
-
-def reward_columns(reward: Reward | list[Reward]) -> dict[str, Any]:
-    """The columns that a reward adds to its row; ``reward`` is None where the row abstained.
-
-    For a row with a list of responses each column is a list, in their order.
-    """
-    if isinstance(reward, list):
-        each = [reward_columns(one) for one in reward]
-        return {name: [columns[name] for columns in each] for name in ("reward", *_TEXT_COLUMNS)}
-    components = msgspec.to_builtins(reward.components, enc_hook=as_json_value, str_keys=True)
-    return {
-        "reward": reward.value,
-        "reward_components": components,
-        "reward_policy": reward.policy,
-        "reward_why": reward.why,
-    }
-
-
-def _parquet_columns(added: list[dict[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
-    yield from columns_of([{"reward": row["reward"]} for row in added]).items()
-    for name in _TEXT_COLUMNS:
-        yield name, [_text(row[name]) for row in added]
-
-
-def _text(value: Any) -> str:
-    text = value if isinstance(value, str) else encode_json(value).decode()
-    return text.encode("utf-8", "replace").decode()
-
-
 def _is_parquet(path: Path) -> bool:
     return path.suffix.lower() == PARQUET_SUFFIX
 
@@ -315,93 +243,3 @@ def _columns(pairs: list[str], named: Mapping[str, str | None]) -> dict[str, str
             raise ConfigError(f"--column {pair}: {field} is {columns[field]!r} already")
         columns[field] = name
     return columns
-
-
-class RewardCounts:
-    """What a scoring came to, without its rewards.
-
-    Attributes:
-        rows: their number.
-        responses: their number; a row may have several.
-        abstained: responses without a reward.
-        total: the sum of all rewards.
-    """
-
-    def __init__(self) -> None:
-        self.rows = self.responses = self.abstained = 0
-        self.total = 0.0
-
-    def add(self, rewards: Sequence[Reward], *, rows: int) -> None:
-        """Count the rewards of `rows` more rows."""
-        values = [reward.value for reward in rewards if reward.value is not None]
-        self.rows += rows
-        self.responses += len(rewards)
-        self.abstained += len(rewards) - len(values)
-        self.total += sum(values)
-
-    @property
-    def mean(self) -> float | None:
-        """The mean of the rewards; None where there is none."""
-        count = self.responses - self.abstained
-        return self.total / count if count else None
-
-    def line(self) -> str:
-        """The counts in words."""
-        mean = "none" if self.mean is None else f"{self.mean:.4f}"
-        several = "" if self.rows == self.responses else f", {counted(self.responses, 'response')}"
-        rows = counted(self.rows, "row") + several
-        return f"{rows}, mean reward {mean}, {self.abstained} abstained"
-
-
-def summary(target: Path, counts: RewardCounts, stats: Stats) -> dict[str, Any]:
-    """The result of a scoring for ``--json``: rows, mean reward, and the engine's statistics."""
-    return {
-        "out": str(target),
-        "rows": counts.rows,
-        "responses": counts.responses,
-        "abstained": counts.abstained,
-        "mean_reward": counts.mean,
-        "stats": stats,
-    }
-
-
-def show_summary(target: Path, counts: RewardCounts, stats: Stats, *, judged: bool) -> None:
-    """Print rows, mean reward, traffic of the judges, cost, warnings and why rows abstained.
-
-    Args:
-        target: the file with the rewards.
-        counts: of its rows.
-        stats: of the engine.
-        judged: whether the configuration has judges.
-    """
-    print(f"{target}: {counts.line()}")
-    if judged:
-        print(
-            f"judge: {stats.asked} asked, {stats.cached} from the cache, {stats.joined} joined, "
-            f"{stats.retries} retries, {stats.hedges} late and asked twice, "
-            f"p50 {stats.latency_p50_s:.2f} s"
-        )
-    if stats.budget_usd is not None:
-        print(f"budget: ${stats.budget_spent_usd:.4f} of ${stats.budget_usd:.2f} spent")
-    if stats.validation_budget_usd is not None:
-        spent, limit = stats.validation_budget_spent_usd, stats.validation_budget_usd
-        print(f"validation budget: ${spent:.4f} of ${limit:.2f} spent")
-    if stats.budget_usd is stats.validation_budget_usd is None and stats.spent_usd:
-        print(f"cost: ${stats.spent_usd:.4f}")
-    if stats.store_failures:
-        print(
-            f"warning: {stats.store_failures} reads or writes of the cache failed, so that the "
-            "same requests may be sent, and paid for, again; is there room on its disk?"
-        )
-    if stats.model_changes:
-        print(
-            f"alarm: the judges' served model changed {stats.model_changes} times in this run; "
-            "verdicts before and after it may not be comparable"
-        )
-    if stats.abstentions:
-        kinds = ", ".join(f"{kind} {count}" for kind, count in stats.abstentions.items())
-        print(f"abstentions: {kinds}")
-    for reason, count in list(stats.reasons.items())[:_SHOWN_REASONS]:
-        print(f"  {count} x {reason}")
-    if len(stats.reasons) > _SHOWN_REASONS:
-        print(f"  and {len(stats.reasons) - _SHOWN_REASONS} reasons more, each in its row")

@@ -41,7 +41,7 @@ def serve(  # noqa: PLR0913, PLR0917 - typer reads options from parameters
     max_body_mb: Annotated[float, typer.Option(help="Largest request in MiB.")] = 64,
 ) -> int:
     """Serve rewards over HTTP until interrupted: /v1/score, /get_reward, /metrics, /healthz."""
-    from zerowait.engine.collector import collect_rarely
+    from zerowait.engine.garbage_collection import collect_rarely
     from zerowait.hub.http.service import serve_forever
     from zerowait.hub.http.settings import ServiceSettings
 

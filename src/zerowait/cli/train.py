@@ -66,9 +66,8 @@ def train(
     extra = dict(parse_override(text) for text in overrides or [])
     loaded = load_recipe(recipe, output=output, seed=seed)
     _needs_verl()
-    check_installed(
-        {"otel"} & set(loaded.reward.log_to.wanted)
-    )  # the rest is left to verl's loggers
+    # Of these loggers zerowait runs one under verl; the rest is left to verl's own
+    check_installed({"otel"} & set(loaded.reward.log_to.wanted))
     refuse_ineffective_overrides(loaded, extra)
     workers = check_configuration(loaded, extra)
     check_recipe(loaded, extra, connect=not only_print)

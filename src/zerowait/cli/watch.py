@@ -27,6 +27,7 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from zerowait.cli.output_file import open_output
+from zerowait.cli.rewarded_rows import RewardCounts, reward_columns
 from zerowait.cli.row_files import (
     BYTE_ORDER_MARK,
     RowFile,
@@ -35,7 +36,6 @@ from zerowait.cli.row_files import (
     write_json_lines,
 )
 from zerowait.cli.samples import UsableRows, problems_of_rows, usable_samples
-from zerowait.cli.score import RewardCounts, reward_columns
 from zerowait.cli.tables import counted
 from zerowait.config import RewardConfig
 from zerowait.engine import Engine, Rewards

@@ -2,8 +2,6 @@
 
 It knows no judge, rubric or verdict: of zerowait it imports `types`, `errors`, `events`, `config`,
 `attribution` and `completion` only (tests/test_architecture.py).
-
-`aiohttp` is loaded when an `AiohttpTransport` is made, not before.
 """
 
 from zerowait.client.client import JudgeClient, JudgeReply
@@ -19,7 +17,6 @@ from zerowait.client.cost import (
     worst_case_usd,
 )
 from zerowait.client.endpoint_state import EndpointState, EndpointStates
-from zerowait.client.http.aiohttp_transport import AiohttpTransport
 from zerowait.client.http.transport import HttpTransport
 from zerowait.client.limits.adaptive import AdaptiveLimit
 from zerowait.client.limits.limiter import (
@@ -41,7 +38,6 @@ from zerowait.client.transport import Reply, ReplyTooLongError, Request, Transpo
 __all__ = [
     "NANO_USD",
     "AdaptiveLimit",
-    "AiohttpTransport",
     "AttemptOutcome",
     "AttemptSample",
     "BudgetSpentError",

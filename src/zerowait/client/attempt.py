@@ -137,9 +137,8 @@ class Sender(msgspec.Struct, frozen=True):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            return _as_transport_error(
-                error, target
-            )  # our task was not cancelled: something inside was
+            # Our task was not cancelled: something inside the transport was
+            return _as_transport_error(error, target)
         except Exception as error:  # noqa: BLE001 - the transport may be the user's own
             return _as_transport_error(error, target)
 

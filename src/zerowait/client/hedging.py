@@ -195,10 +195,9 @@ class HedgeScheduler:
         self._limiter = limiter
         self._quota = quota
         self._waiting: HedgeQueue = OrderedDict()  # late, and without the next copy
-        self._queues: list[HedgeQueue] = [
-            OrderedDict() for _ in range(MOST_COPIES + 1)
-        ]  # by copies sent
-        # their copy was rejected
+        # By the number of copies sent
+        self._queues: list[HedgeQueue] = [OrderedDict() for _ in range(MOST_COPIES + 1)]
+        # Requests whose copy was rejected
         self._backing_off: dict[HedgeableRequest, asyncio.TimerHandle] = {}
         self._timer: asyncio.TimerHandle | None = None
         limiter.when_spare(self._follow_if_late)

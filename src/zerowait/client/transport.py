@@ -1,7 +1,4 @@
-"""The port through which requests leave: one method, one error.
-
-An adapter such as `zerowait.client.http.aiohttp_transport` is the only importer of its library.
-"""
+"""The port through which requests leave: one method, one error."""
 
 from __future__ import annotations
 

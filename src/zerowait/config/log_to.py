@@ -93,7 +93,7 @@ class PrometheusLog(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     Args:
         port: to listen on; 0 takes any free one, which ``Rewards.metrics_url`` names.
-        host: the address to listen on. Whoever reaches it can read the metrics.
+        host: the address to listen on. Clients that reach it can read the metrics.
     """
 
     port: int = 9464
@@ -152,7 +152,7 @@ class LogTo(msgspec.Struct, frozen=True, kw_only=True):
         return {name: settings for name, settings in given.items() if settings is not None}
 
     def without(self, *names: str) -> LogTo:
-        """These loggers without those of `names`, which somebody else takes care of."""
+        """These loggers without those of `names`, which the caller serves by other means."""
         return msgspec.structs.replace(self, **dict.fromkeys(names))
 
 

@@ -140,7 +140,11 @@ class Portal:
             self._thread.join()
 
     def _run(self, started: Future[None]) -> None:
-        loop = new_loop()
+        try:
+            loop = new_loop()
+        except BaseException as error:  # noqa: BLE001 - no file descriptor is left, say
+            started.set_exception(error)  # raised where the portal is opened
+            return
         asyncio.set_event_loop(loop)
         self._loop = loop
         loop.call_soon(started.set_result, None)

@@ -6,21 +6,22 @@ import atexit
 import math
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from zerowait.client import Secret
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine.plan import compile_plan
 from zerowait.engine.portal import Portal, Submitted
 from zerowait.engine.together import side_by_side
-from zerowait.errors import ConfigError, JudgementError
+from zerowait.errors import ConfigError, DataError, JudgementError, did_you_mean
 from zerowait.hub.http.hub import HttpHub
 from zerowait.hub.job import JobHub
 from zerowait.hub.streaming import TRAINING
 from zerowait.types import Reward, Sample
 
+USUAL_GOLD_COLUMNS: Final = ("ground_truth", "solution", "answer")
 OnAbstain: TypeAlias = float | Literal["neutral", "error"]
 """What a trainer that needs a number gets for a sample that abstained: ``neutral``, the mean of its
 group's judged rows; a number of the user's choice; or ``error``, which stops the trainer."""
@@ -102,6 +103,34 @@ class ProcessHub:
             await hub.aclose()
             raise
         return hub
+
+
+def gold_column(
+    columns: Collection[str],
+    named: str | None,
+    lacking: str,
+    *,
+    usual: Sequence[str] = USUAL_GOLD_COLUMNS,
+) -> str | None:
+    """The column with the gold answer: the named one, else the first usual one; None without any.
+
+    Args:
+        columns: those that a row has.
+        named: the one that the user named; None: none.
+        lacking: how the error begins, such as ``the data has no column``.
+        usual: the names that are looked for otherwise, in order.
+
+    Raises:
+        DataError: the named one is not among `columns`; names the nearest one that is.
+
+    >>> gold_column({"prompt", "solution"}, None, "the data has no column")
+    'solution'
+    """
+    if named is None:
+        return next((column for column in usual if column in columns), None)
+    if named not in columns:
+        raise DataError(f"ground_truth: {lacking} {named!r}{did_you_mean(named, columns)}")
+    return named
 
 
 def checked_on_abstain(chosen: OnAbstain) -> OnAbstain:

@@ -120,6 +120,15 @@ class Stream:
         if self._stopped is not None:
             raise self._stopped
         group, step = self._enter(sample)
+        try:
+            reward = await self._scored(sample, group, step)
+            if reward.value is not None:
+                return Streamed(reward=reward)
+            return await self._with_substitute(sample, reward, group, step)
+        finally:
+            self._forget(sample, group)
+
+    async def _scored(self, sample: Sample, group: _Cohort, step: _Cohort) -> Reward:
         value: float | None = None
         try:
             reward = await self._engine.score(sample)
@@ -129,12 +138,7 @@ class Stream:
             raise
         finally:
             self._settle(sample, group, step, value)
-        try:
-            if value is not None:
-                return Streamed(reward=reward)
-            return await self._with_substitute(sample, reward, group, step)
-        finally:
-            self._forget(sample, group)
+        return reward
 
     def _enter(self, sample: Sample) -> tuple[_Cohort, _Cohort]:
         group = self._groups.setdefault(_group_key(sample), _Cohort())

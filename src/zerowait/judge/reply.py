@@ -104,6 +104,11 @@ def read_reply(body: bytes, rule: VerdictRule, *, endings: Collection[str] = ())
     - ``unparseable``: everything else without a verdict, an empty answer included.
 
     Raises nothing for any bytes.
+
+    Args:
+        body: of a 2xx, as it came.
+        rule: the form and range of the verdict.
+        endings: further words in ``finish_reason`` that mean a complete reply.
     """
     completion = decode_reply(body, endings)
     if completion is None:

@@ -144,18 +144,17 @@ class FakeJudge:
         try:
             with asyncio.Runner(loop_factory=_fast_loop_factory()) as runner:
                 runner.run(self._serve())
+        except Exception as error:
+            if self._port.done():
+                raise
+            self._port.set_exception(error)  # raised in the `with` that waits for the port
         finally:
             self._ended.set_result(None)
 
     async def _serve(self) -> None:
-        try:
-            async with listening(self._app, *self._address) as port:
-                self._port.set_result(port)
-                await asyncio.wrap_future(self._stop)
-        except OSError as error:
-            if self._port.done():
-                raise
-            self._port.set_exception(error)
+        async with listening(self._app, *self._address) as port:
+            self._port.set_result(port)
+            await asyncio.wrap_future(self._stop)
 
 
 async def serve_forever(

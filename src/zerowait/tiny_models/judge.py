@@ -257,20 +257,16 @@ class SmallJudge:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        finally:
-            if not self._port.done():  # the caller of __enter__ waits for it
-                self._port.set_exception(ClosedError("the small judge did not start"))
-
-    async def _serve(self) -> None:
-        try:
-            similarities = self._similarities or load_similarities()
-            async with _listening(similarities, *self._address) as port:
-                self._port.set_result(port)
-                await asyncio.wrap_future(self._stop)
-        except (OSError, ConfigError) as error:
+        except Exception as error:
             if self._port.done():
                 raise
-            self._port.set_exception(error)
+            self._port.set_exception(error)  # raised in the `with` that waits for the port
+
+    async def _serve(self) -> None:
+        similarities = self._similarities or load_similarities()
+        async with _listening(similarities, *self._address) as port:
+            self._port.set_result(port)
+            await asyncio.wrap_future(self._stop)
 
 
 async def serve_forever(

@@ -141,7 +141,7 @@ def _messages(
     *,
     verbatim: bool,
 ) -> list[dict[str, Any]] | None:
-    """The messages of an episode; None where nobody but the model wrote, or the model nothing."""
+    """The messages of an episode; None where all tokens are the model's, or none are."""
     if mask is None or all(mask) or not any(mask):
         return None
     return episode_messages(tokens, mask, decode, verbatim=verbatim)

@@ -1,1 +1,1 @@
-"""HTTP/1.1 transports: our own over pooled connections, and one over aiohttp."""
+"""The HTTP/1.1 transport: pooled connections, each with one request at a time, and proxies."""

@@ -57,9 +57,8 @@ class Breaker:
     def __init__(self, *, jitter: Random | None = None) -> None:
         self._jitter = jitter or Random()
         self._answered_sent_s = -math.inf  # when the latest that was answered was sent
-        self._suspects: dict[
-            BreakerRequest, tuple[float, int]
-        ] = {}  # sent when, and beside how many
+        # By request: when it was sent, and beside how many others
+        self._suspects: dict[BreakerRequest, tuple[float, int]] = {}
         self.is_open = False
         self.is_spent = False  # it is open because the account is used up
         self.opened_s = -math.inf

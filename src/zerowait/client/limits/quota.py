@@ -169,9 +169,8 @@ class Quota:
         self._ahead = 0
         self._estimate = TokenEstimate()
         self._waiters: _WaiterQueue = OrderedDict()
-        self._slot_holders: _WaiterQueue = (
-            OrderedDict()
-        )  # they go first: others wait for their slots
+        # Callers that hold a slot go first, because others wait for their slots
+        self._slot_holders: _WaiterQueue = OrderedDict()
         self._timer: asyncio.TimerHandle | None = None
         for unit, per_minute in self._given.items():
             if per_minute is not None and per_minute != "off":

@@ -514,22 +514,12 @@ class CachedJudge:
         counts = RequestCounts(failed=failed)
         clock = asyncio.get_running_loop().time
         began_s = clock()
+        reply: JudgeReply | Abstain
+        refused_by = ""
         try:
             reply = await self._send_within_budget(call.body, sent, counts, call.form)
         except FormRefusedError as error:
-            refused = JudgementResult(
-                outcome=Abstain(FailureKind.HTTP_ERROR, str(error)),
-                source="asked",
-                attempts=counts.attempts,
-                queue_s=counts.queue_s,
-                elapsed_s=clock() - began_s,
-                hedges=counts.hedges,
-                endpoint=counts.endpoint,
-                status=counts.status,
-                failed=tuple(failed or ()),
-                refused_by=error.endpoint,
-            )
-            return refused, ServedModel()
+            reply, refused_by = Abstain(FailureKind.HTTP_ERROR, str(error)), error.endpoint
         if isinstance(reply, Abstain):
             result = JudgementResult(
                 outcome=reply,
@@ -541,6 +531,7 @@ class CachedJudge:
                 endpoint=counts.endpoint,
                 status=counts.status,
                 failed=tuple(failed or ()),
+                refused_by=refused_by,
             )
             return result, ServedModel()
         outcome = read_safely(call.read, reply.completion)

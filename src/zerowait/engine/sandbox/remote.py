@@ -28,7 +28,8 @@ _CANONICAL: Final = msgspec.json.Encoder(order="sorted")
 _COMPILE_S: Final = 30
 _OVERHEAD_S: Final = 30.0
 _PATIENCE: Final = 2
-"""The server counts seconds on the wall: on a busy machine a program needs more than its own."""
+"""Factor on a program's time limit: the server counts seconds by the clock, not CPU time, and on a
+busy machine a program needs more of them."""
 
 
 class _CommandResult(msgspec.Struct, frozen=True):

@@ -146,7 +146,7 @@ class Filter:
         self._on_argument(name, argument, test, (_ERRNO | error, _ALLOW))
 
     def refuse_unless(self, name: str, argument: int, test: tuple[int, int], error: int) -> None:
-        """Let a call fail where its argument fails a test."""
+        """Let a call fail where its argument fails a test; the rest is as in `refuse_if`."""
         self._on_argument(name, argument, test, (_ALLOW, _ERRNO | error))
 
     def _on_argument(

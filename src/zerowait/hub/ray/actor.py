@@ -14,7 +14,7 @@ import msgspec
 from zerowait.cache import Shard
 from zerowait.config import RewardConfig, load_config
 from zerowait.engine import ForwardedRequest, JudgementCounts, JudgementResult, Partition, Stats
-from zerowait.engine.collector import collect_rarely
+from zerowait.engine.garbage_collection import collect_rarely
 from zerowait.engine.serving.servers import JudgeServers
 from zerowait.errors import ClosedError, ConfigError, HubLostError
 from zerowait.hub.job import JobHub

@@ -68,7 +68,7 @@ class WatchedRun:
     """One run, which may not exist yet; used with ``async with``.
 
     Its index is brought up to date in a thread of its own, at most once a second, and only while
-    somebody asks for its status. Two other threads read: a long summary holds no filter up.
+    its status is asked for. Two other threads read, so that a long summary delays no filter.
 
     Args:
         folder: of the run.
@@ -186,7 +186,7 @@ class WatchedRun:
         await self._updating.run(self._update)
 
     async def _watch(self) -> None:
-        """Bring the index up to date whenever somebody has asked since, until cancelled."""
+        """Bring the index up to date after each request for the status, until cancelled."""
         while True:
             await self._updating.run(self._update)
             if self._preparing is None and self._status.state == "ready":

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import zerowait
-from zerowait.engine.collector import collect_rarely
+from zerowait.engine.garbage_collection import collect_rarely
 
 
 @pytest.mark.usefixtures("usual_collector")
@@ -21,7 +21,7 @@ def test_a_process_that_only_judges_collects_garbage_rarely() -> None:
 def test_cycles_are_still_found() -> None:
     code = """
 import gc, weakref
-from zerowait.engine.collector import collect_rarely
+from zerowait.engine.garbage_collection import collect_rarely
 collect_rarely()
 class Node: pass
 first = Node(); first.itself = first; seen = weakref.ref(first); del first

@@ -18,7 +18,7 @@ def collect_rarely() -> None:
     reference cycles behind.
 
     It is a setting of the whole process, so only processes that zerowait owns use it (the hub's
-    actor, ``zerowait serve``, ``zerowait score``, ``zerowait judge``), never an engine that is
+    actor, ``zerowait serve``, ``zerowait score``, ``zerowait replay``), never an engine that is
     opened in a user's trainer.
 
     Reference: Python's ``gc`` module, ``set_threshold`` and ``freeze``.
