@@ -195,7 +195,7 @@ class EventWriter:
         line = _line(
             at,
             *_of_event(event),
-            request=msgspec.Raw(request),
+            request=msgspec.Raw(request) if request else UNSET,
             reply=encoded_body(reply) if reply else UNSET,
             replied=bool(event.reply),
         )
