@@ -49,27 +49,16 @@ class RecordedSample:
             OSError: it was not written, because the disk is full, say; names the file.
         """
         self._record.reward(
-            self.line(reward, trained_on=trained_on, substitute_from=substitute_from, ticket=ticket)
-        )
-
-    def line(
-        self,
-        reward: Reward,
-        *,
-        trained_on: float | None = None,
-        substitute_from: str = "",
-        ticket: str = "",
-    ) -> RewardRecord:
-        """The line that `rewarded` writes, with the same arguments."""
-        return RewardRecord(
-            uid=self._uid,
-            sample=self._sample,
-            reward=reward,
-            trained_on=trained_on if reward.value is None else reward.value,
-            substitute_from=substitute_from,
-            ticket=ticket,
-            submitted_at=self._submitted_at,
-            settled_at=time.time(),
+            RewardRecord(
+                uid=self._uid,
+                sample=self._sample,
+                reward=reward,
+                trained_on=trained_on if reward.value is None else reward.value,
+                substitute_from=substitute_from,
+                ticket=ticket,
+                submitted_at=self._submitted_at,
+                settled_at=time.time(),
+            )
         )
 
 
@@ -183,13 +172,23 @@ class RecordedEngine:
             return await self._engine.score_all(samples, on_reward=on_reward, deadline_s=deadline_s)
         rows = samples_in(samples, "score_all", one="score")
         uids = [record.new_uid() for _ in rows]
-        recorded = [RecordedSample(row, uid, record) for row, uid in zip(rows, uids, strict=True)]
+        submitted_at = time.time()
         final = FinalRewards(rows, self._engine.config.on_failure)
-
         batched = _BatchedWrites(record, on_reward)
 
         def keep(index: int, reward: Reward) -> None:
-            lines = [recorded[at].line(each) for at, each in final.add(index, reward)]
+            settled_at = time.time()
+            lines = [
+                RewardRecord(
+                    uid=uids[at],
+                    sample=rows[at],
+                    reward=each,
+                    trained_on=each.value,
+                    submitted_at=submitted_at,
+                    settled_at=settled_at,
+                )
+                for at, each in final.add(index, reward)
+            ]
             batched.add(index, reward, lines)
 
         try:

@@ -1,9 +1,4 @@
-"""Writes judgements and events in a thread of its own, so that no judgement waits for a disk.
-
-A judgement becomes a line as soon as it is settled, while its request and reply are in the
-processor's caches: later, in the thread, the same takes three times as long. What may take long,
-such as pictures and hashes of texts, is left to the thread.
-"""
+"""Writes judgements and events in a thread of its own, so that no judgement waits for a disk."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -51,7 +46,7 @@ from zerowait.record.judgements import (
     JudgementLine,
     encoded_body,
 )
-from zerowait.record.lines import RotatingFile, add_line, to_builtin
+from zerowait.record.lines import Lines, RotatingFile, to_builtin
 from zerowait.record.room import Room
 from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
 
@@ -68,11 +63,9 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_BLOCK_BYTES: Final = 64 * 2**10
-_BYTES_AT_ONCE: Final = 2**20
+_BYTES_AT_ONCE: Final = 64 * 2**10
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
-_LONG_BYTES: Final = 64 * 2**10
 _CLOSE_S: Final = 10.0
 _MOST_KEYS: Final = 65_536
 _MOST_REPLY_BYTES: Final = 2**20
@@ -83,30 +76,10 @@ _line: Final[Callable[..., JudgementLine]] = JudgementLine
 _of_event: Final[Callable[[JudgementSettled], tuple[Any, ...]]] = attrgetter(
     *JudgementLine.__struct_fields__[1 : JudgementLine.__struct_fields__.index("request")]
 )
-"""What a line takes from its event as it is: all between `at` and the bodies, in its order."""
+"""What a line has as its event has it: all between `at` and the bodies, in the line's order."""
 
-
-class _Late(NamedTuple):
-    """An event that the thread makes a line of.
-
-    Args:
-        event: what happened.
-        at: Unix time in seconds.
-        step: of the training.
-        request, reply: of a judgement, where they were not written before.
-        size_bytes: about what it takes in memory.
-    """
-
-    event: Event
-    at: float
-    step: int | None = None
-    request: bytes = b""
-    reply: bytes = b""
-    size_bytes: int = _EVENT_BYTES
-
-
-_Queued: TypeAlias = bytearray | _Late
-"""Lines of judgements, or an event that becomes one."""
+_Queued: TypeAlias = tuple[Event, float, int | None, int]
+"""An event, when it came, the training step at that time, and its size in bytes."""
 
 
 class EventWriter:
@@ -137,15 +110,14 @@ class EventWriter:
         self._wall = wall
         self._queue: deque[_Queued] = deque()
         self._queued_bytes = 0
-        self._block = bytearray()  # of lines, to which `put` adds; then it goes into the queue
-        self._lock = threading.Lock()  # of the three above
-        self._is_full = room.is_full
         self._wake = threading.Event()
         self._closing = threading.Event()
         self._thread: threading.Thread | None = None
         self._lost = 0
         self._told: set[str] = set()
         self._texts = _WrittenTexts(folder, settings, room)
+        self._judgement_lines = Lines()
+        self._event_lines = Lines()
 
     def open(self) -> None:
         """Open the files and start the thread.
@@ -170,66 +142,20 @@ class EventWriter:
             event: one of `RECORDED`.
             step: of the training.
         """
-        if self._queued_bytes > _MOST_QUEUED_BYTES:
-            self._lost += 1
-            return
+        size_bytes = _EVENT_BYTES
         if isinstance(event, JudgementSettled):
             if not self._settings.has_judgements:
                 return
-            if not self._is_full:
-                self._put_judgement(event)
-        else:
-            self._put_late(_Late(event, self._wall(), step))
+            size_bytes += len(event.request) + len(event.reply)
+            for each in event.failed:
+                size_bytes += len(each.reply)
+        if self._queued_bytes > _MOST_QUEUED_BYTES:
+            self._lost += 1
+            return
+        self._queued_bytes += size_bytes
+        self._queue.append((event, self._wall(), step, size_bytes))
         if not self._wake.is_set():
             self._wake.set()
-
-    def _put_judgement(self, event: JudgementSettled) -> None:
-        """Add a judgement's line to the block, or queue the event where that may take long."""
-        at = self._wall()
-        request, reply = self._texts.new(event)
-        if not self._texts.are_quick(event):
-            size_bytes = _EVENT_BYTES + len(request) + len(reply)
-            size_bytes += sum(len(each.reply) for each in event.failed)
-            self._put_late(_Late(event, at, None, request, reply, size_bytes))
-            return
-        line = _line(
-            at,
-            *_of_event(event),
-            request=msgspec.Raw(request) if request else UNSET,
-            reply=encoded_body(reply) if reply else UNSET,
-            replied=bool(event.reply),
-        )
-        with self._lock:
-            block = self._block
-            before_bytes = len(block)
-            try:
-                add_line(block, line)
-            except Exception:  # noqa: BLE001 - costs no judgement
-                self._not_encoded()
-            self._queued_bytes += len(block) - before_bytes
-            if len(block) >= _BLOCK_BYTES:
-                self._queue_block()
-
-    def _put_late(self, late: _Late) -> None:
-        with self._lock:
-            self._queue_block()  # lines of one key stay in order
-            self._queued_bytes += late.size_bytes
-            self._queue.append(late)
-
-    def _queue_block(self) -> None:
-        """Queue the lines in the block, and begin another one; the caller has the lock."""
-        block = self._block
-        if not block:
-            return
-        self._queue.append(block)
-        self._block = bytearray()
-        self._add_to_room(len(block))
-
-    def _add_to_room(self, size_bytes: int) -> None:
-        self._room.add(size_bytes)
-        # looked up once for each block: for each line it would cost CPU time
-        self._is_full = self._room.is_full
-        self._texts.look()
 
     def close(self) -> None:
         """Write what is queued, within 10 s, and close the files. Idempotent."""
@@ -258,60 +184,43 @@ class EventWriter:
             self._events.close()
 
     def _write_queued(self) -> None:
-        with self._lock:
-            self._queue_block()
+        room, judgements, events = self._room, self._judgement_lines, self._event_lines
         while self._queue:
-            judgements: list[bytearray] = []
-            events = bytearray()
+            # looked up once for each write: for each line it would cost CPU time
+            is_full, are_kept = room.is_full, self._texts.are_kept
             taken_bytes = 0
             while self._queue and taken_bytes < _BYTES_AT_ONCE:
-                queued = self._queue.popleft()
-                if isinstance(queued, bytearray):
-                    judgements.append(queued)
-                    taken_bytes += len(queued)
-                    continue
-                taken_bytes += queued.size_bytes
+                event, at, step, size_bytes = self._queue.popleft()
+                taken_bytes += size_bytes
                 try:
-                    self._add_late(queued, judgements, events)
+                    if not isinstance(event, JudgementSettled):
+                        events.add(_event_line(event, at, step))
+                    elif not is_full:
+                        judgements.add(self._judgement(event, at, are_kept=are_kept))
                 except Exception:  # noqa: BLE001 - one event must not cost the others
-                    self._not_encoded()
-            with self._lock:
-                self._queued_bytes -= taken_bytes
+                    self._lost += 1
+                    self._tell("line", "an event could not be recorded", exc_info=True)
+            self._queued_bytes -= taken_bytes
+            room.add(judgements.size_bytes)
             self._append(self._judgements, judgements)
-            self._append(self._events, [events] if events else [])
-        self._room.measure()
+            self._append(self._events, events)
+        room.measure()
         self._tell_of_room()
 
-    def _add_late(self, late: _Late, judgements: list[bytearray], events: bytearray) -> None:
-        event = late.event
-        if not isinstance(event, JudgementSettled):
-            add_line(events, _event_line(event, late.at, late.step))
-        elif not self._is_full:
-            lines = bytearray()
-            add_line(lines, self._judgement(event, late))
-            judgements.append(lines)
-            self._add_to_room(len(lines))
-
-    def _judgement(self, event: JudgementSettled, late: _Late) -> JudgementLine:
-        texts = self._texts
-        request, reply = texts.request(late.request), texts.written(late.reply)
-        failed = []
-        if event.failed and event.source == "asked":
-            # those who joined the call waited for the same attempts
-            failed = [self._failed(each) for each in event.failed]
-        if not texts.are_kept:
+    def _judgement(self, event: JudgementSettled, at: float, *, are_kept: bool) -> JudgementLine:
+        request, reply = self._texts.of(event, are_kept=are_kept)
+        if are_kept and not event.failed:
+            return _line(at, *_of_event(event), request, reply, bool(event.reply))
+        if not are_kept:
             outcome = outcome_without_words(event.outcome)
             event = msgspec.structs.replace(event, outcome=outcome)
-        return _line(
-            late.at,
-            *_of_event(event),
-            request=request,
-            reply=reply,
-            replied=bool(event.reply),
-            failed=failed,
-        )
+        failed = []
+        if event.source == "asked":
+            # those who joined the call waited for the same attempts
+            failed = [self._failed(each, are_kept=are_kept) for each in event.failed]
+        return _line(at, *_of_event(event), request, reply, bool(event.reply), failed)
 
-    def _failed(self, attempt: FailedAttempt) -> FailedLine:
+    def _failed(self, attempt: FailedAttempt, *, are_kept: bool) -> FailedLine:
         return FailedLine(
             number=attempt.number,
             at=attempt.at,
@@ -319,16 +228,17 @@ class EventWriter:
             status=attempt.status,
             latency_s=attempt.latency_s,
             why=attempt.why,
-            reply=self._texts.written(attempt.reply),
+            reply=self._texts.written(attempt.reply, are_kept=are_kept),
         )
 
-    def _append(self, file: RotatingFile, parts: list[bytearray]) -> None:
-        if not parts:
+    def _append(self, file: RotatingFile, added: Lines) -> None:
+        if not added.size_bytes:
             return
+        lines = added.take()
         try:
-            file.append(parts)
+            file.append(lines)
         except OSError as error:
-            self._lost += sum(part.count(b"\n") for part in parts)
+            self._lost += bytes(lines).count(b"\n")
             self._texts.forget()  # what these lines brought is written again
             why = f"{error.filename}: {error.strerror}"
             self._tell("disk", f"judgements are not recorded until there is room ({why})")
@@ -339,13 +249,8 @@ class EventWriter:
 
     def _append_event(self, kind: str, **fields: Any) -> None:
         """Append an event about the record itself."""
-        lines = bytearray()
-        add_line(lines, EventLine(at=self._wall(), kind=kind, fields=fields))
-        self._append(self._events, [lines])
-
-    def _not_encoded(self) -> None:
-        self._lost += 1
-        self._tell("line", "an event could not be recorded", exc_info=True)
+        self._event_lines.add(EventLine(at=self._wall(), kind=kind, fields=fields))
+        self._append(self._events, self._event_lines)
 
     def _tell_of_room(self) -> None:
         room = self._room
@@ -383,9 +288,6 @@ class _WrittenTexts:
     """Bodies of judgements as a line holds them, where they were not written before.
 
     It remembers up to 65,536 keys, and then begins anew: texts may be written again.
-
-    Attributes:
-        are_kept: whether texts are written as they are, by the latest `look`.
     """
 
     def __init__(self, folder: Path, settings: Recording, room: Room) -> None:
@@ -393,55 +295,54 @@ class _WrittenTexts:
         self._settings = settings
         self._room = room
         self._replies: dict[str, int] = {}  # by key: a hash of the last one
-        self.look()
 
-    def look(self) -> None:
-        """Look whether the settings want texts, and the record has room for them."""
-        self.are_kept = self._settings.texts == "keep" and self._room.keeps_texts
+    @property
+    def are_kept(self) -> bool:
+        """Whether texts are written as they are."""
+        return self._settings.texts == "keep" and self._room.keeps_texts
 
-    def new(self, event: JudgementSettled) -> tuple[bytes, bytes]:
-        """Request and reply of a judgement; each empty where it was written before."""
-        key, reply = event.key, event.reply
+    def of(self, event: JudgementSettled, *, are_kept: bool) -> tuple[msgspec.Raw, msgspec.Raw]:
+        """Request and reply of a judgement; each unset where it was written before.
+
+        Args:
+            event: of the judgement.
+            are_kept: whether texts are written as they are.
+        """
+        key, request, reply = event.key, event.request, event.reply
         number = hash(reply) if reply else 0  # bytes keep theirs
         before = self._replies.get(key)
         if before is None:
-            if not event.request:  # written in an earlier process, or so long ago
-                return b"", reply
+            if not request:  # written in an earlier process, or so long ago
+                return UNSET, self.written(reply, are_kept=are_kept)
             if len(self._replies) >= _MOST_KEYS:
                 self._replies.clear()
             self._replies[key] = number
-            return event.request, reply
-        if number in (0, before):
-            return b"", b""
-        self._replies[key] = number
-        return b"", reply
-
-    def are_quick(self, event: JudgementSettled) -> bool:
-        """Whether request and reply go into the line as they are, so that it is made at once."""
-        return (
-            self.are_kept
-            and not event.failed
-            and not event.pictures
-            and len(event.reply) <= _LONG_BYTES
             # a comparison, which has no question, does not count its members' pictures
-            and (event.question is not None or b";base64," not in event.request)
-        )
+            without_pictures = not event.pictures and event.question is not None
+            if not (are_kept and without_pictures):
+                return (
+                    self._request(request, are_kept=are_kept),
+                    self.written(reply, are_kept=are_kept),
+                )
+            return msgspec.Raw(request), self.written(reply, are_kept=are_kept)
+        if number in (0, before):
+            return UNSET, UNSET
+        self._replies[key] = number
+        return UNSET, self.written(reply, are_kept=are_kept)
 
-    def request(self, body: bytes) -> msgspec.Raw:
-        """A request as far as the settings allow: our own JSON, on one line."""
-        if not body:
-            return UNSET
-        if self.are_kept:
-            return msgspec.Raw(with_picture_files(body, self._folder))
-        return self._hashed(with_picture_files(body, None))
-
-    def written(self, reply: bytes) -> msgspec.Raw:
+    def written(self, reply: bytes, *, are_kept: bool) -> msgspec.Raw:
         """A reply as far as the settings allow."""
         if not reply:
             return UNSET
         if len(reply) > _MOST_REPLY_BYTES:
             reply = reply[:_MOST_REPLY_BYTES] + b" (cut)"
-        return encoded_body(reply) if self.are_kept else self._hashed(reply)
+        return encoded_body(reply) if are_kept else self._hashed(reply)
+
+    def _request(self, body: bytes, *, are_kept: bool) -> msgspec.Raw:
+        """A request as far as the settings allow: our own JSON, on one line."""
+        if are_kept:
+            return msgspec.Raw(with_picture_files(body, self._folder))
+        return self._hashed(with_picture_files(body, None))
 
     def _hashed(self, body: bytes) -> msgspec.Raw:
         if self._settings.texts == "drop" or not self._room.keeps_texts:

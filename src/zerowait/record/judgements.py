@@ -141,7 +141,8 @@ def encoded_body(body: bytes) -> msgspec.Raw:
     if body.startswith(b"{") and b"\n" not in body and b"\r" not in body:
         try:
             _check_json(body)
-            body.decode()
+            if not body.isascii():
+                body.decode()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
         else:

@@ -20,7 +20,8 @@ never holds unescaped."""
 _HALF_OF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 PART_BYTES: Final = 256 * 2**20
-_MOST_PARTS: Final = 1024  # of one `writev`, by POSIX
+_LINES_BYTES: Final = 128 * 2**10
+_MOST_KEPT_BYTES: Final = 2**20
 DAMAGED_SHOWN: Final = 3
 """How many damaged lines are named; the others are counted."""
 
@@ -46,13 +47,13 @@ class AppendOnlyFile:
         Raises:
             OSError: not all of it was written; names the file.
         """
-        self.append([line, b"\n"])
+        self.append(line + b"\n")
 
-    def append(self, parts: Sequence[bytes | bytearray]) -> int:
-        """Append whole lines with one write.
+    def append(self, lines: bytes | memoryview) -> int:
+        """Append lines with one write.
 
         Args:
-            parts: the lines with their newlines; a part may hold several, or a piece of one.
+            lines: each with its newline.
 
         Returns:
             The size of the file in bytes, before another process wrote more.
@@ -64,21 +65,16 @@ class AppendOnlyFile:
         # after our own last line nothing is incomplete; after that of another process it may be
         cut = size not in (0, self._written_to) and os.pread(self._file, 1, size - 1) != b"\n"
         if cut:
-            parts = [INCOMPLETE, *parts]
-        if len(parts) > _MOST_PARTS:
-            parts = [b"".join(parts)]
-        size_bytes = sum(map(len, parts))
+            lines = b"".join((INCOMPLETE, lines))
+        left = memoryview(lines)
         self._written_to = 0
         try:
-            written = os.writev(self._file, parts)  # unlike a join, it copies no line
-            if written < size_bytes:
-                left = memoryview(b"".join(parts))[written:]
-                while left:
-                    left = left[os.write(self._file, left) :]
+            while left:
+                left = left[os.write(self._file, left) :]
         except OSError as error:
             error.filename = str(self._path)
             raise
-        self._written_to = size + size_bytes
+        self._written_to = size + len(lines)
         return self._written_to
 
     def close(self) -> None:
@@ -106,13 +102,13 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def append(self, parts: Sequence[bytes | bytearray]) -> None:
-        """Append whole lines; see `AppendOnlyFile.append`.
+    def append(self, lines: bytes | memoryview) -> None:
+        """Append lines, each with its newline.
 
         Raises:
             OSError: not all of them were written; names the file.
         """
-        size = self._file.append(parts)
+        size = self._file.append(lines)
         if size >= self._part_bytes:
             following = AppendOnlyFile(self._latest())
             self._file.close()
@@ -249,22 +245,46 @@ def unreadable(folder: Path, first: DamagedLine) -> DataError:
     return DataError(f"{where}: is damaged, and no other line of the file can be read: {first.why}")
 
 
-def add_line(lines: bytearray, record: msgspec.Struct) -> None:
-    """Add a record to `lines` as JSON, with its newline.
+class Lines:
+    """Records as lines of JSON, one after the other, in memory that is used again and again.
 
-    Halves of surrogate pairs, which no file can hold, become U+FFFD. Judges read them so too, and a
-    replay finds a judgement by what the judge read. Where it raises, `lines` is as before.
+    New memory for each line would take several times as long as encoding it.
     """
-    before = len(lines)
-    try:
-        _encode_into(record, lines, -1)  # at the end; an object of its own takes ten times as long
-    except UnicodeEncodeError:
-        del lines[before:]
-        lines += _encode(_writable(msgspec.to_builtins(record, enc_hook=to_builtin)))
-    except BaseException:
-        del lines[before:]
-        raise
-    lines += b"\n"
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._all = bytearray(_LINES_BYTES)
+        self.size_bytes = 0
+
+    def add(self, record: msgspec.Struct) -> None:
+        """Add a record.
+
+        Halves of surrogate pairs, which no file can hold, become U+FFFD. Judges read them so too,
+        and a replay finds a judgement by what the judge read.
+        """
+        line = self._line
+        try:
+            _encode_into(record, line)
+        except UnicodeEncodeError:
+            line[:] = _encode(_writable(msgspec.to_builtins(record, enc_hook=to_builtin)))
+        line += b"\n"
+        start = self.size_bytes
+        end = self.size_bytes = start + len(line)
+        if end > len(self._all):
+            self._all = self._all.ljust(2 * end)  # a new one: what was taken may still be in use
+        self._all[start:end] = line
+
+    def clear(self) -> None:
+        """Forget the lines so far."""
+        self.size_bytes = 0
+
+    def take(self) -> memoryview:
+        """The lines so far; valid until the next `add`, which begins anew."""
+        lines = memoryview(self._all)[: self.size_bytes]
+        self.size_bytes = 0
+        if len(self._all) > _MOST_KEPT_BYTES:
+            self._all = bytearray(_LINES_BYTES)
+        return lines
 
 
 def _writable(value: Any) -> Any:

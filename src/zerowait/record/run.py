@@ -20,7 +20,7 @@ from zerowait.events import Event
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
 from zerowait.record.configuration import keep_configuration
 from zerowait.record.event_writer import EventWriter
-from zerowait.record.lines import AppendOnlyFile, add_line
+from zerowait.record.lines import AppendOnlyFile, Lines
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
 from zerowait.record.room import Room
 from zerowait.record.texts import (
@@ -76,6 +76,7 @@ class Records:
         self._texts = texts
         self._room = room
         self._folder = folder
+        self._lines = Lines()
         self._last_stats = 0.0
         self._split_and_step: tuple[str, int | None] | None = None
 
@@ -96,12 +97,14 @@ class Records:
         texts = self._texts
         if self._room is not None and not self._room.keeps_texts and texts == "keep":
             texts = "drop"
-        lines = bytearray()
+        lines = self._lines
+        lines.clear()
         for record in records:
-            add_line(lines, self._allowed(record, texts))
-        self._rewards.append([lines])
+            lines.add(self._allowed(record, texts))
+        size_bytes = lines.size_bytes
+        self._rewards.append(lines.take())
         if self._room is not None:
-            self._room.add(len(lines))
+            self._room.add(size_bytes)
 
     def _allowed(
         self, record: RewardRecord, texts: Literal["keep", "hash", "drop"]
@@ -173,9 +176,9 @@ class Records:
         if self._texts != "keep":
             counted["reasons"] = reasons_without_words(counted.get("reasons", {}))
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
-        line = bytearray()
-        add_line(line, row)
-        self._stats.append([line])
+        self._lines.clear()
+        self._lines.add(row)
+        self._stats.append(self._lines.take())
         return True
 
     def close(self) -> None:
@@ -218,6 +221,7 @@ class RunRecord:
         self.folder = folder
         self._config = config
         self._hub = uuid.uuid4().hex
+        self._uids = f"{self._hub[:_UID_CHARS]}-"
         self._numbers = count(1)
         self._stats = stats
         room = Room(folder, settings.max_bytes)
@@ -275,7 +279,7 @@ class RunRecord:
 
     def new_uid(self) -> str:
         """A name for a sample, which no other in this run has."""
-        return f"{self._hub[:_UID_CHARS]}-{next(self._numbers)}"
+        return f"{self._uids}{next(self._numbers)}"
 
     def reward(self, record: RewardRecord) -> None:
         """Append a reward, and the counters when they are due.
