@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict, deque
 from typing import NamedTuple
 
@@ -195,26 +196,30 @@ class _Counts:
 
 
 class _Latencies:
-    """The latest 4,096 to 8,191 latencies; or all of them, before there are so many.
+    """The latest latencies: at least 4,096, where there were so many.
 
-    Each is sorted once with those that came with it, and merged with the sorted ones: sorting all
-    of them for each snapshot would take five times as long.
+    They are sorted as they come, because sorting all of them for each snapshot would take several
+    times as long.
+
+    Attributes:
+        fresh: where the next one is added; sorted by the next `ordered`.
     """
 
     def __init__(self) -> None:
+        self.fresh: deque[float] = deque(maxlen=_LATENCIES_KEPT)
+        self._recent: list[float] = []
         self._before: list[float] = []
-        self._latest: list[float] = []
-
-    def add(self, latency_s: float) -> None:
-        if len(self._latest) == _LATENCIES_KEPT:
-            self._before, self._latest = sorted(self._latest), []
-        self._latest.append(latency_s)
+        self._lock = threading.Lock()  # another thread may ask for a snapshot, too
 
     def ordered(self) -> list[float]:
-        """All of them in ascending order; the caller may be in another thread."""
-        latest, before = self._latest, self._before
-        latest.sort()
-        return sorted(before + latest)
+        """All of them in ascending order."""
+        with self._lock:
+            fresh, self.fresh = self.fresh, deque(maxlen=_LATENCIES_KEPT)
+            self._recent = sorted([*self._recent, *sorted(fresh)])
+            ordered = sorted(self._before + self._recent)
+            if len(self._recent) >= _LATENCIES_KEPT:
+                self._before, self._recent = self._recent, []
+            return ordered
 
 
 class StatsCollector:
@@ -261,7 +266,7 @@ class StatsCollector:
             case RequestCharged():
                 self._judges[event.judge].spent_usd += event.usd
             case RequestEnded(status=200):
-                self._latencies.add(event.latency_s)
+                self._latencies.fresh.append(event.latency_s)
             case HealthAlarm():
                 self._alarms.append(event)
             case RequestHedged():
