@@ -63,7 +63,7 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_BYTES_AT_ONCE: Final = 64 * 2**10
+_BYTES_AT_ONCE: Final = 192 * 2**10  # of events; their lines fit into the memory of `Lines`
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _CLOSE_S: Final = 10.0
@@ -147,8 +147,8 @@ class EventWriter:
             if not self._settings.has_judgements:
                 return
             size_bytes += len(event.request) + len(event.reply)
-            for each in event.failed:
-                size_bytes += len(each.reply)
+            if event.failed:
+                size_bytes += sum(len(each.reply) for each in event.failed)
         if self._queued_bytes > _MOST_QUEUED_BYTES:
             self._lost += 1
             return

@@ -20,7 +20,8 @@ never holds unescaped."""
 _HALF_OF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 PART_BYTES: Final = 256 * 2**20
-_LINES_BYTES: Final = 128 * 2**10
+_NEWLINE: Final = ord("\n")
+_LINES_BYTES: Final = 256 * 2**10
 _MOST_KEPT_BYTES: Final = 2**20
 DAMAGED_SHOWN: Final = 3
 """How many damaged lines are named; the others are counted."""
@@ -267,12 +268,14 @@ class Lines:
             _encode_into(record, line)
         except UnicodeEncodeError:
             line[:] = _encode(_writable(msgspec.to_builtins(record, enc_hook=to_builtin)))
-        line += b"\n"
         start = self.size_bytes
-        end = self.size_bytes = start + len(line)
-        if end > len(self._all):
-            self._all = self._all.ljust(2 * end)  # a new one: what was taken may still be in use
-        self._all[start:end] = line
+        end = start + len(line)
+        lines = self._all
+        if end >= len(lines):
+            lines = self._all = lines.ljust(2 * end)  # a new one: what was taken may be in use
+        lines[start:end] = line
+        lines[end] = _NEWLINE
+        self.size_bytes = end + 1
 
     def clear(self) -> None:
         """Forget the lines so far."""
