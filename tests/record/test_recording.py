@@ -305,7 +305,7 @@ def test_at_the_limit_of_its_size_texts_go_first_then_judgements_and_it_says_so(
 def test_a_large_file_goes_on_in_numbered_parts(tmp_path):
     one, other = (RotatingFile(tmp_path, JUDGEMENTS, part_bytes=100) for _ in range(2))
     for number in range(6):
-        (one if number % 2 else other).append([b'{"n": %d, "x": "%b"}' % (number, b"x" * 40)])
+        (one if number % 2 else other).append(b'{"n": %d, "x": "%b"}\n' % (number, b"x" * 40))
     one.close()
     other.close()
     parts = parts_of(tmp_path, JUDGEMENTS)

@@ -35,8 +35,10 @@ class FinalRewards:
 
     def add(self, index: int, reward: Reward) -> list[IndexedReward]:
         """The rewards that are final now that this one is known."""
+        if not self._by_group:
+            return [(index, reward)]
         group = self._groups[index]
-        if not self._by_group or group is None:
+        if group is None:
             [settled] = settle_groups([reward], [None], self._quorum)
             return [(index, settled)]
         self._missing[group] -= 1

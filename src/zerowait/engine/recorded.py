@@ -50,25 +50,7 @@ class RecordedSample:
         Raises:
             OSError: it was not written, because the disk is full, say; names the file.
         """
-        line = self.line(
-            reward, trained_on=trained_on, substitute_from=substitute_from, ticket=ticket
-        )
-        try:
-            self._record.reward(line)
-        except OSError:
-            self._engine.not_recorded([reward])
-            raise
-
-    def line(
-        self,
-        reward: Reward,
-        *,
-        trained_on: float | None = None,
-        substitute_from: str = "",
-        ticket: str = "",
-    ) -> RewardRecord:
-        """The line that `rewarded` writes, with the same arguments."""
-        return RewardRecord(
+        line = RewardRecord(
             uid=self._uid,
             sample=self._sample,
             reward=reward,
@@ -78,6 +60,11 @@ class RecordedSample:
             submitted_at=self._submitted_at,
             settled_at=time.time(),
         )
+        try:
+            self._record.reward(line)
+        except OSError:
+            self._engine.not_recorded([reward])
+            raise
 
 
 class _BatchedWrites:
@@ -205,16 +192,23 @@ class RecordedEngine:
             return await self._engine.score_all(samples, on_reward=on_reward, deadline_s=deadline_s)
         rows = samples_in(samples, "score_all", one="score")
         uids = [record.new_uid() for _ in rows]
-        recorded = [
-            RecordedSample(row, uid, record, self._engine)
-            for row, uid in zip(rows, uids, strict=True)
-        ]
+        submitted_at = time.time()
         final = FinalRewards(rows, self._engine.config.on_failure)
-
         batched = _BatchedWrites(record, on_reward)
 
         def keep(index: int, reward: Reward) -> None:
-            lines = [recorded[at].line(each) for at, each in final.add(index, reward)]
+            settled_at = time.time()
+            lines = [
+                RewardRecord(
+                    uid=uids[at],
+                    sample=rows[at],
+                    reward=each,
+                    trained_on=each.value,
+                    submitted_at=submitted_at,
+                    settled_at=settled_at,
+                )
+                for at, each in final.add(index, reward)
+            ]
             batched.add(index, reward, uids[index], lines)
 
         try:

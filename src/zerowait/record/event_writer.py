@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -45,7 +46,7 @@ from zerowait.record.judgements import (
     JudgementLine,
     encoded_body,
 )
-from zerowait.record.lines import RotatingFile, encoded_line, to_builtin
+from zerowait.record.lines import Lines, RotatingFile, to_builtin
 from zerowait.record.room import Room
 from zerowait.record.texts import HASHED, outcome_without_words, with_picture_files
 
@@ -62,7 +63,7 @@ RECORDED: Final = frozenset({JudgementSettled, *EVENT_KINDS})
 """The events that a record keeps."""
 
 _BATCH_S: Final = 0.2
-_BYTES_AT_ONCE: Final = 64 * 2**10
+_BYTES_AT_ONCE: Final = 192 * 2**10  # of events; their lines fit into the memory of `Lines`
 _MOST_QUEUED_BYTES: Final = 128 * 2**20
 _EVENT_BYTES: Final = 1024  # about what a queued event takes beside its bodies
 _CLOSE_S: Final = 10.0
@@ -71,6 +72,11 @@ _MOST_REPLY_BYTES: Final = 2**20
 
 _log = logging.getLogger(__name__)
 
+_line: Final[Callable[..., JudgementLine]] = JudgementLine
+_of_event: Final[Callable[[JudgementSettled], tuple[Any, ...]]] = attrgetter(
+    *JudgementLine.__struct_fields__[1 : JudgementLine.__struct_fields__.index("request")]
+)
+"""What a line has as its event has it: all between `at` and the bodies, in the line's order."""
 
 _Queued: TypeAlias = tuple[Event, float, int | None, int]
 """An event, when it came, the training step at that time, and its size in bytes."""
@@ -110,6 +116,8 @@ class EventWriter:
         self._lost = 0
         self._told: set[str] = set()
         self._texts = _WrittenTexts(folder, settings, room)
+        self._judgement_lines = Lines()
+        self._event_lines = Lines()
 
     def open(self) -> None:
         """Open the files and start the thread.
@@ -139,8 +147,8 @@ class EventWriter:
             if not self._settings.has_judgements:
                 return
             size_bytes += len(event.request) + len(event.reply)
-            for each in event.failed:
-                size_bytes += len(each.reply)
+            if event.failed:
+                size_bytes += sum(len(each.reply) for each in event.failed)
         if self._queued_bytes > _MOST_QUEUED_BYTES:
             self._lost += 1
             return
@@ -176,10 +184,8 @@ class EventWriter:
             self._events.close()
 
     def _write_queued(self) -> None:
-        room = self._room
+        room, judgements, events = self._room, self._judgement_lines, self._event_lines
         while self._queue:
-            judgements: list[bytes] = []
-            events: list[bytes] = []
             # looked up once for each write: for each line it would cost CPU time
             is_full, are_kept = room.is_full, self._texts.are_kept
             taken_bytes = 0
@@ -188,15 +194,14 @@ class EventWriter:
                 taken_bytes += size_bytes
                 try:
                     if not isinstance(event, JudgementSettled):
-                        events.append(_event_line(event, at, step))
+                        events.add(_event_line(event, at, step))
                     elif not is_full:
-                        line = self._judgement(event, at, are_kept=are_kept)
-                        judgements.append(encoded_line(line))
+                        judgements.add(self._judgement(event, at, are_kept=are_kept))
                 except Exception:  # noqa: BLE001 - one event must not cost the others
                     self._lost += 1
                     self._tell("line", "an event could not be recorded", exc_info=True)
             self._queued_bytes -= taken_bytes
-            room.add(sum(map(len, judgements)))
+            room.add(judgements.size_bytes)
             self._append(self._judgements, judgements)
             self._append(self._events, events)
         room.measure()
@@ -204,39 +209,16 @@ class EventWriter:
 
     def _judgement(self, event: JudgementSettled, at: float, *, are_kept: bool) -> JudgementLine:
         request, reply = self._texts.of(event, are_kept=are_kept)
-        outcome = event.outcome
+        if are_kept and not event.failed:
+            return _line(at, *_of_event(event), request, reply, bool(event.reply))
         if not are_kept:
-            outcome = outcome_without_words(outcome)
+            outcome = outcome_without_words(event.outcome)
+            event = msgspec.structs.replace(event, outcome=outcome)
         failed = []
-        if event.failed and event.source == "asked":
+        if event.source == "asked":
             # those who joined the call waited for the same attempts
             failed = [self._failed(each, are_kept=are_kept) for each in event.failed]
-        return JudgementLine(
-            at=at,
-            judge=event.judge,
-            component=event.component,
-            uids=event.uids,
-            question=event.question,
-            vote=event.vote,
-            key=event.key,
-            source=event.source,
-            outcome=outcome,
-            attempts=event.attempts,
-            hedges=event.hedges,
-            status=event.status,
-            endpoint=event.endpoint,
-            model=event.model,
-            form=event.form,
-            latency_s=event.latency_s,
-            queue_s=event.queue_s,
-            prompt_tokens=event.prompt_tokens,
-            completion_tokens=event.completion_tokens,
-            cost_usd=event.cost_usd,
-            request=request,
-            reply=reply,
-            replied=bool(event.reply),
-            failed=failed,
-        )
+        return _line(at, *_of_event(event), request, reply, bool(event.reply), failed)
 
     def _failed(self, attempt: FailedAttempt, *, are_kept: bool) -> FailedLine:
         return FailedLine(
@@ -249,13 +231,14 @@ class EventWriter:
             reply=self._texts.written(attempt.reply, are_kept=are_kept),
         )
 
-    def _append(self, file: RotatingFile, lines: list[bytes]) -> None:
-        if not lines:
+    def _append(self, file: RotatingFile, added: Lines) -> None:
+        if not added.size_bytes:
             return
+        lines = added.take()
         try:
             file.append(lines)
         except OSError as error:
-            self._lost += len(lines)
+            self._lost += bytes(lines).count(b"\n")
             self._texts.forget()  # what these lines brought is written again
             why = f"{error.filename}: {error.strerror}"
             self._tell("disk", f"judgements are not recorded until there is room ({why})")
@@ -266,8 +249,8 @@ class EventWriter:
 
     def _append_event(self, kind: str, **fields: Any) -> None:
         """Append an event about the record itself."""
-        line = encoded_line(EventLine(at=self._wall(), kind=kind, fields=fields))
-        self._append(self._events, [line])
+        self._event_lines.add(EventLine(at=self._wall(), kind=kind, fields=fields))
+        self._append(self._events, self._event_lines)
 
     def _tell_of_room(self) -> None:
         room = self._room
@@ -296,9 +279,9 @@ class EventWriter:
             self._append_event(kind, why=why)
 
 
-def _event_line(event: Event, at: float, step: int | None) -> bytes:
+def _event_line(event: Event, at: float, step: int | None) -> EventLine:
     fields = msgspec.to_builtins(event, enc_hook=to_builtin)
-    return encoded_line(EventLine(at=at, kind=EVENT_KINDS[type(event)], step=step, fields=fields))
+    return EventLine(at=at, kind=EVENT_KINDS[type(event)], step=step, fields=fields)
 
 
 class _WrittenTexts:

@@ -40,7 +40,7 @@ class FailedLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     reply: msgspec.Raw = UNSET
 
 
-class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class JudgementLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One row of ``judgements.jsonl``: a settled judgement.
 
     A request or a reply is written with the first line of its key, and once more where it is
@@ -49,13 +49,13 @@ class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Args:
         at: Unix time in seconds at which it was settled.
-        uids: of the samples that it was for: one, or the members of a comparison.
-        question: index of the judge's question; None for a comparison.
-        vote: index among the votes on one question.
         key: of the cache's entry: a hash of the request, the rubric's version and the vote.
         source: ``asked``, ``cache``, ``joined`` or ``refused``; see
             `zerowait.events.JudgementSettled`.
         outcome: the verdict, or why there is none.
+        uids: of the samples that it was for: one, or the members of a comparison.
+        question: index of the judge's question; None for a comparison.
+        vote: index among the votes on one question.
         attempts: requests sent, hedged copies included.
         hedges: of these the hedged copies.
         status: of the last reply over HTTP; 0 without one.
@@ -70,13 +70,13 @@ class JudgementLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     at: float
     judge: str
+    key: str
+    source: Literal["asked", "cache", "joined", "refused"]
+    outcome: Outcome
     component: str = ""
     uids: tuple[str, ...] = ()
     question: int | None = None
     vote: int = 0
-    key: str
-    source: Literal["asked", "cache", "joined", "refused"]
-    outcome: Outcome
     attempts: int = 0
     hedges: int = 0
     status: int = 0
@@ -141,7 +141,8 @@ def encoded_body(body: bytes) -> msgspec.Raw:
     if body.startswith(b"{") and b"\n" not in body and b"\r" not in body:
         try:
             _check_json(body)
-            body.decode()
+            if not body.isascii():
+                body.decode()
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             pass
         else:

@@ -20,7 +20,9 @@ never holds unescaped."""
 _HALF_OF_PAIR: Final = re.compile("[\ud800-\udfff]")
 
 PART_BYTES: Final = 256 * 2**20
-_MOST_PARTS: Final = 1024  # of one `writev`, by POSIX
+_NEWLINE: Final = ord("\n")
+_LINES_BYTES: Final = 256 * 2**10
+_MOST_KEPT_BYTES: Final = 2**20
 DAMAGED_SHOWN: Final = 3
 """How many damaged lines are named; the others are counted."""
 
@@ -46,13 +48,13 @@ class AppendOnlyFile:
         Raises:
             OSError: not all of it was written; names the file.
         """
-        self.append([line])
+        self.append(line + b"\n")
 
-    def append(self, lines: Sequence[bytes]) -> int:
+    def append(self, lines: bytes | memoryview) -> int:
         """Append lines with one write.
 
         Args:
-            lines: each without its newline.
+            lines: each with its newline.
 
         Returns:
             The size of the file in bytes, before another process wrote more.
@@ -63,23 +65,17 @@ class AppendOnlyFile:
         size = os.lseek(self._file, 0, os.SEEK_END)
         # after our own last line nothing is incomplete; after that of another process it may be
         cut = size not in (0, self._written_to) and os.pread(self._file, 1, size - 1) != b"\n"
-        parts = [INCOMPLETE] if cut else []
-        for line in lines:
-            parts += line, b"\n"
-        if len(parts) > _MOST_PARTS:
-            parts = [b"".join(parts)]
-        size_bytes = sum(map(len, parts))
+        if cut:
+            lines = b"".join((INCOMPLETE, lines))
+        left = memoryview(lines)
         self._written_to = 0
         try:
-            written = os.writev(self._file, parts)  # unlike a join, it copies no line
-            if written < size_bytes:
-                left = memoryview(b"".join(parts))[written:]
-                while left:
-                    left = left[os.write(self._file, left) :]
+            while left:
+                left = left[os.write(self._file, left) :]
         except OSError as error:
             error.filename = str(self._path)
             raise
-        self._written_to = size + size_bytes
+        self._written_to = size + len(lines)
         return self._written_to
 
     def close(self) -> None:
@@ -107,8 +103,8 @@ class RotatingFile:
         self._part_bytes = part_bytes
         self._file = AppendOnlyFile(self._latest())
 
-    def append(self, lines: Sequence[bytes]) -> None:
-        """Append lines, each without its newline.
+    def append(self, lines: bytes | memoryview) -> None:
+        """Append lines, each with its newline.
 
         Raises:
             OSError: not all of them were written; names the file.
@@ -250,15 +246,48 @@ def unreadable(folder: Path, first: DamagedLine) -> DataError:
     return DataError(f"{where}: is damaged, and no other line of the file can be read: {first.why}")
 
 
-def encoded_line(record: msgspec.Struct) -> bytes:
-    """A record as JSON; halves of surrogate pairs, which no file can hold, become U+FFFD.
+class Lines:
+    """Records as lines of JSON, one after the other, in memory that is used again and again.
 
-    Judges read them so too, and a replay finds a judgement by what the judge read.
+    New memory for each line would take several times as long as encoding it.
     """
-    try:
-        return _encode(record)
-    except UnicodeEncodeError:
-        return _encode(_writable(msgspec.to_builtins(record, enc_hook=to_builtin)))
+
+    def __init__(self) -> None:
+        self._line = bytearray()
+        self._all = bytearray(_LINES_BYTES)
+        self.size_bytes = 0
+
+    def add(self, record: msgspec.Struct) -> None:
+        """Add a record.
+
+        Halves of surrogate pairs, which no file can hold, become U+FFFD. Judges read them so too,
+        and a replay finds a judgement by what the judge read.
+        """
+        line = self._line
+        try:
+            _encode_into(record, line)
+        except UnicodeEncodeError:
+            line[:] = _encode(_writable(msgspec.to_builtins(record, enc_hook=to_builtin)))
+        start = self.size_bytes
+        end = start + len(line)
+        lines = self._all
+        if end >= len(lines):
+            lines = self._all = lines.ljust(2 * end)  # a new one: what was taken may be in use
+        lines[start:end] = line
+        lines[end] = _NEWLINE
+        self.size_bytes = end + 1
+
+    def clear(self) -> None:
+        """Forget the lines so far."""
+        self.size_bytes = 0
+
+    def take(self) -> memoryview:
+        """The lines so far; valid until the next `add`, which begins anew."""
+        lines = memoryview(self._all)[: self.size_bytes]
+        self.size_bytes = 0
+        if len(self._all) > _MOST_KEPT_BYTES:
+            self._all = bytearray(_LINES_BYTES)
+        return lines
 
 
 def _writable(value: Any) -> Any:
@@ -280,4 +309,6 @@ def to_builtin(value: Any) -> Any:
     return str(value)
 
 
-_encode: Final = msgspec.json.Encoder(enc_hook=to_builtin).encode
+_encoder: Final = msgspec.json.Encoder(enc_hook=to_builtin)
+_encode: Final = _encoder.encode
+_encode_into: Final = _encoder.encode_into

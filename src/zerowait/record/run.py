@@ -20,7 +20,7 @@ from zerowait.events import Event
 from zerowait.pictures import holds_pictures, is_picture, picture_data, picture_url
 from zerowait.record.configuration import keep_configuration
 from zerowait.record.event_writer import EventWriter
-from zerowait.record.lines import AppendOnlyFile, encoded_line
+from zerowait.record.lines import AppendOnlyFile, Lines
 from zerowait.record.rewards import REWARDS, STATS, RewardRecord, StatsRecord
 from zerowait.record.room import Room
 from zerowait.record.texts import (
@@ -76,6 +76,7 @@ class Records:
         self._texts = texts
         self._room = room
         self._folder = folder
+        self._lines = Lines()
         self._last_stats = 0.0
         self._split_and_step: tuple[str, int | None] | None = None
 
@@ -93,26 +94,32 @@ class Records:
         Raises:
             OSError: not all of them were written, because the disk is full, say; names the file.
         """
-        lines = [self._line(record) for record in records]
-        self._rewards.append(lines)
-        if self._room is not None:
-            self._room.add(sum(map(len, lines)))
-
-    def _line(self, record: RewardRecord) -> bytes:
-        """A reward as it is written, as far as the settings and the room allow."""
         texts = self._texts
         if self._room is not None and not self._room.keeps_texts and texts == "keep":
             texts = "drop"
+        lines = self._lines
+        lines.clear()
+        for record in records:
+            lines.add(self._allowed(record, texts))
+        size_bytes = lines.size_bytes
+        self._rewards.append(lines.take())
+        if self._room is not None:
+            self._room.add(size_bytes)
+
+    def _allowed(
+        self, record: RewardRecord, texts: Literal["keep", "hash", "drop"]
+    ) -> RewardRecord:
+        """A reward as far as it may be written, its pictures as files."""
         if texts != "keep":
-            record = msgspec.structs.replace(
+            return msgspec.structs.replace(
                 record,
                 sample=sample_without_texts(record.sample, texts),
                 reward=reward_without_words(record.reward),
                 response_chars=len(record.sample.response),
             )
-        elif has_parts(record.sample.prompt) and holds_pictures(record.sample.prompt):
-            record = msgspec.structs.replace(record, sample=self._with_files(record.sample))
-        return encoded_line(record)
+        if has_parts(record.sample.prompt) and holds_pictures(record.sample.prompt):
+            return msgspec.structs.replace(record, sample=self._with_files(record.sample))
+        return record
 
     def _with_files(self, sample: Sample) -> Sample:
         """The sample with each picture as a file of the folder, where it is stored once."""
@@ -169,7 +176,9 @@ class Records:
         if self._texts != "keep":
             counted["reasons"] = reasons_without_words(counted.get("reasons", {}))
         row = StatsRecord(at=now, split=split, step=step, stats=counted, hub=self._hub)
-        self._stats.write(encoded_line(row))
+        self._lines.clear()
+        self._lines.add(row)
+        self._stats.append(self._lines.take())
         return True
 
     def close(self) -> None:
@@ -212,6 +221,7 @@ class RunRecord:
         self.folder = folder
         self._config = config
         self._hub = uuid.uuid4().hex
+        self._uids = f"{self._hub[:_UID_CHARS]}-"
         self._numbers = count(1)
         self._stats = stats
         room = Room(folder, settings.max_bytes)
@@ -269,7 +279,7 @@ class RunRecord:
 
     def new_uid(self) -> str:
         """A name for a sample, which no other in this run has."""
-        return f"{self._hub[:_UID_CHARS]}-{next(self._numbers)}"
+        return f"{self._uids}{next(self._numbers)}"
 
     def reward(self, record: RewardRecord) -> None:
         """Append a reward, and the counters when they are due.
