@@ -116,7 +116,8 @@ def check_overrides(
     for argument in changed:
         check.values(argument, plain, whole)
     check.early_gradients(whole)
-    check.sizes(whole)
+    if recipe is not None:
+        check.sizes(whole, recipe)
     return whole
 
 
@@ -143,16 +144,15 @@ class _Check:
             raise ConfigError(f"{place}: verl: {key} {problem}")
         raise ConfigError(f"{key} {problem}")
 
-    def sizes(self, whole: Any) -> None:
+    def sizes(self, whole: Any, recipe: Recipe) -> None:
         """Refuse sizes on which verl would stop after a batch was rolled out and judged."""
         unfit = unfit_size(whole)
         if unfit is None:
             return
         key, problem = unfit
         path = _IN_RECIPE.get(key)
-        given = {_key(argument) for argument in self.given}
-        if self._recipe is not None and path is not None and key not in given:
-            self._recipe.source.fail(path, problem)
+        if path is not None and key not in map(_key, self.given):
+            recipe.source.fail(path, problem)
         self.fail(key, problem)
 
     def early_gradients(self, whole: Any) -> None:
