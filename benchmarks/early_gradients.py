@@ -5,7 +5,9 @@
 The tiny policy trains on the CPU in float32, once with ``early_gradients: on`` and once with
 ``off``, on the same prompts with the same judge, whose verdicts, faults and delays depend on the
 request alone; one answer in four takes seconds, so that gradients are computed in parts. After the
-steps the parameters of both runs are compared:
+steps the parameters of both runs are compared. No prompt is twice in a step: rollouts of equal
+prompts draw their responses in the order in which they arrive, which differs from run to run.
+
 
 - ``moved``: how far the largest step took a parameter from where it began,
 - ``apart``: the largest difference between the two runs, divided by ``moved``,
@@ -46,16 +48,25 @@ SEQ_MEAN = {f"{ACTOR}.loss_agg_mode": "seq-mean-token-mean"}
 ENTROPY = {f"{ACTOR}.entropy_coeff": 0.01}
 WARM_UP = {f"{ACTOR}.optim.lr_warmup_steps": 4}
 CASES: dict[str, dict[str, Any]] = {
+    f"{estimator} {'seq' if shares else 'token'}-mean {lost} kl SGD": {
+        "estimator": estimator,
+        "on_failure": lost,
+        "kl_loss": 0.1,
+        "verl": SGD | shares,
+    }
+    for estimator in ("grpo", "rloo")
+    for shares in ({}, SEQ_MEAN)
+    for lost in ("neutral", "mask")
+}
+"""Every case that users meet: estimator, denominator of the loss, policy for abstained rows."""
+CASES |= {
     "grpo token-mean neutral": {},
-    "grpo token-mean mask": {"on_failure": "mask"},
     "grpo seq-mean mask kl": {"on_failure": "mask", "kl_loss": 0.1, "verl": SEQ_MEAN},
     "grpo token-mean mask kl": {"on_failure": "mask", "kl_loss": 0.1},
-    "grpo token-mean mask kl SGD": {"on_failure": "mask", "kl_loss": 0.1, "verl": SGD},
     "grpo token-mean neutral entropy warm-up": {"verl": ENTROPY | WARM_UP},
     "rloo token-mean mask": {"estimator": "rloo", "on_failure": "mask"},
-    "rloo token-mean mask SGD": {"estimator": "rloo", "on_failure": "mask", "verl": SGD},
-    "rloo seq-mean neutral kl": {"estimator": "rloo", "kl_loss": 0.1, "verl": SEQ_MEAN},
 }
+_BATCH, _BATCHES = 8, 64
 _PAIR = re.compile(r"([\w/@]+):(?:np\.\w+\()?(-?[\d.]+(?:e-?\d+)?)\)?(?= - |$)")
 
 
@@ -97,11 +108,24 @@ def compare(start: TinyFiles, on: Run, off: Run) -> str:
 
 
 def policy(folder: Path) -> TinyFiles:
-    """The policy that every run of `folder` starts from."""
+    """The policy that every run of `folder` starts from, and its questions."""
     made = folder / "policy.json"
     if not made.exists():
-        made.write_bytes(msgspec.json.encode(make_arithmetic_policy(folder / "policy")))
+        files = make_arithmetic_policy(folder / "policy")
+        _write_distinct_batches(Path(files.train))
+        made.write_bytes(msgspec.json.encode(files))
     return msgspec.json.decode(made.read_bytes(), type=TinyFiles)
+
+
+def _write_distinct_batches(train: Path) -> None:
+    """Order the rows so that no batch has a question twice."""
+    by_question: dict[str, str] = {}
+    for line in train.read_text().splitlines():
+        by_question.setdefault(str(msgspec.json.decode(line)["prompt"]), line)
+    questions = [*by_question.values()]
+    batches = range(0, _BATCH * _BATCHES, _BATCH)
+    rows = [questions[(start + row) % len(questions)] for start in batches for row in range(_BATCH)]
+    train.write_text("".join(f"{row}\n" for row in rows))
 
 
 def train(folder: Path, name: str, early: str, *, steps: int) -> Run:
@@ -152,7 +176,7 @@ def recipe_of(
         "data": {
             "train": [assets.train],
             "validation": [assets.validation],
-            "batch": 8,
+            "batch": _BATCH,
             "max_prompt_tokens": 32,
             "max_response_tokens": 16,
         },
@@ -168,7 +192,11 @@ def recipe_of(
         "resources": {"device": "cpu", "devices": 1},
         "schedule": {"save_every": steps},
         "trainer": {"mode": "zerowait", "early_gradients": early, "max_abstained": 1},
-        "verl": {f"{ACTOR}.checkpoint.save_contents": ["hf_model"], **case.get("verl", {})},
+        "verl": {
+            "data.shuffle": False,
+            f"{ACTOR}.checkpoint.save_contents": ["hf_model"],
+            **case.get("verl", {}),
+        },
     }
 
 

@@ -85,6 +85,7 @@ ROOMS = {
         "trainer": {
             "agent",
             "agent_loop_check",
+            "batch_sizes",
             "early_gradients",
             "estimators",
             "part_worker",
@@ -95,7 +96,14 @@ ROOMS = {
         "agent": {"policy_tokens", "response_mask", "rows"},
         "batch": {"process_role", "response_mask", "rewards", "rows"},
         "cpu": {"process_role"},
-        "launch": {"early_gradients", "estimators", "rewards", "rows", "trainer_modes"},
+        "launch": {
+            "batch_sizes",
+            "early_gradients",
+            "estimators",
+            "rewards",
+            "rows",
+            "trainer_modes",
+        },
     },
 }
 

@@ -270,11 +270,18 @@ def test_log_probabilities_are_fused_where_that_is_exact_and_flash_attn_is_not_u
 
 
 @pytest.mark.parametrize(
-    ("done", "says"),
-    [(4, "4 steps"), (2, "ended after step 2, and 4 were asked for"), (0, "reports no step")],
+    ("done", "before", "says"),
+    [
+        (4, 0, "4 steps"),
+        (2, 0, "ended after step 2, and 4 were asked for"),
+        (0, 0, "reports no step"),
+        (2, 2, "reports no step"),
+        (4, 2, "4 steps"),
+        (4, 4, "no step left of 4, since the checkpoint is of step 4"),
+    ],
 )
-def test_the_last_step_that_was_trained_is_reported(done, says):
-    assert says in _outcome(done, 4)
+def test_the_last_step_that_was_trained_is_reported(done, before, says):
+    assert says in _outcome(done, 4, before=before)
 
 
 def test_what_zerowait_says_in_the_trainers_processes_reaches_the_terminal():

@@ -20,6 +20,18 @@ def test_slow_work_is_told_in_seconds_for_each_and_no_two_lines_are_the_same(mon
     ]
 
 
+def test_what_was_done_before_says_nothing_about_the_rate(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    resumed = Progress(12, shown=False, what="training tiny", done=8)
+    now[0] = 10.0
+    before = "training tiny 8/12 (67 %), none done yet, 10 s so far, left: unknown"
+    assert resumed.line() == before
+    resumed.advance()
+    now[0] = 20.0
+    assert resumed.line() == "training tiny 9/12 (75 %), 20.0 s each, 20 s so far, left: 60 s"
+
+
 def test_a_line_shows_the_traffic_and_what_failed(monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])

@@ -91,6 +91,7 @@ def test_a_whole_command_line_of_ones_own_is_fine(sound, capsys):
         ("-", {"+reward.zerowait.max_abstained": "2", "trainer.v1.trainer_mode": "zerowait"}, "max_abstained must be in (0, 1], not 2"),
         ("-", {"data.train_files": "[/no/train.parquet]"}, "/no/train.parquet: there is no such file"),
         ("-", {"trainer.save_freq": "abc"}, "trainer.save_freq must be a whole number, not text 'abc'"),
+        ("-", {"actor_rollout_ref.actor.strategy": "fsdp2", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu": "3"}, "ppo_micro_batch_size_per_gpu is 3, and does not divide the 32 rows that a device computes in one update: write 2"),
         ("-", {"trainer.nosuch": "1"}, "trainer.nosuch is no key of verl's configuration"),
         ("-", {"trainer.v1.trainer_mode": "zerowiat"}, "did you mean 'zerowait'?"),
     ],

@@ -55,6 +55,7 @@ def test_verls_defaults_with_grpo_allow_it():
         ("algorithm.adv_estimator", "my_own"),
         ("critic.enable", "true"),
         (f"{ACTOR}.ppo_mini_batch_size", 4),
+        (f"{ACTOR}.ppo_mini_batch_size", 16),
         (f"{ACTOR}.ppo_epochs", 2),
         (f"{ACTOR}.strategy", "megatron"),
         (f"{ACTOR}.strategy", "fsdp"),
@@ -64,6 +65,8 @@ def test_verls_defaults_with_grpo_allow_it():
         (f"{ACTOR}.fsdp_config.param_offload", "true"),
         ("algorithm.rollout_correction.rollout_rs", "token_k1"),
         ("algorithm.rollout_correction.bypass_mode", "true"),
+        # divides by rows, though the other terms of the default token-mean divide by tokens
+        (f"{ACTOR}.policy_loss.loss_mode", "sapo"),
         ("trainer.critic_warmup", 3),
     ],
 )
@@ -76,6 +79,32 @@ def test_where_parts_would_not_add_up_there_is_one_update_and_on_is_an_error_tha
     assert key in why
     with pytest.raises(ConfigError, match=key):
         wants_early_gradients(config, "on")
+
+
+def test_sapo_in_seq_mean_allows_it():
+    sapo = {
+        f"{ACTOR}.policy_loss.loss_mode": "sapo",
+        f"{ACTOR}.loss_agg_mode": "seq-mean-token-mean",
+    }
+    assert needs_one_update(composed(**sapo)) is None
+
+
+@pytest.mark.parametrize(
+    ("prompts", "micro", "allowed"), [(8, 4, True), (8, 32, False), (1, 1, False), (2, 4, True)]
+)
+def test_where_no_part_could_fill_the_passes_of_every_device_there_is_one_update(
+    prompts, micro, allowed
+):
+    sizes = {
+        "data.train_batch_size": prompts,
+        f"{ACTOR}.ppo_mini_batch_size": prompts,
+        "actor_rollout_ref.rollout.n": 4,
+        "trainer.n_gpus_per_node": 1,
+        f"{ACTOR}.use_dynamic_bsz": "false",
+        f"{ACTOR}.ppo_micro_batch_size_per_gpu": micro,
+    }
+    why = needs_one_update(composed(**sizes))
+    assert why is None if allowed else "no part of it" in why
 
 
 @pytest.mark.parametrize("engine", ["dp", "megatron", "torchtitan", "veomni"])

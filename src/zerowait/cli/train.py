@@ -91,6 +91,7 @@ def train(
         return 0
     folder = Path(loaded.output)
     steps = steps_of(loaded, extra)
+    before = resumed_step(command) or 0
     with (
         weight_socket(setup),
         Progress(
@@ -98,10 +99,11 @@ def train(
             shown=True,
             what=f"training {loaded.name}",
             stats=lambda: _stats_of(folder),
+            done=before,
         ) as bar,
     ):
         begin_record(folder, command)
-        done = 0
+        done = before
         messages: list[str] = []
 
         def show(message: str) -> None:
@@ -118,7 +120,7 @@ def train(
                 command, env=environment(setup), folder=folder, on_step=on_step, tell=show
             ),
             folder=folder,
-            has_begun=lambda: done > 0,
+            has_begun=lambda: done > before,
             tell=_print_message,
         )
     if code != 0:
@@ -130,7 +132,7 @@ def train(
     failures = failures_text(Stats(), _stats_of(folder))
     if failures:
         print(f"{folder}: {failures}")
-    print(f"{folder}: {_outcome(done, steps)}; zerowait report {folder}")
+    print(f"{folder}: {_outcome(done, steps, before=before)}; zerowait report {folder}")
     return 0
 
 
@@ -146,11 +148,19 @@ def _print_message(message: str) -> None:
     print(f"zerowait: {message}", file=sys.stderr)
 
 
-def _outcome(done: int, steps: int) -> str:
-    """How far the training came, by the last step on verl's console."""
+def _outcome(done: int, steps: int, *, before: int) -> str:
+    """How far the training came, by the last step on verl's console.
+
+    Args:
+        done: the last step.
+        steps: how many were asked for.
+        before: the step of the checkpoint that the run went on from.
+    """
+    if before >= steps:
+        return f"no step left of {steps}, since the checkpoint is of step {before}"
     if done >= steps:
         return f"{done} steps"
-    if done:
+    if done > before:
         return f"ended after step {done}, and {steps} were asked for: the data or the epochs ended"
     return "verl ended, and its console reports no step of this run"
 

@@ -26,6 +26,7 @@ class Progress:
         what: the word before the numbers.
         stats: of the engine that does the work; shows requests in flight, the limit, and
             abstentions by kind.
+        done: how many of the items were done before; they say nothing about the rate.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Progress:
         shown: bool,
         what: str = "scoring",
         stats: Callable[[], Stats] | None = None,
+        done: int = 0,
     ) -> None:
         self._stats = stats
         self._traffic = ""
@@ -42,7 +44,7 @@ class Progress:
         self._total = total
         self._shown = shown and total > 0
         self._what = what
-        self._done = 0
+        self._before = self._done = done
         self._started = time.monotonic()
         self._bar: Any = None
         self._task: Any = None
@@ -53,7 +55,7 @@ class Progress:
         self._started = time.monotonic()
         if self._shown and sys.stderr.isatty():
             self._bar = _bar(self.traffic)
-            self._task = self._bar.add_task(self._what, total=self._total)
+            self._task = self._bar.add_task(self._what, total=self._total, completed=self._done)
             self._bar.start()
         elif self._shown:
             self._line_thread = threading.Thread(
@@ -93,7 +95,7 @@ class Progress:
     def line(self) -> str:
         """Done, share, rate and time left, in one line."""
         elapsed_s = max(time.monotonic() - self._started, 1e-9)
-        rate = self._done / elapsed_s
+        rate = (self._done - self._before) / elapsed_s
         left = f"{(self._total - self._done) / rate:.0f} s" if rate > 0 else "unknown"
         share = 100 * self._done / self._total
         return (

@@ -7,9 +7,11 @@ verl 0.9.1 and holds; everything else has one update.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final, Literal
 
 from zerowait.errors import ConfigError
+from zerowait.verl.batch_sizes import data_parallel_ranks, rows_of_update
 from zerowait.verl.estimators import estimator_in
 
 EarlyGradients = Literal["auto", "on", "off"]
@@ -47,7 +49,8 @@ def wants_early_gradients(config: Any, chosen: EarlyGradients) -> tuple[bool, st
 
 def needs_one_update(config: Any) -> str | None:
     """The first setting with which parts would not add up to the gradient of one update."""
-    for why in (*_of_rows(config), *_of_loss(config), *_of_engine(config)):
+    reasons = (*_of_rows(config), *_of_loss(config), *_of_engine(config), _of_sizes(config))
+    for why in reasons:
         if why is not None:
             return why
     return None
@@ -67,8 +70,8 @@ def _of_rows(config: Any) -> list[str | None]:
         f"critic.enable={critic} updates a critic first" if critic else None,
         None
         if batch == mini
-        else f"{_ACTOR}.ppo_mini_batch_size={mini} makes several updates of the "
-        f"{batch} prompts in a step",
+        else f"{_ACTOR}.ppo_mini_batch_size={mini} is not data.train_batch_size={batch}, so that a "
+        "step is not one update of its rows",
         None
         if actor.ppo_epochs == 1
         else f"{_ACTOR}.ppo_epochs={actor.ppo_epochs} updates several times in a step",
@@ -97,6 +100,10 @@ def _of_loss(config: Any) -> list[str | None]:
         None
         if loss in _LOSSES
         else f"{_ACTOR}.policy_loss.loss_mode={loss} is not a sum over rows",
+        f"{_ACTOR}.policy_loss.loss_mode=sapo divides by rows, and the other terms of "
+        f"{_ACTOR}.loss_agg_mode=token-mean by tokens, whose number a masked row changes"
+        if loss == "sapo" and actor.loss_agg_mode == "token-mean"
+        else None,
         f"{_ACTOR}.loss_agg_mode=seq-mean-token-sum-norm divides by the longest response of a "
         "micro-batch unless loss_scale_factor is set"
         if actor.loss_agg_mode == "seq-mean-token-sum-norm" and not actor.loss_scale_factor
@@ -118,3 +125,26 @@ def _of_engine(config: Any) -> list[str | None]:
         if offloads
         else None,
     ]
+
+
+def rows_of_pass(config: Any) -> int:
+    """Rows that a device computes in one pass; 1 where passes are filled by tokens."""
+    actor = config.actor_rollout_ref.actor
+    return 1 if actor.use_dynamic_bsz else int(actor.ppo_micro_batch_size_per_gpu)
+
+
+def _of_sizes(config: Any) -> str | None:
+    """Whole groups that fill every device's passes, if there are no fewer than in the step."""
+    ranks = data_parallel_ranks(config)
+    micro = config.actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu
+    if ranks is None or (micro is None and not config.actor_rollout_ref.actor.use_dynamic_bsz):
+        return None  # refused elsewhere
+    if math.lcm(ranks * rows_of_pass(config), int(config.actor_rollout_ref.rollout.n)) < (
+        rows_of_update(config)
+    ):
+        return None
+    return (
+        f"data.train_batch_size={config.data.train_batch_size} is so small that no part of it has "
+        f"whole groups of {config.actor_rollout_ref.rollout.n} responses for every pass on every "
+        "device"
+    )

@@ -16,6 +16,7 @@ from importlib.metadata import entry_points
 from typing import Any, Final, NoReturn
 
 from zerowait.errors import ConfigError, did_you_mean
+from zerowait.verl.batch_sizes import PROMPTS_OF_UPDATE, RESPONSES_TO_PROMPT, unfit_size
 from zerowait.verl.early_gradients import MODE, needs_one_update, wants_early_gradients
 from zerowait.verl.launch.hydra_syntax import flattened, plain_key
 from zerowait.verl.launch.recipe import Recipe
@@ -47,6 +48,11 @@ _LOOSE: Final = {
     LIST: frozenset({TEXT, NULL}),
 }
 """Further kinds that verl accepts for a key, by the kind of the value in verl's YAML."""
+_IN_RECIPE: Final = {
+    PROMPTS_OF_UPDATE: ("data", "batch"),
+    RESPONSES_TO_PROMPT: ("rollout", "n"),
+}
+"""The recipe's keys for keys of verl's, where the recipe does not override verl's."""
 _NUMBER: Final = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 
 
@@ -110,6 +116,8 @@ def check_overrides(
     for argument in changed:
         check.values(argument, plain, whole)
     check.early_gradients(whole)
+    if recipe is not None:
+        check.sizes(whole, recipe)
     return whole
 
 
@@ -135,6 +143,17 @@ class _Check:
             place = self._recipe.source.message(("verl", *path), "").split(": ", 1)[0]
             raise ConfigError(f"{place}: verl: {key} {problem}")
         raise ConfigError(f"{key} {problem}")
+
+    def sizes(self, whole: Any, recipe: Recipe) -> None:
+        """Refuse sizes on which verl would stop after a batch was rolled out and judged."""
+        unfit = unfit_size(whole)
+        if unfit is None:
+            return
+        key, problem = unfit
+        path = _IN_RECIPE.get(key)
+        if path is not None and key not in map(_key, self.given):
+            recipe.source.fail(path, problem)
+        self.fail(key, problem)
 
     def early_gradients(self, whole: Any) -> None:
         """Refuse ``on`` where parts of a step would not add up to the gradient of one update."""

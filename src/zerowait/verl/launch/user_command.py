@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from zerowait.errors import ConfigError, DataError
+from zerowait.verl.batch_sizes import unfit_size
 from zerowait.verl.launch.composed_config import check_overrides, compose_config
 from zerowait.verl.launch.data_columns import check_data_file
 from zerowait.verl.launch.hydra_syntax import plain_key
@@ -36,6 +37,7 @@ def command_problems(overrides: Sequence[str]) -> list[str]:
         return found
     return [
         *found,
+        *_size_problems(config, given_keys),
         *_missing_keys(config, given_keys),
         *_input_problems(config, given_keys),
     ]
@@ -56,6 +58,13 @@ def _compose_valid(overrides: Sequence[str]) -> tuple[Any, list[str]]:
 def _refusal(overrides: Sequence[str]) -> str | None:
     given = dict(parse_override(text) for text in overrides)
     return _problem(partial(check_overrides, overrides, given))
+
+
+def _size_problems(config: Any, given_keys: set[str]) -> Iterator[str]:
+    """A size on which verl would stop, among those that the command line gives."""
+    unfit = unfit_size(config)
+    if unfit is not None and unfit[0] in given_keys:
+        yield " ".join(unfit)
 
 
 def _missing_keys(config: Any, given_keys: set[str]) -> Iterator[str]:

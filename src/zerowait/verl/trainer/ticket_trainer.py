@@ -35,6 +35,7 @@ from zerowait.hub import WaitRecord, append_wait
 from zerowait.hub.ray import RayTickets
 from zerowait.verl.agent.search_loop import search_settings
 from zerowait.verl.agent_loop_check import check_agent_loop
+from zerowait.verl.batch_sizes import rows_of_update
 from zerowait.verl.early_gradients import wants_early_gradients
 from zerowait.verl.estimators import (
     check_estimator,
@@ -60,7 +61,7 @@ from zerowait.verl.trainer.interleave import interleaved
 from zerowait.verl.trainer.phase_times import PhaseTimes
 from zerowait.verl.trainer.replay_buffer import with_tickets
 from zerowait.verl.trainer.search_ceiling import SearchCeiling
-from zerowait.verl.trainer.update_parts import UpdateParts, rows_of_update
+from zerowait.verl.trainer.update_parts import UpdateParts
 from zerowait.verl.trainer_modes import BASE_MODES
 
 _LOG = logging.getLogger(__name__)

@@ -13,6 +13,8 @@ from verl.utils.metric import reduce_metrics
 from verl.utils.py_functional import rename_dict
 from verl.utils.seqlen_balancing import calculate_workload, get_seqlen_balanced_partitions
 
+from zerowait.verl.batch_sizes import rows_of_update
+from zerowait.verl.early_gradients import rows_of_pass
 from zerowait.verl.part_worker import FIRST_PART, LAST_PART, TOKENS
 from zerowait.verl.rewards.advantage import row_sums
 from zerowait.verl.rewards.row_rewards import RowRewards
@@ -21,12 +23,6 @@ _POLL_S: Final = 0.05
 """A reward that arrives between a look and the wait for the next one is seen after this."""
 _COMPUTING_POLL_S: Final = 0.01
 """Between two parts the workers are idle for about this long at most."""
-
-
-def rows_of_update(config: Any) -> int:
-    """Rows that verl trains on in one update, padding included."""
-    actor = config.actor_rollout_ref
-    return int(actor.actor.ppo_mini_batch_size) * int(actor.rollout.n)
 
 
 def groups_of(batch: KVBatchMeta) -> dict[str, list[str]]:
@@ -79,6 +75,7 @@ class UpdateParts:
         self._rollout = config.actor_rollout_ref.rollout
         self._ranks = ranks
         self._rows = rows_of_update(config)
+        self._multiple = ranks * rows_of_pass(config)
         self._whole = whole
         self._tokens: int | None = None
         self._running: Any = None
@@ -109,13 +106,12 @@ class UpdateParts:
         Raises:
             JudgementError, HubLostError: a reward cannot be had, and training has to stop.
         """
-        micro = 1 if self._actor.use_dynamic_bsz else int(self._actor.ppo_micro_batch_size_per_gpu)
         left, settled, idle_s = groups_of(self._whole), [], 0.0
         while idle_s < redeem_s:
             known = {uid: keys for uid, keys in left.items() if rows.known(keys)}
             if len(known) == len(left):
                 break
-            names = largest_part(known, self._ranks * micro)
+            names = largest_part(known, self._multiple)
             if names:
                 keys = [key for name in names for key in left.pop(name)]
                 settled.append(advantages(self._whole.select_keys(keys)))
