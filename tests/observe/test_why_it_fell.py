@@ -21,6 +21,9 @@ FALLS_AT = 6
         ("a judge outage", "judge_outage"),
         ("a drifted judge", "judge_drift"),
         ("reward hacking by length", "length_hacking"),
+        ("a broken form", "broken_form"),
+        ("one endpoint of two", "endpoint_differs"),
+        ("another weight on resume", "reconfigured"),
     ],
 )
 def test_the_first_cause_is_the_true_one(name, cause, prepare, tmp_path):
@@ -31,6 +34,20 @@ def test_the_first_cause_is_the_true_one(name, cause, prepare, tmp_path):
     assert panel.fall.fell
     assert panel.fall.causes[0].kind == cause, panel.fall
     assert panel.worst[0].responses[-1].components
+
+
+def test_a_component_that_got_worse_is_asked_about_although_the_reward_did_not_fall(
+    prepare, tmp_path
+):
+    folder = prepare("an outage behind a rising rule", tmp_path / "run")
+    with closing(open_index(folder)) as index:
+        run = open_run(index)
+        found = view_document(run, "rewards")
+        assert (found.falls, found.changed) == ([], [FALLS_AT])
+        fall = point(run, FALLS_AT).fall
+    assert not fall.fell
+    assert "but quality" in fall.words
+    assert fall.causes[0].kind == "judge_outage", fall
 
 
 @pytest.mark.parametrize("only", [None, 5])
@@ -49,4 +66,4 @@ def test_prompts_that_a_younger_policy_answered_are_not_called_harder(only, tmp_
         run = open_run(index)
         fall = FallReader(index, run.axis, run.judged, only=only).explain(5)
     assert fall.fell
-    assert [cause.kind for cause in fall.causes] == ["worse_responses"]
+    assert [cause.kind for cause in fall.causes] == ["passing", "worse_responses"]

@@ -52,6 +52,9 @@ def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[Us
     if last is None:
         return []
     windows = [(each.until, each.reward) for each in earlier_configurations(folder)]
+    if not windows:  # the usual case; times are in no index of a large record
+        first, end = connection.execute("SELECT min(row), max(row) FROM rewards").fetchone()
+        return [UsedConfiguration(last, first, end)] if first is not None else []
     used: list[UsedConfiguration] = []
     since = 0.0
     for until, reward in [*windows, (float("inf"), last)]:

@@ -384,6 +384,12 @@ function scatter(into, doc) {
 // --- one step --------------------------------------------------------------------------------
 
 // The panel of one step: what changed, why, its groups and its times.
+// The steps worth asking about, as [step, question].
+export function questions(rewards, unit) {
+  return [...rewards.falls.map((at) => [at, `Why did it fall at ${unit} ${at}?`]),
+    ...rewards.changed.map((at) => [at, `What changed at ${unit} ${at}?`])];
+}
+
 export function step(into, doc, { overview } = {}) {
   const name = xName(overview) === "row" ? `Rows from ${doc.point}` : `Step ${doc.point}`;
   const fall = doc.fall;

@@ -1,6 +1,6 @@
 // The report's views of every run, side by side, drawn anew when a run has grown.
 
-import { VIEWS, chart, element, redraw, step } from "./charts.js";
+import { VIEWS, chart, element, questions, redraw, step } from "./charts.js";
 import { address, asked } from "./address.js";
 
 const SECTIONS = [
@@ -160,7 +160,7 @@ class Column {
   }
 
   drawPicker() {
-    const { train, falls } = this.documents.rewards;
+    const { train } = this.documents.rewards;
     const name = `pick-${this.run}`;
     const select = element(
       "select",
@@ -174,12 +174,8 @@ class Column {
     this.picker.replaceChildren(
       element("label", { for: name }, `Explain ${this.unit()}`),
       select,
-      ...falls.map((at) =>
-        element(
-          "button",
-          { type: "button", onclick: () => this.pick(at) },
-          `Why did it fall at ${this.unit()} ${at}?`,
-        ),
+      ...questions(this.documents.rewards, this.unit()).map(([at, words]) =>
+        element("button", { type: "button", onclick: () => this.pick(at) }, words),
       ),
     );
   }
