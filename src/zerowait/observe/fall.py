@@ -51,7 +51,7 @@ class Fall(msgspec.Struct, frozen=True, kw_only=True):
 
     Args:
         point: the step. before: the first and the last point of the baseline; None without any.
-        fell: whether the mean is lower than before by more than chance.
+        fell: whether the mean is lower than before by more than chance, or no row has a value.
         words: the change in one sentence.
         changes: figures before and now, the most surprising first.
         causes: the strongest first; empty where nothing stands out, or nothing fell.
@@ -313,7 +313,7 @@ class FallReader:
         return Fall(
             point=point,
             before=(min(earlier), max(earlier)),
-            fell=has_fallen(before, now),
+            fell=has_fallen(before, now) or is_silent(before, now),
             words=change_in_words(before, now, len(earlier)),
             changes=sorted(
                 changes(before, now), key=lambda c: (c.name != "reward", -abs(c.z or 0.0), c.name)

@@ -675,8 +675,11 @@ def _by_judge(run: RecordedRun) -> list[dict[str, Any]]:
     found = run.rows(
         "SELECT judge, COUNT(*) AS judgements, SUM(source = 'asked') AS asked, "
         "SUM(source = 'cache') AS cached, SUM(source = 'joined') AS joined, "
-        "SUM(outcome = 'abstain') AS abstained, SUM(cost_usd) AS spent_usd, "
-        "SUM(prompt_tokens) AS prompt_tokens, SUM(completion_tokens) AS completion_tokens, "
+        "SUM(outcome = 'abstain') AS abstained, "
+        # earlier versions recorded the tokens and the cost of a call for those that joined it, too
+        "SUM(cost_usd) FILTER (WHERE source = 'asked') AS spent_usd, "
+        "SUM(prompt_tokens) FILTER (WHERE source = 'asked') AS prompt_tokens, "
+        "SUM(completion_tokens) FILTER (WHERE source = 'asked') AS completion_tokens, "
         "GROUP_CONCAT(DISTINCT NULLIF(model, '')) AS models FROM judgements "
         "GROUP BY judge ORDER BY judgements DESC LIMIT 50"
     )
