@@ -71,6 +71,10 @@ class RecordedRun(msgspec.Struct, frozen=True):
         """The result of a query, in which ``:main`` is the axis's split."""
         return self.connection.execute(sql, {"main": self.axis.split, **parameters}).fetchall()
 
+    def falls(self) -> tuple[list[int], list[int]]:
+        """The points worth asking about; see `find_falls`."""
+        return find_falls(self.connection, self.axis, self.judged, self.configurations)
+
     def fall_reader(self, *, only: int | None = None) -> FallReader:
         """What explains the falls of this run, or that of one point."""
         return FallReader(
@@ -508,7 +512,7 @@ def rewards(run: RecordedRun) -> RewardCurves:
         "SELECT DISTINCT split FROM rewards WHERE split <> :main AND current = 1 ORDER BY split"
     )
     held_out = {row["split"]: _band(run, "split = :split", split=row["split"]) for row in others}
-    falls, changed = find_falls(run.connection, run.axis, run.judged, run.configurations)
+    falls, changed = run.falls()
     return RewardCurves(train=train, held_out=held_out, falls=falls, changed=changed)
 
 
