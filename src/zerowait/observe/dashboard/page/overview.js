@@ -1,6 +1,6 @@
 // The report's views of every run, side by side, drawn anew when a run has grown.
 
-import { VIEWS, chart, element, questions, redraw, step } from "./charts.js";
+import { VIEWS, chart, element, onto, questions, redraw, step } from "./charts.js";
 import { address, asked } from "./address.js";
 
 const SECTIONS = [
@@ -46,14 +46,11 @@ function drawTogether(into, columns) {
     x,
     xLabel: "step",
     height: 280,
-    series: known.map((column, index) => {
-      const by = new Map(bands[index].points.map((at, place) => [at, bands[index].mean[place]]));
-      return {
-        label: column.name,
-        values: x.map((at) => by.get(at) ?? null),
-        colour: SERIES[index % SERIES.length],
-      };
-    }),
+    series: known.map((column, index) => ({
+      label: column.name,
+      values: onto(x, bands[index].points, bands[index].mean),
+      colour: SERIES[index % SERIES.length],
+    })),
   });
 }
 
