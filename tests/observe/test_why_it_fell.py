@@ -67,3 +67,29 @@ def test_prompts_that_a_younger_policy_answered_are_not_called_harder(only, tmp_
         fall = FallReader(index, run.axis, run.judged, only=only).explain(5)
     assert fall.fell
     assert [cause.kind for cause in fall.causes] == ["passing", "worse_responses"]
+
+
+def test_a_run_that_recorded_few_steps_far_apart_has_a_point_for_each(tmp_path):
+    file = AppendOnlyFile(tmp_path / REWARDS)
+    for step in (1, 250, 500, 750):
+        sample, reward = Sample("q", "a", step=step), Reward(0.5, {"correct": Score(0.5)})
+        file.write(msgspec.json.encode(RewardRecord(sample=sample, reward=reward)))
+    file.close()
+    with closing(open_index(tmp_path)) as index:
+        assert view_document(open_run(index), "rewards").train.points == [1, 250, 500, 750]
+
+
+@pytest.mark.parametrize(
+    "configuration", ['{"components": {"correct": null}}', '{"components": [1]}', "[]", "{"]
+)
+def test_a_configuration_of_another_form_is_no_error_of_the_page(configuration, tmp_path):
+    file = AppendOnlyFile(tmp_path / REWARDS)
+    for step, value in ((1, 1e300), (2, -1e300), (3, 0.5)):
+        sample, reward = Sample("q", "a", step=step), Reward(value, {"correct": Score(value)})
+        file.write(msgspec.json.encode(RewardRecord(sample=sample, reward=reward)))
+    file.close()
+    (tmp_path / "reward.json").write_text(configuration)
+    with closing(open_index(tmp_path)) as index:
+        run = open_run(index)
+        assert view_document(run, "rewards").train.points == [1, 2, 3]
+        assert point(run, 3).fall.words

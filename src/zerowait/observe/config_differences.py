@@ -38,6 +38,13 @@ class UsedConfiguration(NamedTuple):
     first_row: int
     last_row: int
 
+    @property
+    def components(self) -> dict[str, Mapping[str, Any]]:
+        """Its components by name; none where the file has another form."""
+        found = self.reward.get("components")
+        parts = found.items() if isinstance(found, Mapping) else ()
+        return {name: part for name, part in parts if isinstance(part, Mapping)}
+
 
 def used_configurations(connection: sqlite3.Connection, folder: Path) -> list[UsedConfiguration]:
     """The configurations by which the rows of a record were scored, oldest first.

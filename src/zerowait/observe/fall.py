@@ -111,7 +111,7 @@ class _Sums:
     @property
     def sd(self) -> float:
         mean = self.mean
-        return 0.0 if mean is None else math.sqrt(max(self.square / self.count - mean**2, 0.0))
+        return 0.0 if mean is None else _root(self.square / self.count - mean * mean)
 
     @property
     def error(self) -> float | None:
@@ -123,9 +123,9 @@ class _Sums:
         mean = self.mean
         if mean is None or self.groups < _FEWEST_GROUPS:
             return None
-        spread = self.of_totals - 2.0 * mean * self.of_products + mean**2 * self.of_counts
+        spread = self.of_totals - 2.0 * mean * self.of_products + mean * mean * self.of_counts
         clusters = self.groups / (self.groups - 1)
-        return math.sqrt(max(spread * clusters, 0.0)) / self.count
+        return _root(spread * clusters) / self.count
 
 
 _FEWEST_GROUPS: Final = 4
@@ -350,7 +350,7 @@ class FallReader:
         """The components that look at the form of a response alone, by the last configuration."""
         if not self._configurations:
             return []
-        parts = _components(self._configurations[-1])
+        parts = self._configurations[-1].components
         return [name for name, part in parts.items() if part.get("scorer") in _FORM_RULES]
 
     def _reconfigured(
@@ -371,7 +371,7 @@ class FallReader:
         differences = config_differences(old.reward, new.reward)
         if not old.reward:
             differences = ["the configuration of the steps before cannot be read any more"]
-        moved = list(_moved_by_weights(_components(old), _components(new), before, now))
+        moved = list(_moved_by_weights(old.components, new.components, before, now))
         if not moved:
             return differences, None
         of_old = sum(
@@ -606,12 +606,12 @@ class FallReader:
 
 def _figures_of(count: int, mean: float | None, square: float | None) -> ComponentFigures:
     mean, square = mean or 0.0, square or 0.0
-    return ComponentFigures(scored=count, mean=mean, sd=math.sqrt(max(square - mean**2, 0.0)))
+    return ComponentFigures(scored=count, mean=mean, sd=_root(square - mean * mean))
 
 
-def _components(used: UsedConfiguration) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = used.reward.get("components") or {}
-    return found
+def _root(variance: float) -> float:
+    """0 for what rounding made negative, and for squares beyond the range of floats."""
+    return math.sqrt(variance) if 0.0 < variance < math.inf else 0.0
 
 
 def _used_at(used: Sequence[UsedConfiguration], row: int) -> UsedConfiguration:
@@ -619,7 +619,10 @@ def _used_at(used: Sequence[UsedConfiguration], row: int) -> UsedConfiguration:
 
 
 def _moved_by_weights(
-    old: Mapping[str, Any], new: Mapping[str, Any], before: RewardWindow, now: RewardWindow
+    old: Mapping[str, Mapping[str, Any]],
+    new: Mapping[str, Mapping[str, Any]],
+    before: RewardWindow,
+    now: RewardWindow,
 ) -> Iterator[float]:
     """What each change of a weight, or a component's coming or going, adds to the mean reward."""
     for name in old.keys() | new.keys():
@@ -632,7 +635,8 @@ def _moved_by_weights(
 def _weight(component: Mapping[str, Any] | None) -> float:
     if component is None:
         return 0.0
-    return float(component.get("weight", component.get("scale", 1.0)))
+    weight = component.get("weight", component.get("scale", 1.0))
+    return float(weight) if isinstance(weight, int | float) else 1.0
 
 
 def find_falls(

@@ -92,8 +92,7 @@ def open_run(connection: RecordIndex, name: str = "") -> RecordedRun:
     judged = {row["component"] for row in found}
     configurations = tuple(used_configurations(connection, connection.folder))
     for used in configurations:  # judgements need not be recorded
-        parts = used.reward.get("components") or {}
-        judged |= {name for name, part in parts.items() if part.get("judge")}
+        judged |= {name for name, part in used.components.items() if part.get("judge")}
     last = connection.execute("SELECT MAX(row) FROM rewards").fetchone()[0] or 0
     # odd, so that of a group of 2, 4, 8 ... responses each has its turn
     every = (last // SAMPLED_ROWS) | 1
